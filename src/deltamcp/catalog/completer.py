@@ -1,0 +1,30 @@
+"""Completions: suggestions for an argument of a prompt or a template while it is being typed."""
+
+from collections.abc import Callable
+from typing import Any
+
+from deltamcp.catalog.signature import function_name, shape
+from deltamcp.errors import ConfigurationError
+
+
+class Completer:
+    """A function from what was typed so far, and optionally the other arguments, to suggestions."""
+
+    __slots__ = ("_names", "context_name", "function", "is_async")
+
+    def __init__(self, function: Callable[..., Any], context_type: type) -> None:
+        """
+        Raises:
+            ConfigurationError: it takes neither one nor two parameters.
+        """
+        self.function = function
+        self.is_async, self.context_name, fields = shape(function, context_type)
+        if len(fields) not in (1, 2):
+            raise ConfigurationError(
+                f"{function_name(function)}: a completion takes the text so far and, optionally, "
+                "the arguments already given."
+            )
+        self._names = tuple(fields)
+
+    def bind(self, value: str, arguments: dict[str, str]) -> dict[str, Any]:
+        return dict(zip(self._names, (value, arguments), strict=False))

@@ -1,0 +1,131 @@
+"""Resources: what can be read at an address, one address each or a whole template of them."""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from deltamcp.catalog.signature import Signature, function_name
+from deltamcp.errors import ConfigurationError
+from deltamcp.values import JSON
+
+_EXPRESSION = re.compile(r"\{([+?/]?)([A-Za-z0-9_.,*]+)\}")
+
+
+class UriTemplate:
+    """RFC 6570 as far as resources use it: `{name}`, `{+name}` (slashes allowed) and `{?name,name}`.
+
+    Matching refuses what would escape a directory: an encoded slash or a dot segment inside `{name}`,
+    a `..` segment inside `{+name}`.
+    """
+
+    def __init__(self, template: str) -> None:
+        self.template = template
+        pattern, position = "", 0
+        self.names: list[str] = []
+        self._query: list[str] = []
+        self._greedy: set[str] = set()
+        for found in _EXPRESSION.finditer(template):
+            pattern += re.escape(template[position : found.start()])
+            position = found.end()
+            operator, names = found.group(1), found.group(2).replace("*", "").split(",")
+            if operator == "?":
+                self._query.extend(names)
+                continue
+            for name in names:
+                if operator == "+":
+                    self._greedy.add(name)
+                self.names.append(name)
+                pattern += f"(?P<{name}>{'.+' if operator == '+' else '[^/?#]+'})"
+        if "{" in template[position:] or not (self.names or self._query):
+            raise ConfigurationError(f"The resource template {template!r} is not one this server understands.")
+        self._pattern = re.compile(pattern + re.escape(template[position:]))
+        self.names += self._query
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """The template's variables at this address, decoded; None where it does not fit."""
+        query = ""
+        if self._query and "?" in uri:
+            uri, _, query = uri.partition("?")
+        found = self._pattern.fullmatch(uri)
+        if found is None:
+            return None
+        values = {name: unquote(value) for name, value in found.groupdict().items()}
+        for name, value in values.items():
+            segments = value.split("/") if name in self._greedy else [value]
+            if ".." in segments or (name not in self._greedy and ("/" in value or value == ".")):
+                return None
+        for pair in query.split("&") if query else ():
+            key, _, text = pair.partition("=")
+            if key in self._query:
+                values[key] = unquote(text)
+        return values
+
+
+class Resource:
+    """A function that gives what stands at an address. `listed` is what the list shows of it."""
+
+    __slots__ = (
+        "cache_seconds",
+        "context_name",
+        "function",
+        "is_async",
+        "listed",
+        "mime_type",
+        "signature",
+        "template",
+    )
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        context_type: type,
+        uri: str,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        size: int | None = None,
+        annotations: JSON | None = None,
+        icons: list[JSON] | None = None,
+        meta: Mapping[str, JSON] | None = None,
+        cache_seconds: float = 0.0,
+    ) -> None:
+        """
+        Raises:
+            ConfigurationError: the template and the function's parameters do not belong together.
+        """
+        self.function = function
+        self.mime_type = mime_type
+        self.cache_seconds = cache_seconds
+        self.template = UriTemplate(uri) if "{" in uri else None
+        self.signature = Signature(function, context_type)
+        self.is_async = self.signature.is_async
+        self.context_name = self.signature.context_name
+        wanted = set(self.template.names) if self.template else set()
+        if not set(self.signature.required) <= wanted or not wanted <= set(self.signature.names):
+            raise ConfigurationError(
+                f"Resource {uri!r}: the address has {sorted(wanted) or 'no parameters'}, "
+                f"the function takes {list(self.signature.names) or 'none'}."
+            )
+        self.listed: dict[str, JSON] = {
+            "uriTemplate" if self.template else "uri": uri,
+            "name": name or function_name(function),
+        }
+        for key, value in (
+            ("title", title),
+            ("description", description or inspect.getdoc(function)),
+            ("mimeType", mime_type),
+            ("size", size),
+            ("annotations", annotations),
+            ("icons", icons),
+            ("_meta", meta),
+        ):
+            if value:
+                self.listed[key] = value
+
+    @property
+    def uri(self) -> str:
+        return str(self.listed.get("uri") or self.listed["uriTemplate"])

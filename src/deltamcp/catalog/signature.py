@@ -1,0 +1,312 @@
+"""An author's function, seen as a schema: what it takes, what it gives, how arguments reach it.
+
+Schemas are pydantic's. They are made one parameter at a time and kept by annotation, so a catalogue
+of 10,000 functions costs what its distinct annotations cost (pydantic's own way, a model per function,
+takes 0.7 ms each); the model that validates arguments is made at the first call.
+"""
+
+import dataclasses
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import pydantic
+import pydantic_core
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+
+from deltamcp.errors import ConfigurationError
+from deltamcp.values import CONTENT_TYPES, JSON, ToolResult
+
+_MISSING = inspect.Parameter.empty
+
+
+class ArgumentError(Exception):
+    """Arguments that do not fit; one sentence a field, for the model to mend its call by."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__(" ".join(problems))
+        self.problems = problems
+
+
+class _Untitled(GenerateJsonSchema):
+    """Pydantic's schemas without the titles it makes up: they repeat the names at 5 tokens each."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        return _without_title(super().model_schema(schema), schema["cls"])
+
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+        return _without_title(super().dataclass_schema(schema), schema["cls"])
+
+    def typed_dict_schema(self, schema: Any) -> dict[str, Any]:
+        return _without_title(super().typed_dict_schema(schema), schema.get("cls"))
+
+    def enum_schema(self, schema: Any) -> dict[str, Any]:
+        return _without_title(super().enum_schema(schema), schema["cls"])
+
+
+def _without_title(made: dict[str, Any], cls: Any) -> dict[str, Any]:
+    if made.get("title") == getattr(cls, "__name__", None):
+        del made["title"]
+    return made
+
+
+class Shape(NamedTuple):
+    """How a function is called, before any schema: its parameters without the context."""
+
+    is_async: bool
+    context_name: str | None
+    fields: dict[str, tuple[Any, Any]]
+    """Annotation and default by name."""
+
+
+def shape(function: Callable[..., Any], context_type: type) -> Shape:
+    """
+    Raises:
+        ConfigurationError: a parameter cannot be passed by name.
+    """
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - an instance whose __call__ is async
+    )
+    hints = type_hints(function)
+    context_name: str | None = None
+    fields: dict[str, tuple[Any, Any]] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        annotation = hints.get(name, Any)
+        if annotation is context_type:
+            context_name = name
+        elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise ConfigurationError(
+                f"{function_name(function)}: the parameter {name!r} cannot be passed by name; "
+                "give it a plain name and a type."
+            )
+        else:
+            fields[name] = (annotation, parameter.default)
+    return Shape(is_async, context_name, fields)
+
+
+class Signature:
+    """What a function takes: `schema` for the client, `bind` for the call."""
+
+    __slots__ = ("_fields", "_validator", "context_name", "is_async", "names", "required", "schema")
+
+    def __init__(self, function: Callable[..., Any], context_type: type) -> None:
+        """
+        Raises:
+            ConfigurationError: a parameter cannot be described; the text says which and why.
+        """
+        self.is_async, self.context_name, self._fields = shape(function, context_type)
+        try:
+            self.schema, self.names = _parameters_schema(self._fields)
+        except pydantic.errors.PydanticUserError as error:
+            raise ConfigurationError(
+                f"{function_name(function)}: a parameter's type has no JSON Schema ({str(error).splitlines()[0]})"
+            ) from error
+        self.required: list[str] = self.schema.get("required", [])
+        self._validator: pydantic_core.SchemaValidator | None = None
+
+    def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
+        """Arguments as they came, to keyword arguments of the function's own types.
+
+        Raises:
+            ArgumentError: they do not fit.
+        """
+        validator = self._validator
+        if validator is None:
+            validator = self._validator = _validator(self._fields)
+        try:
+            # A model's fields are exactly its __dict__; aliases are resolved.
+            return typing.cast("dict[str, Any]", validator.validate_python(arguments).__dict__)
+        except pydantic_core.ValidationError as error:
+            raise ArgumentError([self._sentence(problem) for problem in error.errors(include_url=False)]) from None
+
+    def _sentence(self, problem: pydantic_core.ErrorDetails) -> str:
+        location = [part for part in problem["loc"] if not _is_union_branch(part, self.schema)]
+        path = ".".join(str(part) for part in location) or "arguments"
+        if problem["type"] == "missing":
+            expected = compact(_part(self.schema, location))
+            return f"{path}: required, but missing; expected {expected}."
+        if problem["type"] == "extra_forbidden" and len(location) == 1:
+            known = ", ".join(self.names) or "none"
+            return f"{path}: no such argument; known arguments: {known}."
+        message = problem["msg"].removeprefix("Value error, ")
+        return f"{path}: {message}; got {_shown(problem['input'])}; expected {compact(_part(self.schema, location))}."
+
+
+def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """Annotations by name, resolved; of an object with `__call__`, its call's."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    target: Any = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except NameError as error:
+        raise ConfigurationError(f"{function_name(function)}: the type {error.name!r} is not defined.") from error
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _parameters_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    if not fields:
+        return {"type": "object", "additionalProperties": False}, ()
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for name, (annotation, default) in fields.items():
+        if isinstance(default, FieldInfo) or _has_alias(annotation):
+            return _model_schema(fields)
+        schema = _annotation_schema(annotation)
+        if "$defs" in schema:
+            return _model_schema(fields)
+        if default is _MISSING:
+            required.append(name)
+        elif default is not None or _admits_null(schema):
+            schema = {**schema, "default": pydantic_core.to_jsonable_python(default)}
+            if default is None:
+                del schema["default"]
+        properties[name] = schema
+    made: dict[str, Any] = {"type": "object", "properties": properties}
+    if required:
+        made["required"] = required
+    made["additionalProperties"] = False
+    return made, tuple(properties)
+
+
+def _model_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The general way, for what refers to shared definitions, renames or sets more than a default."""
+    made = _model(fields).model_json_schema(schema_generator=_Untitled)
+    made.pop("title", None)
+    made.pop("description", None)
+    for schema in made["properties"].values():
+        if schema.get("default", _MISSING) is None:
+            del schema["default"]
+    return made, tuple(made["properties"])
+
+
+def _annotation_schema(annotation: Any) -> dict[str, Any]:
+    try:
+        return _known_schema(annotation)
+    except TypeError:  # not hashable, such as Annotated with Field(...)
+        return _known_schema.__wrapped__(annotation)
+
+
+@functools.lru_cache(maxsize=4096)
+def _known_schema(annotation: Any) -> dict[str, Any]:
+    return pydantic.TypeAdapter(annotation).json_schema(schema_generator=_Untitled)
+
+
+def _has_alias(annotation: Any) -> bool:
+    return any(
+        isinstance(extra, FieldInfo) and (extra.alias or extra.validation_alias or not extra.is_required())
+        for extra in getattr(annotation, "__metadata__", ())
+    )
+
+
+def _admits_null(schema: dict[str, Any]) -> bool:
+    return schema.get("type") == "null" or any(_admits_null(branch) for branch in schema.get("anyOf", ()))
+
+
+def _model(fields: Mapping[str, tuple[Any, Any]]) -> type[pydantic.BaseModel]:
+    definitions: dict[str, Any] = {
+        name: (annotation, ... if default is _MISSING else default) for name, (annotation, default) in fields.items()
+    }
+    # A leading underscore makes an attribute private to pydantic; such a parameter travels by alias.
+    return pydantic.create_model(
+        "Arguments", __config__=pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=False), **definitions
+    )
+
+
+def _validator(fields: Mapping[str, tuple[Any, Any]]) -> Any:
+    return _model(fields).__pydantic_validator__
+
+
+# What a function gives back
+
+
+def returns(function: Callable[..., Any]) -> pydantic.TypeAdapter[Any] | None:
+    """The adapter of a return type that is an object with named fields: what deserves an output schema.
+
+    Text, numbers, lists and free-form dicts say all they can without one.
+    """
+    annotation = type_hints(function).get("return", None)
+    while typing.get_origin(annotation) is typing.Annotated:
+        annotation = typing.get_args(annotation)[0]
+    if not isinstance(annotation, type) or issubclass(annotation, (*CONTENT_TYPES, ToolResult)):
+        return None
+    named = issubclass(annotation, pydantic.BaseModel) or dataclasses.is_dataclass(annotation)
+    if not named and not typing.is_typeddict(annotation):
+        return None
+    return pydantic.TypeAdapter(annotation)
+
+
+def output_schema(adapter: pydantic.TypeAdapter[Any]) -> dict[str, Any]:
+    made = adapter.json_schema(mode="serialization", schema_generator=_Untitled)
+    made.pop("title", None)
+    return made
+
+
+# Saying what is wrong
+
+
+def compact(schema: JSON) -> str:
+    """A schema in one line, short enough for an error message."""
+    text = pydantic_core.to_json(schema).decode()
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = pydantic_core.to_json(value).decode()
+    except (pydantic_core.PydanticSerializationError, ValueError):
+        return type(value).__name__
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _is_union_branch(part: int | str, schema: dict[str, Any]) -> bool:
+    # Pydantic puts the tried branch of a union in the path: `list[str]`, `constrained-int`, `Model`.
+    return isinstance(part, str) and part not in _property_names(schema)
+
+
+def _property_names(schema: Any) -> set[str]:
+    names: set[str] = set()
+    stack = [schema]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            names.update(node.get("properties", ()))
+            stack.extend(node.values())
+        elif isinstance(node, list):
+            stack.extend(node)
+    return names
+
+
+def _part(schema: dict[str, Any], location: list[int | str]) -> JSON:
+    """The piece of a schema that governs one place in the arguments."""
+    node: Any = schema
+    for part in location:
+        node = _resolve(node, schema)
+        if isinstance(part, int):
+            node = node.get("items", {})
+        else:
+            node = node.get("properties", {}).get(part, node.get("additionalProperties", {}))
+    return _resolve(node, schema) if isinstance(node, dict) else {}
+
+
+def _resolve(node: Any, root: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(node, dict):
+        return {}
+    reference = node.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#/$defs/"):
+        return typing.cast("dict[str, Any]", root.get("$defs", {}).get(reference.removeprefix("#/$defs/"), {}))
+    for branch in node.get("anyOf", ()):
+        if "$ref" in branch or "properties" in branch or "items" in branch:
+            return _resolve(branch, root)
+    return node

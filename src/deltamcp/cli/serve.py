@@ -1,0 +1,95 @@
+"""`delta-mcp serve`: a server written in Python, on stdio or HTTP."""
+
+import argparse
+import importlib
+import importlib.util
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from deltamcp.errors import ConfigurationError
+from deltamcp.server import DeltaServer
+
+
+def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser("serve", help="run a server written in Python")
+    verb.add_argument(
+        "target", metavar="FILE|MODULE[:NAME]", help="where the DeltaServer is; NAME is 'server' unless given"
+    )
+    verb.add_argument("--http", metavar="HOST:PORT", help="serve Streamable HTTP instead of stdio")
+    verb.add_argument("--path", default="/mcp", help="the HTTP endpoint (default /mcp)")
+    verb.add_argument(
+        "--allow-host",
+        action="append",
+        metavar="HOST",
+        help="a Host header to accept besides loopback names; repeatable, '*' for any",
+    )
+    verb.add_argument(
+        "--allow-origin", action="append", metavar="ORIGIN", help="an Origin header to accept; repeatable"
+    )
+    verb.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> None:
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    server = load(given.target)
+    if given.http is None:
+        server.run()
+        return
+    host, port = _address(given.http)
+    print(f"Serving {server.engine.info['name']} at http://{host}:{port}{given.path} (Ctrl-C stops)", file=sys.stderr)
+    hosts = None if given.allow_host is None else [*given.allow_host, "localhost", "127.0.0.1", "[::1]"]
+    server.run(
+        "http",
+        host=host.strip("[]"),
+        port=port,
+        path=given.path,
+        allowed_hosts=hosts,
+        allowed_origins=given.allow_origin,
+    )
+
+
+def load(target: str) -> DeltaServer:
+    """The server a file or module holds.
+
+    Raises:
+        ConfigurationError: there is none; the text says what to do.
+    """
+    place, _, name = target.partition(":")
+    if len(place) == 1 and name:  # a Windows drive
+        drive, (place, _, name) = place, name.partition(":")
+        place = f"{drive}:{place}"
+    module = _module(place)
+    found = getattr(module, name or "server", None)
+    if not isinstance(found, DeltaServer):
+        raise ConfigurationError(f"{place} has no DeltaServer called {name or 'server'!r}; name it as {place}:NAME.")
+    return found
+
+
+def _module(place: str) -> Any:
+    path = Path(place)
+    if path.suffix == ".py" or path.exists():
+        if not path.is_file():
+            raise ConfigurationError(f"There is no file {place}.")
+        sys.path.insert(0, str(path.parent.resolve()))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None, "a .py file always has a loader"
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+        return module
+    sys.path.insert(0, "")
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is None or not place.startswith(error.name):
+            raise
+        raise ConfigurationError(f"There is no file or module {place}.") from error
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, separator, port = text.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > 65535:
+        raise ConfigurationError(f"--http takes HOST:PORT, such as 127.0.0.1:8000, not {text!r}.")
+    return host or "127.0.0.1", int(port)

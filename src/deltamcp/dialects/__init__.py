@@ -1,0 +1,1 @@
+"""Messages to values and values to messages, one file an era. Pure: no I/O, no clock, no state."""

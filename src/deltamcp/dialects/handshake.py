@@ -1,0 +1,98 @@
+"""The handshake era, 2024-11-05 to 2025-11-25: agreed once by `initialize`, then assumed."""
+
+from typing import Any, assert_never
+
+from msgspec import Struct
+
+from deltamcp.dialects import asks, bodies, versions
+from deltamcp.errors import FAULTS, Fault
+from deltamcp.values import (
+    ANONYMOUS,
+    JSON,
+    About,
+    Answer,
+    Ask,
+    Era,
+    Failure,
+    InputRequired,
+    LogLevel,
+    Outcome,
+    Page,
+    Principal,
+    Request,
+    RequestId,
+    Terms,
+)
+from deltamcp.wire import jsonrpc
+
+
+class Agreement(Struct, frozen=True):
+    """What a handshake settled for the rest of its session."""
+
+    version: str
+    capabilities: dict[str, JSON]
+    client: dict[str, JSON]
+
+
+def agree(params: dict[str, JSON]) -> Agreement | Failure:
+    """The client's `initialize`: its version where we speak it, else our newest."""
+    requested = params.get("protocolVersion")
+    if type(requested) is not str:
+        return Failure(Fault.INVALID_PARAMS, "params.protocolVersion must be a string.")
+    for name in ("capabilities", "clientInfo"):
+        if type(params.get(name, {})) is not dict:
+            return Failure(Fault.INVALID_PARAMS, f"params.{name} must be an object.")
+    version = requested if requested in versions.HANDSHAKE else versions.HANDSHAKE[0]
+    return Agreement(version, params.get("capabilities", {}), params.get("clientInfo", {}))
+
+
+def read(
+    request: Request, agreement: Agreement, log_level: LogLevel | None, principal: Principal = ANONYMOUS
+) -> tuple[Terms, Ask] | Failure:
+    """A request inside a session."""
+    ask = asks.read(request, asks.HANDSHAKE)
+    if isinstance(ask, Failure):
+        return ask
+    meta = request.params.get("_meta") or {}
+    if type(meta) is not dict:
+        return Failure(Fault.INVALID_PARAMS, "params._meta must be an object.")
+    terms = Terms(
+        Era.HANDSHAKE, agreement.version, agreement.capabilities, agreement.client, meta, log_level, principal
+    )
+    return terms, ask
+
+
+def write(id_: RequestId, outcome: Outcome, version: str) -> bytes:
+    """What came of a request, as its answer.
+
+    Raises:
+        ValueError: a result holds what JSON cannot say.
+    """
+    match outcome:
+        case Answer():
+            if isinstance(outcome.value, Page):
+                return jsonrpc.result(id_, _page(outcome.value, version))
+            body: dict[str, Any] = bodies.body(outcome, version)
+            if isinstance(outcome.value, About):
+                body = {"protocolVersion": version, **body, "serverInfo": _info(outcome.value.info, version)}
+            return jsonrpc.result(id_, jsonrpc.encode(body))
+        case Failure():
+            return jsonrpc.error(id_, FAULTS[outcome.fault].handshake, outcome)
+        case InputRequired():
+            raise AssertionError("in this era questions are requests of their own, never results")
+        case _:
+            assert_never(outcome)
+
+
+def _page(page: Page, version: str) -> bytes:
+    encoded = page.encoded.get(version)
+    if encoded is None:
+        encoded = page.encoded[version] = jsonrpc.encode(bodies.body(Answer(page), version))
+    return encoded
+
+
+def _info(info: dict[str, JSON], version: str) -> dict[str, JSON]:
+    if version >= "2025-11-25":
+        return info
+    known = {"name", "version", "title"} if version >= "2025-06-18" else {"name", "version"}
+    return {key: value for key, value in info.items() if key in known}

@@ -1,0 +1,219 @@
+"""The modern era, 2026-07-28: every request says who sends it and what they understand."""
+
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from msgspec import Raw
+
+from deltamcp.catalog import headers as mirrored
+from deltamcp.catalog.catalog import Catalog
+from deltamcp.dialects import asks, bodies, versions
+from deltamcp.errors import FAULTS, Fault
+from deltamcp.values import (
+    ANONYMOUS,
+    JSON,
+    About,
+    Answer,
+    Ask,
+    CallTool,
+    Contents,
+    Era,
+    Failure,
+    Filter,
+    InputRequired,
+    LogLevel,
+    Outcome,
+    Page,
+    Principal,
+    Request,
+    RequestId,
+    Terms,
+)
+from deltamcp.wire import jsonrpc
+
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
+CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
+LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
+SERVER_KEY = "io.modelcontextprotocol/serverInfo"
+SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
+
+NAMED_BY: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""The parameter that `Mcp-Name` repeats."""
+
+
+def is_modern(request: Request) -> bool:
+    """Whether a message without headers speaks this era."""
+    meta = asks.meta(request.params)
+    return request.method == "server/discover" or (meta is not None and VERSION_KEY in meta)
+
+
+def read(request: Request, principal: Principal = ANONYMOUS) -> tuple[Terms, Ask] | Failure:
+    """A request, its envelope checked in the order the specification's errors imply."""
+    envelope = _envelope(request)
+    if envelope is not None:
+        return envelope
+    meta = request.params["_meta"]
+    version = meta[VERSION_KEY]
+    if version not in versions.MODERN:
+        return Failure(
+            Fault.UNSUPPORTED_VERSION,
+            f"The protocol version {version[:40]!r} is not supported.",
+            {"supported": list(versions.MODERN), "requested": version},
+        )
+    ask = asks.read(request, asks.MODERN)
+    if isinstance(ask, Failure):
+        return ask
+    log_level: LogLevel | None = None
+    if LOG_LEVEL_KEY in meta:
+        wanted = asks.level_or_failure(meta[LOG_LEVEL_KEY], f'params._meta["{LOG_LEVEL_KEY}"]')
+        if isinstance(wanted, Failure):
+            return wanted
+        log_level = wanted
+    client = meta.get(CLIENT_KEY) or {}
+    return Terms(Era.MODERN, version, meta[CAPABILITIES_KEY], client, meta, log_level, principal), ask
+
+
+def _envelope(request: Request) -> Failure | None:
+    """MCP 2026-07-28, "Per-request protocol fields": a request without them is malformed."""
+    meta = asks.meta(request.params)
+    if meta is None:
+        return Failure(Fault.INVALID_PARAMS, "params._meta must be an object with the protocol's fields.")
+    if type(meta.get(VERSION_KEY)) is not str:
+        return Failure(Fault.INVALID_PARAMS, f'params._meta["{VERSION_KEY}"] must be a string.')
+    if type(meta.get(CAPABILITIES_KEY)) is not dict:
+        return Failure(Fault.INVALID_PARAMS, f'params._meta["{CAPABILITIES_KEY}"] must be an object.')
+    if type(meta.get(CLIENT_KEY, {})) is not dict:
+        return Failure(Fault.INVALID_PARAMS, f'params._meta["{CLIENT_KEY}"] must be an object.')
+    return None
+
+
+# Headers
+
+
+def check_headers(request: Request, headers: Mapping[bytes, bytes], repeated: bool) -> Failure | None:
+    """MCP 2026-07-28, "Server Validation": what the headers say must be what the body says.
+
+    `repeated` tells that some header came more than once, which a mirrored one may not.
+    """
+    envelope = _envelope(request)
+    if envelope is not None:
+        return envelope
+    if repeated:
+        return Failure(Fault.HEADER_MISMATCH, "An Mcp-* header was sent more than once.")
+    version = request.params["_meta"][VERSION_KEY]
+    failure = _compare("MCP-Protocol-Version", headers.get(b"mcp-protocol-version"), version)
+    if failure is None and version in versions.MODERN:
+        failure = _compare("Mcp-Method", headers.get(b"mcp-method"), request.method)
+        key = NAMED_BY.get(request.method)
+        if failure is None and key is not None and type(request.params.get(key)) is str:
+            failure = _compare("Mcp-Name", headers.get(b"mcp-name"), request.params[key], encoded=True)
+    return failure
+
+
+def check_parameter_headers(ask: Ask, headers: Mapping[bytes, bytes], catalog: Catalog) -> Failure | None:
+    """The same for the arguments a tool asks to have mirrored."""
+    if not isinstance(ask, CallTool):
+        return None
+    operation = catalog.operations.get(ask.name)
+    for parameter in operation.parameter_headers if operation is not None else ():
+        value = mirrored.value_at(ask.arguments, parameter.path)
+        name = parameter.header.decode().replace("mcp-param-", "Mcp-Param-")
+        sent = headers.get(parameter.header)
+        if value is None:
+            if sent is not None:
+                return Failure(Fault.HEADER_MISMATCH, f"The header {name} has no value in the body to repeat.")
+            continue
+        failure = _compare(name, sent, value, encoded=True)
+        if failure is not None:
+            return failure
+    return None
+
+
+def _compare(name: str, sent: bytes | None, value: JSON, encoded: bool = False) -> Failure | None:
+    if sent is None:
+        return Failure(Fault.HEADER_MISMATCH, f"The header {name} is missing.")
+    text = mirrored.decode(sent) if encoded else sent.decode("latin-1").strip(" \t")
+    if text is None:
+        return Failure(Fault.HEADER_MISMATCH, f"The header {name} is malformed.")
+    if not mirrored.same(text, value):
+        return Failure(Fault.HEADER_MISMATCH, f"The header {name} does not match the body.")
+    return None
+
+
+# Writing
+
+
+class Stamp:
+    """What this era adds to results: who answers, and how long lists stay fresh."""
+
+    def __init__(self, info: dict[str, JSON], cache_seconds: float) -> None:
+        self._info = info
+        self._meta = Raw(jsonrpc.encode({SERVER_KEY: info}))
+        self._fresh: dict[str, JSON] = {"ttlMs": int(cache_seconds * 1000), "cacheScope": "public"}
+
+    def write(self, id_: RequestId, outcome: Outcome, version: str) -> bytes:
+        """What came of a request, as its answer.
+
+        Raises:
+            ValueError: a result holds what JSON cannot say.
+        """
+        match outcome:
+            case Answer():
+                return jsonrpc.result(id_, self._answer(outcome, version))
+            case Failure():
+                return jsonrpc.error(id_, FAULTS[outcome.fault].modern, outcome)
+            case InputRequired():
+                return jsonrpc.result(id_, jsonrpc.encode(self._questions(outcome)))
+            case _:
+                assert_never(outcome)
+
+    def _answer(self, answer: Answer, version: str) -> bytes:
+        value = answer.value
+        if isinstance(value, Page):
+            encoded = value.encoded.get(version)
+            if encoded is None:
+                encoded = value.encoded[version] = self._encode(answer, version, self._fresh)
+            return encoded
+        if isinstance(value, Contents):
+            # What an author reads for one caller is that caller's.
+            return self._encode(answer, version, {"ttlMs": value.ttl_ms, "cacheScope": "private"})
+        if isinstance(value, About):
+            return self._encode(answer, version, {"supportedVersions": list(versions.MODERN), **self._fresh})
+        return self._encode(answer, version, None)
+
+    def _encode(self, answer: Answer, version: str, more: dict[str, JSON] | None) -> bytes:
+        body: dict[str, Any] = {"resultType": "complete", **bodies.body(answer, version)}
+        if more is not None:
+            body.update(more)
+        own = body.get("_meta")
+        body["_meta"] = self._meta if own is None else {SERVER_KEY: self._info, **own}
+        return jsonrpc.encode(body)
+
+    def _questions(self, outcome: InputRequired) -> dict[str, Any]:
+        body: dict[str, Any] = {"resultType": "input_required", "inputRequests": {}}
+        for key, question in outcome.requests.items():
+            asked: dict[str, Any] = {"method": question.method}
+            body["inputRequests"][key] = asked | {"params": question.params} if question.params else asked
+        if outcome.state is not None:
+            body["requestState"] = outcome.state
+        return body | {"_meta": self._meta}
+
+
+def acknowledge(subscription: RequestId, wanted: Filter) -> bytes:
+    """The first message of a subscription."""
+    return notify(
+        "notifications/subscriptions/acknowledged", {"notifications": asks.acknowledged(wanted)}, subscription
+    )
+
+
+def notify(method: str, params: dict[str, JSON], subscription: RequestId) -> bytes:
+    """A notification on a subscription."""
+    return jsonrpc.notification(method, {"_meta": {SUBSCRIPTION_KEY: subscription}, **params})
+
+
+def closing(subscription: RequestId) -> bytes:
+    """The last message of a subscription that the server ends."""
+    return jsonrpc.result(
+        subscription, jsonrpc.encode({"resultType": "complete", "_meta": {SUBSCRIPTION_KEY: subscription}})
+    )

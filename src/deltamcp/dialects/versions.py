@@ -1,0 +1,67 @@
+"""Which revision of MCP has what. Versions are a set with an order by date, nothing more."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from deltamcp.values import JSON, Audio, BlobResource, Content, EmbeddedResource, ResourceLink, Text
+
+HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+"""Newest first; what `initialize` can agree on."""
+
+MODERN = ("2026-07-28",)
+"""What a request may carry in its `_meta`."""
+
+FIELD_SINCE: Mapping[str, str] = MappingProxyType(
+    {
+        "annotations": "2025-03-26",
+        "title": "2025-06-18",
+        "outputSchema": "2025-06-18",
+        "_meta": "2025-06-18",
+        "icons": "2025-11-25",
+    }
+)
+"""Fields of listed items and the revision that introduced them."""
+
+RESOURCE_ANNOTATIONS_SINCE = "2024-11-05"
+"""Resources had annotations before tools did."""
+
+STRUCTURED_SINCE = "2025-06-18"
+ANY_STRUCTURED_SINCE = "2026-07-28"
+"""Before it, structured content and output schemas are objects only."""
+
+PRIMING_SINCE = "2025-11-25"
+"""SSE streams open with an empty event to reconnect by, and may be closed to be polled."""
+
+BATCHES_IN = "2025-03-26"
+"""The one revision with JSON-RPC batches."""
+
+
+def fit(item: dict[str, JSON], version: str) -> dict[str, JSON]:
+    """A listed item with only the fields a revision knows. Schemas are never touched."""
+    kept = {key: value for key, value in item.items() if _known(key, item, version)}
+    output = kept.get("outputSchema")
+    if output is not None and version < ANY_STRUCTURED_SINCE and output.get("type") != "object":
+        del kept["outputSchema"]
+    return kept
+
+
+def _known(key: str, item: dict[str, JSON], version: str) -> bool:
+    if key == "annotations" and "inputSchema" not in item:
+        return version >= RESOURCE_ANNOTATIONS_SINCE
+    return version >= FIELD_SINCE.get(key, "")
+
+
+def fit_content(content: list[Content], version: str) -> list[Content]:
+    """Content with the kinds a revision lacks said in kinds it has: a sound as a blob, a link as text."""
+    if version >= STRUCTURED_SINCE:
+        return content
+    return [_older(item, version) for item in content]
+
+
+def _older(item: Content, version: str) -> Content:
+    if isinstance(item, Audio) and version < "2025-03-26":
+        blob = BlobResource(f"audio:{len(item.data)}", item.data, item.mime_type)
+        return EmbeddedResource(blob, item.annotations, item.meta)
+    if isinstance(item, ResourceLink):
+        return Text(f"{item.title or item.name}: {item.uri}", item.annotations, item.meta)
+    return item

@@ -1,0 +1,391 @@
+"""One ask to one outcome. Read this first: everything that runs an author's code is awaited here.
+
+A transport reads bytes, a dialect makes of them `Terms` and an `Ask`, `Engine.perform` gives an
+`Outcome`, the same dialect writes it. What goes wrong inside an author's function ends here, as an
+error the model can read or a failure with an id that the log explains; nothing else leaks.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.signature import ArgumentError
+from deltamcp.context import Channel, Context, InputPending, MissingCapabilityError
+from deltamcp.errors import Fault, InputDeclinedError, PeerError, ResourceNotFoundError, ToolError
+from deltamcp.guard import Deadline, guarded
+from deltamcp.limits import Limits
+from deltamcp.results import content
+from deltamcp.seal import Seal
+from deltamcp.subscriptions import Hub
+from deltamcp.threads import Threads
+from deltamcp.values import (
+    JSON,
+    About,
+    Answer,
+    Ask,
+    CallTool,
+    Complete,
+    Completion,
+    Discover,
+    Done,
+    Era,
+    Failure,
+    GetPrompt,
+    Initialize,
+    InputRequired,
+    Inputs,
+    Kind,
+    ListItems,
+    Outcome,
+    Ping,
+    ReadResource,
+    RequestId,
+    Terms,
+)
+
+logger = logging.getLogger("deltamcp")
+
+T = TypeVar("T")
+Lifespan = Callable[[], contextlib.AbstractAsyncContextManager[Any]]
+
+
+class Runnable(Protocol):
+    """What the catalogue holds: an author's function and how to call it."""
+
+    @property
+    def function(self) -> Callable[..., Any]: ...
+    @property
+    def is_async(self) -> bool: ...
+    @property
+    def context_name(self) -> str | None: ...
+
+
+class Engine:
+    """A catalogue brought to life: who offers it, within which limits, who listens for changes."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        info: dict[str, JSON],
+        instructions: str | None,
+        limits: Limits,
+        lifespan: Lifespan | None,
+        state_key: bytes | None,
+        cache_seconds: float,
+    ) -> None:
+        self.catalog = catalog
+        self.info = info
+        self.limits = limits
+        self.cache_seconds = cache_seconds
+        self.hub = Hub()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._instructions = instructions
+        self._lifespan = lifespan
+        self._seal = Seal(state_key, limits.input_seconds)
+        self._threads = Threads(limits.threads)
+        self._state: Any = None
+        self.started = False
+        self._starting: asyncio.Lock | None = None
+        self._ending: asyncio.Event | None = None
+        self._users = 0
+        self._living: asyncio.Task[None] | None = None
+
+    # Life
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Alive while anybody is inside: the lifespan is entered by the first and left by the last."""
+        self._users += 1
+        try:
+            await self.start()
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                await self._stop()
+
+    async def start(self) -> None:
+        """For a door that no one tells when to close, such as an app mounted in another: started, never stopped."""
+        if self._starting is None:
+            self._starting = asyncio.Lock()
+        async with self._starting:
+            if self.started:
+                return
+            self.loop = asyncio.get_running_loop()
+            if self._lifespan is not None:
+                # In a task of its own, because a context must be left by the task that entered it.
+                ready = self.loop.create_future()
+                self._ending = asyncio.Event()
+                self._living = self.loop.create_task(self._live(self._lifespan, ready, self._ending))
+                self._state = await ready
+            self.started = True
+
+    async def _stop(self) -> None:
+        if self._ending is not None and self._living is not None:
+            self._ending.set()
+            await self._living
+        self._threads.close()
+        self._threads = Threads(self.limits.threads)
+        self._ending = self._living = self._starting = self.loop = None
+        self.started = False
+
+    async def _live(self, lifespan: Lifespan, ready: "asyncio.Future[Any]", ending: asyncio.Event) -> None:
+        try:
+            async with lifespan() as state:
+                ready.set_result(state)
+                await ending.wait()
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+
+    # Asks
+
+    async def perform(self, ask: Ask, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
+        """The corridor: every ask that is not about a session or a subscription."""
+        match ask:
+            case CallTool():
+                return await self._call(ask, terms, channel, request_id)
+            case ListItems():
+                return self._list(ask)
+            case ReadResource():
+                return await self._read(ask, terms, channel, request_id)
+            case GetPrompt():
+                return await self._prompt(ask, terms, channel, request_id)
+            case Complete():
+                return await self._complete(ask, terms, channel, request_id)
+            case Discover() | Initialize():
+                return Answer(self.about())
+            case Ping():
+                return Answer(Done())
+            case _:
+                raise AssertionError(f"{type(ask).__name__} belongs to a session or a subscription")
+
+    def about(self) -> About:
+        """What the server says of itself."""
+        capabilities: dict[str, JSON] = {"logging": {}}
+        if self.catalog.completions:
+            capabilities["completions"] = {}
+        if self._offers(Kind.PROMPTS):
+            capabilities["prompts"] = {"listChanged": True}
+        if self._offers(Kind.RESOURCES):
+            capabilities["resources"] = {"subscribe": True, "listChanged": True}
+        if self._offers(Kind.TOOLS):
+            capabilities["tools"] = {"listChanged": True}
+        return About(self.info, capabilities, self._instructions)
+
+    def _offers(self, kind: Kind) -> bool:
+        catalog = self.catalog
+        if kind is Kind.TOOLS:
+            # A server without anything is taken for one whose tools are yet to come.
+            return bool(catalog.operations) or not (catalog.prompts or catalog.resources or catalog.templates)
+        if kind is Kind.PROMPTS:
+            return bool(catalog.prompts)
+        return bool(catalog.resources or catalog.templates)
+
+    def _list(self, ask: ListItems) -> Outcome:
+        if not self._offers(ask.kind):
+            return Failure(Fault.UNKNOWN_METHOD, f"This server offers no {ask.kind.value}.")
+        page = self.catalog.page(ask.kind, ask.cursor)
+        if page is None:
+            return Failure(Fault.INVALID_PARAMS, "params.cursor is not one this server gave; start without it.")
+        return Answer(page)
+
+    async def _call(self, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
+        operation = self.catalog.operations.get(ask.name)
+        if operation is None:
+            return self._unknown("tool", ask.name, self.catalog.operations)
+        try:
+            arguments = operation.bind(ask.arguments)
+        except ArgumentError as error:
+            return Answer(content.error_result(f"Invalid arguments for {ask.name}. {error}"))
+        answers: Mapping[str, JSON] = {}
+        if ask.inputs.responses or ask.inputs.state:
+            opened = self._answers(ask.inputs, terms, ["tools/call", ask.name, ask.arguments])
+            if isinstance(opened, Failure):
+                return opened
+            answers = opened
+        deadline = Deadline(operation.timeout or self.limits.handler_seconds)
+        try:
+            value = await self._run(operation, arguments, terms, channel, request_id, answers, deadline)
+            return Answer(_shown(value, operation))
+        except (ToolError, InputDeclinedError, ResourceNotFoundError) as error:
+            if isinstance(error, MissingCapabilityError) and terms.era is Era.MODERN:
+                return _missing(error)
+            return Answer(content.error_result(str(error)))
+        except InputPending as pending:
+            return self._questions(pending, terms, ["tools/call", ask.name, ask.arguments], answers)
+        except asyncio.CancelledError:
+            if deadline.expired and deadline.forgive():
+                return Answer(content.error_result(f"{ask.name} was stopped: it took too long."))
+            raise
+        except BaseException as error:
+            return Answer(content.error_result(_broken(f"The tool {ask.name}", error)))
+
+    async def _read(self, ask: ReadResource, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
+        if not self._offers(Kind.RESOURCES):
+            return Failure(Fault.UNKNOWN_METHOD, "This server offers no resources.")
+        missing = Failure(Fault.RESOURCE_NOT_FOUND, f"There is no resource at {ask.uri[:200]}.", {"uri": ask.uri})
+        found = self.catalog.resource_at(ask.uri)
+        if found is None:
+            return missing
+        resource, variables = found
+        try:
+            arguments = resource.signature.bind(variables)
+        except ArgumentError:
+            return missing
+
+        async def read(answers: Mapping[str, JSON], deadline: Deadline) -> Outcome:
+            try:
+                value = await self._run(resource, arguments, terms, channel, request_id, answers, deadline)
+            except ResourceNotFoundError:
+                return missing
+            read = content.contents(value, ask.uri, resource.mime_type)
+            return Answer(msgspec.structs.replace(read, ttl_ms=read.ttl_ms or int(resource.cache_seconds * 1000)))
+
+        return await self._settled(
+            f"The resource {ask.uri[:200]}", ["resources/read", ask.uri], ask.inputs, terms, read
+        )
+
+    async def _prompt(self, ask: GetPrompt, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
+        if not self._offers(Kind.PROMPTS):
+            return Failure(Fault.UNKNOWN_METHOD, "This server offers no prompts.")
+        prompt = self.catalog.prompts.get(ask.name)
+        if prompt is None:
+            return self._unknown("prompt", ask.name, self.catalog.prompts)
+        try:
+            arguments = prompt.signature.bind(ask.arguments)
+        except ArgumentError as error:
+            return Failure(Fault.INVALID_PARAMS, f"Invalid arguments for {ask.name}. {error}")
+
+        async def fill(answers: Mapping[str, JSON], deadline: Deadline) -> Outcome:
+            value = await self._run(prompt, arguments, terms, channel, request_id, answers, deadline)
+            return Answer(content.prompt_result(value, prompt.listed.get("description")))
+
+        request = ["prompts/get", ask.name, ask.arguments]
+        return await self._settled(f"The prompt {ask.name}", request, ask.inputs, terms, fill)
+
+    async def _complete(self, ask: Complete, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
+        if not self.catalog.completions:
+            return Failure(Fault.UNKNOWN_METHOD, "This server completes nothing.")
+        known = self.catalog.prompts if ask.kind == "prompt" else self.catalog.templates
+        if ask.target not in known:
+            return self._unknown(ask.kind, ask.target, known)
+        completer = self.catalog.completions.get((ask.kind, ask.target, ask.argument))
+        if completer is None:
+            return Answer(Completion([], total=0, has_more=False))
+
+        async def suggest(answers: Mapping[str, JSON], deadline: Deadline) -> Outcome:
+            arguments = completer.bind(ask.value, ask.context)
+            value = await self._run(completer, arguments, terms, channel, request_id, answers, deadline)
+            return Answer(content.completion(value))
+
+        return await self._settled(f"The completion of {ask.argument}", [], Inputs(), terms, suggest)
+
+    async def _settled(
+        self,
+        what: str,
+        request: list[JSON],
+        inputs: Inputs,
+        terms: Terms,
+        run: Callable[[Mapping[str, JSON], Deadline], Coroutine[Any, Any, Outcome]],
+    ) -> Outcome:
+        """Runs what is not a tool: its errors are protocol errors, for there is no result to carry them."""
+        answers = self._answers(inputs, terms, request)
+        if isinstance(answers, Failure):
+            return answers
+        deadline = Deadline(self.limits.handler_seconds)
+        try:
+            return await run(answers, deadline)
+        except MissingCapabilityError as error:
+            return _missing(error)
+        except (ToolError, InputDeclinedError) as error:
+            return Failure(Fault.INTERNAL, str(error))
+        except InputPending as pending:
+            return self._questions(pending, terms, request, answers)
+        except asyncio.CancelledError:
+            if deadline.expired and deadline.forgive():
+                return Failure(Fault.TIMEOUT, f"{what} took too long.")
+            raise
+        except BaseException as error:
+            return Failure(Fault.INTERNAL, _broken(what, error))
+
+    async def _run(
+        self,
+        runnable: Runnable,
+        arguments: dict[str, Any],
+        terms: Terms,
+        channel: Channel,
+        request_id: RequestId,
+        answers: Mapping[str, JSON],
+        deadline: Deadline,
+    ) -> Any:
+        context: Context | None = None
+        if runnable.context_name is not None:
+            context = Context(terms, channel, request_id, answers, self._state)
+            arguments = {**arguments, runnable.context_name: context}
+        if runnable.is_async:
+            return await guarded(runnable.function(**arguments), deadline)
+        try:
+            return await guarded(self._threads.run(channel.caller, runnable.function, arguments), deadline)
+        except asyncio.CancelledError:
+            if context is not None:
+                context.cancelled = True
+            raise
+
+    def _unknown(self, what: str, name: str, among: Mapping[str, Any]) -> Failure:
+        nearest = self.catalog.nearest(name[:200], among)
+        hint = f" Did you mean {' or '.join(nearest)}?" if nearest else ""
+        return Failure(
+            Fault.NOT_FOUND, f"There is no {what} {name[:200]!r}.{hint}", {"name": name[:200], "nearest": nearest}
+        )
+
+    # Questions to the client, modern era
+
+    def _answers(self, inputs: Inputs, terms: Terms, request: list[JSON]) -> Mapping[str, JSON] | Failure:
+        """What the client has answered so far: in this round, and in the rounds our own state tells of."""
+        if inputs.state is None:
+            return inputs.responses
+        earlier = self._seal.open(inputs.state, _binding(terms, request))
+        if earlier is None:
+            return Failure(Fault.INVALID_PARAMS, "params.requestState is not valid for this request; send it anew.")
+        return {**earlier, **inputs.responses}
+
+    def _questions(
+        self, pending: InputPending, terms: Terms, request: list[JSON], answers: Mapping[str, JSON]
+    ) -> InputRequired:
+        return InputRequired(pending.requests, self._seal.close(dict(answers), _binding(terms, request)))
+
+
+def _binding(terms: Terms, request: list[JSON]) -> bytes:
+    whole = msgspec.json.encode([terms.principal.id, *request], order="deterministic")
+    return hashlib.sha256(whole).digest()
+
+
+def _shown(value: Any, operation: Operation) -> Any:
+    try:
+        return content.tool_result(value, operation.structured if operation.output_schema is not None else None)
+    except ValueError as error:
+        logger.error("tool %s returned a value that cannot be sent: %s", operation.name, error)
+        return content.error_result(f"{operation.name} returned a value that cannot be sent: {error}.")
+
+
+def _missing(error: MissingCapabilityError) -> Failure:
+    return Failure(Fault.MISSING_CAPABILITY, str(error), {"requiredCapabilities": {error.capability: {}}})
+
+
+def _broken(what: str, error: BaseException) -> str:
+    """Logs an error in full under an id, and gives the sentence that may be told."""
+    if isinstance(error, PeerError):
+        return f"{what} failed: the client refused a request ({error})."
+    reference = secrets.token_hex(4)
+    logger.error("%s failed, error %s", what, reference, exc_info=error)
+    return f"{what} failed (error {reference}); the server's log says why."

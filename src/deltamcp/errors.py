@@ -1,0 +1,143 @@
+"""Every error: whose fault it is, what is sent, whether to try again.
+
+`Fault` names what can go wrong, `FAULTS` says how each door reports it. Inside the library a refusal
+is a value (`values.Failure` carries a `Fault`); the exceptions below are the ones an author of tools
+raises or a program that embeds a server sees.
+
+    DeltaError
+    ├── ToolError             raised by an author; the model reads its text
+    ├── ResourceNotFoundError      raised by an author of a templated resource
+    ├── InputDeclinedError         the user said no, or went away, where an answer was needed
+    ├── PeerError             the client answered our request with an error
+    └── ConfigurationError    a mistake in how the server was put together, told at once
+"""
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+
+class Whose(enum.Enum):
+    """At whom an error points."""
+
+    PEER = "peer"
+    AUTHOR = "author"
+    SERVER = "server"
+
+
+class Retry(enum.Enum):
+    """Whether sending the same request again can help."""
+
+    NEVER = "never"
+    CHANGED = "changed"
+    LATER = "later"
+
+
+class Fault(enum.Enum):
+    """What went wrong, independent of who speaks which dialect."""
+
+    PARSE = enum.auto()
+    INVALID_REQUEST = enum.auto()
+    UNKNOWN_METHOD = enum.auto()
+    INVALID_PARAMS = enum.auto()
+    NOT_FOUND = enum.auto()
+    RESOURCE_NOT_FOUND = enum.auto()
+    HEADER_MISMATCH = enum.auto()
+    MISSING_CAPABILITY = enum.auto()
+    UNSUPPORTED_VERSION = enum.auto()
+    INTERNAL = enum.auto()
+    TIMEOUT = enum.auto()
+    OVERLOADED = enum.auto()
+    CANCELLED = enum.auto()
+    TOO_LARGE = enum.auto()
+    HEADERS_TOO_LARGE = enum.auto()
+    TOO_SLOW = enum.auto()
+    WRONG_HOST = enum.auto()
+    WRONG_ORIGIN = enum.auto()
+    WRONG_PATH = enum.auto()
+    WRONG_HTTP_METHOD = enum.auto()
+    WRONG_MEDIA_TYPE = enum.auto()
+    NOT_ACCEPTABLE = enum.auto()
+    SESSION_REQUIRED = enum.auto()
+    SESSION_UNKNOWN = enum.auto()
+
+
+class Row(NamedTuple):
+    """How one fault is reported."""
+
+    whose: Whose
+    retry: Retry
+    handshake: int
+    """JSON-RPC code up to 2025-11-25."""
+    modern: int
+    """JSON-RPC code from 2026-07-28 on."""
+    handshake_http: int
+    modern_http: int
+
+
+_P, _A, _S = Whose.PEER, Whose.AUTHOR, Whose.SERVER
+_N, _C, _L = Retry.NEVER, Retry.CHANGED, Retry.LATER
+
+FAULTS: Mapping[Fault, Row] = MappingProxyType(
+    {
+        Fault.PARSE: Row(_P, _C, -32700, -32700, 400, 400),
+        Fault.INVALID_REQUEST: Row(_P, _C, -32600, -32600, 400, 400),
+        # Handshake-era clients take a status other than 200 for a broken transport, so errors that
+        # answer a well-formed request travel with 200 there.
+        Fault.UNKNOWN_METHOD: Row(_P, _N, -32601, -32601, 200, 404),
+        Fault.INVALID_PARAMS: Row(_P, _C, -32602, -32602, 200, 400),
+        Fault.NOT_FOUND: Row(_P, _C, -32602, -32602, 200, 400),
+        # 2026-07-28 retires -32002 in favour of -32602.
+        Fault.RESOURCE_NOT_FOUND: Row(_P, _C, -32002, -32602, 200, 400),
+        Fault.HEADER_MISMATCH: Row(_P, _C, -32600, -32020, 400, 400),
+        Fault.MISSING_CAPABILITY: Row(_P, _C, -32602, -32021, 200, 400),
+        Fault.UNSUPPORTED_VERSION: Row(_P, _C, -32600, -32022, 400, 400),
+        # 2026-07-28 gives -32603 no status of its own; the error answers the request, so 200.
+        Fault.INTERNAL: Row(_A, _L, -32603, -32603, 200, 200),
+        Fault.TIMEOUT: Row(_A, _L, -32603, -32603, 200, 200),
+        Fault.OVERLOADED: Row(_S, _L, -32603, -32603, 503, 503),
+        # Codes of our own lie outside -32768...-32000, as 2026-07-28 asks; this one is LSP's.
+        Fault.CANCELLED: Row(_P, _N, -32800, -32800, 200, 200),
+        Fault.TOO_LARGE: Row(_P, _C, -32600, -32600, 413, 413),
+        Fault.HEADERS_TOO_LARGE: Row(_P, _C, -32600, -32600, 431, 431),
+        Fault.TOO_SLOW: Row(_P, _L, -32600, -32600, 408, 408),
+        Fault.WRONG_HOST: Row(_P, _N, -32600, -32600, 421, 421),
+        Fault.WRONG_ORIGIN: Row(_P, _N, -32600, -32600, 403, 403),
+        Fault.WRONG_PATH: Row(_P, _N, -32600, -32600, 404, 404),
+        Fault.WRONG_HTTP_METHOD: Row(_P, _N, -32600, -32600, 405, 405),
+        Fault.WRONG_MEDIA_TYPE: Row(_P, _C, -32600, -32600, 415, 415),
+        Fault.NOT_ACCEPTABLE: Row(_P, _C, -32600, -32600, 406, 406),
+        Fault.SESSION_REQUIRED: Row(_P, _C, -32600, -32600, 400, 400),
+        Fault.SESSION_UNKNOWN: Row(_P, _C, -32600, -32600, 404, 404),
+    }
+)
+
+
+class DeltaError(Exception):
+    """Everything this library raises on purpose."""
+
+
+class ToolError(DeltaError):
+    """Raise it in a tool, resource or prompt: its text is meant for the model and is sent as it stands."""
+
+
+class ResourceNotFoundError(DeltaError):
+    """Raise it where a templated resource has nothing at the given address."""
+
+
+class InputDeclinedError(DeltaError):
+    """The client cannot be asked, or its user declined, where the function needs an answer."""
+
+
+class PeerError(DeltaError):
+    """The client answered a request of ours with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+
+class ConfigurationError(DeltaError):
+    """The server was put together wrongly; raised where the mistake is made."""

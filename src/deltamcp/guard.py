@@ -1,0 +1,73 @@
+"""Deadlines and other watches over a running call, paid for only by calls that wait.
+
+Most calls end without ever suspending; a timer or a watcher for each would cost more than the call.
+"""
+
+import asyncio
+import types
+from collections.abc import Coroutine, Generator
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Guard(Protocol):
+    """Something to start when a call first waits and to stop when it ends."""
+
+    def arm(self) -> None: ...
+    def disarm(self) -> None: ...
+
+
+@types.coroutine
+def guarded(coroutine: Coroutine[Any, Any, T], guard: Guard) -> Generator[Any, Any, T]:
+    """Awaits a coroutine in the current task, with the guard armed from its first suspension on."""
+    try:
+        waiting = coroutine.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    guard.arm()
+    try:
+        while True:
+            try:
+                sent = yield waiting
+            except GeneratorExit:
+                coroutine.close()
+                raise
+            except BaseException as thrown:
+                waiting = coroutine.throw(thrown)
+            else:
+                waiting = coroutine.send(sent)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    finally:
+        guard.disarm()
+
+
+class Deadline:
+    """Cancels the task it was armed in after some seconds, once."""
+
+    __slots__ = ("_handle", "_seconds", "_task", "expired")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._handle: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self.expired = False
+
+    def arm(self) -> None:
+        self._task = asyncio.current_task()
+        self._handle = asyncio.get_running_loop().call_later(self._seconds, self._expire)
+
+    def disarm(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _expire(self) -> None:
+        assert self._task is not None, "only an armed deadline has a timer"
+        self.expired = True
+        self._task.cancel()
+
+    def forgive(self) -> bool:
+        """Takes the cancellation back; False where somebody else cancelled the task as well."""
+        assert self._task is not None, "only an armed deadline expires"
+        return self._task.uncancel() == 0

@@ -1,0 +1,1 @@
+"""From what a function returned to what a client is shown. Pure."""

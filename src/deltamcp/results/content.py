@@ -1,0 +1,130 @@
+"""What an author's function returned, as the content a client is shown."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from deltamcp.values import (
+    CONTENT_TYPES,
+    JSON,
+    BlobResource,
+    Completion,
+    Content,
+    Contents,
+    PromptMessage,
+    PromptResult,
+    Text,
+    TextResource,
+    ToolResult,
+)
+from deltamcp.wire import jsonrpc
+
+
+def tool_result(value: Any, structured: Callable[[Any], JSON] | None) -> ToolResult:
+    """A tool's return value. `structured` checks and converts it where the tool has an output schema.
+
+    Text is sent as it is and content as content; anything else is compact JSON, once. With an output
+    schema the JSON goes into `structuredContent` too, because peers that validate need it there and
+    peers that do not read the text.
+
+    Raises:
+        ValueError: the value cannot be sent; the text says why.
+    """
+    if isinstance(value, ToolResult):
+        jsonrpc.encode_finite((value.content, value.meta, None if value.structured is UNSET else value.structured))
+        return value
+    data: JSON | UnsetType = UNSET
+    if structured is not None:
+        value = data = structured(value)
+    elif value is None:
+        return ToolResult([])
+    elif isinstance(value, str):
+        return ToolResult([_text(value)])
+    elif isinstance(value, CONTENT_TYPES):
+        return ToolResult(_check_text([value]))
+    elif isinstance(value, list | tuple) and value and all(isinstance(item, CONTENT_TYPES) for item in value):
+        return ToolResult(_check_text(list(value)))
+    elif isinstance(value, bytes | bytearray):
+        raise ValueError("the tool returned bytes; return Image, Audio or EmbeddedResource instead")
+    return ToolResult([Text(jsonrpc.encode_finite(value).decode())], structured=data)
+
+
+def _text(value: str) -> Text:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("the tool returned text with a lone surrogate") from None
+    return Text(value)
+
+
+def _check_text(content: list[Content]) -> list[Content]:
+    jsonrpc.encode_finite(content)
+    return content
+
+
+def error_result(message: str) -> ToolResult:
+    """A failure the model reads."""
+    return ToolResult([Text(message)], is_error=True)
+
+
+def contents(value: Any, uri: str, mime_type: str | None) -> Contents:
+    """A resource function's return value: text, bytes, JSON, or contents made by hand.
+
+    Raises:
+        ValueError: the value cannot be sent.
+    """
+    if isinstance(value, Contents):
+        return value
+    items = value if isinstance(value, list) and value and _are_contents(value) else [value]
+    made: list[TextResource | BlobResource] = []
+    for item in items:
+        if isinstance(item, TextResource | BlobResource):
+            made.append(item)
+        elif isinstance(item, str):
+            made.append(TextResource(uri, _text(item).text, mime_type or "text/plain"))
+        elif isinstance(item, bytes | bytearray):
+            made.append(BlobResource(uri, bytes(item), mime_type or "application/octet-stream"))
+        else:
+            made.append(TextResource(uri, jsonrpc.encode_finite(item).decode(), mime_type or "application/json"))
+    return Contents(made)
+
+
+def _are_contents(value: list[Any]) -> bool:
+    return all(isinstance(item, TextResource | BlobResource) for item in value)
+
+
+def prompt_result(value: Any, description: str | None) -> PromptResult:
+    """A prompt function's return value: a text, a message, or several of either.
+
+    Raises:
+        ValueError: the value cannot be sent.
+    """
+    if isinstance(value, PromptResult):
+        return value
+    messages = [_message(item) for item in (value if isinstance(value, list | tuple) else [value])]
+    return PromptResult(messages, description)
+
+
+def _message(item: Any) -> PromptMessage:
+    if isinstance(item, PromptMessage):
+        return item
+    if isinstance(item, CONTENT_TYPES):
+        return PromptMessage("user", item)
+    if isinstance(item, str):
+        return PromptMessage("user", _text(item))
+    raise ValueError(f"a prompt returned {type(item).__name__}; return text, content or PromptMessage")
+
+
+def completion(value: Any) -> Completion:
+    """A completion function's return value; clients take at most 100 suggestions.
+
+    Raises:
+        ValueError: the value is not a list of text.
+    """
+    if isinstance(value, Completion):
+        return value
+    values = [_text(item).text for item in value]
+    if len(values) <= 100:
+        return Completion(values)
+    return Completion(values[:100], total=len(values), has_more=True)

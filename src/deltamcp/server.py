@@ -1,0 +1,280 @@
+"""`DeltaServer`: functions and configuration in, doors out."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.completer import Completer
+from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.prompt import Prompt
+from deltamcp.catalog.resource import Resource
+from deltamcp.context import Context
+from deltamcp.engine import Engine
+from deltamcp.errors import ConfigurationError
+from deltamcp.limits import Limits
+from deltamcp.values import JSON, Annotations, Icon, Kind
+
+F = TypeVar("F", bound=Callable[..., Any])
+Lifespan = Callable[["DeltaServer"], contextlib.AbstractAsyncContextManager[Any]]
+
+
+class DeltaServer:
+    """An MCP server of functions.
+
+    Registering returns the function unchanged. What is registered or removed while the server runs is
+    announced to the clients that listen.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        version: str = "0",
+        *,
+        title: str | None = None,
+        instructions: str | None = None,
+        website_url: str | None = None,
+        icons: list[Icon] | None = None,
+        lifespan: Lifespan | None = None,
+        limits: Limits | None = None,
+        page_size: int | None = None,
+        cache_seconds: float = 60.0,
+        state_key: bytes | None = None,
+    ) -> None:
+        """
+        Args:
+            name: shown to clients, with `version`, `title`, `website_url` and `icons`.
+            instructions: how to use the server, for the model.
+            lifespan: an async context manager around the server's life; what it yields is `Context.lifespan`.
+            page_size: items a list page holds; everything on one page by default, as many hosts read only that.
+            cache_seconds: how long clients may keep lists without asking again (2026-07-28).
+            state_key: 32 bytes that seal what clients carry between the rounds of one request (2026-07-28);
+                replicas behind one address need the same.
+        """
+        if state_key is not None and len(state_key) != 32:
+            raise ConfigurationError("state_key must be 32 bytes.")
+        info: dict[str, JSON] = {"name": name, "version": version}
+        for key, value in (("title", title), ("websiteUrl", website_url), ("icons", icons)):
+            if value:
+                info[key] = _plain(value)
+        self._catalog = Catalog(page_size)
+        self._engine = Engine(
+            self._catalog,
+            info,
+            instructions,
+            limits or Limits(),
+            (lambda: lifespan(self)) if lifespan is not None else None,
+            state_key,
+            cache_seconds,
+        )
+
+    @property
+    def engine(self) -> Engine:
+        """What the transports serve."""
+        return self._engine
+
+    # Registering
+
+    @overload
+    def tool(self, function: F) -> F: ...
+    @overload
+    def tool(
+        self,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: dict[str, JSON] | None = None,
+        icons: list[Icon] | None = None,
+        meta: dict[str, JSON] | None = None,
+        timeout: float | None = None,
+        input_schema: dict[str, JSON] | None = None,
+        output_schema: dict[str, JSON] | None = None,
+    ) -> Callable[[F], F]: ...
+    def tool(
+        self,
+        function: Any = None,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: dict[str, JSON] | None = None,
+        icons: list[Icon] | None = None,
+        meta: dict[str, JSON] | None = None,
+        timeout: float | None = None,
+        input_schema: dict[str, JSON] | None = None,
+        output_schema: dict[str, JSON] | None = None,
+    ) -> Any:
+        """Offers a function as a tool; its name, description and schemas are the function's own unless given.
+
+        Plain functions run in a thread, async ones on the loop. `annotations` are MCP's hints, such as
+        `{"readOnlyHint": True}`. `timeout` is in seconds. With `input_schema` the function takes the
+        arguments as one dict, checked against that JSON Schema.
+        """
+
+        def register(function: F) -> F:
+            self._add(
+                Operation(
+                    function,
+                    Context,
+                    name=name,
+                    title=title,
+                    description=description,
+                    annotations=annotations,
+                    icons=_plain(icons),
+                    meta=meta,
+                    timeout=timeout,
+                    input_schema=input_schema,
+                    output_schema=output_schema,
+                )
+            )
+            return function
+
+        return register if function is None else register(function)
+
+    def resource(
+        self,
+        uri: str,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        size: int | None = None,
+        annotations: Annotations | None = None,
+        icons: list[Icon] | None = None,
+        meta: dict[str, JSON] | None = None,
+        cache_seconds: float = 0.0,
+    ) -> Callable[[F], F]:
+        """Offers what a function returns at an address, or at every address of a template like `repo://{id}/readme`."""
+
+        def register(function: F) -> F:
+            self._add(
+                Resource(
+                    function,
+                    Context,
+                    uri,
+                    name=name,
+                    title=title,
+                    description=description,
+                    mime_type=mime_type,
+                    size=size,
+                    annotations=_plain(annotations),
+                    icons=_plain(icons),
+                    meta=meta,
+                    cache_seconds=cache_seconds,
+                )
+            )
+            return function
+
+        return register
+
+    @overload
+    def prompt(self, function: F) -> F: ...
+    @overload
+    def prompt(
+        self,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: list[Icon] | None = None,
+        meta: dict[str, JSON] | None = None,
+    ) -> Callable[[F], F]: ...
+    def prompt(
+        self,
+        function: Any = None,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: list[Icon] | None = None,
+        meta: dict[str, JSON] | None = None,
+    ) -> Any:
+        """Offers a function's messages as a prompt; its parameters are the prompt's arguments."""
+
+        def register(function: F) -> F:
+            self._add(
+                Prompt(
+                    function,
+                    Context,
+                    name=name,
+                    title=title,
+                    description=description,
+                    icons=_plain(icons),
+                    meta=meta,
+                )
+            )
+            return function
+
+        return register if function is None else register(function)
+
+    def completion(self, *, argument: str, prompt: str | None = None, template: str | None = None) -> Callable[[F], F]:
+        """Suggests values for one argument of a prompt (by name) or of a resource template (by its URI template)."""
+        if (prompt is None) == (template is None):
+            raise ConfigurationError("A completion belongs to a prompt=... or to a template=..., one of them.")
+
+        def register(function: F) -> F:
+            kind, target = ("prompt", prompt) if prompt is not None else ("template", template)
+            self._catalog.completions[kind, str(target), argument] = Completer(function, Context)
+            return function
+
+        return register
+
+    def _add(self, item: Operation | Resource | Prompt) -> None:
+        self._changed(self._catalog.add(item))
+
+    def remove_tool(self, name: str) -> None:
+        self._remove(Kind.TOOLS, name)
+
+    def remove_prompt(self, name: str) -> None:
+        self._remove(Kind.PROMPTS, name)
+
+    def remove_resource(self, uri: str) -> None:
+        """By its address, or by its template."""
+        self._remove(Kind.TEMPLATES if "{" in uri else Kind.RESOURCES, uri)
+
+    def _remove(self, kind: Kind, name: str) -> None:
+        self._catalog.remove(kind, name)
+        self._changed(kind)
+
+    def _changed(self, change: Kind | str) -> None:
+        self._engine.hub.publish(change, self._engine.loop)
+
+    def list_changed(self, kind: Kind) -> None:
+        """Announces a change of a list that registering and removing did not make."""
+        self._changed(kind)
+
+    def resource_updated(self, uri: str) -> None:
+        """Tells the clients that watch a resource that it has changed. From any thread."""
+        self._changed(uri)
+
+    # Doors
+
+    def asgi(self, path: str = "/mcp", **options: Any) -> Any:
+        """The server as an ASGI application, to run under any ASGI server or to mount in another application."""
+        from deltamcp.transports.http import HttpApp
+
+        return HttpApp(self._engine, path, **options)
+
+    def run(self, transport: str = "stdio", **options: Any) -> None:
+        """Serves until the client leaves or the process is told to stop: `run()`, `run("http", port=8000)`."""
+        import asyncio
+
+        if transport == "stdio":
+            from deltamcp.transports import stdio
+
+            asyncio.run(stdio.serve(self._engine))
+        elif transport == "http":
+            from deltamcp.transports import uvicorn_door
+
+            uvicorn_door.run(self._engine, **options)
+        else:
+            raise ConfigurationError(f'There is no transport {transport!r}; pick "stdio" or "http".')
+
+
+def _plain(value: Any) -> Any:
+    """Structs as plain JSON."""
+    return None if value is None else msgspec.to_builtins(value)

@@ -1,0 +1,1 @@
+"""How messages travel. A transport moves bytes; what they mean is read by the dialects."""

@@ -1,0 +1,125 @@
+"""ASGI in small pieces: the shapes of its calls, a body read whole, an answer sent."""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any, NamedTuple
+
+from deltamcp.errors import FAULTS, Fault
+from deltamcp.guard import Deadline, guarded
+from deltamcp.limits import Limits
+from deltamcp.values import Failure, RequestId
+from deltamcp.wire import jsonrpc
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = Mapping[bytes, bytes]
+
+
+class Accepts(NamedTuple):
+    """How a client wants to be answered."""
+
+    events: bool
+    """It reads event streams."""
+    rather_events: bool
+    """It names them before JSON, or JSON not at all."""
+
+
+ONLY_JSON = Accepts(events=False, rather_events=False)
+
+_JSON = (b"content-type", b"application/json")
+_CLOSE = (b"connection", b"close")
+_EVENTS = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    # MCP 2026-07-28 "Receiving Messages": keeps reverse proxies from holding events back.
+    (b"x-accel-buffering", b"no"),
+)
+
+
+@functools.lru_cache(maxsize=256)
+def accepts(header: bytes) -> Accepts | None:
+    """An `Accept` header; None where neither form is in it."""
+    kinds = [part.partition(b";")[0].strip().lower() for part in header.split(b",")]
+    events = next((place for place, kind in enumerate(kinds) if kind in (b"text/event-stream", b"text/*")), None)
+    json = next((place for place, kind in enumerate(kinds) if kind in (b"application/json", b"application/*")), None)
+    anything = b"*/*" in kinds
+    if events is None and json is None and not anything:
+        return None
+    rather = events is not None and not anything and (json is None or events < json)
+    return Accepts(events is not None or anything, rather)
+
+
+async def read_body(headers: Headers, receive: Receive, limits: Limits) -> bytes | Failure:
+    """The whole body, or why not; more than the limit is never held."""
+    declared = headers.get(b"content-length", b"")
+    if declared.isdigit() and int(declared[:19]) > limits.message_bytes:
+        return _too_large(limits)
+    deadline = Deadline(limits.body_seconds)
+    try:
+        body = await guarded(_collect(receive, limits.message_bytes), deadline)
+    except asyncio.CancelledError:
+        if deadline.expired and deadline.forgive():
+            return Failure(Fault.TOO_SLOW, "The body did not arrive in time.")
+        raise
+    return _too_large(limits) if body is None else body
+
+
+def _too_large(limits: Limits) -> Failure:
+    return Failure(Fault.TOO_LARGE, f"A message may have at most {limits.message_bytes} bytes.")
+
+
+async def _collect(receive: Receive, most: int) -> bytes | None:
+    event = await receive()
+    body: bytes = event.get("body", b"")
+    if event.get("more_body"):
+        whole = bytearray(body)
+        while event.get("more_body") and len(whole) <= most:
+            event = await receive()
+            whole += event.get("body", b"")
+        body = bytes(whole)
+    return body if len(body) <= most else None
+
+
+async def gone(receive: Receive) -> None:
+    """Returns when the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def respond(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def respond_json(send: Send, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:
+    await respond(send, status, body, (_JSON, *more))
+
+
+async def refuse(send: Send, failure: Failure, id_: RequestId | None = None) -> None:
+    """An answer to what was never a request of the protocol: the status says it, the body explains."""
+    row = FAULTS[failure.fault]
+    # What is left unread of a body refused for its size or slowness must not be read as the next request.
+    close = failure.fault in (Fault.TOO_LARGE, Fault.TOO_SLOW, Fault.HEADERS_TOO_LARGE)
+    allow = ((b"allow", b"POST, GET, DELETE"),) if failure.fault is Fault.WRONG_HTTP_METHOD else ()
+    body = jsonrpc.error(id_, row.modern, failure)
+    await respond_json(send, row.modern_http, body, *allow, *((_CLOSE,) if close else ()))
+
+
+async def accept(send: Send) -> None:
+    """202 for what gets no answer."""
+    await respond(send, 202, b"")
+
+
+async def start_events(send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": _EVENTS})
+
+
+async def send_event(send: Send, event: bytes) -> None:
+    await send({"type": "http.response.body", "body": event, "more_body": True})
+
+
+async def end_events(send: Send) -> None:
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,137 @@
+"""Event streams: what was said on each, who follows it, and what a client that lost it can have again."""
+
+import asyncio
+from collections import deque
+
+from deltamcp.limits import Limits
+from deltamcp.wire import sse
+
+
+class Follower:
+    """One connection that follows a stream."""
+
+    __slots__ = ("_future", "_woken")
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[bool] | None = None
+        self._woken = False
+
+    async def wait(self, seconds: float) -> bool:
+        """True when there is something to look at, False when nothing came for so long."""
+        if self._woken:
+            self._woken = False
+            return True
+        loop = asyncio.get_running_loop()
+        # Not asyncio.wait_for: it makes a task of every wait, 2 kB for each idle stream.
+        self._future = loop.create_future()
+        timer = loop.call_later(seconds, self._settle, False)
+        try:
+            return await self._future
+        finally:
+            timer.cancel()
+            self._future = None
+
+    def wake(self) -> None:
+        self._woken = not self._settle(True)
+
+    def _settle(self, value: bool) -> bool:
+        if self._future is None or self._future.done():
+            return False
+        self._future.set_result(value)
+        return True
+
+
+class Stream:
+    """A sequence of events. One with an id keeps the newest for a client that reconnects."""
+
+    __slots__ = ("_count", "_events", "_limit", "ended", "follower", "id")
+
+    def __init__(self, id_: str | None, limits: Limits) -> None:
+        self.id = id_
+        self.ended = False
+        self.follower: Follower | None = None
+        self._limit = limits.replay_events
+        self._events: deque[tuple[int, bytes]] = deque(maxlen=self._limit if id_ is not None else None)
+        self._count = 0
+
+    def event_id(self, number: int) -> str:
+        return f"{self.id}.{number}"
+
+    def append(self, message: bytes) -> bytes:
+        """Adds a message and gives the event it became. A reader too slow for its stream loses it."""
+        self._count += 1
+        event = sse.event(message, None if self.id is None else self.event_id(self._count))
+        self._events.append((self._count, event))
+        if self.id is None and len(self._events) > self._limit:
+            self.ended = True
+        if self.follower is not None:
+            self.follower.wake()
+        return event
+
+    def end(self) -> None:
+        self.ended = True
+        if self.follower is not None:
+            self.follower.wake()
+
+    def after(self, number: int) -> list[tuple[int, bytes]]:
+        """The events later than one; a stream without an id forgets them with that."""
+        events = [event for event in self._events if event[0] > number]
+        if self.id is None:
+            self._events.clear()
+        return events
+
+    def follow(self) -> Follower:
+        """The newest follower is the only one."""
+        if self.follower is not None:
+            self.follower.wake()
+        self.follower = Follower()
+        return self.follower
+
+    def unfollow(self, follower: Follower) -> None:
+        if self.follower is follower:
+            self.follower = None
+
+
+class Streams:
+    """The streams of one handshake session."""
+
+    __slots__ = ("_limits", "_opened", "_streams", "standalone")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._streams: dict[str, Stream] | None = None
+        self._opened = 0
+        self.standalone: Stream | None = None
+        """The GET stream, once the client has opened it."""
+
+    @property
+    def followed(self) -> bool:
+        return self._streams is not None and any(stream.follower for stream in self._streams.values())
+
+    def open(self) -> Stream:
+        """A stream for the answer to one request; the oldest finished ones make room."""
+        if self._streams is None:
+            self._streams = {}
+        finished = [stream for stream in self._streams.values() if stream.ended]
+        for stream in finished[: max(0, len(finished) - self._limits.replay_streams + 1)]:
+            del self._streams[str(stream.id)]
+        self._opened += 1
+        stream = self._streams[str(self._opened)] = Stream(str(self._opened), self._limits)
+        return stream
+
+    def open_standalone(self) -> Stream:
+        if self.standalone is None or self.standalone.ended:
+            self.standalone = self.open()
+        return self.standalone
+
+    def resume(self, event_id: str) -> tuple[Stream, int] | None:
+        """The stream an event was on and the event's number; None where nothing is kept of it."""
+        name, _, number = event_id.rpartition(".")
+        stream = (self._streams or {}).get(name)
+        if stream is None or not (number.isascii() and number.isdigit() and len(number) < 16):
+            return None
+        return stream, int(number)
+
+    def end(self) -> None:
+        for stream in (self._streams or {}).values():
+            stream.end()

@@ -1,0 +1,104 @@
+"""The application under uvicorn, with what uvicorn leaves open: slow and oversized headers, endless streams."""
+
+import asyncio
+import logging
+import socket
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from deltamcp.engine import Engine
+from deltamcp.limits import Limits
+from deltamcp.transports.http import HttpApp
+
+logger = logging.getLogger("deltamcp")
+
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
+    """uvicorn's HTTP protocol, with a bound on the header section in bytes and in time."""
+
+    class Bounded(HttpToolsProtocol):
+        in_head = True
+        head_bytes = 0
+        head_timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.head_timer = self.loop.call_later(limits.header_seconds, self.turn_away, _TOO_SLOW)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            # A header section that came in one piece, as nearly all do, is never timed or counted.
+            if self.in_head:
+                self.head_bytes += len(data)
+                if self.head_bytes > limits.header_bytes:
+                    self.turn_away(_TOO_LARGE)
+                elif self.head_timer is None:
+                    self.head_timer = self.loop.call_later(limits.header_seconds, self.turn_away, _TOO_SLOW)
+
+        def on_message_begin(self) -> None:
+            self.in_head = True
+            super().on_message_begin()
+
+        def on_headers_complete(self) -> None:
+            self.settle()
+            super().on_headers_complete()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.settle()
+            super().connection_lost(exc)
+
+        def settle(self) -> None:
+            if self.head_timer is not None:
+                self.head_timer.cancel()
+                self.head_timer = None
+            self.in_head = False
+            self.head_bytes = 0
+
+        def turn_away(self, answer: bytes) -> None:
+            self.settle()
+            if not self.transport.is_closing():
+                self.transport.write(answer)
+                self.transport.close()
+
+    return Bounded
+
+
+class Door(uvicorn.Server):
+    """uvicorn's server, which first ends the streams that would keep it from exiting."""
+
+    def __init__(self, config: uvicorn.Config, app: HttpApp) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.drain()
+        await super().shutdown(sockets)
+
+
+def door(engine: Engine, host: str = "127.0.0.1", port: int = 8000, path: str = "/mcp", **options: Any) -> Door:
+    """A server not yet started. `options` are `HttpApp`'s; other than loopback, name the allowed hosts."""
+    app = HttpApp(engine, path, **options)
+    config = uvicorn.Config(
+        app,
+        host,
+        port,
+        http=protocol_for(engine.limits),
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        timeout_keep_alive=60,
+        timeout_graceful_shutdown=max(1, int(engine.limits.drain_seconds)),
+    )
+    return Door(config, app)
+
+
+def run(engine: Engine, **options: Any) -> None:
+    """Serves until SIGTERM or SIGINT."""
+    door(engine, **options).run()
