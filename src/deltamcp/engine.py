@@ -50,6 +50,7 @@ from deltamcp.values import (
     RequestId,
     Terms,
 )
+from deltamcp.watchdog import Watchdog
 
 logger = logging.getLogger("deltamcp")
 
@@ -96,6 +97,7 @@ class Engine:
         self._starting: asyncio.Lock | None = None
         self._ending: asyncio.Event | None = None
         self._users = 0
+        self._watchdog: Watchdog | None = None
         self._living: asyncio.Task[None] | None = None
 
     # Life
@@ -126,12 +128,16 @@ class Engine:
                 self._ending = asyncio.Event()
                 self._living = self.loop.create_task(self._live(self._lifespan, ready, self._ending))
                 self._state = await ready
+            self._watchdog = Watchdog(self.limits.stall_seconds, self.catalog.name_of)
+            self._watchdog.start(self.loop)
             self.started = True
 
     async def _stop(self) -> None:
         if self._ending is not None and self._living is not None:
             self._ending.set()
             await self._living
+        if self._watchdog is not None:
+            self._watchdog.stop()
         self._threads.close()
         self._threads = Threads(self.limits.threads)
         self._ending = self._living = self._starting = self.loop = None

@@ -1,6 +1,7 @@
 """The catalogue: everything one server offers, found by name or address, listed in pages."""
 
-from collections.abc import Iterable
+import types
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from deltamcp.catalog.completer import Completer
@@ -101,6 +102,19 @@ class Catalog:
             values = template.template.match(uri)
             if values is not None:
                 return template, values
+        return None
+
+    def name_of(self, code: types.CodeType) -> str | None:
+        """What is registered under a function's code, for reports on it."""
+        shelves: dict[str, Mapping[str, Operation | Resource | Prompt]] = {
+            "tool": self.operations,
+            "resource": {**self.resources, **self.templates},
+            "prompt": self.prompts,
+        }
+        for what, shelf in shelves.items():
+            for name, item in shelf.items():
+                if getattr(item.function, "__code__", None) is code:
+                    return f"The {what} {name}"
         return None
 
     def nearest(self, name: str, among: Iterable[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_PLAIN = re.compile(r"[\t\x20-\x7e]*")
 _PREFIX, _SUFFIX = "=?base64?", "?="
 _TYPES = frozenset({"string", "integer", "boolean"})
 
@@ -65,11 +67,13 @@ def _annotations(node: Any, path: tuple[str, ...] | None) -> Iterator[tuple[tupl
 
 def decode(value: bytes) -> str | None:
     """A header's value as text, out of its base64 form where it has one; None where it is malformed."""
-    try:
-        text = value.decode("ascii").strip(" \t")
-    except UnicodeDecodeError:
-        return None
-    if any(not (32 <= ord(char) <= 126 or char == "\t") for char in text):
+    return _decode(value) if len(value) <= 256 else _decode.__wrapped__(value)
+
+
+@functools.lru_cache(maxsize=1024)
+def _decode(value: bytes) -> str | None:
+    text = value.decode("latin-1").strip(" \t")
+    if not _PLAIN.fullmatch(text):
         return None
     if not (text.startswith(_PREFIX) and text.endswith(_SUFFIX) and len(text) >= len(_PREFIX) + len(_SUFFIX)):
         return text

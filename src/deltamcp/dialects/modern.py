@@ -48,12 +48,22 @@ def is_modern(request: Request) -> bool:
     return request.method == "server/discover" or (meta is not None and VERSION_KEY in meta)
 
 
-def read(request: Request, principal: Principal = ANONYMOUS) -> tuple[Terms, Ask] | Failure:
-    """A request, its envelope checked in the order the specification's errors imply."""
-    envelope = _envelope(request)
-    if envelope is not None:
-        return envelope
-    meta = request.params["_meta"]
+def envelope(request: Request) -> dict[str, JSON] | Failure:
+    """A request's `_meta`. MCP 2026-07-28, "Per-request protocol fields": without them it is malformed."""
+    meta = asks.meta(request.params)
+    if meta is None:
+        return Failure(Fault.INVALID_PARAMS, "params._meta must be an object with the protocol's fields.")
+    if type(meta.get(VERSION_KEY)) is not str:
+        return Failure(Fault.INVALID_PARAMS, f'params._meta["{VERSION_KEY}"] must be a string.')
+    if type(meta.get(CAPABILITIES_KEY)) is not dict:
+        return Failure(Fault.INVALID_PARAMS, f'params._meta["{CAPABILITIES_KEY}"] must be an object.')
+    if type(meta.get(CLIENT_KEY, {})) is not dict:
+        return Failure(Fault.INVALID_PARAMS, f'params._meta["{CLIENT_KEY}"] must be an object.')
+    return meta
+
+
+def read(request: Request, meta: dict[str, JSON], principal: Principal = ANONYMOUS) -> tuple[Terms, Ask] | Failure:
+    """A request with its `envelope`."""
     version = meta[VERSION_KEY]
     if version not in versions.MODERN:
         return Failure(
@@ -74,40 +84,25 @@ def read(request: Request, principal: Principal = ANONYMOUS) -> tuple[Terms, Ask
     return Terms(Era.MODERN, version, meta[CAPABILITIES_KEY], client, meta, log_level, principal), ask
 
 
-def _envelope(request: Request) -> Failure | None:
-    """MCP 2026-07-28, "Per-request protocol fields": a request without them is malformed."""
-    meta = asks.meta(request.params)
-    if meta is None:
-        return Failure(Fault.INVALID_PARAMS, "params._meta must be an object with the protocol's fields.")
-    if type(meta.get(VERSION_KEY)) is not str:
-        return Failure(Fault.INVALID_PARAMS, f'params._meta["{VERSION_KEY}"] must be a string.')
-    if type(meta.get(CAPABILITIES_KEY)) is not dict:
-        return Failure(Fault.INVALID_PARAMS, f'params._meta["{CAPABILITIES_KEY}"] must be an object.')
-    if type(meta.get(CLIENT_KEY, {})) is not dict:
-        return Failure(Fault.INVALID_PARAMS, f'params._meta["{CLIENT_KEY}"] must be an object.')
-    return None
-
-
 # Headers
 
 
-def check_headers(request: Request, headers: Mapping[bytes, bytes], repeated: bool) -> Failure | None:
+def check_headers(
+    request: Request, meta: dict[str, JSON], headers: Mapping[bytes, bytes], repeated: bool
+) -> Failure | None:
     """MCP 2026-07-28, "Server Validation": what the headers say must be what the body says.
 
-    `repeated` tells that some header came more than once, which a mirrored one may not.
+    `repeated` tells that a mirrored header came more than once.
     """
-    envelope = _envelope(request)
-    if envelope is not None:
-        return envelope
     if repeated:
         return Failure(Fault.HEADER_MISMATCH, "An Mcp-* header was sent more than once.")
-    version = request.params["_meta"][VERSION_KEY]
+    version = meta[VERSION_KEY]
     failure = _compare("MCP-Protocol-Version", headers.get(b"mcp-protocol-version"), version)
     if failure is None and version in versions.MODERN:
         failure = _compare("Mcp-Method", headers.get(b"mcp-method"), request.method)
         key = NAMED_BY.get(request.method)
         if failure is None and key is not None and type(request.params.get(key)) is str:
-            failure = _compare("Mcp-Name", headers.get(b"mcp-name"), request.params[key], encoded=True)
+            failure = _compare("Mcp-Name", headers.get(b"mcp-name"), request.params[key])
     return failure
 
 
@@ -124,16 +119,16 @@ def check_parameter_headers(ask: Ask, headers: Mapping[bytes, bytes], catalog: C
             if sent is not None:
                 return Failure(Fault.HEADER_MISMATCH, f"The header {name} has no value in the body to repeat.")
             continue
-        failure = _compare(name, sent, value, encoded=True)
+        failure = _compare(name, sent, value)
         if failure is not None:
             return failure
     return None
 
 
-def _compare(name: str, sent: bytes | None, value: JSON, encoded: bool = False) -> Failure | None:
+def _compare(name: str, sent: bytes | None, value: JSON) -> Failure | None:
     if sent is None:
         return Failure(Fault.HEADER_MISMATCH, f"The header {name} is missing.")
-    text = mirrored.decode(sent) if encoded else sent.decode("latin-1").strip(" \t")
+    text = mirrored.decode(sent)
     if text is None:
         return Failure(Fault.HEADER_MISMATCH, f"The header {name} is malformed.")
     if not mirrored.same(text, value):

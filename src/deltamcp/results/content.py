@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from deltamcp.values import (
     CONTENT_TYPES,
@@ -20,6 +20,9 @@ from deltamcp.values import (
 )
 from deltamcp.wire import jsonrpc
 
+_SEQUENCES = (list, tuple)
+_BYTES = (bytes, bytearray)
+
 
 def tool_result(value: Any, structured: Callable[[Any], JSON] | None) -> ToolResult:
     """A tool's return value. `structured` checks and converts it where the tool has an output schema.
@@ -34,20 +37,20 @@ def tool_result(value: Any, structured: Callable[[Any], JSON] | None) -> ToolRes
     if isinstance(value, ToolResult):
         jsonrpc.encode_finite((value.content, value.meta, None if value.structured is UNSET else value.structured))
         return value
-    data: JSON | UnsetType = UNSET
     if structured is not None:
-        value = data = structured(value)
-    elif value is None:
-        return ToolResult([])
-    elif isinstance(value, str):
+        value = structured(value)
+        return ToolResult([Text(jsonrpc.encode_finite(value).decode())], structured=value)
+    if isinstance(value, str):
         return ToolResult([_text(value)])
-    elif isinstance(value, CONTENT_TYPES):
+    if value is None:
+        return ToolResult([])
+    if isinstance(value, CONTENT_TYPES):
         return ToolResult(_check_text([value]))
-    elif isinstance(value, list | tuple) and value and all(isinstance(item, CONTENT_TYPES) for item in value):
+    if isinstance(value, _SEQUENCES) and value and all(isinstance(item, CONTENT_TYPES) for item in value):
         return ToolResult(_check_text(list(value)))
-    elif isinstance(value, bytes | bytearray):
+    if isinstance(value, _BYTES):
         raise ValueError("the tool returned bytes; return Image, Audio or EmbeddedResource instead")
-    return ToolResult([Text(jsonrpc.encode_finite(value).decode())], structured=data)
+    return ToolResult([Text(jsonrpc.encode_finite(value).decode())])
 
 
 def _text(value: str) -> Text:
@@ -83,7 +86,7 @@ def contents(value: Any, uri: str, mime_type: str | None) -> Contents:
             made.append(item)
         elif isinstance(item, str):
             made.append(TextResource(uri, _text(item).text, mime_type or "text/plain"))
-        elif isinstance(item, bytes | bytearray):
+        elif isinstance(item, _BYTES):
             made.append(BlobResource(uri, bytes(item), mime_type or "application/octet-stream"))
         else:
             made.append(TextResource(uri, jsonrpc.encode_finite(item).decode(), mime_type or "application/json"))
@@ -102,7 +105,7 @@ def prompt_result(value: Any, description: str | None) -> PromptResult:
     """
     if isinstance(value, PromptResult):
         return value
-    messages = [_message(item) for item in (value if isinstance(value, list | tuple) else [value])]
+    messages = [_message(item) for item in (value if isinstance(value, _SEQUENCES) else [value])]
     return PromptResult(messages, description)
 
 

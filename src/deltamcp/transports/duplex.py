@@ -154,7 +154,8 @@ class Duplex:
             answer(written(outcome, lambda made: handshake.write(request.id, made, version)))
 
     async def _serve_modern(self, request: Request, answer: Callable[[bytes], None]) -> None:
-        understood = modern.read(request)
+        meta = modern.envelope(request)
+        understood = meta if isinstance(meta, Failure) else modern.read(request, meta)
         outcome: Outcome | None
         version = versions.MODERN[0]
         if isinstance(understood, Failure):

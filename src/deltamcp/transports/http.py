@@ -236,10 +236,13 @@ class HttpApp:
         self, request: Request, scope: Scope, headers: Headers, principal: Principal
     ) -> tuple[Terms, Ask] | Failure:
         repeated = len(headers) != len(scope["headers"]) and _repeats(scope["headers"])
-        mismatch = modern.check_headers(request, headers, repeated)
+        meta = modern.envelope(request)
+        if isinstance(meta, Failure):
+            return meta
+        mismatch = modern.check_headers(request, meta, headers, repeated)
         if mismatch is not None:
             return mismatch
-        understood = modern.read(request, principal)
+        understood = modern.read(request, meta, principal)
         if isinstance(understood, Failure):
             return understood
         return modern.check_parameter_headers(understood[1], headers, self._engine.catalog) or understood

@@ -6,9 +6,10 @@ Rules:
 3. A duplicate key is refused in the envelope and, as in most JSON readers, the last one wins inside it.
 """
 
-import json
 import math
+import re
 from collections.abc import Iterator
+from json import JSONDecoder
 from typing import Any
 
 import msgspec
@@ -31,7 +32,8 @@ class _Envelope(Struct):
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_any = msgspec.json.Decoder().decode
-_ENVELOPE_KEYS = (b'"jsonrpc"', b'"method"', b'"id"', b'"params"', b'"result"', b'"error"')
+_value = JSONDecoder()
+_NOT_SPACE = re.compile(r"\S")
 
 
 def read(body: bytes, limits: Limits) -> Message | list[Message]:
@@ -42,8 +44,16 @@ def read(body: bytes, limits: Limits) -> Message | list[Message]:
         return _read_odd(body, limits)
     if body.count(b"[") + body.count(b"{") > limits.depth and _depth(envelope) > limits.depth:
         return Malformed(Fault.PARSE, f"The message is nested deeper than {limits.depth} levels.", None)
-    # An escaped key could hide a duplicate from the count: then, too, look closely.
-    if any(body.count(key) > 1 for key in _ENVELOPE_KEYS) or b"\\u00" in body:
+    # Only a body that has one of these twice somewhere is looked at closely, or one that could be hiding
+    # it behind an escape. Answers to our own requests come under ids we gave, and need no such care.
+    count = body.count
+    if (
+        count(b'"method"') > 1
+        or count(b'"params"') > 1
+        or count(b'"id"') > 1
+        or count(b'"jsonrpc"') > 1
+        or b"\\u00" in body
+    ):
         repeated = _repeated_key(body)
         if repeated is not None:
             return Malformed(Fault.INVALID_REQUEST, f"The message has the key {repeated!r} twice.", None)
@@ -120,16 +130,20 @@ def _parse_reason(body: bytes, error: Exception) -> str:
 
 
 def _repeated_key(body: bytes) -> str | None:
-    repeated: list[str | None] = [None]
-
-    def keep_last(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        repeated[0] = next((key for key in keys if keys.count(key) > 1), None) if len(keys) <= 64 else None
-        return {}
-
-    # The hook runs for the outermost object last.
-    json.loads(body, object_pairs_hook=keep_last, parse_int=float)
-    return repeated[0]
+    """The first key the outermost object has twice. The body is known to be a JSON object."""
+    text = body.decode()
+    seen: set[str] = set()
+    key: str
+    at = text.index("{") + 1
+    while True:
+        opening = text.find('"', at)
+        if opening < 0:
+            return None
+        key, at = _value.raw_decode(text, opening)
+        if key in seen:
+            return key
+        seen.add(key)
+        _, at = _value.raw_decode(text, _NOT_SPACE.search(text, text.index(":", at) + 1).start())  # type: ignore[union-attr]
 
 
 def _depth(value: Any) -> int:
