@@ -9,6 +9,7 @@ from msgspec import Struct
 from deltamcp.dialects.asks import LOG_LEVELS
 from deltamcp.elicitation import form_schema, read_form
 from deltamcp.errors import InputDeclinedError
+from deltamcp.guard import Deadline
 from deltamcp.values import JSON, Era, InputRequest, LogLevel, Principal, RequestId, Terms
 from deltamcp.wire import jsonrpc
 
@@ -74,7 +75,18 @@ class Context:
     act afterwards, or the act is repeated. Give `key` where questions depend on a condition.
     """
 
-    __slots__ = ("_answers", "_asked", "_channel", "_loop", "_progress", "cancelled", "lifespan", "request_id", "terms")
+    __slots__ = (
+        "_answers",
+        "_asked",
+        "_channel",
+        "_deadline",
+        "_loop",
+        "_progress",
+        "cancelled",
+        "lifespan",
+        "request_id",
+        "terms",
+    )
 
     def __init__(
         self,
@@ -83,7 +95,9 @@ class Context:
         request_id: RequestId,
         answers: Mapping[str, JSON],
         lifespan: Any,
+        deadline: Deadline,
     ) -> None:
+        self._deadline = deadline
         self.terms = terms
         self.request_id = request_id
         self.lifespan = lifespan
@@ -120,12 +134,11 @@ class Context:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tells how far the work is, where the client asked to know; must grow from call to call."""
+        """Tells how far the work is, where the client asked to know. What does not grow is not sent."""
         token = self.terms.meta.get("progressToken")
-        if type(token) not in (str, int):
+        # "Progress": the value MUST increase with each notification.
+        if type(token) not in (str, int) or (self._progress is not None and progress <= self._progress):
             return
-        if self._progress is not None and progress <= self._progress:
-            raise ValueError(f"progress must grow: {progress} after {self._progress}")
         self._progress = progress
         params: dict[str, JSON] = {"progressToken": token, "progress": progress}
         if total is not None:
@@ -193,9 +206,10 @@ class Context:
             if missing:
                 raise InputPending(missing)
             return {key: self._answers[key] for key in questions}
-        answers = await asyncio.gather(
-            *(self._channel.request(question.method, question.params) for question in questions.values())
-        )
+        with self._deadline.paused():  # a user who thinks is not a tool that hangs
+            answers = await asyncio.gather(
+                *(self._channel.request(question.method, question.params) for question in questions.values())
+            )
         return dict(zip(questions, answers, strict=True))
 
     async def _one(self, key: str | None, question: InputRequest) -> dict[str, JSON]:

@@ -38,6 +38,7 @@ from deltamcp.values import (
     Done,
     Era,
     Failure,
+    Filter,
     GetPrompt,
     Initialize,
     InputRequired,
@@ -197,6 +198,10 @@ class Engine:
             return bool(catalog.prompts)
         return bool(catalog.resources or catalog.templates)
 
+    def honoured(self, wanted: Filter) -> Filter:
+        """The part of a subscription this server can keep."""
+        return Filter(frozenset(kind for kind in wanted.kinds if self._offers(kind)), wanted.uris)
+
     def _list(self, ask: ListItems) -> Outcome:
         if not self._offers(ask.kind):
             return Failure(Fault.UNKNOWN_METHOD, f"This server offers no {ask.kind.value}.")
@@ -336,7 +341,7 @@ class Engine:
     ) -> Any:
         context: Context | None = None
         if runnable.context_name is not None:
-            context = Context(terms, channel, request_id, answers, self._state)
+            context = Context(terms, channel, request_id, answers, self._state, deadline)
             arguments = {**arguments, runnable.context_name: context}
         if runnable.is_async:
             return await guarded(runnable.function(**arguments), deadline)

@@ -4,8 +4,9 @@ Most calls end without ever suspending; a timer or a watcher for each would cost
 """
 
 import asyncio
+import contextlib
 import types
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Iterator
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -61,6 +62,16 @@ class Deadline:
     def disarm(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time spent here does not count, and afterwards the clock starts anew."""
+        self.disarm()
+        try:
+            yield
+        finally:
+            if self._handle is not None and not self.expired:
+                self._handle = asyncio.get_running_loop().call_later(self._seconds, self._expire)
 
     def _expire(self) -> None:
         assert self._task is not None, "only an armed deadline has a timer"

@@ -38,6 +38,8 @@ class Seal:
 
         try:
             raw = base64.b64decode(sealed.encode(), altchars=b"-_", validate=True)
+            if base64.urlsafe_b64encode(raw).decode() != sealed:  # spare bits must not make a second spelling
+                return None
             plain = self._cipher().decrypt(raw[1:13], raw[13:], bound_to)
         except (InvalidTag, ValueError, binascii.Error):
             return None

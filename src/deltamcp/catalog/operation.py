@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pydantic
+
 from deltamcp.catalog import headers
 from deltamcp.catalog.signature import ArgumentError, Signature, compact, function_name, output_schema, returns, shape
 from deltamcp.errors import ConfigurationError
@@ -103,8 +105,10 @@ class Operation:
         assert self._returns is not None, "only operations with an output schema have structured results"
         try:
             return self._returns.dump_python(self._returns.validate_python(value), mode="json", by_alias=True)
-        except ValueError as error:
-            raise ValueError(str(error).splitlines()[0]) from error
+        except pydantic.ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the value"
+            raise ValueError(f"{where}: {first['msg']}") from error
 
     @functools.cached_property
     def _output_validator(self) -> "jsonschema_rs.Validator":

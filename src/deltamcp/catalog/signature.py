@@ -16,6 +16,7 @@ import pydantic
 import pydantic_core
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
+from typing_extensions import is_typeddict
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import CONTENT_TYPES, JSON, ToolResult
@@ -37,23 +38,12 @@ class _Untitled(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
-    def model_schema(self, schema: Any) -> dict[str, Any]:
-        return _without_title(super().model_schema(schema), schema["cls"])
-
-    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
-        return _without_title(super().dataclass_schema(schema), schema["cls"])
-
-    def typed_dict_schema(self, schema: Any) -> dict[str, Any]:
-        return _without_title(super().typed_dict_schema(schema), schema.get("cls"))
-
-    def enum_schema(self, schema: Any) -> dict[str, Any]:
-        return _without_title(super().enum_schema(schema), schema["cls"])
-
-
-def _without_title(made: dict[str, Any], cls: Any) -> dict[str, Any]:
-    if made.get("title") == getattr(cls, "__name__", None):
-        del made["title"]
-    return made
+    def generate(self, schema: Any, mode: Any = "validation") -> dict[str, Any]:
+        made = super().generate(schema, mode)
+        for name, definition in made.get("$defs", {}).items():
+            if definition.get("title") == name:
+                del definition["title"]
+        return made
 
 
 class Shape(NamedTuple):
@@ -104,9 +94,7 @@ class Signature:
         try:
             self.schema, self.names = _parameters_schema(self._fields)
         except pydantic.errors.PydanticUserError as error:
-            raise ConfigurationError(
-                f"{function_name(function)}: a parameter's type has no JSON Schema ({str(error).splitlines()[0]})"
-            ) from error
+            raise _indescribable(function, "a parameter's type", error) from error
         self.required: list[str] = self.schema.get("required", [])
         self._validator: pydantic_core.SchemaValidator | None = None
 
@@ -126,7 +114,7 @@ class Signature:
             raise ArgumentError([self._sentence(problem) for problem in error.errors(include_url=False)]) from None
 
     def _sentence(self, problem: pydantic_core.ErrorDetails) -> str:
-        location = [part for part in problem["loc"] if not _is_union_branch(part, self.schema)]
+        location = _place(problem["loc"], self.schema)
         path = ".".join(str(part) for part in location) or "arguments"
         if problem["type"] == "missing":
             expected = compact(_part(self.schema, location))
@@ -153,6 +141,10 @@ def function_name(function: Callable[..., Any]) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)
+
+
+def _indescribable(function: Callable[..., Any], what: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(f"{function_name(function)}: {what} has no JSON Schema: {str(error).splitlines()[0]}")
 
 
 def _parameters_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -235,6 +227,9 @@ def returns(function: Callable[..., Any]) -> pydantic.TypeAdapter[Any] | None:
     """The adapter of a return type that is an object with named fields: what deserves an output schema.
 
     Text, numbers, lists and free-form dicts say all they can without one.
+
+    Raises:
+        ConfigurationError: the type cannot be described.
     """
     annotation = type_hints(function).get("return", None)
     while typing.get_origin(annotation) is typing.Annotated:
@@ -242,9 +237,12 @@ def returns(function: Callable[..., Any]) -> pydantic.TypeAdapter[Any] | None:
     if not isinstance(annotation, type) or issubclass(annotation, (*CONTENT_TYPES, ToolResult)):
         return None
     named = issubclass(annotation, pydantic.BaseModel) or dataclasses.is_dataclass(annotation)
-    if not named and not typing.is_typeddict(annotation):
+    if not named and not is_typeddict(annotation):
         return None
-    return pydantic.TypeAdapter(annotation)
+    try:
+        return pydantic.TypeAdapter(annotation)
+    except pydantic.errors.PydanticUserError as error:
+        raise _indescribable(function, "its return type", error) from error
 
 
 def output_schema(adapter: pydantic.TypeAdapter[Any]) -> dict[str, Any]:
@@ -270,9 +268,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _is_union_branch(part: int | str, schema: dict[str, Any]) -> bool:
-    # Pydantic puts the tried branch of a union in the path: `list[str]`, `constrained-int`, `Model`.
-    return isinstance(part, str) and part not in _property_names(schema)
+def _place(location: tuple[int | str, ...], schema: dict[str, Any]) -> list[int | str]:
+    """Pydantic's path without the union branches it tried on the way: `list[str]`, `constrained-int`, `Model`."""
+    names = _property_names(schema)
+    return [part for place, part in enumerate(location) if place == 0 or isinstance(part, int) or part in names]
 
 
 def _property_names(schema: Any) -> set[str]:

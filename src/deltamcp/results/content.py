@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from deltamcp.values import (
     CONTENT_TYPES,
@@ -35,8 +36,7 @@ def tool_result(value: Any, structured: Callable[[Any], JSON] | None) -> ToolRes
         ValueError: the value cannot be sent; the text says why.
     """
     if isinstance(value, ToolResult):
-        jsonrpc.encode_finite((value.content, value.meta, None if value.structured is UNSET else value.structured))
-        return value
+        return _made_by_hand(value, structured)
     if structured is not None:
         value = structured(value)
         return ToolResult([Text(jsonrpc.encode_finite(value).decode())], structured=value)
@@ -51,6 +51,15 @@ def tool_result(value: Any, structured: Callable[[Any], JSON] | None) -> ToolRes
     if isinstance(value, _BYTES):
         raise ValueError("the tool returned bytes; return Image, Audio or EmbeddedResource instead")
     return ToolResult([Text(jsonrpc.encode_finite(value).decode())])
+
+
+def _made_by_hand(value: ToolResult, structured: Callable[[Any], JSON] | None) -> ToolResult:
+    if structured is not None and not value.is_error:
+        if value.structured is UNSET:
+            raise ValueError("the tool has an output schema but gave no structured content")
+        value = replace(value, structured=structured(value.structured))
+    jsonrpc.encode_finite((value.content, value.meta, None if value.structured is UNSET else value.structured))
+    return value
 
 
 def _text(value: str) -> Text:

@@ -128,6 +128,11 @@ class Duplex:
     def _finished(self, id_: RequestId, task: "asyncio.Task[None]") -> None:
         if self._tasks.get(id_) is task:
             del self._tasks[id_]
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            # Ours, not an author's: those end in the engine. Still, a request is never left unanswered.
+            logger.error("request %r broke the server", id_, exc_info=error)
+            self._write(jsonrpc.error(id_, -32603, Failure(Fault.INTERNAL, "The server broke; its log says why.")))
         self._ended()
 
     def _initialize(self, request: Request) -> bytes:
@@ -180,6 +185,7 @@ class Duplex:
             return Failure(Fault.OVERLOADED, "The server is shutting down.")
 
     async def _listen(self, id_: RequestId, wanted: Filter) -> None:
+        wanted = self._engine.honoured(wanted)
         self._write(modern.acknowledge(id_, wanted))
         subscription = Subscription(id_, wanted, self._write)
         self._engine.hub.join(subscription)

@@ -5,6 +5,7 @@ answer has begun as a stream of events: that stream has event ids, and the clien
 """
 
 import asyncio
+import itertools
 import logging
 import secrets
 import time
@@ -41,7 +42,7 @@ from deltamcp.wire import jsonrpc, sse
 
 logger = logging.getLogger("deltamcp")
 
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in versions.HANDSHAKE)
 _MIRRORED = (b"mcp-protocol-version", b"mcp-method", b"mcp-name")
 
@@ -89,7 +90,7 @@ class HttpApp:
         self._engine = engine
         self._path = path.rstrip("/")
         self._stamp = modern.Stamp(engine.info, engine.cache_seconds)
-        self._hosts = frozenset(host.lower() for host in (allowed_hosts or _LOOPBACK))
+        self._hosts = frozenset(host.lower() for host in (allowed_hosts or LOOPBACK))
         self._origins = frozenset(origin.lower().rstrip("/") for origin in (allowed_origins or ()))
         self._admitted: set[tuple[bytes | None, bytes | None]] = set()
         self._sessions: dict[str, OpenSession] = {}
@@ -149,10 +150,14 @@ class HttpApp:
             return Failure(Fault.WRONG_PATH, f"The MCP endpoint is {self._path or '/'}.")
         names = (headers.get(b"host"), headers.get(b"origin"))
         if names not in self._admitted:
+            refused = None
             if not self._is_host(names[0]):
-                return Failure(Fault.WRONG_HOST, "This server does not answer to that Host.")
-            if names[1] is not None and not self._is_origin(names[1]):
-                return Failure(Fault.WRONG_ORIGIN, "This server does not accept that Origin.")
+                refused = Failure(Fault.WRONG_HOST, "This Host is not among the allowed_hosts.")
+            elif names[1] is not None and not self._is_origin(names[1]):
+                refused = Failure(Fault.WRONG_ORIGIN, "This Origin is not among the allowed_origins.")
+            if refused is not None:
+                logger.warning("refused Host %r, Origin %r: %s", *names, refused.message)
+                return refused
             if len(self._admitted) < 1024:
                 self._admitted.add(names)
         if sum(map(len, headers.values())) > self._engine.limits.header_bytes:
@@ -248,9 +253,10 @@ class HttpApp:
         return modern.check_parameter_headers(understood[1], headers, self._engine.catalog) or understood
 
     async def _listen(self, id_: RequestId, ask: Listen, receive: Receive, send: Send) -> None:
+        wanted = self._engine.honoured(ask.filter)
         stream = Stream(None, self._engine.limits)
-        stream.append(modern.acknowledge(id_, ask.filter))
-        subscription = Subscription(id_, ask.filter, stream.append)
+        stream.append(modern.acknowledge(id_, wanted))
+        subscription = Subscription(id_, wanted, stream.append)
 
         def close() -> None:
             stream.append(modern.closing(id_))
@@ -266,7 +272,7 @@ class HttpApp:
         """The engine's outcome; None where nobody waits for it any more."""
         if self._calls >= self._engine.limits.calls:
             return Failure(Fault.OVERLOADED, "Too many calls are in progress; try again later.")
-        departure = Departure(receive, unless=lambda: reply.resumable)
+        departure = Departure(receive, reply, self._engine.limits.ping_seconds)
         self._calls += 1
         try:
             return await guarded(self._engine.perform(ask, terms, reply, id_), departure)
@@ -332,7 +338,7 @@ class HttpApp:
     def _make_room(self) -> None:
         """Forgets what nobody uses: sessions idle too long and, where there are too many, the idlest."""
         limits, now = self._engine.limits, time.monotonic()
-        for opened in list(self._sessions.values()):
+        for opened in tuple(itertools.islice(self._sessions.values(), 64)):
             idle = now - opened.last_used
             if idle < limits.session_idle_seconds and len(self._sessions) < limits.sessions:
                 break

@@ -1,7 +1,7 @@
 """The answer to one POST, and what happens to it when the client goes away."""
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
 from deltamcp.dialects import versions
@@ -77,6 +77,12 @@ class Reply:
         await self._say(body)
         await self.abandon()
 
+    async def keep_alive(self) -> None:
+        """A sign of life during a long call, so that no proxy closes the connection. It begins the stream."""
+        if self._accepts.events and not self._detached:
+            await self._start()
+            await asgi.send_event(self._send, sse.COMMENT)
+
     async def abandon(self) -> None:
         """Ends without an answer what was begun."""
         if self._stream is not None:
@@ -105,28 +111,45 @@ class Reply:
 
 
 class Departure:
-    """A guard that cancels a call when its client goes away, `unless` the client can come back for it."""
+    """A guard over a call that waits: gives signs of life, and cancels the call when its client goes away.
 
-    __slots__ = ("_receive", "_task", "_unless", "_watcher", "happened")
+    A client that can come back for the answer has not gone away.
+    """
 
-    def __init__(self, receive: asgi.Receive, unless: Callable[[], bool]) -> None:
+    __slots__ = ("_beating", "_receive", "_reply", "_seconds", "_task", "_timer", "_watcher", "happened")
+
+    def __init__(self, receive: asgi.Receive, reply: Reply, seconds: float) -> None:
+        """Signs of life are given after so many `seconds` of silence."""
         self._receive = receive
-        self._unless = unless
+        self._reply = reply
+        self._seconds = seconds
         self._task: asyncio.Task[Any] | None = None
         self._watcher: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._beating: asyncio.Task[None] | None = None
         self.happened = False
 
     def arm(self) -> None:
+        loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        self._watcher = asyncio.get_running_loop().create_task(self._watch())
+        self._watcher = loop.create_task(self._watch())
+        self._timer = loop.call_later(self._seconds, self._beat)
 
     def disarm(self) -> None:
-        if self._watcher is not None:
+        if self._watcher is not None and self._timer is not None:
             self._watcher.cancel()
+            self._timer.cancel()
+        if self._beating is not None:
+            self._beating.cancel()
 
     async def _watch(self) -> None:
         await asgi.gone(self._receive)
-        if not self._unless():
+        if not self._reply.resumable:
             self.happened = True
             assert self._task is not None, "armed before it watches"
             self._task.cancel()
+
+    def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._beating = loop.create_task(self._reply.keep_alive())
+        self._timer = loop.call_later(self._seconds, self._beat)

@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from deltamcp.engine import Engine
 from deltamcp.limits import Limits
-from deltamcp.transports.http import HttpApp
+from deltamcp.transports.http import LOOPBACK, HttpApp
 
 logger = logging.getLogger("deltamcp")
 
@@ -82,6 +82,8 @@ class Door(uvicorn.Server):
 
 def door(engine: Engine, host: str = "127.0.0.1", port: int = 8000, path: str = "/mcp", **options: Any) -> Door:
     """A server not yet started. `options` are `HttpApp`'s; other than loopback, name the allowed hosts."""
+    if options.get("allowed_hosts") is None and host not in ("0.0.0.0", "::", *LOOPBACK):  # noqa: S104
+        options["allowed_hosts"] = [host, *LOOPBACK]
     app = HttpApp(engine, path, **options)
     config = uvicorn.Config(
         app,

@@ -1,0 +1,112 @@
+"""Guards: armed only by calls that wait, in the caller's own task."""
+
+import asyncio
+
+import pytest
+
+from deltamcp.guard import Deadline, guarded
+
+
+class Recorder:
+    def __init__(self):
+        self.events: list[str] = []
+
+    def arm(self):
+        self.events.append("arm")
+
+    def disarm(self):
+        self.events.append("disarm")
+
+
+async def test_a_call_that_never_waits_arms_nothing():
+    async def quick():
+        return 3
+
+    guard = Recorder()
+
+    assert await guarded(quick(), guard) == 3
+    assert guard.events == []
+
+
+async def test_a_call_that_waits_is_guarded_until_it_ends():
+    async def slow():
+        await asyncio.sleep(0)
+        guard.events.append("work")
+        await asyncio.sleep(0)
+        return 3
+
+    guard = Recorder()
+
+    assert await guarded(slow(), guard) == 3
+    assert guard.events == ["arm", "work", "disarm"]
+
+
+async def test_exceptions_and_cancellation_pass_through_both_ways():
+    async def catches():
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            raise ValueError("cleaned up") from None
+
+    async def run():
+        return await guarded(catches(), Recorder())
+
+    task = asyncio.create_task(run())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(ValueError, match="cleaned up"):
+        await task
+
+
+async def test_the_call_runs_in_the_task_that_awaits_it():
+    """Otherwise asyncio.timeout and task groups inside a tool would watch the wrong task."""
+
+    async def inner():
+        before = asyncio.current_task()
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            group.create_task(asyncio.sleep(0))
+        return before is asyncio.current_task() is outer
+
+    outer = asyncio.current_task()
+
+    assert await guarded(inner(), Recorder())
+
+
+async def test_a_deadline_cancels_and_can_be_forgiven():
+    deadline = Deadline(0.01)
+    try:
+        await guarded(asyncio.sleep(60), deadline)
+    except asyncio.CancelledError:
+        assert deadline.expired
+        assert deadline.forgive()
+    await asyncio.sleep(0)
+
+
+async def test_a_deadline_is_not_forgiven_where_somebody_else_cancelled_too():
+    deadline = Deadline(0.01)
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().call_later(0.01, task.cancel)
+    try:
+        await guarded(asyncio.sleep(60), deadline)
+    except asyncio.CancelledError:
+        while task.cancelling() < 2:
+            try:
+                await asyncio.sleep(1)
+            except asyncio.CancelledError:
+                continue
+        assert not deadline.forgive()
+        task.uncancel()
+
+
+async def test_time_in_a_pause_does_not_count():
+    deadline = Deadline(0.05)
+
+    async def waits():
+        await asyncio.sleep(0)
+        with deadline.paused():
+            await asyncio.sleep(0.15)
+        return "answered"
+
+    assert await guarded(waits(), deadline) == "answered"

@@ -1,0 +1,87 @@
+"""`Mcp-Param-*` headers: the table of SEP-2243 and the laws of its encoding."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltamcp import ConfigurationError
+from deltamcp.catalog import headers
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_survives_a_header(value):
+    assert headers.decode(headers.encode(value).encode()) == value
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_header_is_always_printable_ascii(value):
+    assert all(32 <= byte <= 126 for byte in headers.encode(value).encode())
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [
+        ("us-west1", "us-west1"),
+        ("Hello, 世界", "=?base64?SGVsbG8sIOS4lueVjA==?="),
+        (" padded ", "=?base64?IHBhZGRlZCA=?="),
+        ("line1\nline2", "=?base64?bGluZTEKbGluZTI=?="),
+        ("=?base64?literal?=", "=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?="),
+    ],
+)
+def test_the_specifications_examples(value, encoded):
+    """MCP 2026-07-28, "Value Encoding"."""
+    assert headers.encode(value) == encoded
+
+
+@pytest.mark.parametrize(
+    "sent", [b"=?base64?SGVsbG8?=", b"=?base64?SGVs!!!bG8=?=", b"\xc3\xa4", b"a\x01b", b"=?base64?/w==?="]
+)
+def test_a_malformed_value_is_none(sent):
+    assert headers.decode(sent) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "same"),
+    [("42", 42, True), ("42.0", 42, True), ("43", 42, False), ("x", 42, False), ("true", True, True)]
+    + [
+        ("True", True, False),
+        ("1", True, False),
+        ("a", "a", True),
+        ("A", "a", False),
+        ("1", "1", True),
+        ("x", [], False),
+    ],
+)
+def test_a_header_and_a_body_are_compared_by_meaning(text, value, same):
+    assert headers.same(text, value) is same
+
+
+def test_nested_properties_are_found_by_their_path():
+    schema = {"properties": {"a": {"properties": {"b": {"type": "integer", "x-mcp-header": "Deep"}}}}}
+
+    (found,) = headers.annotated("tool", schema)
+
+    assert (found.header, found.path) == (b"mcp-param-deep", ("a", "b"))
+    assert headers.value_at({"a": {"b": 3}}, found.path) == 3
+    assert headers.value_at({"a": []}, found.path) is None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"type": "string", "x-mcp-header": ""}}},
+        {"properties": {"a": {"type": "string", "x-mcp-header": "two words"}}},
+        {"properties": {"a": {"type": "number", "x-mcp-header": "N"}}},
+        {"properties": {"a": {"items": {"type": "string", "x-mcp-header": "I"}}}},
+        {"anyOf": [{"properties": {"a": {"type": "string", "x-mcp-header": "O"}}}]},
+        {"type": "string", "x-mcp-header": "Root"},
+        {"properties": {"a": {"type": "string", "x-mcp-header": "A"}, "b": {"type": "string", "x-mcp-header": "a"}}},
+    ],
+)
+def test_an_annotation_clients_would_reject_is_told_at_registration(schema):
+    with pytest.raises(ConfigurationError):
+        headers.annotated("tool", schema)
+
+
+def test_data_that_looks_like_an_annotation_is_none():
+    assert headers.annotated("tool", {"properties": {"a": {"default": {"x-mcp-header": 3}, "type": "object"}}}) == ()

@@ -1,0 +1,213 @@
+"""Schemas and arguments of authors' functions, with pydantic's own schemas as the oracle."""
+
+import dataclasses
+import datetime
+import enum
+import functools
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import pydantic
+import pytest
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from deltamcp import ConfigurationError, Context
+from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.signature import ArgumentError, Signature
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Point(BaseModel):
+    x: float
+    y: float = 0.0
+
+
+@dataclasses.dataclass
+class Line:
+    start: Point
+    end: Point
+
+
+class Options(TypedDict, total=False):
+    deep: bool
+
+
+def plain(query: str, limit: int = 10, tags: list[str] | None = None, exact: bool = False) -> str:
+    return query
+
+
+def literal(state: Literal["open", "closed"] = "open", ids: set[int] = set()) -> str:  # noqa: B006
+    return state
+
+
+def annotated(
+    count: Annotated[int, Field(ge=1, le=9, description="How many")], when: datetime.date | None = None
+) -> None: ...
+
+
+def models(line: Line, colour: Colour, options: Options | None = None) -> None: ...
+
+
+def aliased(from_: Annotated[str, Field(alias="from")], to: str = Field(default="x", description="Where")) -> str:
+    return from_ + to
+
+
+def untyped(anything, other=3):
+    return anything
+
+
+def _without_titles(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        kept = {key: value for key, value in schema.items() if key not in ("title", "additionalProperties")}
+        return {key: _without_titles(value) for key, value in kept.items()}
+    return [_without_titles(item) for item in schema] if isinstance(schema, list) else schema
+
+
+@pytest.mark.parametrize("function", [plain, literal, annotated, models, aliased, untyped])
+def test_a_schema_is_pydantics_without_the_titles_and_null_defaults(function):
+    ours = Signature(function, Context).schema
+    theirs = _without_titles(pydantic.TypeAdapter(function).json_schema())
+    for schema in theirs["properties"].values():
+        if schema.get("default", ...) is None:
+            del schema["default"]
+
+    assert _without_titles(ours) == theirs
+    assert "title" not in repr(ours)
+
+
+def test_a_function_without_parameters_takes_nothing():
+    signature = Signature(lambda: None, Context)
+
+    assert signature.schema == {"type": "object", "additionalProperties": False}
+    assert signature.bind({}) == {}
+
+
+def test_arguments_become_the_functions_own_types():
+    bound = Signature(models, Context).bind(
+        {"line": {"start": {"x": 1}, "end": {"x": 2, "y": 3}}, "colour": "blue", "options": {"deep": True}}
+    )
+
+    assert bound == {"line": Line(Point(x=1), Point(x=2, y=3)), "colour": Colour.BLUE, "options": {"deep": True}}
+
+
+def test_an_alias_is_what_the_client_sends():
+    signature = Signature(aliased, Context)
+
+    assert signature.names == ("from", "to")
+    assert signature.bind({"from": "a"}) == {"from_": "a", "to": "x"}
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "words"),
+    [
+        (plain, {}, ["query", "required", '"type":"string"']),
+        (plain, {"query": "x", "limit": "many"}, ["limit", "integer", '"many"']),
+        (plain, {"query": "x", "limt": 3}, ["limt", "no such argument", "limit"]),
+        (plain, {"query": "x", "tags": [1]}, ["tags.0", '"type":"string"']),
+        (annotated, {"count": 12}, ["count", "less than or equal to 9", '"maximum":9']),
+        (models, {"line": {"start": {"x": "?"}, "end": {"x": 1}}, "colour": "red"}, ["line.start.x", "number"]),
+        (models, {"line": {"start": {"x": 1}, "end": {"x": 1}}, "colour": "green"}, ["colour", "red", "blue"]),
+    ],
+)
+def test_what_does_not_fit_is_told_by_field_with_the_schema_that_governs_it(function, arguments, words):
+    with pytest.raises(ArgumentError) as caught:
+        Signature(function, Context).bind(arguments)
+
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_every_wrong_field_is_told_at_once():
+    with pytest.raises(ArgumentError) as caught:
+        Signature(plain, Context).bind({"limit": "x", "exact": "perhaps"})
+
+    assert len(caught.value.problems) == 3
+
+
+def test_the_context_is_not_an_argument():
+    def tool(a: int, ctx: Context) -> None: ...
+
+    signature = Signature(tool, Context)
+
+    assert signature.context_name == "ctx"
+    assert signature.names == ("a",)
+
+
+def test_partials_methods_and_callable_objects_work_like_functions():
+    class Tool:
+        async def __call__(self, a: int) -> int:
+            return a
+
+        def method(self, b: str) -> str:
+            return b
+
+    assert Signature(functools.partial(plain, "fixed"), Context).names == ("limit", "tags", "exact")
+    assert Signature(Tool(), Context).is_async
+    assert Signature(Tool().method, Context).names == ("b",)
+
+
+def _star(*args: int) -> None: ...
+def _stars(**kwargs: int) -> None: ...
+def _positional(a: int, /) -> None: ...
+def _no_schema(a: functools.partial[int]) -> None: ...
+
+
+@pytest.mark.parametrize("function", [_star, _stars, _positional, _no_schema])
+def test_a_parameter_that_cannot_be_offered_is_told_at_registration(function):
+    with pytest.raises(ConfigurationError, match=function.__name__):
+        Signature(function, Context)
+
+
+def test_named_types_get_an_output_schema_and_others_do_not():
+    async def model() -> Point: ...  # type: ignore[empty-body]
+    async def data() -> Line: ...  # type: ignore[empty-body]
+    async def typed() -> Options: ...  # type: ignore[empty-body]
+    async def number() -> int: ...  # type: ignore[empty-body]
+    async def free() -> dict[str, int]: ...  # type: ignore[empty-body]
+
+    functions: dict[bool, list[Callable[[], Any]]] = {True: [model, data, typed], False: [number, free]}
+    for has_schema, group in functions.items():
+        for function in group:
+            assert ("outputSchema" in Operation(function, Context).tool) is has_schema
+
+
+def test_a_result_that_breaks_its_output_schema_is_refused():
+    async def tool() -> Point: ...  # type: ignore[empty-body]
+
+    operation = Operation(tool, Context)
+    raw = Operation(tool, Context, output_schema={"type": "object", "required": ["a"]})
+
+    assert operation.structured(Point(x=1)) == {"x": 1.0, "y": 0.0}
+    with pytest.raises(ValueError, match="x: "):
+        operation.structured({"x": "far"})
+    with pytest.raises(ValueError, match="a"):
+        raw.structured({})
+
+
+def test_a_foreign_schema_is_enforced_as_it_stands():
+    def tool(arguments: dict[str, Any]) -> None: ...
+
+    operation = Operation(tool, Context, input_schema={"type": "object", "properties": {"a": {"type": "integer"}}})
+
+    assert operation.bind({"a": 1, "b": [None]}) == {"arguments": {"a": 1, "b": [None]}}
+    with pytest.raises(ArgumentError, match=r"a: .*integer"):
+        operation.bind({"a": "1"})
+
+
+def test_a_foreign_schema_never_reaches_for_the_network():
+    def tool(arguments: dict[str, Any]) -> None: ...
+
+    operation = Operation(tool, Context, input_schema={"$ref": "https://example.com/schema.json"})
+
+    with pytest.raises(Exception, match="nothing is fetched"):
+        operation.bind({})
+
+
+@pytest.mark.parametrize("name", ["", "two words", "a/b", "ä", "x" * 129])
+def test_a_tool_name_outside_the_allowed_characters_is_refused(name):
+    with pytest.raises(ConfigurationError):
+        Operation(plain, Context, name=name or " ")

@@ -1,0 +1,103 @@
+"""Tables are complete: every fault has a row, every ask a place, every name in the front door exists."""
+
+import typing
+
+import pytest
+
+import deltamcp
+from deltamcp.dialects import asks, bodies, handshake, modern, versions
+from deltamcp.errors import FAULTS, Fault, Retry, Whose
+from deltamcp.subscriptions import LIST_CHANGED
+from deltamcp.values import (
+    About,
+    Answer,
+    Ask,
+    Completion,
+    Contents,
+    Done,
+    Failure,
+    InputRequired,
+    Kind,
+    Page,
+    PromptResult,
+    Request,
+    Text,
+    ToolResult,
+)
+
+VALUES = [
+    ToolResult([Text("x")]),
+    Contents([]),
+    PromptResult([]),
+    Completion([]),
+    Page(Kind.TOOLS, (), None, {}),
+    About({}, {}, None),
+    Done(),
+]
+
+
+def test_every_fault_has_a_row_and_codes_its_era_allows():
+    assert set(FAULTS) == set(Fault)
+    for fault, row in FAULTS.items():
+        assert isinstance(row.whose, Whose), fault
+        assert isinstance(row.retry, Retry), fault
+        # 2026-07-28: -32000...-32019 are closed, -32020...-32099 hold only these three.
+        assert row.modern not in range(-32099, -31999) or row.modern in (-32020, -32021, -32022), fault
+        assert 200 <= row.modern_http < 600 and 200 <= row.handshake_http < 600, fault
+
+
+def test_every_answer_can_be_written_in_every_version():
+    named = typing.get_args(typing.get_type_hints(Answer)["value"])
+    assert {type(value) for value in VALUES} == set(named)
+    for value in VALUES:
+        for version in versions.HANDSHAKE:
+            assert handshake.write(1, Answer(value), version)
+        assert modern.Stamp({}, 1).write(1, Answer(value), versions.MODERN[0])
+        assert isinstance(bodies.body(Answer(value), versions.MODERN[0]), dict)
+
+
+def test_every_outcome_can_be_written_where_it_can_occur():
+    for fault in Fault:
+        assert handshake.write(1, Failure(fault, "x"), versions.HANDSHAKE[0])
+        assert modern.Stamp({}, 1).write(1, Failure(fault, "x"), versions.MODERN[0])
+    assert modern.Stamp({}, 1).write(1, InputRequired({}, "s"), versions.MODERN[0])
+    with pytest.raises(AssertionError):
+        handshake.write(1, InputRequired({}, "s"), versions.HANDSHAKE[0])
+
+
+def test_every_ask_has_a_method():
+    params = {
+        "name": "n",
+        "uri": "u",
+        "level": "info",
+        "notifications": {},
+        "ref": {"type": "ref/prompt", "name": "p"},
+        "argument": {"name": "a", "value": "v"},
+    }
+    reached = set()
+    for methods in (asks.HANDSHAKE, asks.MODERN):
+        for method in methods:
+            ask = asks.read(Request(1, method, dict(params)), methods)
+            assert not isinstance(ask, Failure), method
+            reached.add(type(ask))
+    assert reached == set(typing.get_args(Ask))
+
+
+@pytest.mark.parametrize("methods", [asks.HANDSHAKE, asks.MODERN])
+def test_a_parameter_of_the_wrong_type_is_named(methods):
+    for method in methods:
+        for name in ("name", "uri", "level", "notifications", "ref", "argument", "cursor", "arguments"):
+            ask = asks.read(Request(1, method, {name: 3}), methods)
+            if isinstance(ask, Failure):
+                assert ask.fault is Fault.INVALID_PARAMS
+                assert ask.message.startswith("params."), ask.message
+
+
+def test_every_list_has_a_notification():
+    assert set(LIST_CHANGED) == set(Kind)
+
+
+def test_the_front_door_is_what_it_says():
+    assert sorted(deltamcp.__all__) == list(deltamcp.__all__)
+    for name in deltamcp.__all__:
+        assert getattr(deltamcp, name).__doc__, name

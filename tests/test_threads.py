@@ -1,0 +1,69 @@
+"""The pool of plain functions: bounded, fair, and indifferent to what they raise."""
+
+import asyncio
+import threading
+
+import pytest
+
+from deltamcp.threads import Threads
+
+
+async def test_callers_take_turns_however_much_one_of_them_asks():
+    threads = Threads(1)
+    order: list[str] = []
+    gate = threading.Event()
+    first = asyncio.create_task(threads.run("greedy", gate.wait, {}))
+    await asyncio.sleep(0)
+    waiting = [asyncio.create_task(threads.run("greedy", lambda: order.append("greedy"), {})) for _ in range(5)]
+    await asyncio.sleep(0)
+    waiting.append(asyncio.create_task(threads.run("modest", lambda: order.append("modest"), {})))
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(first, *waiting)
+
+    assert order.index("modest") == 1
+
+
+@pytest.mark.parametrize("error", [ValueError, StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit])
+async def test_whatever_a_function_raises_reaches_its_caller(error):
+    def fail():
+        raise error("because")
+
+    # Python itself lets no coroutine raise StopIteration.
+    with pytest.raises(RuntimeError if error is StopIteration else error):
+        await Threads(1).run("x", fail, {})
+
+
+async def test_a_slot_is_free_again_only_when_the_function_has_really_ended():
+    threads = Threads(1)
+    gate, running = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold():
+        loop.call_soon_threadsafe(running.set)
+        gate.wait()
+
+    held = asyncio.create_task(threads.run("x", hold, {}))
+    await running.wait()
+    held.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await held
+    after = asyncio.create_task(threads.run("x", lambda: gate.is_set(), {}))
+    await asyncio.sleep(0.05)
+    assert not after.done()
+    gate.set()
+    assert await after is True
+
+
+async def test_a_call_cancelled_while_it_waits_gives_its_turn_away():
+    threads = Threads(1)
+    gate = threading.Event()
+    first = asyncio.create_task(threads.run("x", gate.wait, {}))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(threads.run("x", lambda: 2, {}))
+    third = asyncio.create_task(threads.run("x", lambda: 3, {}))
+    await asyncio.sleep(0)
+    second.cancel()
+    gate.set()
+    assert await third == 3
+    await first
