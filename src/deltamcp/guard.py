@@ -47,31 +47,41 @@ def guarded(coroutine: Coroutine[Any, Any, T], guard: Guard) -> Generator[Any, A
 class Deadline:
     """Cancels the task it was armed in after some seconds, once."""
 
-    __slots__ = ("_handle", "_seconds", "_task", "expired")
+    __slots__ = ("_handle", "_paused", "_seconds", "_task", "expired")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._handle: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._paused = False
         self.expired = False
 
     def arm(self) -> None:
         self._task = asyncio.current_task()
-        self._handle = asyncio.get_running_loop().call_later(self._seconds, self._expire)
+        self._start()
 
     def disarm(self) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
+        self._stop()
+        self._paused = True
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Time spent here does not count, and afterwards the clock starts anew."""
-        self.disarm()
+        self._stop()
+        self._paused = True
         try:
             yield
         finally:
-            if self._handle is not None and not self.expired:
-                self._handle = asyncio.get_running_loop().call_later(self._seconds, self._expire)
+            self._paused = False
+            self._start()
+
+    def _start(self) -> None:
+        if self._task is not None and not self._paused and not self.expired:
+            self._handle = asyncio.get_running_loop().call_later(self._seconds, self._expire)
+
+    def _stop(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
 
     def _expire(self) -> None:
         assert self._task is not None, "only an armed deadline has a timer"
