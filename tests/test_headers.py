@@ -42,8 +42,12 @@ def test_a_malformed_value_is_none(sent):
 
 @pytest.mark.parametrize(
     ("text", "value", "same"),
-    [("42", 42, True), ("42.0", 42, True), ("43", 42, False), ("x", 42, False), ("true", True, True)]
-    + [
+    [
+        ("42", 42, True),
+        ("42.0", 42, True),
+        ("43", 42, False),
+        ("x", 42, False),
+        ("true", True, True),
         ("True", True, False),
         ("1", True, False),
         ("a", "a", True),

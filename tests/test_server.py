@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import threading
+import time
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -313,7 +316,7 @@ async def test_what_a_server_lacks_it_does_not_declare_or_answer(server):
     async with connected(server) as client:
         capabilities = (await client.modern("server/discover"))["result"]["capabilities"]
         assert set(capabilities) == {"tools", "logging"}
-        for method, params in [
+        methods: list[tuple[str, dict[str, Any]]] = [
             ("prompts/list", {}),
             ("resources/list", {}),
             ("prompts/get", {"name": "x"}),
@@ -322,7 +325,8 @@ async def test_what_a_server_lacks_it_does_not_declare_or_answer(server):
                 "completion/complete",
                 {"ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "a", "value": ""}},
             ),
-        ]:
+        ]
+        for method, params in methods:
             assert (await client.modern(method, **params))["error"]["code"] == -32601, method
 
 
@@ -388,13 +392,11 @@ async def test_a_batch_is_answered_as_one_in_the_revision_that_has_them(server):
         {"jsonrpc": "2.0", "id": 3, "method": "none"},
         4,
     ]
-    import json
-
     for version, accepted in [("2025-03-26", True), ("2025-06-18", False)]:
         async with connected(server) as client:
             await client.handshake(version)
             client._link.send(json.dumps(batch).encode())
-            answer = await client.receive()
+            answer: Any = await client.receive()
             if accepted:
                 assert sorted(str(item["id"]) for item in answer) == ["1", "2", "3", "None"]
             else:
@@ -436,8 +438,6 @@ def test_mistakes_of_the_author_are_told_where_they_are_made(server):
 
 
 async def test_a_tool_that_blocks_the_loop_is_named(caplog):
-    import time
-
     server = DeltaServer("x", limits=Limits(stall_seconds=0.05))
 
     @server.tool

@@ -1,6 +1,7 @@
 """Tables are complete: every fault has a row, every ask a place, every name in the front door exists."""
 
 import typing
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from deltamcp.values import (
     ToolResult,
 )
 
-VALUES = [
+VALUES: list[Any] = [
     ToolResult([Text("x")]),
     Contents([]),
     PromptResult([]),

@@ -18,6 +18,9 @@ T = TypeVar("T")
 CAPABILITY = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 """What a client must have declared to be asked."""
 
+_FORMS_GREW_IN = "2025-11-25"
+"""Before it a form had no choice of several, and there was no `mode`: every elicitation was a form."""
+
 
 class Channel(Protocol):
     """The way back to the client while one of its requests is served."""
@@ -51,9 +54,9 @@ class InputPending(BaseException):
 class MissingCapabilityError(InputDeclinedError):
     """The client has not declared that it can be asked this."""
 
-    def __init__(self, capability: str) -> None:
-        super().__init__(f"The client does not support {capability}.")
-        self.capability = capability
+    def __init__(self, capability: str, mode: str | None = None) -> None:
+        super().__init__(f"The client does not support {capability}{f' by {mode}' if mode else ''}.")
+        self.required: dict[str, JSON] = {capability: {mode: {}} if mode else {}}
 
 
 class Elicited(Struct, frozen=True):
@@ -169,8 +172,7 @@ class Context:
         Raises:
             InputDeclinedError: the client cannot ask its user, or sent an answer that does not fit.
         """
-        params = {"mode": "form", "message": message, "requestedSchema": form_schema(schema)}
-        answer = await self._one(key, InputRequest("elicitation/create", params))
+        answer = await self._one(key, elicitation(message, schema))
         elicited = _elicited(answer)
         return Elicited("accept", read_form(schema, elicited.content)) if elicited.accepted else elicited
 
@@ -197,10 +199,7 @@ class Context:
 
     async def ask(self, **questions: InputRequest) -> dict[str, dict[str, JSON]]:
         """Several questions in one round; the client's raw results by the same keys."""
-        for question in questions.values():
-            capability = CAPABILITY[question.method]
-            if capability not in self.terms.capabilities:
-                raise MissingCapabilityError(capability)
+        questions = {key: _fitted(question, self.terms) for key, question in questions.items()}
         if self.terms.era is Era.MODERN:
             missing = {key: question for key, question in questions.items() if key not in self._answers}
             if missing:
@@ -219,6 +218,31 @@ class Context:
         if not isinstance(answer, dict):
             raise InputDeclinedError(f"The client's answer to {question.method} is not an object.")
         return answer
+
+
+def _fitted(question: InputRequest, terms: Terms) -> InputRequest:
+    """A question as the client can be asked it.
+
+    Raises:
+        InputDeclinedError: it cannot be asked.
+    """
+    capability = CAPABILITY[question.method]
+    declared = terms.capabilities.get(capability)
+    if declared is None:
+        raise MissingCapabilityError(capability)
+    mode = question.params.get("mode")
+    if mode is None:
+        return question
+    # "Elicitation": an empty capability means forms, for clients older than the modes.
+    forms_only = terms.version < _FORMS_GREW_IN or not declared
+    if mode not in ({"form"} if forms_only else declared):
+        raise MissingCapabilityError(capability, str(mode))
+    if terms.version >= _FORMS_GREW_IN:
+        return question
+    for name, field in question.params["requestedSchema"]["properties"].items():
+        if field["type"] == "array":
+            raise InputDeclinedError(f"The client's protocol version has no form fields like {name!r}.")
+    return InputRequest(question.method, {key: value for key, value in question.params.items() if key != "mode"})
 
 
 def sampling(messages: str | list[dict[str, JSON]], max_tokens: int, **options: JSON) -> InputRequest:

@@ -390,7 +390,7 @@ def _shown(value: Any, operation: Operation) -> Any:
 
 
 def _missing(error: MissingCapabilityError) -> Failure:
-    return Failure(Fault.MISSING_CAPABILITY, str(error), {"requiredCapabilities": {error.capability: {}}})
+    return Failure(Fault.MISSING_CAPABILITY, str(error), {"requiredCapabilities": error.required})
 
 
 def _broken(what: str, error: BaseException) -> str:

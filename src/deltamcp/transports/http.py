@@ -44,13 +44,15 @@ logger = logging.getLogger("deltamcp")
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in versions.HANDSHAKE)
+_EARLY = 8
+"""Different announcements kept for a session whose client has not opened its GET stream yet."""
 _MIRRORED = (b"mcp-protocol-version", b"mcp-method", b"mcp-name")
 
 
 class OpenSession:
     """A handshake session and what HTTP adds to it: an id, streams, the requests in flight."""
 
-    __slots__ = ("id", "in_flight", "last_used", "session", "streams")
+    __slots__ = ("_early", "id", "in_flight", "last_used", "session", "streams")
 
     def __init__(self, agreement: handshake.Agreement, principal: Principal, streams: Streams) -> None:
         self.id = secrets.token_hex(16)
@@ -58,11 +60,24 @@ class OpenSession:
         self.session = Session(agreement, self, principal)
         self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
         self.last_used = time.monotonic()
+        self._early: dict[bytes, None] | None = None
 
     def put(self, message: bytes) -> None:
-        """A message that belongs to no request: for the GET stream, if the client ever opened one."""
+        """A message that belongs to no request: for the GET stream, a few of them until the client opens it."""
         if self.streams.standalone is not None:
             self.streams.standalone.append(message)
+            return
+        if self._early is None:
+            self._early = {}
+        if len(self._early) < _EARLY:
+            self._early[message] = None
+
+    def open_standalone(self) -> Stream:
+        stream = self.streams.open_standalone()
+        for message in self._early or ():
+            stream.append(message)
+        self._early = None
+        return stream
 
     @property
     def busy(self) -> bool:
@@ -445,7 +460,7 @@ class HttpApp:
         last = headers.get(b"last-event-id")
         resumed = None if last is None else opened.streams.resume(last.decode("latin-1"))
         # Where nothing is kept of the stream any more, there is nothing to redeliver: the client listens on.
-        stream, after = resumed or (opened.streams.open_standalone(), 0)
+        stream, after = resumed or _from_now_on(opened.open_standalone())
         primed = opened.session.agreement.version >= versions.PRIMING_SINCE
         # A stream that answers a request ends with its answer; the other one must be told.
         close = stream.end if stream is opened.streams.standalone else _nothing
@@ -475,7 +490,7 @@ class HttpApp:
         try:
             while not leaving.done():
                 for number, event in stream.after(after):
-                    after = number
+                    after = stream.sent = number
                     await asgi.send_event(send, event)
                 if stream.ended or stream.follower is not follower:
                     break
@@ -497,6 +512,10 @@ def _principal(scope: Scope) -> Principal:
 def _repeats(headers: list[tuple[bytes, bytes]]) -> bool:
     names = [name for name, _ in headers if name in _MIRRORED or name.startswith(b"mcp-param-")]
     return len(names) != len(set(names))
+
+
+def _from_now_on(stream: Stream) -> tuple[Stream, int]:
+    return stream, stream.sent
 
 
 def _nothing() -> None:

@@ -44,7 +44,7 @@ class Follower:
 class Stream:
     """A sequence of events. One with an id keeps the newest for a client that reconnects."""
 
-    __slots__ = ("_count", "_events", "_limit", "ended", "follower", "id")
+    __slots__ = ("_count", "_events", "_limit", "ended", "follower", "id", "sent")
 
     def __init__(self, id_: str | None, limits: Limits) -> None:
         self.id = id_
@@ -53,6 +53,8 @@ class Stream:
         self._limit = limits.replay_events
         self._events: deque[tuple[int, bytes]] = deque(maxlen=self._limit if id_ is not None else None)
         self._count = 0
+        self.sent = 0
+        """The number of the newest event a follower was given."""
 
     def event_id(self, number: int) -> str:
         return f"{self.id}.{number}"

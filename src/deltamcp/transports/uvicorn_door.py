@@ -1,8 +1,12 @@
 """The application under uvicorn, with what uvicorn leaves open: slow and oversized headers, endless streams."""
 
 import asyncio
+import contextlib
 import logging
+import signal
 import socket
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
@@ -74,6 +78,19 @@ class Door(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: HttpApp) -> None:
         super().__init__(config)
         self._app = app
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT end the server and nothing more; uvicorn would raise them again afterwards."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.drain()
