@@ -234,9 +234,11 @@ class Engine:
             return Answer(content.error_result(str(error)))
         except InputPending as pending:
             return self._questions(pending, terms, ["tools/call", ask.name, ask.arguments], answers)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if deadline.expired and deadline.forgive():
                 return Answer(content.error_result(f"{ask.name} was stopped: it took too long."))
+            if not _is_cancelled():
+                return Answer(content.error_result(_broken(f"The tool {ask.name}", error)))
             raise
         except BaseException as error:
             return Answer(content.error_result(_broken(f"The tool {ask.name}", error)))
@@ -322,9 +324,11 @@ class Engine:
             return Failure(Fault.INTERNAL, str(error))
         except InputPending as pending:
             return self._questions(pending, terms, request, answers)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if deadline.expired and deadline.forgive():
                 return Failure(Fault.TIMEOUT, f"{what} took too long.")
+            if not _is_cancelled():
+                return Failure(Fault.INTERNAL, _broken(what, error))
             raise
         except BaseException as error:
             return Failure(Fault.INTERNAL, _broken(what, error))
@@ -387,6 +391,12 @@ def _shown(value: Any, operation: Operation) -> Any:
     except ValueError as error:
         logger.error("tool %s returned a value that cannot be sent: %s", operation.name, error)
         return content.error_result(f"{operation.name} returned a value that cannot be sent: {error}.")
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody cancelled this request, rather than a function raising CancelledError of its own."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _missing(error: MissingCapabilityError) -> Failure:

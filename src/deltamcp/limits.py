@@ -39,8 +39,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 64
     """Plain (not async) functions running at once; further ones wait their caller's turn."""
 
-    in_flight: int = 1024
-    """Requests in progress on one stdio connection; beyond it reading stops until one ends."""
+    in_flight: int = 10_000
+    """Requests in progress on one stdio connection, some 8 kB each; beyond it reading stops until one ends."""
 
     calls: int = 10_000
     """Requests in progress in the whole server over HTTP; beyond it 503."""

@@ -122,6 +122,7 @@ class Session:
 def cancel(in_flight: Mapping[RequestId, "asyncio.Task[Any]"], notification: Notification) -> None:
     """`notifications/cancelled`: an unknown id, or one just answered, is no error."""
     id_ = notification.params.get("requestId")
-    task = in_flight.get(id_) if isinstance(id_, int | str) else None
+    # Not isinstance: True is an int, and equal to 1.
+    task = in_flight.get(id_) if id_ is not None and type(id_) in (int, str) else None
     if task is not None:
         task.cancel()

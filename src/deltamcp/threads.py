@@ -2,34 +2,46 @@
 
 import asyncio
 import contextvars
+import queue
+import threading
 from collections import deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class _Job(NamedTuple):
+    function: Callable[..., Any]
+    arguments: dict[str, Any]
+    context: contextvars.Context
+    loop: asyncio.AbstractEventLoop
+    done: "asyncio.Future[tuple[Any, BaseException | None]]"
 
 
 class Threads:
-    """At most `size` functions at once. Callers that wait take turns, however many calls each has waiting."""
+    """At most `size` functions at once. Callers that wait take turns, however many calls each has waiting.
+
+    The threads are daemons, which concurrent.futures does not offer: a function that never ends must not
+    keep the process from ending.
+    """
 
     def __init__(self, size: int) -> None:
-        self._size = size
         self._free = size
+        self._idle = 0
         self._turns: dict[Hashable, deque[asyncio.Future[None]]] = {}
-        self._executor: ThreadPoolExecutor | None = None
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
 
     async def run(self, caller: Hashable, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """Calls `function(**arguments)` in a thread. Cancelling stops the wait; a running function runs on."""
         await self._take_slot(caller)
         loop = asyncio.get_running_loop()
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(self._size, "deltamcp")
-        try:
-            future = self._executor.submit(contextvars.copy_context().run, _settle, function, arguments)
-        except BaseException:
-            self._release()
-            raise
-        future.add_done_callback(lambda _: _soon(loop, self._release))
-        value, error = await _wrap(future)
+        job = _Job(function, arguments, contextvars.copy_context(), loop, loop.create_future())
+        self._jobs.put(job)
+        if self._idle:
+            self._idle -= 1
+        else:
+            threading.Thread(target=self._work, name="deltamcp-tool", daemon=True).start()
+        # As values, for a future cannot carry StopIteration, and GeneratorExit would unwind who waits for it.
+        value, error = await job.done
         if error is not None:
             raise error
         return value
@@ -49,37 +61,40 @@ class Threads:
 
     def _release(self) -> None:
         while self._turns:
-            caller, queue = next(iter(self._turns.items()))
-            turn = queue.popleft()
+            caller, waiting = next(iter(self._turns.items()))
+            turn = waiting.popleft()
             # To the back of the line, or out of it.
             del self._turns[caller]
-            if queue:
-                self._turns[caller] = queue
+            if waiting:
+                self._turns[caller] = waiting
             if not turn.done():
                 turn.set_result(None)
                 return
         self._free += 1
 
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            value, error = None, None
+            try:
+                value = job.context.run(job.function, **job.arguments)
+            except BaseException as raised:
+                error = raised
+            try:
+                job.loop.call_soon_threadsafe(self._finish, job.done, value, error)
+            except RuntimeError:  # the loop has closed: nobody waits any more
+                return
+            del job, value, error
+
+    def _finish(
+        self, done: "asyncio.Future[tuple[Any, BaseException | None]]", value: Any, error: BaseException | None
+    ) -> None:
+        self._idle += 1
+        self._release()
+        if not done.cancelled():
+            done.set_result((value, error))
+
     def close(self) -> None:
-        """Takes no more work; what runs is left to end by itself."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
-
-
-def _settle(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple[Any, BaseException | None]:
-    # As values: a future cannot carry StopIteration, and SystemExit must not reach the executor.
-    try:
-        return function(**arguments), None
-    except BaseException as error:
-        return None, error
-
-
-def _wrap(future: "Future[tuple[Any, BaseException | None]]") -> "asyncio.Future[tuple[Any, BaseException | None]]":
-    return asyncio.shield(asyncio.wrap_future(future))
-
-
-def _soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
-    try:
-        loop.call_soon_threadsafe(function)
-    except RuntimeError:  # the loop has closed: nobody waits any more
-        return
+        """Lets idle threads end; what runs is left to end by itself."""
+        for _ in range(self._idle):
+            self._jobs.put(None)
+        self._idle = 0

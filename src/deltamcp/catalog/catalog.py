@@ -121,7 +121,8 @@ class Catalog:
         """Up to three names one may have meant."""
         from rapidfuzz import process  # 30 ms to import, needed only where a name is wrong
 
-        return [match for match, _, _ in process.extract(name, list(among), limit=3, score_cutoff=60)]
+        found = process.extract(name, list(among), processor=str.casefold, limit=3, score_cutoff=60)
+        return [match for match, _, _ in found]
 
 
 def _start(cursor: str | None) -> int | None:

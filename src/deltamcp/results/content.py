@@ -76,8 +76,8 @@ def _check_text(content: list[Content]) -> list[Content]:
 
 
 def error_result(message: str) -> ToolResult:
-    """A failure the model reads."""
-    return ToolResult([Text(message)], is_error=True)
+    """A failure the model reads; what UTF-8 lacks in it becomes a question mark."""
+    return ToolResult([Text(message.encode(errors="replace").decode())], is_error=True)
 
 
 def contents(value: Any, uri: str, mime_type: str | None) -> Contents:

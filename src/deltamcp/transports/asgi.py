@@ -51,6 +51,10 @@ def accepts(header: bytes) -> Accepts | None:
     return Accepts(events is not None or anything, rather)
 
 
+def is_json(content_type: bytes) -> bool:
+    return content_type == b"application/json" or content_type.partition(b";")[0].strip().lower() == b"application/json"
+
+
 async def read_body(headers: Headers, receive: Receive, limits: Limits) -> bytes | Failure:
     """The whole body, or why not; more than the limit is never held."""
     declared = headers.get(b"content-length", b"")

@@ -46,7 +46,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in versions.HANDSHAKE)
 _EARLY = 8
 """Different announcements kept for a session whose client has not opened its GET stream yet."""
-_MIRRORED = (b"mcp-protocol-version", b"mcp-method", b"mcp-name")
+_MIRRORED = (b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-param-")
 
 
 class OpenSession:
@@ -122,6 +122,9 @@ class HttpApp:
         if not self._engine.started:
             await self._engine.start()
         headers: dict[bytes, bytes] = dict(scope["headers"])
+        # RFC 9112, 3.2: a second Host is an attempt at smuggling. A second anything is looked at where it matters.
+        if len(headers) != len(scope["headers"]) and _repeats(scope["headers"], (b"host", b"origin")):
+            headers[b"host"] = b""
         refused = self._admit(scope, headers)
         if refused is not None:
             await asgi.refuse(send, refused)
@@ -175,7 +178,7 @@ class HttpApp:
                 return refused
             if len(self._admitted) < 1024:
                 self._admitted.add(names)
-        if sum(map(len, headers.values())) > self._engine.limits.header_bytes:
+        if sum(map(len, headers)) + sum(map(len, headers.values())) > self._engine.limits.header_bytes:
             return Failure(Fault.HEADERS_TOO_LARGE, "The header section is too large.")
         return None
 
@@ -193,7 +196,7 @@ class HttpApp:
     # POST
 
     async def _post(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
-        if headers.get(b"content-type", b"")[:16].lower() != b"application/json" or b"content-encoding" in headers:
+        if not asgi.is_json(headers.get(b"content-type", b"")) or b"content-encoding" in headers:
             refused = Failure(Fault.WRONG_MEDIA_TYPE, "Send application/json, not compressed.")
             await asgi.refuse(send, refused)
             return
@@ -214,10 +217,7 @@ class HttpApp:
 
     def _is_modern(self, message: Message | list[Message], headers: Headers) -> bool:
         """By the version header, an unknown version included, or by the message's own `_meta`."""
-        version = headers.get(b"mcp-protocol-version")
-        if version is not None and version.strip() not in _HANDSHAKE_VERSIONS:
-            return True
-        return type(message) is Request and modern.is_modern(message)
+        return _is_modern_version(headers) or (type(message) is Request and modern.is_modern(message))
 
     # POST, modern era
 
@@ -241,7 +241,10 @@ class HttpApp:
             return
         terms, ask = understood
         if isinstance(ask, Listen):
-            await self._listen(message.id, ask, receive, send)
+            if accepts.events:
+                await self._listen(message.id, ask, receive, send)
+            else:
+                await asgi.refuse(send, Failure(Fault.NOT_ACCEPTABLE, "Accept text/event-stream."), message.id)
             return
         caller = principal.id if principal is not ANONYMOUS else (scope.get("client") or ("",))[0]
         reply = Reply(send, accepts, caller, self._engine.limits)
@@ -255,7 +258,7 @@ class HttpApp:
     def _understand(
         self, request: Request, scope: Scope, headers: Headers, principal: Principal
     ) -> tuple[Terms, Ask] | Failure:
-        repeated = len(headers) != len(scope["headers"]) and _repeats(scope["headers"])
+        repeated = len(headers) != len(scope["headers"]) and _repeats(scope["headers"], _MIRRORED)
         meta = modern.envelope(request)
         if isinstance(meta, Failure):
             return meta
@@ -445,8 +448,7 @@ class HttpApp:
     # GET and DELETE, handshake era
 
     async def _get(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
-        version = headers.get(b"mcp-protocol-version")
-        if version is not None and version.strip() not in _HANDSHAKE_VERSIONS:
+        if _is_modern_version(headers):
             await asgi.refuse(send, Failure(Fault.WRONG_HTTP_METHOD, "This protocol version has no GET."))
             return
         accept = headers.get(b"accept", b"*/*")
@@ -467,6 +469,9 @@ class HttpApp:
         await self._follow(stream, after, primed, close, receive, send)
 
     async def _delete(self, scope: Scope, headers: Headers, send: Send) -> None:
+        if _is_modern_version(headers):
+            await asgi.refuse(send, Failure(Fault.WRONG_HTTP_METHOD, "This protocol version has no DELETE."))
+            return
         found = self._find(headers, _principal(scope))
         if isinstance(found, Failure):
             await asgi.refuse(send, found)
@@ -509,8 +514,13 @@ def _principal(scope: Scope) -> Principal:
     return found
 
 
-def _repeats(headers: list[tuple[bytes, bytes]]) -> bool:
-    names = [name for name, _ in headers if name in _MIRRORED or name.startswith(b"mcp-param-")]
+def _is_modern_version(headers: Headers) -> bool:
+    version = headers.get(b"mcp-protocol-version")
+    return version is not None and version.strip() not in _HANDSHAKE_VERSIONS
+
+
+def _repeats(headers: list[tuple[bytes, bytes]], watched: tuple[bytes, ...]) -> bool:
+    names = [name for name, _ in headers if name.startswith(watched)]
     return len(names) != len(set(names))
 
 

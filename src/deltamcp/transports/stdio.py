@@ -20,22 +20,30 @@ _CHUNK = 256 * 1024
 
 async def serve(engine: Engine) -> None:
     """Serves one client on this process's standard streams until it closes them, or SIGTERM."""
-    with _private_stdout() as out:
+    with _private_streams() as (into, out):
         async with engine.running():
-            await _Pipes(engine, sys.stdin.fileno(), out).run()
+            await _Pipes(engine, into, out).run()
 
 
 @contextlib.contextmanager
-def _private_stdout() -> Iterator[int]:
-    """The real stdout for us alone: what a tool prints goes to stderr instead of into the protocol."""
+def _private_streams() -> Iterator[tuple[int, int]]:
+    """The real stdin and stdout for us alone.
+
+    What a tool or its child prints goes to stderr instead of into the protocol, and what it reads is empty
+    instead of the client's next request.
+    """
     sys.stdout.flush()
-    private = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    into, out = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
     try:
-        yield private
+        yield into, out
     finally:
-        os.dup2(private, sys.stdout.fileno())
-        os.close(private)
+        for private, public in ((into, 0), (out, 1)):
+            os.dup2(private, public)
+            os.close(private)
 
 
 class Lines:

@@ -26,7 +26,7 @@ def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
     """uvicorn's HTTP protocol, with a bound on the header section in bytes and in time."""
 
     class Bounded(HttpToolsProtocol):
-        in_head = True
+        in_head = False
         head_bytes = 0
         head_timer: asyncio.TimerHandle | None = None
 
@@ -35,10 +35,13 @@ def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
             self.head_timer = self.loop.call_later(limits.header_seconds, self.turn_away, _TOO_SLOW)
 
         def data_received(self, data: bytes) -> None:
+            began_in_head = self.in_head
             super().data_received(data)
-            # A header section that came in one piece, as nearly all do, is never timed or counted.
+            # A header section that came in one piece, as nearly all do, is never timed or counted; what
+            # stood before it in its first piece is not its own.
             if self.in_head:
-                self.head_bytes += len(data)
+                if began_in_head:
+                    self.head_bytes += len(data)
                 if self.head_bytes > limits.header_bytes:
                     self.turn_away(_TOO_LARGE)
                 elif self.head_timer is None:

@@ -20,7 +20,7 @@ from deltamcp.limits import Limits
 from deltamcp.values import JSON, Failure, Malformed, Message, Notification, Request, RequestId, Response
 
 
-class _Envelope(Struct):
+class _Envelope(Struct, forbid_unknown_fields=True):
     jsonrpc: str
     method: str | UnsetType = UNSET
     id: Any = UNSET
@@ -42,11 +42,16 @@ def read(body: bytes, limits: Limits) -> Message | list[Message]:
         envelope = _decode_envelope(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _read_odd(body, limits)
-    if body.count(b"[") + body.count(b"{") > limits.depth and _depth(envelope) > limits.depth:
-        return Malformed(Fault.PARSE, f"The message is nested deeper than {limits.depth} levels.", None)
-    # Only a body that has one of these twice somewhere is looked at closely, or one that could be hiding
-    # it behind an escape. Answers to our own requests come under ids we gave, and need no such care.
+    return _objection(body, envelope, limits) or _classify(envelope, limits)
+
+
+def _objection(body: bytes, value: Any, limits: Limits) -> Malformed | None:
+    """What is wrong with a body although it is JSON, looked at closely only where it might be."""
     count = body.count
+    if count(b"[") + count(b"{") > limits.depth and _depth(value) > limits.depth:
+        return _too_deep(limits)
+    # A key that stands twice somewhere may stand twice in the envelope, and so may one written with escapes.
+    # Answers to our own requests come under ids we gave, and need no such care.
     if (
         count(b'"method"') > 1
         or count(b'"params"') > 1
@@ -54,10 +59,14 @@ def read(body: bytes, limits: Limits) -> Message | list[Message]:
         or count(b'"jsonrpc"') > 1
         or b"\\u00" in body
     ):
-        repeated = _repeated_key(body)
+        repeated = None if isinstance(value, list) else _repeated_key(body)
         if repeated is not None:
-            return Malformed(Fault.INVALID_REQUEST, f"The message has the key {repeated!r} twice.", None)
-    return _classify(envelope, limits)
+            return Malformed(Fault.INVALID_REQUEST, f"The message has the key {repeated!r} twice.")
+    return None
+
+
+def _too_deep(limits: Limits) -> Malformed:
+    return Malformed(Fault.PARSE, f"The message is nested deeper than {limits.depth} levels.")
 
 
 def _classify(envelope: _Envelope, limits: Limits) -> Message:
@@ -72,7 +81,7 @@ def _classify(envelope: _Envelope, limits: Limits) -> Message:
         return Notification(method, envelope.params or {})
     if usable is None:
         return Malformed(Fault.INVALID_REQUEST, "The field id must be a string or an integer.", None)
-    if type(id_) is str and len(id_) > limits.id_chars:
+    if len(id_) > limits.id_chars if isinstance(id_, str) else id_.bit_length() > 3 * limits.id_chars:
         return Malformed(Fault.INVALID_REQUEST, f"The field id is longer than {limits.id_chars} characters.", None)
     if not isinstance(method, UnsetType):
         return Request(id_, method, envelope.params or {})
@@ -90,14 +99,16 @@ def _read_odd(body: bytes, limits: Limits) -> Message | list[Message]:
     try:
         value = _decode_any(body)
     except RecursionError:
-        return Malformed(Fault.PARSE, f"The message is nested deeper than {limits.depth} levels.", None)
+        return _too_deep(limits)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return Malformed(Fault.PARSE, _parse_reason(body, error), None)
+        return Malformed(Fault.PARSE, _parse_reason(body, error))
+    if isinstance(value, dict | list):
+        objection = _objection(body, value, limits)
+        if objection is not None:
+            return objection
     if isinstance(value, list):
         if not value:
-            return Malformed(Fault.INVALID_REQUEST, "A batch must not be empty.", None)
-        if _depth(value) > limits.depth:
-            return Malformed(Fault.PARSE, f"The message is nested deeper than {limits.depth} levels.", None)
+            return Malformed(Fault.INVALID_REQUEST, "A batch must not be empty.")
         return [_read_one(item, limits) for item in value]
     return _read_one(value, limits)
 
@@ -106,7 +117,9 @@ def _read_one(value: JSON, limits: Limits) -> Message:
     if not isinstance(value, dict):
         return Malformed(Fault.INVALID_REQUEST, "A message must be a JSON object.", None)
     try:
-        return _classify(msgspec.convert(value, _Envelope), limits)
+        # Fields nobody knows are let be, here where their values have been read and found to be JSON.
+        known = {key: value[key] for key in _Envelope.__struct_fields__ if key in value}
+        return _classify(msgspec.convert(known, _Envelope), limits)
     except msgspec.ValidationError:
         id_ = value.get("id")
         usable = id_ if type(id_) is int or (type(id_) is str and len(id_) <= limits.id_chars) else None
