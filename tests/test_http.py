@@ -90,7 +90,7 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def serving(server: DeltaServer) -> AsyncIterator[Client]:
-    async with server.engine.running():
+    async with server.engine.life.running():
         yield Client(server.asgi())
 
 

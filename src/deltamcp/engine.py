@@ -6,12 +6,11 @@ error the model can read or a failure with an id that the log explains; nothing 
 """
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -21,6 +20,7 @@ from deltamcp.catalog.signature import ArgumentError
 from deltamcp.context import Channel, Context, InputPending, MissingCapabilityError
 from deltamcp.errors import Fault, InputDeclinedError, PeerError, ResourceNotFoundError, ToolError
 from deltamcp.guard import Deadline, guarded
+from deltamcp.life import Life, Lifespan
 from deltamcp.limits import Limits
 from deltamcp.results import content
 from deltamcp.seal import Seal
@@ -55,9 +55,6 @@ from deltamcp.watchdog import Watchdog
 
 logger = logging.getLogger("deltamcp")
 
-T = TypeVar("T")
-Lifespan = Callable[[], contextlib.AbstractAsyncContextManager[Any]]
-
 
 class Runnable(Protocol):
     """What the catalogue holds: an author's function and how to call it."""
@@ -88,71 +85,10 @@ class Engine:
         self.limits = limits
         self.cache_seconds = cache_seconds
         self.hub = Hub()
-        self.loop: asyncio.AbstractEventLoop | None = None
+        self.life = Life(lifespan, lambda: Watchdog(limits.stall_seconds, catalog.name_of))
         self._instructions = instructions
-        self._lifespan = lifespan
         self._seal = Seal(state_key, limits.input_seconds)
         self._threads = Threads(limits.threads)
-        self._state: Any = None
-        self.started = False
-        self._starting: asyncio.Lock | None = None
-        self._ending: asyncio.Event | None = None
-        self._users = 0
-        self._watchdog: Watchdog | None = None
-        self._living: asyncio.Task[None] | None = None
-
-    # Life
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Alive while anybody is inside: the lifespan is entered by the first and left by the last."""
-        self._users += 1
-        try:
-            await self.start()
-            yield
-        finally:
-            self._users -= 1
-            if not self._users:
-                await self._stop()
-
-    async def start(self) -> None:
-        """For a door that no one tells when to close, such as an app mounted in another: started, never stopped."""
-        if self._starting is None:
-            self._starting = asyncio.Lock()
-        async with self._starting:
-            if self.started:
-                return
-            self.loop = asyncio.get_running_loop()
-            if self._lifespan is not None:
-                # In a task of its own, because a context must be left by the task that entered it.
-                ready = self.loop.create_future()
-                self._ending = asyncio.Event()
-                self._living = self.loop.create_task(self._live(self._lifespan, ready, self._ending))
-                self._state = await ready
-            self._watchdog = Watchdog(self.limits.stall_seconds, self.catalog.name_of)
-            self._watchdog.start(self.loop)
-            self.started = True
-
-    async def _stop(self) -> None:
-        if self._ending is not None and self._living is not None:
-            self._ending.set()
-            await self._living
-        if self._watchdog is not None:
-            self._watchdog.stop()
-        self._threads.close()
-        self._threads = Threads(self.limits.threads)
-        self._ending = self._living = self._starting = self.loop = None
-        self.started = False
-
-    async def _live(self, lifespan: Lifespan, ready: "asyncio.Future[Any]", ending: asyncio.Event) -> None:
-        try:
-            async with lifespan() as state:
-                ready.set_result(state)
-                await ending.wait()
-        except Exception as error:
-            if ready.done():
-                raise
-            ready.set_exception(error)
 
     # Asks
 
@@ -345,7 +281,7 @@ class Engine:
     ) -> Any:
         context: Context | None = None
         if runnable.context_name is not None:
-            context = Context(terms, channel, request_id, answers, self._state, deadline)
+            context = Context(terms, channel, request_id, answers, self.life.state, deadline)
             arguments = {**arguments, runnable.context_name: context}
         if runnable.is_async:
             return await guarded(runnable.function(**arguments), deadline)

@@ -241,7 +241,7 @@ class DeltaServer:
         self._changed(kind)
 
     def _changed(self, change: Kind | str) -> None:
-        self._engine.hub.publish(change, self._engine.loop)
+        self._engine.hub.publish(change, self._engine.life.loop)
 
     def list_changed(self, kind: Kind) -> None:
         """Announces a change of a list that registering and removing did not make."""

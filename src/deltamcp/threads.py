@@ -8,6 +8,9 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
+_IDLE_SECONDS = 30.0
+"""A thread without work for so long ends; starting one takes some 50 µs."""
+
 
 class _Job(NamedTuple):
     function: Callable[..., Any]
@@ -27,18 +30,20 @@ class Threads:
     def __init__(self, size: int) -> None:
         self._free = size
         self._idle = 0
+        self._lock = threading.Lock()
         self._turns: dict[Hashable, deque[asyncio.Future[None]]] = {}
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
 
     async def run(self, caller: Hashable, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """Calls `function(**arguments)` in a thread. Cancelling stops the wait; a running function runs on."""
         await self._take_slot(caller)
         loop = asyncio.get_running_loop()
         job = _Job(function, arguments, contextvars.copy_context(), loop, loop.create_future())
-        self._jobs.put(job)
-        if self._idle:
-            self._idle -= 1
-        else:
+        with self._lock:
+            self._jobs.put(job)
+            hire = not self._idle
+            self._idle -= not hire
+        if hire:
             threading.Thread(target=self._work, name="deltamcp-tool", daemon=True).start()
         # As values, for a future cannot carry StopIteration, and GeneratorExit would unwind who waits for it.
         value, error = await job.done
@@ -73,7 +78,7 @@ class Threads:
         self._free += 1
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self._next_job()) is not None:
             value, error = None, None
             try:
                 value = job.context.run(job.function, **job.arguments)
@@ -85,16 +90,22 @@ class Threads:
                 return
             del job, value, error
 
+    def _next_job(self) -> _Job | None:
+        """None where there has been nothing to do for long."""
+        try:
+            return self._jobs.get(timeout=_IDLE_SECONDS)
+        except queue.Empty:
+            with self._lock:
+                if not self._jobs.empty():
+                    return self._jobs.get()
+                self._idle -= 1
+                return None
+
     def _finish(
         self, done: "asyncio.Future[tuple[Any, BaseException | None]]", value: Any, error: BaseException | None
     ) -> None:
-        self._idle += 1
+        with self._lock:
+            self._idle += 1
         self._release()
         if not done.cancelled():
             done.set_result((value, error))
-
-    def close(self) -> None:
-        """Lets idle threads end; what runs is left to end by itself."""
-        for _ in range(self._idle):
-            self._jobs.put(None)
-        self._idle = 0

@@ -5,23 +5,20 @@ answer has begun as a stream of events: that stream has event ids, and the clien
 """
 
 import asyncio
-import itertools
 import logging
-import secrets
-import time
 from collections.abc import Callable
-from typing import Any
 
 from deltamcp.dialects import handshake, modern, versions
 from deltamcp.engine import Engine
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.guard import guarded
-from deltamcp.session import Session, cancel
+from deltamcp.session import cancel
 from deltamcp.transports import asgi
 from deltamcp.transports.asgi import Accepts, Headers, Receive, Scope, Send
 from deltamcp.transports.duplex import Subscription, written
 from deltamcp.transports.reply import RETRY_MS, Departure, Reply
-from deltamcp.transports.streams import Stream, Streams
+from deltamcp.transports.sessions import OpenSession, Sessions
+from deltamcp.transports.streams import Stream
 from deltamcp.values import (
     ANONYMOUS,
     Answer,
@@ -44,44 +41,7 @@ logger = logging.getLogger("deltamcp")
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in versions.HANDSHAKE)
-_EARLY = 8
-"""Different announcements kept for a session whose client has not opened its GET stream yet."""
 _MIRRORED = (b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-param-")
-
-
-class OpenSession:
-    """A handshake session and what HTTP adds to it: an id, streams, the requests in flight."""
-
-    __slots__ = ("_early", "id", "in_flight", "last_used", "session", "streams")
-
-    def __init__(self, agreement: handshake.Agreement, principal: Principal, streams: Streams) -> None:
-        self.id = secrets.token_hex(16)
-        self.streams = streams
-        self.session = Session(agreement, self, principal)
-        self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
-        self.last_used = time.monotonic()
-        self._early: dict[bytes, None] | None = None
-
-    def put(self, message: bytes) -> None:
-        """A message that belongs to no request: for the GET stream, a few of them until the client opens it."""
-        if self.streams.standalone is not None:
-            self.streams.standalone.append(message)
-            return
-        if self._early is None:
-            self._early = {}
-        if len(self._early) < _EARLY:
-            self._early[message] = None
-
-    def open_standalone(self) -> Stream:
-        stream = self.streams.open_standalone()
-        for message in self._early or ():
-            stream.append(message)
-        self._early = None
-        return stream
-
-    @property
-    def busy(self) -> bool:
-        return bool(self.in_flight) or self.streams.followed
 
 
 class HttpApp:
@@ -108,7 +68,7 @@ class HttpApp:
         self._hosts = frozenset(host.lower() for host in (allowed_hosts or LOOPBACK))
         self._origins = frozenset(origin.lower().rstrip("/") for origin in (allowed_origins or ()))
         self._admitted: set[tuple[bytes | None, bytes | None]] = set()
-        self._sessions: dict[str, OpenSession] = {}
+        self._sessions = Sessions(engine.limits, engine.hub)
         self._calls = 0
         self._draining = False
         self._closers: set[Callable[[], None]] = set()
@@ -119,8 +79,8 @@ class HttpApp:
             return
         if scope["type"] != "http":
             return
-        if not self._engine.started:
-            await self._engine.start()
+        if not self._engine.life.started:
+            await self._engine.life.start()
         headers: dict[bytes, bytes] = dict(scope["headers"])
         # RFC 9112, 3.2: a second Host is an attempt at smuggling. A second anything is looked at where it matters.
         if len(headers) != len(scope["headers"]) and _repeats(scope["headers"], (b"host", b"origin")):
@@ -142,7 +102,7 @@ class HttpApp:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            async with self._engine.running():
+            async with self._engine.life.running():
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
         except Exception as error:
@@ -326,7 +286,7 @@ class HttpApp:
             if message.method == "initialize" and b"mcp-session-id" not in headers:
                 await self._initialize(message, principal, send)
                 return
-        found = self._find(headers, principal)
+        found = self._sessions.find(headers.get(b"mcp-session-id"), principal)
         if isinstance(found, Failure):
             await asgi.refuse(send, found, id_)
             return
@@ -347,41 +307,9 @@ class HttpApp:
         if isinstance(agreement, Failure):
             await asgi.respond_json(send, 200, handshake.write(request.id, agreement, versions.HANDSHAKE[0]))
             return
-        self._make_room()
-        opened = OpenSession(agreement, principal, Streams(self._engine.limits))
-        self._sessions[opened.id] = opened
+        opened = self._sessions.open(agreement, principal)
         body = handshake.write(request.id, Answer(self._engine.about()), agreement.version)
         await asgi.respond_json(send, 200, body, (b"mcp-session-id", opened.id.encode()))
-
-    def _make_room(self) -> None:
-        """Forgets what nobody uses: sessions idle too long and, where there are too many, the idlest."""
-        limits, now = self._engine.limits, time.monotonic()
-        for opened in tuple(itertools.islice(self._sessions.values(), 64)):
-            idle = now - opened.last_used
-            if idle < limits.session_idle_seconds and len(self._sessions) < limits.sessions:
-                break
-            if not opened.busy:
-                self._forget(opened)
-
-    def _forget(self, opened: OpenSession) -> None:
-        self._sessions.pop(opened.id, None)
-        self._engine.hub.leave(opened.session)
-        opened.streams.end()
-        for task in opened.in_flight.values():
-            task.cancel()
-
-    def _find(self, headers: Headers, principal: Principal) -> OpenSession | Failure:
-        id_ = headers.get(b"mcp-session-id")
-        if id_ is None:
-            return Failure(Fault.SESSION_REQUIRED, "The header Mcp-Session-Id is missing; send initialize first.")
-        key = id_.decode("latin-1")
-        found = self._sessions.get(key)
-        # Another caller's session is no more known than one that never was.
-        if found is None or found.session.principal.id != principal.id:
-            return Failure(Fault.SESSION_UNKNOWN, "There is no such session; send initialize to open one.")
-        found.last_used = time.monotonic()
-        self._sessions[key] = self._sessions.pop(key)  # keeps them in the order of use
-        return found
 
     def _note(self, notification: Notification, opened: OpenSession) -> None:
         if notification.method == "notifications/initialized":
@@ -455,7 +383,7 @@ class HttpApp:
         if b"text/event-stream" not in accept and b"*/*" not in accept:
             await asgi.refuse(send, Failure(Fault.NOT_ACCEPTABLE, "Accept text/event-stream."))
             return
-        opened = self._find(headers, _principal(scope))
+        opened = self._sessions.find(headers.get(b"mcp-session-id"), _principal(scope))
         if isinstance(opened, Failure):
             await asgi.refuse(send, opened)
             return
@@ -472,11 +400,11 @@ class HttpApp:
         if _is_modern_version(headers):
             await asgi.refuse(send, Failure(Fault.WRONG_HTTP_METHOD, "This protocol version has no DELETE."))
             return
-        found = self._find(headers, _principal(scope))
+        found = self._sessions.find(headers.get(b"mcp-session-id"), _principal(scope))
         if isinstance(found, Failure):
             await asgi.refuse(send, found)
             return
-        self._forget(found)
+        self._sessions.forget(found)
         await asgi.respond(send, 200, b"")
 
     async def _follow(

@@ -27,7 +27,7 @@ class Link:
 @contextlib.asynccontextmanager
 async def connect(engine: Engine) -> AsyncIterator[Link]:
     """A connection of its own; the server is started where it is not running yet."""
-    async with engine.running():
+    async with engine.life.running():
         inbox: asyncio.Queue[bytes] = asyncio.Queue()
         duplex = Duplex(engine, inbox.put_nowait, lambda: None)
         try:

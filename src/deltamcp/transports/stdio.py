@@ -21,7 +21,7 @@ _CHUNK = 256 * 1024
 async def serve(engine: Engine) -> None:
     """Serves one client on this process's standard streams until it closes them, or SIGTERM."""
     with _private_streams() as (into, out):
-        async with engine.running():
+        async with engine.life.running():
             await _Pipes(engine, into, out).run()
 
 
