@@ -41,7 +41,8 @@ class Threads:
         job = _Job(function, arguments, contextvars.copy_context(), loop, loop.create_future())
         with self._lock:
             self._jobs.put(job)
-            hire = not self._idle
+            # Below zero for a moment where a thread ended before its last job was counted as done.
+            hire = self._idle <= 0
             self._idle -= not hire
         if hire:
             threading.Thread(target=self._work, name="deltamcp-tool", daemon=True).start()
