@@ -170,11 +170,8 @@ almost = st.fixed_dictionaries(
 notifications = st.fixed_dictionaries(
     {"jsonrpc": st.just("2.0"), "method": methods}, optional={"params": params | st.none()}
 )
-responses = st.fixed_dictionaries({"jsonrpc": st.just("2.0"), "id": good_ids}).flatmap(
-    lambda base: st.sampled_from([{"result": {}}, {"error": {"code": 1, "message": "x"}}]).map(
-        lambda more: {**base, **more}
-    )
-)
+ENDINGS: list[dict[str, Any]] = [{"result": {}}, {"error": {"code": 1, "message": "x"}}]
+responses = st.builds(lambda id_, ending: {"jsonrpc": "2.0", "id": id_, **ending}, good_ids, st.sampled_from(ENDINGS))
 messages = requests | almost | notifications | responses
 
 

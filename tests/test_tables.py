@@ -54,7 +54,7 @@ def test_every_answer_can_be_written_in_every_version():
         for version in versions.HANDSHAKE:
             assert handshake.write(1, Answer(value), version)
         assert modern.Stamp({}, 1).write(1, Answer(value), versions.MODERN[0])
-        assert isinstance(bodies.body(Answer(value), versions.MODERN[0]), dict)
+        assert isinstance(bodies.body(Answer(value), versions.MODERN[0], {}), dict)
 
 
 def test_every_outcome_can_be_written_where_it_can_occur():

@@ -9,7 +9,7 @@ from msgspec import Struct
 from deltamcp.dialects.asks import LOG_LEVELS
 from deltamcp.elicitation import form_schema, read_form
 from deltamcp.errors import InputDeclinedError
-from deltamcp.guard import Deadline
+from deltamcp.guard import Deadline, Guard
 from deltamcp.values import JSON, Era, InputRequest, LogLevel, Principal, RequestId, Terms
 from deltamcp.wire import jsonrpc
 
@@ -22,8 +22,11 @@ _FORMS_GREW_IN = "2025-11-25"
 """Before it a form had no choice of several, and there was no `mode`: every elicitation was a form."""
 
 
-class Channel(Protocol):
-    """The way back to the client while one of its requests is served."""
+class Channel(Guard, Protocol):
+    """The way back to the client while one of its requests is served.
+
+    As a guard it is armed while the request waits for something, and may look out for the client meanwhile.
+    """
 
     @property
     def caller(self) -> Hashable:

@@ -40,7 +40,6 @@ from deltamcp.values import (
     Failure,
     Filter,
     GetPrompt,
-    Initialize,
     InputRequired,
     Inputs,
     Kind,
@@ -67,6 +66,9 @@ class Runnable(Protocol):
     def context_name(self) -> str | None: ...
 
 
+Performer = Callable[[Any, Terms, Channel, RequestId], Coroutine[Any, Any, Outcome]]
+
+
 class Engine:
     """A catalogue brought to life: who offers it, within which limits, who listens for changes."""
 
@@ -89,28 +91,21 @@ class Engine:
         self._instructions = instructions
         self._seal = Seal(state_key, limits.input_seconds)
         self._threads = Threads(limits.threads)
+        self._performers: dict[type[Ask], Performer] = {
+            CallTool: self._call,
+            ListItems: self._list,
+            ReadResource: self._read,
+            GetPrompt: self._prompt,
+            Complete: self._complete,
+            Discover: self._introduce,
+            Ping: self._pong,
+        }
 
     # Asks
 
-    async def perform(self, ask: Ask, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
-        """The corridor: every ask that is not about a session or a subscription."""
-        match ask:
-            case CallTool():
-                return await self._call(ask, terms, channel, request_id)
-            case ListItems():
-                return self._list(ask)
-            case ReadResource():
-                return await self._read(ask, terms, channel, request_id)
-            case GetPrompt():
-                return await self._prompt(ask, terms, channel, request_id)
-            case Complete():
-                return await self._complete(ask, terms, channel, request_id)
-            case Discover() | Initialize():
-                return Answer(self.about())
-            case Ping():
-                return Answer(Done())
-            case _:
-                raise AssertionError(f"{type(ask).__name__} belongs to a session or a subscription")
+    def perform(self, ask: Ask, terms: Terms, channel: Channel, request_id: RequestId) -> Coroutine[Any, Any, Outcome]:
+        """The corridor: every ask that is not about a session or a subscription. Await what it returns."""
+        return self._performers[type(ask)](ask, terms, channel, request_id)
 
     def about(self) -> About:
         """What the server says of itself."""
@@ -138,7 +133,13 @@ class Engine:
         """The part of a subscription this server can keep."""
         return Filter(frozenset(kind for kind in wanted.kinds if self._offers(kind)), wanted.uris)
 
-    def _list(self, ask: ListItems) -> Outcome:
+    async def _introduce(self, ask: Discover, *_: Any) -> Outcome:
+        return Answer(self.about())
+
+    async def _pong(self, ask: Ping, *_: Any) -> Outcome:
+        return Answer(Done())
+
+    async def _list(self, ask: ListItems, *_: Any) -> Outcome:
         if not self._offers(ask.kind):
             return Failure(Fault.UNKNOWN_METHOD, f"This server offers no {ask.kind.value}.")
         page = self.catalog.page(ask.kind, ask.cursor)
@@ -160,9 +161,12 @@ class Engine:
             if isinstance(opened, Failure):
                 return opened
             answers = opened
-        deadline = Deadline(operation.timeout or self.limits.handler_seconds)
+        deadline = Deadline(operation.timeout or self.limits.handler_seconds, channel)
         try:
-            value = await self._run(operation, arguments, terms, channel, request_id, answers, deadline)
+            if operation.is_async and operation.context_name is None:
+                value = await guarded(operation.function(**arguments), deadline)
+            else:
+                value = await self._run(operation, arguments, terms, channel, request_id, answers, deadline)
             return Answer(_shown(value, operation))
         except (ToolError, InputDeclinedError, ResourceNotFoundError) as error:
             if isinstance(error, MissingCapabilityError) and terms.era is Era.MODERN:
@@ -201,7 +205,7 @@ class Engine:
             return Answer(msgspec.structs.replace(read, ttl_ms=read.ttl_ms or int(resource.cache_seconds * 1000)))
 
         return await self._settled(
-            f"The resource {ask.uri[:200]}", ["resources/read", ask.uri], ask.inputs, terms, read
+            f"The resource {ask.uri[:200]}", ["resources/read", ask.uri], ask.inputs, terms, channel, read
         )
 
     async def _prompt(self, ask: GetPrompt, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
@@ -220,7 +224,7 @@ class Engine:
             return Answer(content.prompt_result(value, prompt.listed.get("description")))
 
         request = ["prompts/get", ask.name, ask.arguments]
-        return await self._settled(f"The prompt {ask.name}", request, ask.inputs, terms, fill)
+        return await self._settled(f"The prompt {ask.name}", request, ask.inputs, terms, channel, fill)
 
     async def _complete(self, ask: Complete, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
         if not self.catalog.completions:
@@ -237,7 +241,7 @@ class Engine:
             value = await self._run(completer, arguments, terms, channel, request_id, answers, deadline)
             return Answer(content.completion(value))
 
-        return await self._settled(f"The completion of {ask.argument}", [], Inputs(), terms, suggest)
+        return await self._settled(f"The completion of {ask.argument}", [], Inputs(), terms, channel, suggest)
 
     async def _settled(
         self,
@@ -245,13 +249,14 @@ class Engine:
         request: list[JSON],
         inputs: Inputs,
         terms: Terms,
+        channel: Channel,
         run: Callable[[Mapping[str, JSON], Deadline], Coroutine[Any, Any, Outcome]],
     ) -> Outcome:
         """Runs what is not a tool: its errors are protocol errors, for there is no result to carry them."""
         answers = self._answers(inputs, terms, request)
         if isinstance(answers, Failure):
             return answers
-        deadline = Deadline(self.limits.handler_seconds)
+        deadline = Deadline(self.limits.handler_seconds, channel)
         try:
             return await run(answers, deadline)
         except MissingCapabilityError as error:

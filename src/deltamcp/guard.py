@@ -45,12 +45,13 @@ def guarded(coroutine: Coroutine[Any, Any, T], guard: Guard) -> Generator[Any, A
 
 
 class Deadline:
-    """Cancels the task it was armed in after some seconds, once."""
+    """Cancels the task it was armed in after some seconds, once. Arms another guard along with itself."""
 
-    __slots__ = ("_handle", "_paused", "_seconds", "_task", "expired")
+    __slots__ = ("_also", "_handle", "_paused", "_seconds", "_task", "expired")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, also: Guard | None = None) -> None:
         self._seconds = seconds
+        self._also = also
         self._handle: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None
         self._paused = False
@@ -59,10 +60,14 @@ class Deadline:
     def arm(self) -> None:
         self._task = asyncio.current_task()
         self._start()
+        if self._also is not None:
+            self._also.arm()
 
     def disarm(self) -> None:
         self._stop()
         self._paused = True
+        if self._also is not None:
+            self._also.disarm()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

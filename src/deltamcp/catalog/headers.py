@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -67,11 +66,6 @@ def _annotations(node: Any, path: tuple[str, ...] | None) -> Iterator[tuple[tupl
 
 def decode(value: bytes) -> str | None:
     """A header's value as text, out of its base64 form where it has one; None where it is malformed."""
-    return _decode(value) if len(value) <= 256 else _decode.__wrapped__(value)
-
-
-@functools.lru_cache(maxsize=1024)
-def _decode(value: bytes) -> str | None:
     text = value.decode("latin-1").strip(" \t")
     if not _PLAIN.fullmatch(text):
         return None

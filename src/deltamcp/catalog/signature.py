@@ -184,10 +184,26 @@ def _model_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str, Any]
 
 
 def _annotation_schema(annotation: Any) -> dict[str, Any]:
+    """By way of what is known already: a description makes an annotation one of its kind, but not its schema."""
+    extras: tuple[Any, ...] = getattr(annotation, "__metadata__", ())
+    if len(extras) == 1 and isinstance(extras[0], FieldInfo) and _only_describes(extras[0]):
+        described = extras[0].description
+        bare = typing.get_args(annotation)[0]
+        constrained = typing.Annotated[bare, *extras[0].metadata] if extras[0].metadata else bare
+        schema = _annotation_schema(constrained)
+        return {"description": described, **schema} if described is not None else schema
     try:
         return _known_schema(annotation)
-    except TypeError:  # not hashable, such as Annotated with Field(...)
+    except TypeError:  # not hashable
         return _known_schema.__wrapped__(annotation)
+
+
+_BESIDES = ("title", "examples", "json_schema_extra", "deprecated", "discriminator", "frozen", "field_title_generator")
+
+
+def _only_describes(field: FieldInfo) -> bool:
+    """Whether a field says nothing of the schema but constraints and a description."""
+    return all(getattr(field, name, None) is None for name in _BESIDES)
 
 
 @functools.lru_cache(maxsize=4096)

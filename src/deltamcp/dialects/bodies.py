@@ -19,49 +19,56 @@ from deltamcp.values import (
 from deltamcp.wire import jsonrpc
 
 
-def body(answer: Answer, version: str) -> dict[str, Any]:
-    """A result's own fields, without what an era adds to every result."""
+def body(answer: Answer, version: str, made: dict[str, Any]) -> dict[str, Any]:
+    """A result's own fields, added to those that an era gives every result."""
     value = answer.value
     match value:
         case ToolResult():
-            return _tool(value, version)
+            _tool(value, version, made)
+        case Page():
+            made[value.kind.value] = Raw(_items(value, version))
+            if value.next_cursor is not None:
+                made["nextCursor"] = value.next_cursor
         case Contents():
-            return _with_meta({"contents": value.items}, value.meta)
+            made["contents"] = value.items
+            _meta(value.meta, made)
         case PromptResult():
-            described: dict[str, Any] = {"description": value.description} if value.description else {}
-            return _with_meta(described | {"messages": value.messages}, value.meta)
+            if value.description:
+                made["description"] = value.description
+            made["messages"] = value.messages
+            _meta(value.meta, made)
         case Completion():
-            inner: dict[str, JSON] = {"values": value.values}
+            inner = made["completion"] = {"values": value.values}
             if value.total is not None:
                 inner["total"] = value.total
             if value.has_more is not None:
                 inner["hasMore"] = value.has_more
-            return {"completion": inner}
-        case Page():
-            made: dict[str, Any] = {value.kind.value: Raw(_items(value, version))}
-            return made if value.next_cursor is None else made | {"nextCursor": value.next_cursor}
         case About():
-            about: dict[str, Any] = {"capabilities": value.capabilities}
-            return about if value.instructions is None else about | {"instructions": value.instructions}
+            made["capabilities"] = value.capabilities
+            if value.instructions is not None:
+                made["instructions"] = value.instructions
         case Done():
-            return {}
+            pass
         case _:
             assert_never(value)
+    return made
 
 
-def _tool(value: ToolResult, version: str) -> dict[str, Any]:
-    made: dict[str, Any] = {"content": versions.fit_content(value.content, version)}
+def _tool(value: ToolResult, version: str, made: dict[str, Any]) -> None:
+    made["content"] = versions.fit_content(value.content, version)
     structured = value.structured
-    since = versions.STRUCTURED_SINCE if isinstance(structured, dict) else versions.ANY_STRUCTURED_SINCE
-    if structured is not UNSET and version >= since:
-        made["structuredContent"] = structured
+    if structured is not UNSET:
+        since = versions.STRUCTURED_SINCE if isinstance(structured, dict) else versions.ANY_STRUCTURED_SINCE
+        if version >= since:
+            made["structuredContent"] = structured
     if value.is_error:
         made["isError"] = True
-    return _with_meta(made, value.meta)
+    _meta(value.meta, made)
 
 
-def _with_meta(made: dict[str, Any], meta: dict[str, JSON] | None) -> dict[str, Any]:
-    return made if meta is None else made | {"_meta": meta}
+def _meta(meta: dict[str, JSON] | None, made: dict[str, Any]) -> None:
+    if meta is not None:
+        made["_meta"] = meta
 
 
 def _items(page: Page, version: str) -> bytes:

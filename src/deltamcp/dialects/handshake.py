@@ -1,6 +1,6 @@
 """The handshake era, 2024-11-05 to 2025-11-25: agreed once by `initialize`, then assumed."""
 
-from typing import Any, assert_never
+from typing import assert_never
 
 from msgspec import Struct
 
@@ -72,10 +72,10 @@ def write(id_: RequestId, outcome: Outcome, version: str) -> bytes:
         case Answer():
             if isinstance(outcome.value, Page):
                 return jsonrpc.result(id_, _page(outcome.value, version))
-            body: dict[str, Any] = bodies.body(outcome, version)
             if isinstance(outcome.value, About):
-                body = {"protocolVersion": version, **body, "serverInfo": _info(outcome.value.info, version)}
-            return jsonrpc.result(id_, jsonrpc.encode(body))
+                made = {"protocolVersion": version, "serverInfo": _info(outcome.value.info, version)}
+                return jsonrpc.result(id_, jsonrpc.encode(bodies.body(outcome, version, made)))
+            return jsonrpc.result(id_, jsonrpc.encode(bodies.body(outcome, version, {})))
         case Failure():
             return jsonrpc.error(id_, FAULTS[outcome.fault].handshake, outcome)
         case InputRequired():
@@ -87,7 +87,7 @@ def write(id_: RequestId, outcome: Outcome, version: str) -> bytes:
 def _page(page: Page, version: str) -> bytes:
     encoded = page.encoded.get(version)
     if encoded is None:
-        encoded = page.encoded[version] = jsonrpc.encode(bodies.body(Answer(page), version))
+        encoded = page.encoded[version] = jsonrpc.encode(bodies.body(Answer(page), version, {}))
     return encoded
 
 

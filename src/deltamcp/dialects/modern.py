@@ -1,5 +1,6 @@
 """The modern era, 2026-07-28: every request says who sends it and what they understand."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any, assert_never
 
@@ -28,6 +29,7 @@ from deltamcp.values import (
     Request,
     RequestId,
     Terms,
+    ToolResult,
 )
 from deltamcp.wire import jsonrpc
 
@@ -96,13 +98,22 @@ def check_headers(
     """
     if repeated:
         return Failure(Fault.HEADER_MISMATCH, "An Mcp-* header was sent more than once.")
-    version = meta[VERSION_KEY]
-    failure = _compare("MCP-Protocol-Version", headers.get(b"mcp-protocol-version"), version)
-    if failure is None and version in versions.MODERN:
-        failure = _compare("Mcp-Method", headers.get(b"mcp-method"), request.method)
-        key = NAMED_BY.get(request.method)
-        if failure is None and key is not None and type(request.params.get(key)) is str:
-            failure = _compare("Mcp-Name", headers.get(b"mcp-name"), request.params[key])
+    method = request.method
+    key = NAMED_BY.get(method)
+    name = None if key is None else request.params.get(key)
+    said = (meta[VERSION_KEY], method, name if type(name) is str else None)
+    sent = (headers.get(b"mcp-protocol-version"), headers.get(b"mcp-method"), headers.get(b"mcp-name"))
+    return _mirror(said, sent)
+
+
+@functools.lru_cache(maxsize=512)
+def _mirror(said: tuple[str, str, str | None], sent: tuple[bytes | None, bytes | None, bytes | None]) -> Failure | None:
+    """The same few headers come with every call of the same tool, so what they amount to is remembered."""
+    failure = _compare("MCP-Protocol-Version", sent[0], said[0])
+    if failure is None and said[0] in versions.MODERN:
+        failure = _compare("Mcp-Method", sent[1], said[1])
+        if failure is None and said[2] is not None:
+            failure = _compare("Mcp-Name", sent[2], said[2])
     return failure
 
 
@@ -165,25 +176,29 @@ class Stamp:
 
     def _answer(self, answer: Answer, version: str) -> bytes:
         value = answer.value
+        made: dict[str, Any]
+        if isinstance(value, ToolResult):
+            return self._encode(answer, version, {"resultType": "complete"})
         if isinstance(value, Page):
             encoded = value.encoded.get(version)
             if encoded is None:
-                encoded = value.encoded[version] = self._encode(answer, version, self._fresh)
+                encoded = value.encoded[version] = self._encode(
+                    answer, version, {"resultType": "complete", **self._fresh}
+                )
             return encoded
+        made = {"resultType": "complete"}
         if isinstance(value, Contents):
             # What an author reads for one caller is that caller's.
-            return self._encode(answer, version, {"ttlMs": value.ttl_ms, "cacheScope": "private"})
-        if isinstance(value, About):
-            return self._encode(answer, version, {"supportedVersions": list(versions.MODERN), **self._fresh})
-        return self._encode(answer, version, None)
+            made |= {"ttlMs": value.ttl_ms, "cacheScope": "private"}
+        elif isinstance(value, About):
+            made |= {"supportedVersions": list(versions.MODERN), **self._fresh}
+        return self._encode(answer, version, made)
 
-    def _encode(self, answer: Answer, version: str, more: dict[str, JSON] | None) -> bytes:
-        body: dict[str, Any] = {"resultType": "complete", **bodies.body(answer, version)}
-        if more is not None:
-            body.update(more)
-        own = body.get("_meta")
-        body["_meta"] = self._meta if own is None else {SERVER_KEY: self._info, **own}
-        return jsonrpc.encode(body)
+    def _encode(self, answer: Answer, version: str, made: dict[str, Any]) -> bytes:
+        bodies.body(answer, version, made)
+        own = made.get("_meta")
+        made["_meta"] = self._meta if own is None else {SERVER_KEY: self._info, **own}
+        return jsonrpc.encode(made)
 
     def _questions(self, outcome: InputRequired) -> dict[str, Any]:
         body: dict[str, Any] = {"resultType": "input_required", "inputRequests": {}}

@@ -21,6 +21,8 @@ from deltamcp.values import (
 )
 from deltamcp.wire import jsonrpc
 
+_PLAIN = frozenset({dict, int, float, bool})
+"""What is JSON and nothing else: most of what tools return, apart from text."""
 _SEQUENCES = (list, tuple)
 _BYTES = (bytes, bytearray)
 
@@ -35,6 +37,8 @@ def tool_result(value: Any, structured: Callable[[Any], JSON] | None) -> ToolRes
     Raises:
         ValueError: the value cannot be sent; the text says why.
     """
+    if structured is None and type(value) in _PLAIN:
+        return ToolResult([Text(jsonrpc.encode_finite(value).decode())])
     if isinstance(value, ToolResult):
         return _made_by_hand(value, structured)
     if structured is not None:

@@ -5,10 +5,11 @@ import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from deltamcp.errors import FAULTS, Fault
-from deltamcp.guard import Deadline, guarded
 from deltamcp.limits import Limits
-from deltamcp.values import Failure, RequestId
+from deltamcp.values import Failure, Malformed, Message, Notification, Principal, RequestId
 from deltamcp.wire import jsonrpc
 
 Scope = MutableMapping[str, Any]
@@ -28,7 +29,32 @@ class Accepts(NamedTuple):
 
 ONLY_JSON = Accepts(events=False, rather_events=False)
 
-_JSON = (b"content-type", b"application/json")
+
+class Incoming(Struct, gc=False):
+    """An HTTP request, as far as the eras want to know."""
+
+    method: str
+    path: str
+    """Within the application, wherever that is mounted."""
+    raw_headers: list[tuple[bytes, bytes]]
+    headers: dict[bytes, bytes]
+    receive: Any
+    send: Any
+    accepts: Accepts | None
+    """None where it accepts nothing we could answer with."""
+    principal: Principal
+    client: str
+    """The address it came from."""
+
+    def repeats(self, names: tuple[bytes, ...]) -> bool:
+        """Whether one of the headers that begin so came more than once."""
+        if len(self.headers) == len(self.raw_headers):
+            return False
+        found = [name for name, _ in self.raw_headers if name.startswith(names)]
+        return len(found) != len(set(found))
+
+
+JSON_TYPE = (b"content-type", b"application/json")
 _CLOSE = (b"connection", b"close")
 _EVENTS = (
     (b"content-type", b"text/event-stream"),
@@ -51,7 +77,11 @@ def accepts(header: bytes) -> Accepts | None:
     return Accepts(events is not None or anything, rather)
 
 
-def is_json(content_type: bytes) -> bool:
+def is_json(headers: Headers) -> bool:
+    """Whether a body is JSON as it stands."""
+    if b"content-encoding" in headers:
+        return False
+    content_type = headers.get(b"content-type", b"")
     return content_type == b"application/json" or content_type.partition(b";")[0].strip().lower() == b"application/json"
 
 
@@ -60,30 +90,25 @@ async def read_body(headers: Headers, receive: Receive, limits: Limits) -> bytes
     declared = headers.get(b"content-length", b"")
     if declared.isdigit() and int(declared[:19]) > limits.message_bytes:
         return _too_large(limits)
-    deadline = Deadline(limits.body_seconds)
+    event = await receive()
+    body: bytes = event.get("body", b"")
+    if not event.get("more_body"):
+        return body if len(body) <= limits.message_bytes else _too_large(limits)
+    whole = bytearray(body)
     try:
-        body = await guarded(_collect(receive, limits.message_bytes), deadline)
-    except asyncio.CancelledError:
-        if deadline.expired and deadline.forgive():
-            return Failure(Fault.TOO_SLOW, "The body did not arrive in time.")
-        raise
-    return _too_large(limits) if body is None else body
+        async with asyncio.timeout(limits.body_seconds):
+            while event.get("more_body"):
+                event = await receive()
+                whole += event.get("body", b"")
+                if len(whole) > limits.message_bytes:
+                    return _too_large(limits)
+    except TimeoutError:
+        return Failure(Fault.TOO_SLOW, "The body did not arrive in time.")
+    return bytes(whole)
 
 
 def _too_large(limits: Limits) -> Failure:
     return Failure(Fault.TOO_LARGE, f"A message may have at most {limits.message_bytes} bytes.")
-
-
-async def _collect(receive: Receive, most: int) -> bytes | None:
-    event = await receive()
-    body: bytes = event.get("body", b"")
-    if event.get("more_body"):
-        whole = bytearray(body)
-        while event.get("more_body") and len(whole) <= most:
-            event = await receive()
-            whole += event.get("body", b"")
-        body = bytes(whole)
-    return body if len(body) <= most else None
 
 
 async def gone(receive: Receive) -> None:
@@ -99,7 +124,7 @@ async def respond(send: Send, status: int, body: bytes, headers: Iterable[tuple[
 
 
 async def respond_json(send: Send, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:
-    await respond(send, status, body, (_JSON, *more))
+    await respond(send, status, body, (JSON_TYPE, *more))
 
 
 async def refuse(send: Send, failure: Failure, id_: RequestId | None = None) -> None:
@@ -110,6 +135,19 @@ async def refuse(send: Send, failure: Failure, id_: RequestId | None = None) -> 
     allow = ((b"allow", b"POST, GET, DELETE"),) if failure.fault is Fault.WRONG_HTTP_METHOD else ()
     body = jsonrpc.error(id_, row.modern, failure)
     await respond_json(send, row.modern_http, body, *allow, *((_CLOSE,) if close else ()))
+
+
+async def answer_no_request(message: Message | list[Message], send: Send) -> None:
+    """What a body gets that is not a request, where only a request has an answer."""
+    match message:
+        case Malformed():
+            await respond_json(send, FAULTS[message.fault].modern_http, jsonrpc.malformed(message))
+        case Notification():
+            await accept(send)
+        case list():
+            await refuse(send, Failure(Fault.INVALID_REQUEST, "Batches are not part of this protocol version."))
+        case _:
+            await refuse(send, Failure(Fault.INVALID_REQUEST, "This protocol version has no client responses."))
 
 
 async def accept(send: Send) -> None:

@@ -7,7 +7,7 @@ session for the connection, a request with the modern `_meta` is served on its o
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Hashable
-from typing import Any
+from typing import Any, Protocol
 
 from deltamcp.dialects import handshake, modern, versions
 from deltamcp.engine import Engine
@@ -36,14 +36,29 @@ from deltamcp.wire import jsonrpc
 logger = logging.getLogger("deltamcp")
 
 
+class End(Protocol):
+    """The transport's side of a connection."""
+
+    def write(self, message: bytes) -> None:
+        """Sends a message, now or as soon as there is room for it."""
+        ...
+
+    async def room(self) -> None:
+        """Returns when what was written has somewhere to go: those who talk a lot wait for it."""
+        ...
+
+    def freed(self) -> None:
+        """A request has been dealt with."""
+        ...
+
+
 class Duplex:
     """Serves requests concurrently and writes their answers as they come."""
 
-    def __init__(self, engine: Engine, write: Callable[[bytes], None], ended: Callable[[], None]) -> None:
-        """`ended` is called whenever a request has been dealt with."""
+    def __init__(self, engine: Engine, end: "End") -> None:
         self._engine = engine
-        self._write = write
-        self._ended = ended
+        self._end = end
+        self._write = end.write
         self._stamp = modern.Stamp(engine.info, engine.cache_seconds)
         self._session: Session | None = None
         self._tasks: dict[RequestId, asyncio.Task[Any]] = {}
@@ -57,6 +72,9 @@ class Duplex:
     def put(self, message: bytes) -> None:
         """A message that belongs to no request."""
         self._write(message)
+
+    async def room(self) -> None:
+        await self._end.room()
 
     def receive(self, body: bytes) -> None:
         """One message off the wire. Never raises."""
@@ -133,7 +151,7 @@ class Duplex:
             # Ours, not an author's: those end in the engine. Still, a request is never left unanswered.
             logger.error("request %r broke the server", id_, exc_info=error)
             self._write(jsonrpc.error(id_, -32603, Failure(Fault.INTERNAL, "The server broke; its log says why.")))
-        self._ended()
+        self._end.freed()
 
     def _initialize(self, request: Request) -> bytes:
         if self._session is not None:
@@ -156,7 +174,7 @@ class Duplex:
         if outcome is None:
             outcome = await self._perform(ask, terms, request.id)
         if outcome is not None:
-            answer(written(outcome, lambda made: handshake.write(request.id, made, version)))
+            answer(written(handshake.write, request.id, outcome, version))
 
     async def _serve_modern(self, request: Request, answer: Callable[[bytes], None]) -> None:
         meta = modern.envelope(request)
@@ -173,7 +191,7 @@ class Duplex:
                 return
             outcome = await self._perform(ask, terms, request.id)
         if outcome is not None:
-            answer(written(outcome, lambda made: self._stamp.write(request.id, made, version)))
+            answer(written(self._stamp.write, request.id, outcome, version))
 
     async def _perform(self, ask: Ask, terms: Terms, id_: RequestId) -> Outcome | None:
         """None where the client cancelled the request: then it gets no answer."""
@@ -245,8 +263,14 @@ class _DuplexChannel:
     def caller(self) -> Hashable:
         return id(self._duplex)
 
+    def arm(self) -> None:
+        """A client that leaves closes the connection, and that ends everything."""
+
+    def disarm(self) -> None: ...
+
     async def notify(self, message: bytes) -> None:
         self._duplex.put(message)
+        await self._duplex.room()
 
     async def request(self, method: str, params: dict[str, JSON]) -> JSON:
         assert self._session is not None, "only the handshake era asks by request"
@@ -275,10 +299,10 @@ class Subscription:
         self._send(modern.notify(method, params, self._id))
 
 
-def written(outcome: Outcome, write: Callable[[Outcome], bytes]) -> bytes:
-    """An outcome as bytes, whatever an author put in it."""
+def written(write: Callable[[RequestId, Outcome, str], bytes], id_: RequestId, outcome: Outcome, version: str) -> bytes:
+    """An outcome as a dialect writes it, whatever an author put in it."""
     try:
-        return write(outcome)
+        return write(id_, outcome, version)
     except ValueError as error:
         logger.error("an answer could not be written: %s", error)
-        return write(Failure(Fault.INTERNAL, "The answer could not be written as JSON."))
+        return write(id_, Failure(Fault.INTERNAL, "The answer could not be written as JSON."), version)

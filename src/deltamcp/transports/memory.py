@@ -9,11 +9,11 @@ from deltamcp.transports.duplex import Duplex
 
 
 class Link:
-    """The client's end."""
+    """The client's end, and what the server's end writes to."""
 
-    def __init__(self, duplex: Duplex, inbox: "asyncio.Queue[bytes]") -> None:
-        self._duplex = duplex
-        self._inbox = inbox
+    def __init__(self, engine: Engine) -> None:
+        self._inbox: asyncio.Queue[bytes] = asyncio.Queue()
+        self._duplex = Duplex(engine, self)
 
     def send(self, message: bytes) -> None:
         """One whole JSON-RPC message to the server."""
@@ -23,14 +23,24 @@ class Link:
         """The next message from the server."""
         return await self._inbox.get()
 
+    async def close(self) -> None:
+        await self._duplex.close()
+
+    def write(self, message: bytes) -> None:
+        self._inbox.put_nowait(message)
+
+    async def room(self) -> None:
+        """Memory has room."""
+
+    def freed(self) -> None: ...
+
 
 @contextlib.asynccontextmanager
 async def connect(engine: Engine) -> AsyncIterator[Link]:
     """A connection of its own; the server is started where it is not running yet."""
     async with engine.life.running():
-        inbox: asyncio.Queue[bytes] = asyncio.Queue()
-        duplex = Duplex(engine, inbox.put_nowait, lambda: None)
+        link = Link(engine)
         try:
-            yield Link(duplex, inbox)
+            yield link
         finally:
-            await duplex.close()
+            await link.close()

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Hashable
-from typing import Any
 
 from deltamcp.dialects import versions
 from deltamcp.errors import InputDeclinedError
@@ -21,14 +20,31 @@ class Reply:
     """JSON, unless something has to be said before the answer is ready: then a stream of events.
 
     It is the `Channel` of the call it answers. In a session its stream is kept, so that the client
-    can take it up again.
+    can take it up again. While the call waits, it gives signs of life and looks out for a client that
+    goes away: the call is then cancelled, unless the client can come back for it.
     """
 
-    __slots__ = ("_accepts", "_detached", "_limits", "_send", "_session", "_started", "_stream", "_streams", "caller")
+    __slots__ = (
+        "_accepts",
+        "_beating",
+        "_detached",
+        "_incoming",
+        "_limits",
+        "_send",
+        "_session",
+        "_started",
+        "_stream",
+        "_streams",
+        "_task",
+        "_timer",
+        "_watcher",
+        "caller",
+        "departed",
+    )
 
     def __init__(
         self,
-        send: asgi.Send,
+        incoming: asgi.Incoming,
         accepts: asgi.Accepts,
         caller: Hashable,
         limits: Limits,
@@ -36,7 +52,10 @@ class Reply:
         streams: Streams | None = None,
     ) -> None:
         self.caller = caller
-        self._send = send
+        self.departed = False
+        """The client went away, and the call was cancelled for it."""
+        self._incoming = incoming
+        self._send = incoming.send
         self._accepts = accepts
         self._limits = limits
         self._session = session
@@ -44,11 +63,42 @@ class Reply:
         self._stream: Stream | None = None
         self._started = False
         self._detached = False
+        self._watcher: asyncio.Task[None] | None = None
 
-    @property
-    def resumable(self) -> bool:
-        """Whether a client that lost the connection can still get the answer."""
-        return self._stream is not None
+    # While the call waits
+
+    def arm(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._watcher = loop.create_task(self._watch())
+        self._beating: asyncio.Task[None] | None = None
+        self._timer = loop.call_later(self._limits.ping_seconds, self._beat)
+
+    def disarm(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+            self._timer.cancel()
+            if self._beating is not None:
+                self._beating.cancel()
+
+    async def _watch(self) -> None:
+        await asgi.gone(self._incoming.receive)
+        if self._stream is None and self._task is not None:
+            self.departed = True
+            self._task.cancel()
+
+    def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._beating = loop.create_task(self._keep_alive())
+        self._timer = loop.call_later(self._limits.ping_seconds, self._beat)
+
+    async def _keep_alive(self) -> None:
+        """So that no proxy closes the connection during a long call. It begins the stream."""
+        if self._accepts.events and not self._detached:
+            await self._start()
+            await asgi.send_event(self._send, sse.COMMENT)
+
+    # What the call says
 
     async def notify(self, message: bytes) -> None:
         if self._accepts.events:
@@ -72,16 +122,13 @@ class Reply:
     async def finish(self, body: bytes, status: int) -> None:
         """The answer itself."""
         if not self._started and not (self._accepts.rather_events and status == 200):
-            await asgi.respond_json(self._send, status, body)
+            send = self._send
+            headers = [asgi.JSON_TYPE, (b"content-length", b"%d" % len(body))]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
             return
         await self._say(body)
         await self.abandon()
-
-    async def keep_alive(self) -> None:
-        """A sign of life during a long call, so that no proxy closes the connection. It begins the stream."""
-        if self._accepts.events and not self._detached:
-            await self._start()
-            await asgi.send_event(self._send, sse.COMMENT)
 
     async def abandon(self) -> None:
         """Ends without an answer what was begun."""
@@ -108,48 +155,3 @@ class Reply:
         event = sse.event(message) if self._stream is None else self._stream.append(message)
         if not self._detached:
             await asgi.send_event(self._send, event)
-
-
-class Departure:
-    """A guard over a call that waits: gives signs of life, and cancels the call when its client goes away.
-
-    A client that can come back for the answer has not gone away.
-    """
-
-    __slots__ = ("_beating", "_receive", "_reply", "_seconds", "_task", "_timer", "_watcher", "happened")
-
-    def __init__(self, receive: asgi.Receive, reply: Reply, seconds: float) -> None:
-        """Signs of life are given after so many `seconds` of silence."""
-        self._receive = receive
-        self._reply = reply
-        self._seconds = seconds
-        self._task: asyncio.Task[Any] | None = None
-        self._watcher: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._beating: asyncio.Task[None] | None = None
-        self.happened = False
-
-    def arm(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
-        self._watcher = loop.create_task(self._watch())
-        self._timer = loop.call_later(self._seconds, self._beat)
-
-    def disarm(self) -> None:
-        if self._watcher is not None and self._timer is not None:
-            self._watcher.cancel()
-            self._timer.cancel()
-        if self._beating is not None:
-            self._beating.cancel()
-
-    async def _watch(self) -> None:
-        await asgi.gone(self._receive)
-        if not self._reply.resumable:
-            self.happened = True
-            assert self._task is not None, "armed before it watches"
-            self._task.cancel()
-
-    def _beat(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._beating = loop.create_task(self._reply.keep_alive())
-        self._timer = loop.call_later(self._seconds, self._beat)

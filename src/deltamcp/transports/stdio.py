@@ -15,7 +15,8 @@ from deltamcp.transports.duplex import Duplex
 from deltamcp.values import Malformed
 from deltamcp.wire import jsonrpc
 
-_CHUNK = 256 * 1024
+_CHUNK = 64 * 1024
+"""Read at a time; asyncio's own pipe transport asks for 256 kB, which costs a memory mapping each time."""
 
 
 async def serve(engine: Engine) -> None:
@@ -84,7 +85,7 @@ class Lines:
         return Malformed(Fault.TOO_LARGE, f"A message may have at most {self._limit} bytes.")
 
 
-class _Pipes(asyncio.Protocol):
+class _Pipes:
     """Two file descriptors driven by the event loop.
 
     Backpressure both ways: while answers wait for a client that does not read, or too many requests
@@ -94,7 +95,7 @@ class _Pipes(asyncio.Protocol):
     def __init__(self, engine: Engine, read_fd: int, write_fd: int) -> None:
         self._limits = engine.limits
         self._lines = Lines(engine.limits)
-        self._duplex = Duplex(engine, self._write, self._update)
+        self._duplex = Duplex(engine, self)
         self._read_fd = read_fd
         self._loop = asyncio.get_running_loop()
         self._output = _Output(write_fd, engine.limits.unsent_bytes, self._update, self._hang_up)
@@ -102,14 +103,14 @@ class _Pipes(asyncio.Protocol):
         self._terminated = False
         self._may_read = asyncio.Event()
         self._may_read.set()
-        self._reader: asyncio.ReadTransport | None = None
+        self._polled = False
 
     async def run(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError):  # Windows has no signal handlers on loops
                 self._loop.add_signal_handler(number, self._terminate)
         await self._output.open()
-        await self._open_input()
+        self._open_input()
         try:
             await self._over.wait()
             if self._terminated:
@@ -117,54 +118,66 @@ class _Pipes(asyncio.Protocol):
         finally:
             await self._duplex.close()
             await self._output.close()
-            if self._reader is not None:
-                self._reader.close()
+            if self._polled:
+                self._loop.remove_reader(self._read_fd)
 
-    async def _open_input(self) -> None:
-        stream = os.fdopen(self._read_fd, "rb", 0, closefd=False)
+    def _open_input(self) -> None:
         try:
-            self._reader, _ = await self._loop.connect_read_pipe(lambda: self, stream)
-        except (ValueError, OSError, NotImplementedError):
+            os.set_blocking(self._read_fd, False)
+            self._loop.add_reader(self._read_fd, self._readable)
+            self._polled = True
+        except (OSError, NotImplementedError):
             # A file, or Windows: a thread reads instead.
+            os.set_blocking(self._read_fd, True)
             threading.Thread(target=self._read_in_thread, name="deltamcp-stdin", daemon=True).start()
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._read_fd, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self.take(data)
+        else:
+            self._loop.remove_reader(self._read_fd)
+            self._hang_up()
 
     def _read_in_thread(self) -> None:
         while data := os.read(self._read_fd, _CHUNK):
-            asyncio.run_coroutine_threadsafe(self._take(data), self._loop).result()
+            asyncio.run_coroutine_threadsafe(self._take_in_turn(data), self._loop).result()
         self._loop.call_soon_threadsafe(self._end_of_file)
 
-    async def _take(self, data: bytes) -> None:
-        self.data_received(data)
+    async def _take_in_turn(self, data: bytes) -> None:
+        self.take(data)
         await self._may_read.wait()
 
     def _end_of_file(self) -> None:
         # A file of requests, unlike a client that hangs up, wants its answers.
         self._terminate()
 
-    def data_received(self, data: bytes) -> None:
+    def take(self, data: bytes) -> None:
         for line in self._lines.feed(data):
             if isinstance(line, Malformed):
-                self._write(jsonrpc.malformed(line))
+                self.write(jsonrpc.malformed(line))
             else:
                 self._duplex.receive(line)
         self._update()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._hang_up()
-
     def _update(self) -> None:
         """Reads on, or stops reading, by how much is waiting."""
-        may_read = not self._output.full and self._duplex.in_flight <= self._limits.in_flight
+        may_read = self._output.room.is_set() and self._duplex.in_flight <= self._limits.in_flight
         if may_read == self._may_read.is_set():
             return
         if may_read:
             self._may_read.set()
-            if self._reader is not None:
-                self._reader.resume_reading()
+            if self._polled:
+                self._loop.add_reader(self._read_fd, self._readable)
         else:
             self._may_read.clear()
-            if self._reader is not None:
-                self._reader.pause_reading()
+            if self._polled:
+                self._loop.remove_reader(self._read_fd)
 
     def _terminate(self) -> None:
         self._terminated = True
@@ -173,12 +186,18 @@ class _Pipes(asyncio.Protocol):
     def _hang_up(self) -> None:
         self._over.set()
 
-    def _write(self, message: bytes) -> None:
+    def write(self, message: bytes) -> None:
         self._output.write(message + b"\n")
+
+    async def room(self) -> None:
+        await self._output.room.wait()
+
+    def freed(self) -> None:
+        self._update()
 
 
 class _Output(asyncio.Protocol):
-    """Lines to a descriptor. `full` while more waits than a slow reader may leave waiting."""
+    """Lines to a descriptor. There is `room` while no more waits than a slow reader may leave waiting."""
 
     def __init__(self, fd: int, most: int, changed: Callable[[], None], gone: Callable[[], None]) -> None:
         self._fd = fd
@@ -187,7 +206,8 @@ class _Output(asyncio.Protocol):
         self._gone = gone
         self._transport: asyncio.WriteTransport | None = None
         self._lost = asyncio.Event()
-        self.full = False
+        self.room = asyncio.Event()
+        self.room.set()
 
     async def open(self) -> None:
         stream = os.fdopen(self._fd, "wb", 0, closefd=False)
@@ -215,13 +235,14 @@ class _Output(asyncio.Protocol):
                 await self._lost.wait()
 
     def pause_writing(self) -> None:
-        self.full = True
+        self.room.clear()
         self._changed()
 
     def resume_writing(self) -> None:
-        self.full = False
+        self.room.set()
         self._changed()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost.set()
+        self.room.set()
         self._gone()

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
 
 from deltamcp.limits import Limits
 from deltamcp.wire import sse
@@ -51,7 +53,7 @@ class Stream:
         self.ended = False
         self.follower: Follower | None = None
         self._limit = limits.replay_events
-        self._events: deque[tuple[int, bytes]] = deque(maxlen=self._limit if id_ is not None else None)
+        self._events: deque[tuple[int, bytes]] | None = None
         self._count = 0
         self.sent = 0
         """The number of the newest event a follower was given."""
@@ -63,6 +65,8 @@ class Stream:
         """Adds a message and gives the event it became. A reader too slow for its stream loses it."""
         self._count += 1
         event = sse.event(message, None if self.id is None else self.event_id(self._count))
+        if self._events is None:
+            self._events = deque(maxlen=self._limit if self.id is not None else None)
         self._events.append((self._count, event))
         if self.id is None and len(self._events) > self._limit:
             self.ended = True
@@ -77,9 +81,9 @@ class Stream:
 
     def after(self, number: int) -> list[tuple[int, bytes]]:
         """The events later than one; a stream without an id forgets them with that."""
-        events = [event for event in self._events if event[0] > number]
+        events = [event for event in self._events or () if event[0] > number]
         if self.id is None:
-            self._events.clear()
+            self._events = None  # most streams are idle most of the time, and an empty deque takes 600 bytes
         return events
 
     def follow(self) -> Follower:
@@ -92,6 +96,23 @@ class Stream:
     def unfollow(self, follower: Follower) -> None:
         if self.follower is follower:
             self.follower = None
+
+
+def _nothing() -> None:
+    return None
+
+
+class Following(NamedTuple):
+    """A stream to be followed, from an event on."""
+
+    stream: Stream
+    after: int
+    primed: bool = False
+    """Whether it opens with an event to reconnect by."""
+    close: Callable[[], None] = _nothing
+    """Ends a stream that would not end by itself."""
+    left: Callable[[], None] = _nothing
+    """To be called when nobody follows it any more."""
 
 
 class Streams:

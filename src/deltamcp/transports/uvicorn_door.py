@@ -22,37 +22,80 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
+class _Joined:
+    """A transport that sends the head of a response together with its body.
+
+    uvicorn writes them one after the other, and uvloop makes a system call of each write. Where the head
+    promises a body it waits for it; the head of an event stream promises no length and goes at once.
+    """
+
+    __slots__ = ("_head", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            data = self._head + data
+            self._head = b""
+        elif b"\r\ncontent-length: " in data and data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
+            self._head = data
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        if self._head:
+            self.write(b"")
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
     """uvicorn's HTTP protocol, with a bound on the header section in bytes and in time."""
 
     class Bounded(HttpToolsProtocol):
-        in_head = False
         head_bytes = 0
         head_timer: asyncio.TimerHandle | None = None
+        large_piece = False
 
         def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
+            super().connection_made(_Joined(transport))  # type: ignore[arg-type]
             self.head_timer = self.loop.call_later(limits.header_seconds, self.turn_away, _TOO_SLOW)
 
+        def in_head(self) -> bool:
+            """Whether a header section has begun and not ended: uvicorn fills in the method at its end."""
+            return self.scope is not None and "method" not in self.scope
+
         def data_received(self, data: bytes) -> None:
-            began_in_head = self.in_head
+            began_in_head = self.head_bytes > 0
+            self.large_piece = len(data) > limits.header_bytes
             super().data_received(data)
             # A header section that came in one piece, as nearly all do, is never timed or counted; what
             # stood before it in its first piece is not its own.
-            if self.in_head:
-                if began_in_head:
-                    self.head_bytes += len(data)
+            if self.in_head():
+                self.head_bytes += len(data) if began_in_head else 1
                 if self.head_bytes > limits.header_bytes:
                     self.turn_away(_TOO_LARGE)
                 elif self.head_timer is None:
                     self.head_timer = self.loop.call_later(limits.header_seconds, self.turn_away, _TOO_SLOW)
-
-        def on_message_begin(self) -> None:
-            self.in_head = True
-            super().on_message_begin()
+            elif self.cycle is not None and self.cycle.more_body and not self.cycle.body:
+                # The application times a body from its first piece on; before that nobody would.
+                if self.head_timer is None:
+                    self.head_timer = self.loop.call_later(limits.body_seconds, self.turn_away, _TOO_SLOW)
+            elif self.head_timer is not None and self.scope is not None:
+                self.settle()
 
         def on_headers_complete(self) -> None:
-            self.settle()
+            # Only a piece larger than the limit can hold a header section larger than the limit.
+            if self.large_piece and sum(len(name) + len(value) for name, value in self.headers) > limits.header_bytes:
+                self.turn_away(_TOO_LARGE)
+                return
             super().on_headers_complete()
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -63,7 +106,6 @@ def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
             if self.head_timer is not None:
                 self.head_timer.cancel()
                 self.head_timer = None
-            self.in_head = False
             self.head_bytes = 0
 
         def turn_away(self, answer: bytes) -> None:
@@ -113,6 +155,7 @@ def door(engine: Engine, host: str = "127.0.0.1", port: int = 8000, path: str = 
         ws="none",
         lifespan="on",
         access_log=False,
+        proxy_headers=False,  # nothing here trusts the client's address or scheme
         log_level="warning",
         server_header=False,
         timeout_keep_alive=60,

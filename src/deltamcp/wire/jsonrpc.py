@@ -52,13 +52,7 @@ def _objection(body: bytes, value: Any, limits: Limits) -> Malformed | None:
         return _too_deep(limits)
     # A key that stands twice somewhere may stand twice in the envelope, and so may one written with escapes.
     # Answers to our own requests come under ids we gave, and need no such care.
-    if (
-        count(b'"method"') > 1
-        or count(b'"params"') > 1
-        or count(b'"id"') > 1
-        or count(b'"jsonrpc"') > 1
-        or b"\\u00" in body
-    ):
+    if count(b'"method"') > 1 or count(b'"params"') > 1 or count(b'"id"') > 1 or b"\\u00" in body:
         repeated = None if isinstance(value, list) else _repeated_key(body)
         if repeated is not None:
             return Malformed(Fault.INVALID_REQUEST, f"The message has the key {repeated!r} twice.")
