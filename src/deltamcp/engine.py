@@ -28,6 +28,7 @@ from deltamcp.subscriptions import Hub
 from deltamcp.threads import Threads
 from deltamcp.values import (
     JSON,
+    NO_INPUTS,
     About,
     Answer,
     Ask,
@@ -51,6 +52,8 @@ from deltamcp.values import (
     Terms,
 )
 from deltamcp.watchdog import Watchdog
+
+_NO_ANSWERS: Mapping[str, JSON] = {}
 
 logger = logging.getLogger("deltamcp")
 
@@ -155,8 +158,8 @@ class Engine:
             arguments = operation.bind(ask.arguments)
         except ArgumentError as error:
             return Answer(content.error_result(f"Invalid arguments for {ask.name}. {error}"))
-        answers: Mapping[str, JSON] = {}
-        if ask.inputs.responses or ask.inputs.state:
+        answers: Mapping[str, JSON] = _NO_ANSWERS
+        if ask.inputs is not NO_INPUTS:
             opened = self._answers(ask.inputs, terms, ["tools/call", ask.name, ask.arguments])
             if isinstance(opened, Failure):
                 return opened

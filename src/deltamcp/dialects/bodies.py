@@ -24,7 +24,7 @@ def body(answer: Answer, version: str, made: dict[str, Any]) -> dict[str, Any]:
     value = answer.value
     match value:
         case ToolResult():
-            _tool(value, version, made)
+            tool(value, version, made)
         case Page():
             made[value.kind.value] = Raw(_items(value, version))
             if value.next_cursor is not None:
@@ -54,7 +54,8 @@ def body(answer: Answer, version: str, made: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _tool(value: ToolResult, version: str, made: dict[str, Any]) -> None:
+def tool(value: ToolResult, version: str, made: dict[str, Any]) -> None:
+    """The same for what nearly every answer is."""
     made["content"] = versions.fit_content(value.content, version)
     structured = value.structured
     if structured is not UNSET:

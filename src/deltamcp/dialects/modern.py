@@ -178,12 +178,14 @@ class Stamp:
         value = answer.value
         made: dict[str, Any]
         if isinstance(value, ToolResult):
-            return self._encode(answer, version, {"resultType": "complete"})
+            made = {"resultType": "complete"}
+            bodies.tool(value, version, made)
+            return self._encode(made)
         if isinstance(value, Page):
             encoded = value.encoded.get(version)
             if encoded is None:
                 encoded = value.encoded[version] = self._encode(
-                    answer, version, {"resultType": "complete", **self._fresh}
+                    bodies.body(answer, version, {"resultType": "complete", **self._fresh})
                 )
             return encoded
         made = {"resultType": "complete"}
@@ -192,10 +194,9 @@ class Stamp:
             made |= {"ttlMs": value.ttl_ms, "cacheScope": "private"}
         elif isinstance(value, About):
             made |= {"supportedVersions": list(versions.MODERN), **self._fresh}
-        return self._encode(answer, version, made)
+        return self._encode(bodies.body(answer, version, made))
 
-    def _encode(self, answer: Answer, version: str, made: dict[str, Any]) -> bytes:
-        bodies.body(answer, version, made)
+    def _encode(self, made: dict[str, Any]) -> bytes:
         own = made.get("_meta")
         made["_meta"] = self._meta if own is None else {SERVER_KEY: self._info, **own}
         return jsonrpc.encode(made)

@@ -45,11 +45,11 @@ class Incoming(Struct, gc=False):
     principal: Principal
     client: str
     """The address it came from."""
+    repetitive: bool
+    """Some header came more than once; `repeats` tells which."""
 
     def repeats(self, names: tuple[bytes, ...]) -> bool:
         """Whether one of the headers that begin so came more than once."""
-        if len(self.headers) == len(self.raw_headers):
-            return False
         found = [name for name, _ in self.raw_headers if name.startswith(names)]
         return len(found) != len(set(found))
 

@@ -94,7 +94,7 @@ class HttpApp:
         names = (incoming.headers.get(b"host"), incoming.headers.get(b"origin"))
         refused = None
         # RFC 9112, 3.2: a second Host is an attempt at smuggling.
-        if incoming.repeats((b"host", b"origin")):
+        if incoming.repetitive and incoming.repeats((b"host", b"origin")):
             refused = Failure(Fault.WRONG_HOST, "There is more than one Host or Origin.")
         elif names not in self._admitted:
             if not self._is_host(names[0]):
@@ -201,6 +201,7 @@ def _incoming(scope: Scope, receive: Receive, send: Send) -> Incoming:
         asgi.accepts(by_name.get(b"accept", b"*/*")),
         scope.get("deltamcp.principal", ANONYMOUS),
         (scope.get("client") or ("",))[0],
+        len(by_name) != len(headers),
     )
 
 

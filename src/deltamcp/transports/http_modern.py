@@ -57,7 +57,8 @@ class ModernPosts:
         if isinstance(meta, Failure):
             return meta
         headers = incoming.headers
-        mismatch = modern.check_headers(request, meta, headers, incoming.repeats(_MIRRORED))
+        repeated = incoming.repetitive and incoming.repeats(_MIRRORED)
+        mismatch = modern.check_headers(request, meta, headers, repeated)
         if mismatch is not None:
             return mismatch
         understood = modern.read(request, meta, incoming.principal)

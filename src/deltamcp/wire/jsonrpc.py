@@ -42,20 +42,28 @@ def read(body: bytes, limits: Limits) -> Message | list[Message]:
         envelope = _decode_envelope(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _read_odd(body, limits)
-    return _objection(body, envelope, limits) or _classify(envelope, limits)
+    count = body.count
+    # Looked at closely only where something might be wrong: a key that stands twice somewhere may stand twice
+    # in the envelope, and so may one written with escapes. Answers to our own requests come under ids we
+    # gave, and need no such care.
+    if (
+        count(b"[") + count(b"{") > limits.depth
+        or count(b'"method"') > 1
+        or count(b'"params"') > 1
+        or count(b'"id"') > 1
+        or b"\\u00" in body
+    ):
+        return _objection(body, envelope, limits) or _classify(envelope, limits)
+    return _classify(envelope, limits)
 
 
 def _objection(body: bytes, value: Any, limits: Limits) -> Malformed | None:
-    """What is wrong with a body although it is JSON, looked at closely only where it might be."""
-    count = body.count
-    if count(b"[") + count(b"{") > limits.depth and _depth(value) > limits.depth:
+    """What is wrong with a body although it is JSON."""
+    if _depth(value) > limits.depth:
         return _too_deep(limits)
-    # A key that stands twice somewhere may stand twice in the envelope, and so may one written with escapes.
-    # Answers to our own requests come under ids we gave, and need no such care.
-    if count(b'"method"') > 1 or count(b'"params"') > 1 or count(b'"id"') > 1 or b"\\u00" in body:
-        repeated = None if isinstance(value, list) else _repeated_key(body)
-        if repeated is not None:
-            return Malformed(Fault.INVALID_REQUEST, f"The message has the key {repeated!r} twice.")
+    repeated = None if isinstance(value, list) else _repeated_key(body)
+    if repeated is not None:
+        return Malformed(Fault.INVALID_REQUEST, f"The message has the key {repeated!r} twice.")
     return None
 
 
