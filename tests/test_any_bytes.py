@@ -283,7 +283,7 @@ def owed(body: bytes) -> tuple[str, Any]:
         return ("answer", value["id"]) if right_id(value["id"]) else ("error", None)
     if sound:
         return "nothing", None
-    answers = jsonrpc == "2.0" and "method" not in value and right_id(value.get("id"))
+    answers = jsonrpc == "2.0" and not {"method", "params"} & set(value) and right_id(value.get("id"))
     if answers and "result" in value and "error" not in value:
         return "nothing", None
     return "either", None

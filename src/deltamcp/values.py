@@ -1,5 +1,6 @@
 """The frozen values that travel between the floors; this file knows none of them.
 
+Those made for every call are `gc=False`: they hold JSON, which has no cycles, and are cheaper untracked.
 In order of a request's life: a `Message` is read off the wire, `Terms` say what its sender understands,
 an `Ask` is what it wants, an `Outcome` is what came of it.
 """
@@ -22,7 +23,7 @@ LogLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "cr
 # Messages
 
 
-class Request(Struct, frozen=True):
+class Request(Struct, frozen=True, gc=False):
     """A JSON-RPC request: it will be answered exactly once."""
 
     id: RequestId
@@ -77,7 +78,7 @@ class Era(enum.Enum):
     MODERN = "modern"
 
 
-class Terms(Struct, frozen=True):
+class Terms(Struct, frozen=True, gc=False):
     """What the sender of one request understands."""
 
     era: Era
@@ -104,7 +105,7 @@ class Inputs(Struct, frozen=True):
 NO_INPUTS = Inputs()
 
 
-class CallTool(Struct, frozen=True):
+class CallTool(Struct, frozen=True, gc=False):
     name: str
     arguments: dict[str, JSON]
     inputs: Inputs = NO_INPUTS
@@ -213,7 +214,7 @@ class Icon(Struct, frozen=True, rename="camel", omit_defaults=True):
     theme: Literal["light", "dark"] | None = None
 
 
-class Text(Struct, frozen=True, tag_field="type", tag="text", omit_defaults=True):
+class Text(Struct, frozen=True, gc=False, tag_field="type", tag="text", omit_defaults=True):
     """Plain text."""
 
     text: str
@@ -290,7 +291,7 @@ class PromptMessage(Struct, frozen=True):
     content: Content
 
 
-class ToolResult(Struct, frozen=True):
+class ToolResult(Struct, frozen=True, gc=False):
     """What a tool gives back when it wants to decide every part of it."""
 
     content: list[Content]
@@ -348,7 +349,7 @@ class Done(Struct, frozen=True):
 # What came of it
 
 
-class Answer(Struct, frozen=True):
+class Answer(Struct, frozen=True, gc=False):
     """The request succeeded, a tool's own failure included: the model reads that."""
 
     value: ToolResult | Contents | PromptResult | Completion | Page | About | Done

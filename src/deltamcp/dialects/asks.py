@@ -102,7 +102,8 @@ def _inputs(params: _Params) -> Inputs:
 
 
 def _call_tool(params: _Params) -> Ask:
-    return CallTool(_text(params, "name"), _object(params, "arguments"), _inputs(params))
+    asked_before = "inputResponses" in params or "requestState" in params
+    return CallTool(_text(params, "name"), _object(params, "arguments"), _inputs(params) if asked_before else NO_INPUTS)
 
 
 def _read_resource(params: _Params) -> Ask:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.limits import Limits
-from deltamcp.values import Failure, Malformed, Message, Notification, Principal, RequestId
+from deltamcp.values import ANONYMOUS, Failure, Malformed, Message, Notification, Principal, RequestId
 from deltamcp.wire import jsonrpc
 
 Scope = MutableMapping[str, Any]
@@ -33,24 +33,30 @@ ONLY_JSON = Accepts(events=False, rather_events=False)
 class Incoming(Struct, gc=False):
     """An HTTP request, as far as the eras want to know."""
 
-    method: str
-    path: str
-    """Within the application, wherever that is mounted."""
-    raw_headers: list[tuple[bytes, bytes]]
+    scope: Any
     headers: dict[bytes, bytes]
     receive: Any
     send: Any
     accepts: Accepts | None
     """None where it accepts nothing we could answer with."""
-    principal: Principal
-    client: str
-    """The address it came from."""
-    repetitive: bool
-    """Some header came more than once; `repeats` tells which."""
+    tidy: bool
+    """No header came more than once."""
+
+    @property
+    def principal(self) -> Principal:
+        """Whoever the guard in front of this application has recognised."""
+        found: Principal = self.scope.get("deltamcp.principal", ANONYMOUS)
+        return found
+
+    @property
+    def client(self) -> str:
+        """The address it came from."""
+        found: str = (self.scope.get("client") or ("",))[0]
+        return found
 
     def repeats(self, names: tuple[bytes, ...]) -> bool:
         """Whether one of the headers that begin so came more than once."""
-        found = [name for name, _ in self.raw_headers if name.startswith(names)]
+        found = [name for name, _ in self.scope["headers"] if name.startswith(names)]
         return len(found) != len(set(found))
 
 
@@ -85,11 +91,13 @@ def is_json(headers: Headers) -> bool:
     return content_type == b"application/json" or content_type.partition(b";")[0].strip().lower() == b"application/json"
 
 
-async def read_body(headers: Headers, receive: Receive, limits: Limits) -> bytes | Failure:
+async def read_body(incoming: Incoming, limits: Limits) -> bytes | Failure:
     """The whole body, or why not; more than the limit is never held."""
-    declared = headers.get(b"content-length", b"")
+    # Before anything is received: a client that asks first, with Expect, is told no at once.
+    declared = incoming.headers.get(b"content-length", b"")
     if declared.isdigit() and int(declared[:19]) > limits.message_bytes:
         return _too_large(limits)
+    receive = incoming.receive
     event = await receive()
     body: bytes = event.get("body", b"")
     if not event.get("more_body"):
@@ -97,14 +105,12 @@ async def read_body(headers: Headers, receive: Receive, limits: Limits) -> bytes
     whole = bytearray(body)
     try:
         async with asyncio.timeout(limits.body_seconds):
-            while event.get("more_body"):
+            while event.get("more_body") and len(whole) <= limits.message_bytes:
                 event = await receive()
                 whole += event.get("body", b"")
-                if len(whole) > limits.message_bytes:
-                    return _too_large(limits)
     except TimeoutError:
         return Failure(Fault.TOO_SLOW, "The body did not arrive in time.")
-    return bytes(whole)
+    return bytes(whole) if len(whole) <= limits.message_bytes else _too_large(limits)
 
 
 def _too_large(limits: Limits) -> Failure:

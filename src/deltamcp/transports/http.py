@@ -18,7 +18,7 @@ from deltamcp.transports.http_handshake import HandshakeSessions
 from deltamcp.transports.http_modern import ModernPosts
 from deltamcp.transports.reply import RETRY_MS
 from deltamcp.transports.streams import Following
-from deltamcp.values import ANONYMOUS, Failure, Request
+from deltamcp.values import Failure, Request
 from deltamcp.wire import jsonrpc, sse
 
 logger = logging.getLogger("deltamcp")
@@ -64,7 +64,10 @@ class HttpApp:
         if not self._engine.life.started:
             await self._engine.life.start()
         answering = self._post if scope["method"] == "POST" else self._other
-        following = await answering(_incoming(scope, receive, send))
+        raw = scope["headers"]
+        headers: dict[bytes, bytes] = dict(raw)
+        accepts = asgi.accepts(headers.get(b"accept", b"*/*"))
+        following = await answering(Incoming(scope, headers, receive, send, accepts, len(headers) == len(raw)))
         if following is not None:
             await self._follow(following, receive, send)
 
@@ -89,12 +92,13 @@ class HttpApp:
     # The door
 
     def _admit(self, incoming: Incoming) -> Failure | None:
-        if incoming.path != self._path and incoming.path.rstrip("/") != self._path:
+        path: str = incoming.scope["path"]
+        if path != self._path and self._within(incoming.scope) != self._path:
             return Failure(Fault.WRONG_PATH, f"The MCP endpoint is {self._path or '/'}.")
         names = (incoming.headers.get(b"host"), incoming.headers.get(b"origin"))
         refused = None
         # RFC 9112, 3.2: a second Host is an attempt at smuggling.
-        if incoming.repetitive and incoming.repeats((b"host", b"origin")):
+        if not incoming.tidy and incoming.repeats((b"host", b"origin")):
             refused = Failure(Fault.WRONG_HOST, "There is more than one Host or Origin.")
         elif names not in self._admitted:
             if not self._is_host(names[0]):
@@ -106,6 +110,12 @@ class HttpApp:
         if refused is not None:
             logger.warning("refused Host %r, Origin %r: %s", *names, refused.message)
         return refused
+
+    def _within(self, scope: Scope) -> str:
+        """The path inside this application, wherever it is mounted."""
+        path, root = scope["path"], scope.get("root_path", "")
+        within: str = path[len(root) :] if root and path.startswith(root) else path
+        return within.rstrip("/")
 
     def _is_host(self, host: bytes | None) -> bool:
         if "*" in self._hosts:
@@ -128,7 +138,7 @@ class HttpApp:
         if refused is None and incoming.accepts is None:
             refused = Failure(Fault.NOT_ACCEPTABLE, "Accept application/json and text/event-stream.")
         if refused is None:
-            body = await asgi.read_body(headers, incoming.receive, self._engine.limits)
+            body = await asgi.read_body(incoming, self._engine.limits)
             if not isinstance(body, Failure):
                 message = jsonrpc.read(body, self._engine.limits)
                 if _is_modern_version(headers) or (type(message) is Request and modern.is_modern(message)):
@@ -142,9 +152,10 @@ class HttpApp:
     async def _other(self, incoming: Incoming) -> Following | None:
         found: Following | Failure | None = self._admit(incoming)
         if found is None:
-            if incoming.method not in ("GET", "DELETE") or _is_modern_version(incoming.headers):
-                found = Failure(Fault.WRONG_HTTP_METHOD, f"There is no {incoming.method} here.")
-            elif incoming.method == "GET":
+            method = incoming.scope["method"]
+            if method not in ("GET", "DELETE") or _is_modern_version(incoming.headers):
+                found = Failure(Fault.WRONG_HTTP_METHOD, f"There is no {method} here.")
+            elif method == "GET":
                 found = self._handshake.listen(incoming)
             else:
                 found = self._handshake.end(incoming)
@@ -187,25 +198,7 @@ class HttpApp:
         await asgi.end_events(send)
 
 
-def _incoming(scope: Scope, receive: Receive, send: Send) -> Incoming:
-    headers = scope["headers"]
-    by_name: dict[bytes, bytes] = dict(headers)
-    path, root = scope["path"], scope.get("root_path", "")
-    return Incoming(
-        scope["method"],
-        path[len(root) :] if root and path.startswith(root) else path,
-        headers,
-        by_name,
-        receive,
-        send,
-        asgi.accepts(by_name.get(b"accept", b"*/*")),
-        scope.get("deltamcp.principal", ANONYMOUS),
-        (scope.get("client") or ("",))[0],
-        len(by_name) != len(headers),
-    )
-
-
 def _is_modern_version(headers: Headers) -> bool:
     """A version this server does not know is a modern one: only there is it an error of its own."""
     version = headers.get(b"mcp-protocol-version")
-    return version is not None and version.strip() not in _HANDSHAKE_VERSIONS
+    return version is not None and version not in _HANDSHAKE_VERSIONS and version.strip() not in _HANDSHAKE_VERSIONS

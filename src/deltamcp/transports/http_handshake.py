@@ -110,7 +110,7 @@ class HandshakeSessions:
         try:
             return await self._calls.perform(ask, terms, reply, request.id)
         finally:
-            opened.in_flight.pop(request.id, None)
+            opened.finished(request.id)
 
     async def _serve_batch(self, messages: list[Message], opened: OpenSession, incoming: Incoming) -> None:
         """MCP 2025-03-26 is the one revision with batches; its answers come back as one."""

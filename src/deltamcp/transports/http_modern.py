@@ -9,7 +9,7 @@ from deltamcp.transports.calls import Calls
 from deltamcp.transports.duplex import Subscription, written
 from deltamcp.transports.reply import Reply
 from deltamcp.transports.streams import Following, Stream
-from deltamcp.values import ANONYMOUS, Ask, Failure, Listen, Message, Request, RequestId, Terms
+from deltamcp.values import ANONYMOUS, Ask, Failure, Listen, Message, Principal, Request, RequestId, Terms
 from deltamcp.wire import jsonrpc
 
 _MIRRORED = (b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-param-")
@@ -27,7 +27,8 @@ class ModernPosts:
         if type(message) is not Request:
             await asgi.answer_no_request(message, incoming.send)
             return None
-        understood = self._understand(message, incoming)
+        principal = incoming.principal
+        understood = self._understand(message, incoming, principal)
         if isinstance(understood, Failure):
             row = FAULTS[understood.fault]
             body = jsonrpc.error(message.id, row.modern, understood)
@@ -41,7 +42,6 @@ class ModernPosts:
             refused = Failure(Fault.NOT_ACCEPTABLE, "Accept text/event-stream.")
             await asgi.refuse(incoming.send, refused, message.id)
             return None
-        principal = incoming.principal
         caller = incoming.client if principal is ANONYMOUS else principal.id
         reply = Reply(incoming, accepts, caller, self._engine.limits)
         outcome = await self._calls.perform(ask, terms, reply, message.id)
@@ -52,16 +52,16 @@ class ModernPosts:
         await reply.finish(written(self._stamp.write, message.id, outcome, terms.version), status)
         return None
 
-    def _understand(self, request: Request, incoming: Incoming) -> tuple[Terms, Ask] | Failure:
+    def _understand(self, request: Request, incoming: Incoming, principal: Principal) -> tuple[Terms, Ask] | Failure:
         meta = modern.envelope(request)
         if isinstance(meta, Failure):
             return meta
         headers = incoming.headers
-        repeated = incoming.repetitive and incoming.repeats(_MIRRORED)
+        repeated = not incoming.tidy and incoming.repeats(_MIRRORED)
         mismatch = modern.check_headers(request, meta, headers, repeated)
         if mismatch is not None:
             return mismatch
-        understood = modern.read(request, meta, incoming.principal)
+        understood = modern.read(request, meta, principal)
         if isinstance(understood, Failure):
             return understood
         return modern.check_parameter_headers(understood[1], headers, self._engine.catalog) or understood

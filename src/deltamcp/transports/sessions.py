@@ -48,6 +48,11 @@ class OpenSession:
         self._early = None
         return stream
 
+    def finished(self, id_: RequestId) -> None:
+        """A request has been dealt with; so long the session was in use."""
+        self.in_flight.pop(id_, None)
+        self.last_used = time.monotonic()
+
     @property
     def busy(self) -> bool:
         return bool(self.in_flight) or self.streams.followed
@@ -91,9 +96,13 @@ class Sessions:
             return Failure(Fault.SESSION_REQUIRED, "The header Mcp-Session-Id is missing; send initialize first.")
         key = id_.decode("latin-1")
         found = self._open.get(key)
+        now = time.monotonic()
+        if found is not None and now - found.last_used > self._limits.session_idle_seconds and not found.busy:
+            self.forget(found)
+            found = None
         # Another caller's session is no more known than one that never was.
         if found is None or found.session.principal.id != principal.id:
             return Failure(Fault.SESSION_UNKNOWN, "There is no such session; send initialize to open one.")
-        found.last_used = time.monotonic()
+        found.last_used = now
         self._open[key] = self._open.pop(key)
         return found

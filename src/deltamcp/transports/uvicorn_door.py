@@ -18,7 +18,10 @@ from deltamcp.transports.http import LOOPBACK, HttpApp
 
 logger = logging.getLogger("deltamcp")
 
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_TOO_LARGE = b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_OVERHEAD = 8
+"""Bytes on the wire for a byte of body: six, where a client sends each byte as a chunk of its own."""
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -44,9 +47,13 @@ class _Joined:
             return
         self._transport.write(data)
 
-    def close(self) -> None:
+    def flush(self) -> None:
+        """For a body that was promised and does not come, as in the answer to HEAD."""
         if self._head:
             self.write(b"")
+
+    def close(self) -> None:
+        self.flush()
         self._transport.close()
 
     def is_closing(self) -> bool:
@@ -57,62 +64,96 @@ class _Joined:
 
 
 def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
-    """uvicorn's HTTP protocol, with a bound on the header section in bytes and in time."""
+    """uvicorn's HTTP protocol, with what it lets a client have without end bounded: time, bytes, requests ahead."""
 
     class Bounded(HttpToolsProtocol):
-        head_bytes = 0
-        head_timer: asyncio.TimerHandle | None = None
+        partial = False
+        """A message has begun and not ended."""
+        pieces_bytes = 0
+        """What came of it in the pieces that did not complete it, its body set aside."""
+        timer: asyncio.TimerHandle | None = None
+        timed_head = False
         large_piece = False
+        body_in_piece = 0
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(_Joined(transport))  # type: ignore[arg-type]
-            self.head_timer = self.loop.call_later(limits.header_seconds, self.turn_away, _TOO_SLOW)
-
-        def in_head(self) -> bool:
-            """Whether a header section has begun and not ended: uvicorn fills in the method at its end."""
-            return self.scope is not None and "method" not in self.scope
-
-        def data_received(self, data: bytes) -> None:
-            began_in_head = self.head_bytes > 0
-            self.large_piece = len(data) > limits.header_bytes
-            super().data_received(data)
-            # A header section that came in one piece, as nearly all do, is never timed or counted; what
-            # stood before it in its first piece is not its own.
-            if self.in_head():
-                self.head_bytes += len(data) if began_in_head else 1
-                if self.head_bytes > limits.header_bytes:
-                    self.turn_away(_TOO_LARGE)
-                elif self.head_timer is None:
-                    self.head_timer = self.loop.call_later(limits.header_seconds, self.turn_away, _TOO_SLOW)
-            elif self.cycle is not None and self.cycle.more_body and not self.cycle.body:
-                # The application times a body from its first piece on; before that nobody would.
-                if self.head_timer is None:
-                    self.head_timer = self.loop.call_later(limits.body_seconds, self.turn_away, _TOO_SLOW)
-            elif self.head_timer is not None and self.scope is not None:
-                self.settle()
-
-        def on_headers_complete(self) -> None:
-            # Only a piece larger than the limit can hold a header section larger than the limit.
-            if self.large_piece and sum(len(name) + len(value) for name, value in self.headers) > limits.header_bytes:
-                self.turn_away(_TOO_LARGE)
-                return
-            super().on_headers_complete()
+            self.set_timer(in_head=True)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self.settle()
+            self.clear_timer()
             super().connection_lost(exc)
 
-        def settle(self) -> None:
-            if self.head_timer is not None:
-                self.head_timer.cancel()
-                self.head_timer = None
-            self.head_bytes = 0
+        def data_received(self, data: bytes) -> None:
+            was_partial = self.partial
+            self.large_piece = len(data) > limits.header_bytes
+            self.body_in_piece = 0
+            super().data_received(data)
+            # A message that came in one piece, as nearly all do, is neither timed nor counted; and what stood
+            # before a message in its first piece is not its own.
+            if self.partial:
+                beside = max(0, len(data) - _OVERHEAD * self.body_in_piece)
+                self.pieces_bytes += beside if was_partial else 1
+                self.check_pieces()
+            elif self.timer is not None:
+                self.clear_timer()
+
+        def check_pieces(self) -> None:
+            in_head = "method" not in self.scope  # which uvicorn fills in when the header section has ended
+            if self.pieces_bytes > limits.header_bytes:
+                self.turn_away(_HEAD_TOO_LARGE if in_head else _TOO_LARGE)
+            elif self.timer is None or self.timed_head != in_head:
+                self.clear_timer()
+                self.set_timer(in_head)
+
+        def on_message_begin(self) -> None:
+            self.partial = True
+            self.pieces_bytes = 0
+            super().on_message_begin()
+
+        def on_headers_complete(self) -> None:
+            # One small piece, as nearly always, cannot hold a header section larger than the limit.
+            if self.large_piece or self.pieces_bytes:
+                size = sum(len(name) + len(value) for name, value in self.headers)
+                if size > limits.header_bytes:
+                    self.turn_away(_HEAD_TOO_LARGE)
+                    return
+                self.pieces_bytes = 0
+            super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            # The application bounds the body; what comes beside it, chunk by chunk, is bounded here.
+            self.body_in_piece += len(body)
+            super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            self.partial = False
+            super().on_message_complete()
+
+        def on_response_complete(self) -> None:
+            self.transport.flush()  # type: ignore[attr-defined]
+            super().on_response_complete()
+            if self.pipeline:  # uvicorn would read on, however many requests wait already
+                self.flow.pause_reading()
+
+        def set_timer(self, in_head: bool) -> None:
+            # The application times bodies too, and its answer is the better one: let it be first.
+            seconds = limits.header_seconds if in_head else limits.body_seconds + 0.5
+            self.timed_head = in_head
+            self.timer = self.loop.call_later(seconds, self.turn_away, _TOO_SLOW)
+
+        def clear_timer(self) -> None:
+            if self.timer is not None:
+                self.timer.cancel()
+                self.timer = None
 
         def turn_away(self, answer: bytes) -> None:
-            self.settle()
-            if not self.transport.is_closing():
+            self.clear_timer()
+            if self.transport.is_closing():
+                return
+            if self.cycle is None or not self.cycle.response_started:
                 self.transport.write(answer)
-                self.transport.close()
+            self.transport.close()
 
     return Bounded
 

@@ -42,16 +42,17 @@ def read(body: bytes, limits: Limits) -> Message | list[Message]:
         envelope = _decode_envelope(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _read_odd(body, limits)
-    count = body.count
     # Looked at closely only where something might be wrong: a key that stands twice somewhere may stand twice
     # in the envelope, and so may one written with escapes. Answers to our own requests come under ids we
     # gave, and need no such care.
+    count = body.count
     if (
-        count(b"[") + count(b"{") > limits.depth
-        or count(b'"method"') > 1
+        count(b'"method"') > 1
         or count(b'"params"') > 1
         or count(b'"id"') > 1
+        or count(b'"jsonrpc"') > 1
         or b"\\u00" in body
+        or count(b"[") + count(b"{") > limits.depth
     ):
         return _objection(body, envelope, limits) or _classify(envelope, limits)
     return _classify(envelope, limits)
