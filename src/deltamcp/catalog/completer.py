@@ -18,7 +18,7 @@ class Completer:
             ConfigurationError: it takes neither one nor two parameters.
         """
         self.function = function
-        self.is_async, self.context_name, fields = shape(function, context_type)
+        self.is_async, self.context_name, fields, _ = shape(function, context_type)
         if len(fields) not in (1, 2):
             raise ConfigurationError(
                 f"{function_name(function)}: a completion takes the text so far and, optionally, "

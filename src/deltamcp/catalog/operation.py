@@ -64,17 +64,17 @@ class Operation:
         if input_schema is None:
             signature = Signature(function, context_type)
             self._bind: Callable[[Mapping[str, JSON]], dict[str, Any]] = signature.bind
-            is_async, context_name, input_schema = signature.is_async, signature.context_name, signature.schema
+            self.is_async, self.context_name, returned = signature.is_async, signature.context_name, signature.returned
+            input_schema = signature.schema
         else:
-            is_async, context_name, fields = shape(function, context_type)
+            self.is_async, self.context_name, fields, returned = shape(function, context_type)
             if len(fields) != 1:
                 raise ConfigurationError(
                     f"{self.name}: with input_schema the function takes one parameter, the dict of arguments, "
                     "and besides it at most a Context."
                 )
             self._bind = Foreign(input_schema, *fields).bind
-        self.is_async, self.context_name = is_async, context_name
-        self._returns = returns(function) if output_schema is None else output_schema
+        self._returns = returns(function, returned) if output_schema is None else output_schema
         self.tool = _tool(
             self.name, title, description or inspect.getdoc(function), input_schema, annotations, icons, meta
         )

@@ -53,6 +53,8 @@ class Shape(NamedTuple):
     context_name: str | None
     fields: dict[str, tuple[Any, Any]]
     """Annotation and default by name."""
+    returned: Any
+    """The annotation of what it returns."""
 
 
 def shape(function: Callable[..., Any], context_type: type) -> Shape:
@@ -77,20 +79,20 @@ def shape(function: Callable[..., Any], context_type: type) -> Shape:
             )
         else:
             fields[name] = (annotation, parameter.default)
-    return Shape(is_async, context_name, fields)
+    return Shape(is_async, context_name, fields, hints.get("return"))
 
 
 class Signature:
     """What a function takes: `schema` for the client, `bind` for the call."""
 
-    __slots__ = ("_fields", "_validator", "context_name", "is_async", "names", "required", "schema")
+    __slots__ = ("_fields", "_validator", "context_name", "is_async", "names", "required", "returned", "schema")
 
     def __init__(self, function: Callable[..., Any], context_type: type) -> None:
         """
         Raises:
             ConfigurationError: a parameter cannot be described; the text says which and why.
         """
-        self.is_async, self.context_name, self._fields = shape(function, context_type)
+        self.is_async, self.context_name, self._fields, self.returned = shape(function, context_type)
         try:
             self.schema, self.names = _parameters_schema(self._fields)
         except pydantic.errors.PydanticUserError as error:
@@ -239,7 +241,7 @@ def _validator(fields: Mapping[str, tuple[Any, Any]]) -> Any:
 # What a function gives back
 
 
-def returns(function: Callable[..., Any]) -> pydantic.TypeAdapter[Any] | None:
+def returns(function: Callable[..., Any], annotation: Any) -> pydantic.TypeAdapter[Any] | None:
     """The adapter of a return type that is an object with named fields: what deserves an output schema.
 
     Text, numbers, lists and free-form dicts say all they can without one.
@@ -247,7 +249,6 @@ def returns(function: Callable[..., Any]) -> pydantic.TypeAdapter[Any] | None:
     Raises:
         ConfigurationError: the type cannot be described.
     """
-    annotation = type_hints(function).get("return", None)
     while typing.get_origin(annotation) is typing.Annotated:
         annotation = typing.get_args(annotation)[0]
     if not isinstance(annotation, type) or issubclass(annotation, (*CONTENT_TYPES, ToolResult)):

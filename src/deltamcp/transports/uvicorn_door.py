@@ -25,6 +25,10 @@ _OVERHEAD = 8
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
+_COPIED = 4096
+"""A body up to so many bytes is copied behind its head; a longer one is handed over as it is."""
+
+
 class _Joined:
     """A transport that sends the head of a response together with its body.
 
@@ -40,6 +44,10 @@ class _Joined:
 
     def write(self, data: bytes) -> None:
         if self._head:
+            if len(data) > _COPIED:
+                self._transport.writelines((self._head, data))
+                self._head = b""
+                return
             data = self._head + data
             self._head = b""
         elif b"\r\ncontent-length: " in data and data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
