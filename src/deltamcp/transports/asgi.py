@@ -60,6 +60,9 @@ class Incoming(Struct, gc=False):
         return len(found) != len(set(found))
 
 
+WHOLE = "deltamcp.whole"
+"""Where a server that can send a JSON response in one piece says so, in the scope: `(status, body) -> bool`."""
+
 JSON_TYPE = (b"content-type", b"application/json")
 _CLOSE = (b"connection", b"close")
 _EVENTS = (

@@ -122,10 +122,9 @@ class Reply:
     async def finish(self, body: bytes, status: int) -> None:
         """The answer itself."""
         if not self._started and not (self._accepts.rather_events and status == 200):
-            send = self._send
-            headers = [asgi.JSON_TYPE, (b"content-length", b"%d" % len(body))]
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
+            whole = self._incoming.scope.get(asgi.WHOLE)
+            if whole is None or not whole(status, body):
+                await asgi.respond_json(self._send, status, body)
             return
         await self._say(body)
         await self.abandon()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import signal
 import socket
@@ -10,10 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from deltamcp.engine import Engine
 from deltamcp.limits import Limits
+from deltamcp.transports.asgi import WHOLE
 from deltamcp.transports.http import LOOPBACK, HttpApp
 
 logger = logging.getLogger("deltamcp")
@@ -25,67 +27,49 @@ _OVERHEAD = 8
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
+def _whole(cycle: RequestResponseCycle, status: int, body: bytes) -> bool:
+    """Sends a JSON response in one piece; False where it must go by way of ASGI.
+
+    What `cycle.send` does in two calls and two writes, for a head that needs no checking: 10 µs less a request.
+    """
+    if cycle.response_started or cycle.disconnected or cycle.flow.write_paused:
+        return False
+    cycle.response_started = cycle.response_complete = True
+    head = [STATUS_LINE[status]]
+    for name, value in cycle.default_headers:
+        head += (name, b": ", value, b"\r\n")
+    head.append(b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body))
+    head.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
+    if len(body) > _COPIED:
+        cycle.transport.writelines((b"".join(head), body))
+    else:
+        head.append(body)
+        cycle.transport.write(b"".join(head))
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
+    return True
+
+
 _COPIED = 4096
 """A body up to so many bytes is copied behind its head; a longer one is handed over as it is."""
-
-
-class _Joined:
-    """A transport that sends the head of a response together with its body.
-
-    uvicorn writes them one after the other, and uvloop makes a system call of each write. Where the head
-    promises a body it waits for it; the head of an event stream promises no length and goes at once.
-    """
-
-    __slots__ = ("_head", "_transport")
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._head = b""
-
-    def write(self, data: bytes) -> None:
-        if self._head:
-            if len(data) > _COPIED:
-                self._transport.writelines((self._head, data))
-                self._head = b""
-                return
-            data = self._head + data
-            self._head = b""
-        elif b"\r\ncontent-length: " in data and data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
-            self._head = data
-            return
-        self._transport.write(data)
-
-    def flush(self) -> None:
-        """For a body that was promised and does not come, as in the answer to HEAD."""
-        if self._head:
-            self.write(b"")
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
 
 def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
     """uvicorn's HTTP protocol, with what it lets a client have without end bounded: time, bytes, requests ahead."""
 
     class Bounded(HttpToolsProtocol):
-        partial = False
-        """A message has begun and not ended."""
-        pieces_bytes = 0
-        """What came of it in the pieces that did not complete it, its body set aside."""
+        message: object = None
+        """The scope of the message that the last piece ended in."""
+        beside_bytes = 0
+        """What came of it in pieces that did not complete it, its body set aside."""
         timer: asyncio.TimerHandle | None = None
         timed_head = False
         large_piece = False
-        body_in_piece = 0
 
         def connection_made(self, transport: Any) -> None:
-            super().connection_made(_Joined(transport))  # type: ignore[arg-type]
+            super().connection_made(transport)
             self.set_timer(in_head=True)
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -93,53 +77,43 @@ def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
-            was_partial = self.partial
+            cycle = self.cycle
+            held = len(cycle.body) if cycle is not None else 0
             self.large_piece = len(data) > limits.header_bytes
-            self.body_in_piece = 0
             super().data_received(data)
-            # A message that came in one piece, as nearly all do, is neither timed nor counted; and what stood
-            # before a message in its first piece is not its own.
-            if self.partial:
-                beside = max(0, len(data) - _OVERHEAD * self.body_in_piece)
-                self.pieces_bytes += beside if was_partial else 1
-                self.check_pieces()
-            elif self.timer is not None:
+            in_head = self.scope is not None and "method" not in self.scope  # uvicorn adds it at the head's end
+            if in_head or (self.cycle is not None and self.cycle.more_body):
+                body = len(self.cycle.body) - (held if self.cycle is cycle else 0) if self.cycle is not None else 0
+                self.check_piece(len(data) - _OVERHEAD * body, in_head)
+            elif self.timer is not None and self.scope is not None:
                 self.clear_timer()
+                self.message = None
 
-        def check_pieces(self) -> None:
-            in_head = "method" not in self.scope  # which uvicorn fills in when the header section has ended
-            if self.pieces_bytes > limits.header_bytes:
+        def check_piece(self, beside: int, in_head: bool) -> None:
+            """A message that came in one piece, as nearly all do, is neither timed nor counted."""
+            if self.message is not self.scope:
+                # What stood before a message in its first piece is not its own.
+                self.message, self.beside_bytes = self.scope, 0
+            else:
+                self.beside_bytes += max(0, beside)
+            if self.beside_bytes > limits.header_bytes:
                 self.turn_away(_HEAD_TOO_LARGE if in_head else _TOO_LARGE)
             elif self.timer is None or self.timed_head != in_head:
                 self.clear_timer()
                 self.set_timer(in_head)
 
-        def on_message_begin(self) -> None:
-            self.partial = True
-            self.pieces_bytes = 0
-            super().on_message_begin()
-
         def on_headers_complete(self) -> None:
             # One small piece, as nearly always, cannot hold a header section larger than the limit.
-            if self.large_piece or self.pieces_bytes:
+            if self.large_piece or self.message is self.scope:
                 size = sum(len(name) + len(value) for name, value in self.headers)
                 if size > limits.header_bytes:
                     self.turn_away(_HEAD_TOO_LARGE)
                     return
-                self.pieces_bytes = 0
+                self.beside_bytes = 0
             super().on_headers_complete()
-
-        def on_body(self, body: bytes) -> None:
-            # The application bounds the body; what comes beside it, chunk by chunk, is bounded here.
-            self.body_in_piece += len(body)
-            super().on_body(body)
-
-        def on_message_complete(self) -> None:
-            self.partial = False
-            super().on_message_complete()
+            self.scope[WHOLE] = functools.partial(_whole, self.cycle)  # type: ignore[literal-required]
 
         def on_response_complete(self) -> None:
-            self.transport.flush()  # type: ignore[attr-defined]
             super().on_response_complete()
             if self.pipeline:  # uvicorn would read on, however many requests wait already
                 self.flow.pause_reading()
