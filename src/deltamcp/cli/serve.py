@@ -33,11 +33,11 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(given: argparse.Namespace) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    server = load(given.target)
     if given.http is None:
-        server.run()
+        load(given.target).run()
         return
     host, port = _address(given.http)
+    server = load(given.target)
     print(f"Serving {server.engine.info['name']} at http://{host}:{port}{given.path} (Ctrl-C stops)", file=sys.stderr)
     hosts = None if given.allow_host is None else [*given.allow_host, "localhost", "127.0.0.1", "[::1]"]
     server.run(
@@ -69,9 +69,11 @@ def load(target: str) -> DeltaServer:
 
 def _module(place: str) -> Any:
     path = Path(place)
-    if path.suffix == ".py" or path.exists():
+    if path.suffix == ".py" or path.is_file():
         if not path.is_file():
             raise ConfigurationError(f"There is no file {place}.")
+        if path.suffix != ".py":
+            raise ConfigurationError(f"{place} is not a Python file.")
         sys.path.insert(0, str(path.parent.resolve()))
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None and spec.loader is not None, "a .py file always has a loader"

@@ -155,7 +155,9 @@ class Stamp:
 
     def __init__(self, info: dict[str, JSON], cache_seconds: float) -> None:
         self._info = info
-        self._meta = Raw(jsonrpc.encode({SERVER_KEY: info}))
+        # On every result, so no more than the specification asks for; the rest is `server/discover`'s.
+        self._short = {key: info[key] for key in ("name", "version") if key in info}
+        self._meta = Raw(jsonrpc.encode({SERVER_KEY: self._short}))
         self._fresh: dict[str, JSON] = {"ttlMs": int(cache_seconds * 1000), "cacheScope": "public"}
 
     def write(self, id_: RequestId, outcome: Outcome, version: str) -> bytes:
@@ -193,12 +195,12 @@ class Stamp:
             # What an author reads for one caller is that caller's.
             made |= {"ttlMs": value.ttl_ms, "cacheScope": "private"}
         elif isinstance(value, About):
-            made |= {"supportedVersions": list(versions.MODERN), **self._fresh}
+            made |= {"supportedVersions": list(versions.MODERN), **self._fresh, "_meta": {SERVER_KEY: self._info}}
         return self._encode(bodies.body(answer, version, made))
 
     def _encode(self, made: dict[str, Any]) -> bytes:
         own = made.get("_meta")
-        made["_meta"] = self._meta if own is None else {SERVER_KEY: self._info, **own}
+        made["_meta"] = self._meta if own is None else {SERVER_KEY: self._short, **own}
         return jsonrpc.encode(made)
 
     def _questions(self, outcome: InputRequired) -> dict[str, Any]:
