@@ -10,7 +10,7 @@ COMMAND = Path(sys.executable).parent / "delta-mcp"
 
 
 def run(*arguments: str, cwd: Path, said: str = "") -> subprocess.CompletedProcess[str]:
-    command = [COMMAND, *arguments]
+    command = [str(COMMAND), *arguments]
     return subprocess.run(command, input=said, capture_output=True, text=True, cwd=cwd, timeout=30, check=False)
 
 

@@ -425,6 +425,9 @@ def test_mistakes_of_the_author_are_told_where_they_are_made(server):
     server.tool(tool)
     mistakes = [
         lambda: server.tool(tool),
+        lambda: server.tool(nmae="other")(tool),
+        lambda: server.resource("x://y", mimetype="text/plain")(tool),
+        lambda: server.prompt(titel="other")(tool),
         lambda: server.remove_tool("none"),
         lambda: server.completion(argument="a")(tool),
         lambda: server.completion(argument="a", prompt="p")(tool),

@@ -2,20 +2,20 @@
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 import msgspec
 
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.completer import Completer
-from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.prompt import Prompt
-from deltamcp.catalog.resource import Resource
+from deltamcp.catalog.operation import Operation, ToolOptions
+from deltamcp.catalog.prompt import Prompt, PromptOptions
+from deltamcp.catalog.resource import Resource, ResourceOptions
 from deltamcp.context import Context
 from deltamcp.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
-from deltamcp.values import JSON, Annotations, Icon, Kind
+from deltamcp.values import JSON, Icon, Kind
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["DeltaServer"], contextlib.AbstractAsyncContextManager[Any]]
@@ -58,7 +58,7 @@ class DeltaServer:
         info: dict[str, JSON] = {"name": name, "version": version}
         for key, value in (("title", title), ("websiteUrl", website_url), ("icons", icons)):
             if value:
-                info[key] = _plain(value)
+                info[key] = msgspec.to_builtins(value)
         self._catalog = Catalog(page_size)
         self._engine = Engine(
             self._catalog,
@@ -80,93 +80,25 @@ class DeltaServer:
     @overload
     def tool(self, function: F) -> F: ...
     @overload
-    def tool(
-        self,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        annotations: dict[str, JSON] | None = None,
-        icons: list[Icon] | None = None,
-        meta: dict[str, JSON] | None = None,
-        timeout: float | None = None,
-        input_schema: dict[str, JSON] | None = None,
-        output_schema: dict[str, JSON] | None = None,
-    ) -> Callable[[F], F]: ...
-    def tool(
-        self,
-        function: Any = None,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        annotations: dict[str, JSON] | None = None,
-        icons: list[Icon] | None = None,
-        meta: dict[str, JSON] | None = None,
-        timeout: float | None = None,
-        input_schema: dict[str, JSON] | None = None,
-        output_schema: dict[str, JSON] | None = None,
-    ) -> Any:
+    def tool(self, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
+    def tool(self, function: Any = None, **options: Any) -> Any:
         """Offers a function as a tool; its name, description and schemas are the function's own unless given.
 
-        Plain functions run in a thread, async ones on the loop. `annotations` are MCP's hints, such as
-        `{"readOnlyHint": True}`. `timeout` is in seconds. With `input_schema` the function takes the
-        arguments as one dict, checked against that JSON Schema.
+        Plain functions run in a thread, async ones on the loop. Under an `input_schema` the function takes the
+        arguments as one dict. `ToolOptions` lists what can be said.
         """
 
         def register(function: F) -> F:
-            self._add(
-                Operation(
-                    function,
-                    Context,
-                    name=name,
-                    title=title,
-                    description=description,
-                    annotations=annotations,
-                    icons=_plain(icons),
-                    meta=meta,
-                    timeout=timeout,
-                    input_schema=input_schema,
-                    output_schema=output_schema,
-                )
-            )
+            self._add(Operation(function, Context, **options))
             return function
 
         return register if function is None else register(function)
 
-    def resource(
-        self,
-        uri: str,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-        size: int | None = None,
-        annotations: Annotations | None = None,
-        icons: list[Icon] | None = None,
-        meta: dict[str, JSON] | None = None,
-        cache_seconds: float = 0.0,
-    ) -> Callable[[F], F]:
+    def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
         """Offers what a function returns at an address, or at every address of a template like `repo://{id}/readme`."""
 
         def register(function: F) -> F:
-            self._add(
-                Resource(
-                    function,
-                    Context,
-                    uri,
-                    name=name,
-                    title=title,
-                    description=description,
-                    mime_type=mime_type,
-                    size=size,
-                    annotations=_plain(annotations),
-                    icons=_plain(icons),
-                    meta=meta,
-                    cache_seconds=cache_seconds,
-                )
-            )
+            self._add(Resource(function, Context, uri, **options))
             return function
 
         return register
@@ -174,39 +106,12 @@ class DeltaServer:
     @overload
     def prompt(self, function: F) -> F: ...
     @overload
-    def prompt(
-        self,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: list[Icon] | None = None,
-        meta: dict[str, JSON] | None = None,
-    ) -> Callable[[F], F]: ...
-    def prompt(
-        self,
-        function: Any = None,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: list[Icon] | None = None,
-        meta: dict[str, JSON] | None = None,
-    ) -> Any:
+    def prompt(self, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
+    def prompt(self, function: Any = None, **options: Any) -> Any:
         """Offers a function's messages as a prompt; its parameters are the prompt's arguments."""
 
         def register(function: F) -> F:
-            self._add(
-                Prompt(
-                    function,
-                    Context,
-                    name=name,
-                    title=title,
-                    description=description,
-                    icons=_plain(icons),
-                    meta=meta,
-                )
-            )
+            self._add(Prompt(function, Context, **options))
             return function
 
         return register if function is None else register(function)
@@ -273,8 +178,3 @@ class DeltaServer:
             uvicorn_door.run(self._engine, **options)
         else:
             raise ConfigurationError(f'There is no transport {transport!r}; pick "stdio" or "http".')
-
-
-def _plain(value: Any) -> Any:
-    """Structs as plain JSON."""
-    return None if value is None else msgspec.to_builtins(value)

@@ -7,6 +7,7 @@ what must come first is asserted by order.
 import asyncio
 import base64
 import contextlib
+import dataclasses
 import gzip
 import itertools
 import json
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from tests.faults.process import Watched
 
 HERE = Path(__file__).parent
 PROGRAM = Path(sys.executable).with_name("delta-mcp")
@@ -42,34 +45,14 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 # The server
 
 
-class Served(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Served(Watched):
     """One server process."""
 
     process: "subprocess.Popen[bytes]"
     port: int
     trace: Path
     log: Path
-
-    def traced(self) -> list[str]:
-        return self.trace.read_text().splitlines() if self.trace.exists() else []
-
-    def logged(self) -> str:
-        return self.log.read_text(errors="replace")
-
-    def memory(self) -> int:
-        """Resident bytes."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-
-    def forget_peak(self) -> None:
-        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
-
-    def peak(self) -> int:
-        """The most resident bytes there were since `forget_peak`."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-        raise AssertionError("the kernel tells no peak")
 
     def sockets(self) -> int:
         count = 0

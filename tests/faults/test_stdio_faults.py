@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from tests.faults.process import Watched
+
 HERE = Path(__file__).parent
 PROGRAM = Path(sys.executable).with_name("delta-mcp")
 MODERN = "2026-07-28"
@@ -35,7 +37,7 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory from /proc")
 
 
-class Client:
+class Client(Watched):
     """The program at the other end of the pipes."""
 
     def __init__(self, place: Path, limits: dict[str, float]) -> None:
@@ -157,26 +159,6 @@ class Client:
         self.notify("notifications/initialized")
 
     # Watching
-
-    def traced(self) -> list[str]:
-        return self.trace.read_text().splitlines() if self.trace.exists() else []
-
-    def logged(self) -> str:
-        return self.log.read_text(errors="replace")
-
-    def memory(self) -> int:
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-
-    def forget_peak(self) -> None:
-        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
-
-    def peak(self) -> int:
-        """The most resident bytes there were since `forget_peak`."""
-        for found in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if found.startswith("VmHWM:"):
-                return int(found.split()[1]) * 1024
-        raise AssertionError("the kernel tells no peak")
 
     def exit_code(self) -> int:
         try:

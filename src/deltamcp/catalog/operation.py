@@ -4,19 +4,38 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pydantic
+from msgspec import to_builtins
 
 from deltamcp.catalog import headers
+from deltamcp.catalog.options import check, listed
 from deltamcp.catalog.signature import ArgumentError, Signature, compact, function_name, output_schema, returns, shape
 from deltamcp.errors import ConfigurationError
-from deltamcp.values import JSON
+from deltamcp.values import JSON, Icon
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
+
+
+class ToolOptions(TypedDict, total=False):
+    """What an author may say of a tool beyond its function."""
+
+    name: str
+    title: str
+    description: str
+    annotations: dict[str, JSON]
+    """MCP's hints, such as `{"readOnlyHint": True}`."""
+    icons: list[Icon]
+    meta: dict[str, JSON]
+    timeout: float
+    """Seconds."""
+    input_schema: dict[str, JSON]
+    """Replaces the signature: the function then takes the arguments as one dict, checked against this."""
+    output_schema: dict[str, JSON]
 
 
 class Operation:
@@ -34,33 +53,20 @@ class Operation:
         "tool",
     )
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        context_type: type,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        annotations: Mapping[str, JSON] | None = None,
-        icons: list[JSON] | None = None,
-        meta: Mapping[str, JSON] | None = None,
-        timeout: float | None = None,
-        input_schema: dict[str, JSON] | None = None,
-        output_schema: dict[str, JSON] | None = None,
-    ) -> None:
-        """`input_schema` replaces the signature: the function then takes the arguments as one dict.
-
+    def __init__(self, function: Callable[..., Any], context_type: type, **options: Unpack[ToolOptions]) -> None:
+        """
         Raises:
             ConfigurationError: the name or a parameter is not usable.
         """
+        check(options, ToolOptions)
         self.function = function
-        self.name = name or function_name(function)
-        self.timeout = timeout
+        self.name = options.get("name") or function_name(function)
+        self.timeout = options.get("timeout")
         if not _NAME.fullmatch(self.name):
             raise ConfigurationError(
                 f"The tool name {self.name!r} must be 1 to 128 letters, digits, '_', '-' or '.'; pass name=..."
             )
+        input_schema = options.get("input_schema")
         if input_schema is None:
             signature = Signature(function, context_type)
             self._bind: Callable[[Mapping[str, JSON]], dict[str, Any]] = signature.bind
@@ -74,10 +80,9 @@ class Operation:
                     "and besides it at most a Context."
                 )
             self._bind = Foreign(input_schema, *fields).bind
+        output_schema = options.get("output_schema")
         self._returns = returns(function, returned) if output_schema is None else output_schema
-        self.tool = _tool(
-            self.name, title, description or inspect.getdoc(function), input_schema, annotations, icons, meta
-        )
+        self.tool = _tool(self.name, options, inspect.getdoc(function), input_schema)
         if self._returns is not None:
             self.tool["outputSchema"] = self.output_schema
         self.parameter_headers  # noqa: B018 - a bad x-mcp-header is told at registration
@@ -121,23 +126,17 @@ class Operation:
         return headers.annotated(self.name, self.tool["inputSchema"])
 
 
-def _tool(
-    name: str,
-    title: str | None,
-    description: str | None,
-    input_schema: dict[str, JSON],
-    annotations: Mapping[str, JSON] | None,
-    icons: list[JSON] | None,
-    meta: Mapping[str, JSON] | None,
-) -> dict[str, JSON]:
-    tool: dict[str, JSON] = {"name": name}
-    if title is not None:
-        tool["title"] = title
-    if description:
-        tool["description"] = description
-    tool["inputSchema"] = input_schema
-    more = {"annotations": annotations, "icons": icons, "_meta": meta}
-    return tool | {key: value for key, value in more.items() if value}
+def _tool(name: str, options: ToolOptions, documented: str | None, input_schema: dict[str, JSON]) -> dict[str, JSON]:
+    parts = {
+        "name": name,
+        "title": options.get("title"),
+        "description": options.get("description") or documented,
+        "inputSchema": input_schema,
+        "annotations": options.get("annotations"),
+        "icons": to_builtins(options.get("icons")),
+        "_meta": options.get("meta"),
+    }
+    return listed(parts)
 
 
 class Foreign:

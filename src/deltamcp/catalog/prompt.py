@@ -1,11 +1,24 @@
 """Prompts: messages a user picks by name and fills in."""
 
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypedDict, Unpack
 
+from msgspec import to_builtins
+
+from deltamcp.catalog.options import check, listed
 from deltamcp.catalog.signature import Signature, function_name
-from deltamcp.values import JSON
+from deltamcp.values import JSON, Icon
+
+
+class PromptOptions(TypedDict, total=False):
+    """What an author may say of a prompt beyond its function."""
+
+    name: str
+    title: str
+    description: str
+    icons: list[Icon]
+    meta: dict[str, JSON]
 
 
 class Prompt:
@@ -13,32 +26,22 @@ class Prompt:
 
     __slots__ = ("context_name", "function", "is_async", "listed", "name", "signature")
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        context_type: type,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: list[JSON] | None = None,
-        meta: Mapping[str, JSON] | None = None,
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], context_type: type, **options: Unpack[PromptOptions]) -> None:
+        check(options, PromptOptions)
         self.function = function
-        self.name = name or function_name(function)
+        self.name = options.get("name") or function_name(function)
         self.signature = Signature(function, context_type)
         self.is_async = self.signature.is_async
         self.context_name = self.signature.context_name
-        self.listed: dict[str, JSON] = {"name": self.name}
-        for key, value in (
-            ("title", title),
-            ("description", description or inspect.getdoc(function)),
-            ("arguments", self._arguments()),
-            ("icons", icons),
-            ("_meta", meta),
-        ):
-            if value:
-                self.listed[key] = value
+        parts = {
+            "name": self.name,
+            "title": options.get("title"),
+            "description": options.get("description") or inspect.getdoc(function),
+            "arguments": self._arguments() or None,
+            "icons": to_builtins(options.get("icons")),
+            "_meta": options.get("meta"),
+        }
+        self.listed = listed(parts)
 
     def _arguments(self) -> list[dict[str, JSON]]:
         arguments = []

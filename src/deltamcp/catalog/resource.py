@@ -2,13 +2,16 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypedDict, Unpack
 from urllib.parse import unquote
 
+from msgspec import to_builtins
+
+from deltamcp.catalog.options import check, listed
 from deltamcp.catalog.signature import Signature, function_name
 from deltamcp.errors import ConfigurationError
-from deltamcp.values import JSON
+from deltamcp.values import JSON, Annotations, Icon
 
 _EXPRESSION = re.compile(r"\{([+?/]?)([A-Za-z0-9_.,*]+)\}")
 
@@ -63,6 +66,21 @@ class UriTemplate:
         return values
 
 
+class ResourceOptions(TypedDict, total=False):
+    """What an author may say of a resource beyond its address and function."""
+
+    name: str
+    title: str
+    description: str
+    mime_type: str
+    size: int
+    annotations: Annotations
+    icons: list[Icon]
+    meta: dict[str, JSON]
+    cache_seconds: float
+    """How long clients may keep what they read (2026-07-28); not at all by default."""
+
+
 class Resource:
     """A function that gives what stands at an address. `listed` is what the list shows of it."""
 
@@ -78,28 +96,16 @@ class Resource:
     )
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        context_type: type,
-        uri: str,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-        size: int | None = None,
-        annotations: JSON | None = None,
-        icons: list[JSON] | None = None,
-        meta: Mapping[str, JSON] | None = None,
-        cache_seconds: float = 0.0,
+        self, function: Callable[..., Any], context_type: type, uri: str, **options: Unpack[ResourceOptions]
     ) -> None:
         """
         Raises:
             ConfigurationError: the template and the function's parameters do not belong together.
         """
+        check(options, ResourceOptions)
         self.function = function
-        self.mime_type = mime_type
-        self.cache_seconds = cache_seconds
+        self.mime_type = options.get("mime_type")
+        self.cache_seconds = options.get("cache_seconds", 0.0)
         self.template = UriTemplate(uri) if "{" in uri else None
         self.signature = Signature(function, context_type)
         self.is_async = self.signature.is_async
@@ -110,21 +116,18 @@ class Resource:
                 f"Resource {uri!r}: the address has {sorted(wanted) or 'no parameters'}, "
                 f"the function takes {list(self.signature.names) or 'none'}."
             )
-        self.listed: dict[str, JSON] = {
+        parts = {
             "uriTemplate" if self.template else "uri": uri,
-            "name": name or function_name(function),
+            "name": options.get("name") or function_name(function),
+            "title": options.get("title"),
+            "description": options.get("description") or inspect.getdoc(function),
+            "mimeType": self.mime_type,
+            "size": options.get("size"),
+            "annotations": to_builtins(options.get("annotations")),
+            "icons": to_builtins(options.get("icons")),
+            "_meta": options.get("meta"),
         }
-        for key, value in (
-            ("title", title),
-            ("description", description or inspect.getdoc(function)),
-            ("mimeType", mime_type),
-            ("size", size),
-            ("annotations", annotations),
-            ("icons", icons),
-            ("_meta", meta),
-        ):
-            if value:
-                self.listed[key] = value
+        self.listed = listed(parts)
 
     @property
     def uri(self) -> str:
