@@ -403,6 +403,24 @@ async def test_a_batch_is_answered_as_one_in_the_revision_that_has_them(server):
                 assert answer["error"]["code"] == -32600
 
 
+async def test_a_batch_is_answered_without_the_call_its_client_cancelled(server):
+    started = asyncio.Event()
+
+    @server.tool
+    async def endless() -> None:
+        started.set()
+        await asyncio.sleep(60)
+
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "endless"}}
+    async with connected(server) as client:
+        await client.handshake("2025-03-26")
+        client._link.send(json.dumps([{"jsonrpc": "2.0", "id": 1, "method": "ping"}, call]).encode())
+        await started.wait()
+        client.send(method="notifications/cancelled", params={"requestId": 2})
+        answer: Any = await client.receive()
+        assert [item["id"] for item in answer] == [1]
+
+
 async def test_two_calls_with_one_id_are_told_apart(server):
     gate = asyncio.Event()
 

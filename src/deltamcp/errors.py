@@ -51,7 +51,6 @@ class Fault(enum.Enum):
     OVERLOADED = enum.auto()
     CANCELLED = enum.auto()
     TOO_LARGE = enum.auto()
-    HEADERS_TOO_LARGE = enum.auto()
     TOO_SLOW = enum.auto()
     WRONG_HOST = enum.auto()
     WRONG_ORIGIN = enum.auto()
@@ -100,7 +99,6 @@ FAULTS: Mapping[Fault, Row] = MappingProxyType(
         # Codes of our own lie outside -32768...-32000, as 2026-07-28 asks; this one is LSP's.
         Fault.CANCELLED: Row(_P, _N, -32800, -32800, 200, 200),
         Fault.TOO_LARGE: Row(_P, _C, -32600, -32600, 413, 413),
-        Fault.HEADERS_TOO_LARGE: Row(_P, _C, -32600, -32600, 431, 431),
         Fault.TOO_SLOW: Row(_P, _L, -32600, -32600, 408, 408),
         Fault.WRONG_HOST: Row(_P, _N, -32600, -32600, 421, 421),
         Fault.WRONG_ORIGIN: Row(_P, _N, -32600, -32600, 403, 403),

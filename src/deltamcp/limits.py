@@ -46,7 +46,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Requests in progress in the whole server over HTTP; beyond it 503."""
 
     unsent_bytes: int = 1024 * 1024
-    """Output that may wait for a slow reader before its requests are no longer read, or its stream is dropped."""
+    """Output that may wait on stdio for a client that does not read, before its requests are not read either."""
 
     sessions: int = 50_000
     """Handshake sessions held at once; the one idle the longest goes first."""

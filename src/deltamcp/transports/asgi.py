@@ -140,7 +140,7 @@ async def refuse(send: Send, failure: Failure, id_: RequestId | None = None) -> 
     """An answer to what was never a request of the protocol: the status says it, the body explains."""
     row = FAULTS[failure.fault]
     # What is left unread of a body refused for its size or slowness must not be read as the next request.
-    close = failure.fault in (Fault.TOO_LARGE, Fault.TOO_SLOW, Fault.HEADERS_TOO_LARGE)
+    close = failure.fault in (Fault.TOO_LARGE, Fault.TOO_SLOW)
     allow = ((b"allow", b"POST, GET, DELETE"),) if failure.fault is Fault.WRONG_HTTP_METHOD else ()
     body = jsonrpc.error(id_, row.modern, failure)
     await respond_json(send, row.modern_http, body, *allow, *((_CLOSE,) if close else ()))

@@ -36,6 +36,10 @@ from deltamcp.wire import jsonrpc
 logger = logging.getLogger("deltamcp")
 
 
+Answering = Callable[[bytes | None], None]
+"""Takes the answer to one request; None where it gets none, for its client has cancelled it."""
+
+
 class End(Protocol):
     """The transport's side of a connection."""
 
@@ -55,7 +59,7 @@ class End(Protocol):
 class Duplex:
     """Serves requests concurrently and writes their answers as they come."""
 
-    def __init__(self, engine: Engine, end: "End") -> None:
+    def __init__(self, engine: Engine, end: End) -> None:
         self._engine = engine
         self._end = end
         self._write = end.write
@@ -82,9 +86,13 @@ class Duplex:
         if isinstance(message, list):
             self._receive_batch(message)
         else:
-            self._receive_one(message, self._write)
+            self._receive_one(message, self._answer)
 
-    def _receive_one(self, message: Message, answer: Callable[[bytes], None]) -> None:
+    def _answer(self, message: bytes | None) -> None:
+        if message is not None:
+            self._write(message)
+
+    def _receive_one(self, message: Message, answer: Answering) -> None:
         match message:
             case Request():
                 self._begin(message, answer)
@@ -105,9 +113,13 @@ class Duplex:
         expected = sum(isinstance(message, Request | Malformed) for message in messages)
         answers: list[bytes] = []
 
-        def gather(answer: bytes) -> None:
-            answers.append(answer)
-            if len(answers) == expected:
+        def gather(answer: bytes | None) -> None:
+            nonlocal expected
+            if answer is None:
+                expected -= 1
+            else:
+                answers.append(answer)
+            if answers and len(answers) == expected:
                 self._write(b"[%b]" % b",".join(answers))
 
         for message in messages:
@@ -115,19 +127,19 @@ class Duplex:
 
     # Requests
 
-    def _begin(self, request: Request, answer: Callable[[bytes], None]) -> None:
+    def _begin(self, request: Request, answer: Answering) -> None:
         if request.id in self._tasks:
             failure = Failure(Fault.INVALID_REQUEST, f"A request with the id {request.id!r} is still in progress.")
-            answer(jsonrpc.error(request.id, -32600, failure))
+            answer(_refused(request.id, failure))
             return
 
-        def reply(message: bytes) -> None:
+        def reply(message: bytes | None) -> None:
             # Before the client can know: with the answer in hand it may use the id again.
             self._tasks.pop(request.id, None)
             answer(message)
 
         if modern.is_modern(request):
-            self._spawn(request.id, self._serve_modern(request, reply))
+            self._spawn(request.id, self._serve_modern(request, reply), answer)
         elif request.method == "initialize":
             answer(self._initialize(request))
         elif self._session is None:
@@ -135,35 +147,36 @@ class Duplex:
                 answer(jsonrpc.result(request.id, b"{}"))
                 return
             failure = Failure(Fault.INVALID_REQUEST, "Send initialize first, or the protocol version in params._meta.")
-            answer(jsonrpc.error(request.id, -32600, failure))
+            answer(_refused(request.id, failure))
         else:
-            self._spawn(request.id, self._serve_handshake(request, self._session, reply))
+            self._spawn(request.id, self._serve_handshake(request, self._session, reply), answer)
 
-    def _spawn(self, id_: RequestId, coroutine: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, id_: RequestId, coroutine: Coroutine[Any, Any, None], answer: Answering) -> None:
         task = self._tasks[id_] = asyncio.get_running_loop().create_task(coroutine)
-        task.add_done_callback(lambda _: self._finished(id_, task))
+        task.add_done_callback(lambda _: self._finished(id_, task, answer))
 
-    def _finished(self, id_: RequestId, task: "asyncio.Task[None]") -> None:
-        if self._tasks.get(id_) is task:
-            del self._tasks[id_]
+    def _finished(self, id_: RequestId, task: "asyncio.Task[None]", answer: Answering) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             # Ours, not an author's: those end in the engine. Still, a request is never left unanswered.
             logger.error("request %r broke the server", id_, exc_info=error)
-            self._write(jsonrpc.error(id_, -32603, Failure(Fault.INTERNAL, "The server broke; its log says why.")))
+        if self._tasks.get(id_) is task:  # which the answer takes out
+            del self._tasks[id_]
+            broken = Failure(Fault.INTERNAL, "The server broke; its log says why.")
+            answer(None if error is None else _refused(id_, broken))
         self._end.freed()
 
     def _initialize(self, request: Request) -> bytes:
         if self._session is not None:
             failure = Failure(Fault.INVALID_REQUEST, "This connection is initialized already.")
-            return jsonrpc.error(request.id, -32600, failure)
+            return _refused(request.id, failure)
         agreement = handshake.agree(request.params)
         if isinstance(agreement, Failure):
-            return handshake.write(request.id, agreement, versions.HANDSHAKE[0])
+            return _refused(request.id, agreement)
         self._session = Session(agreement, self)
         return handshake.write(request.id, Answer(self._engine.about()), agreement.version)
 
-    async def _serve_handshake(self, request: Request, session: Session, answer: Callable[[bytes], None]) -> None:
+    async def _serve_handshake(self, request: Request, session: Session, answer: Answering) -> None:
         version = session.agreement.version
         understood = session.read(request)
         if isinstance(understood, Failure):
@@ -176,7 +189,7 @@ class Duplex:
         if outcome is not None:
             answer(written(handshake.write, request.id, outcome, version))
 
-    async def _serve_modern(self, request: Request, answer: Callable[[bytes], None]) -> None:
+    async def _serve_modern(self, request: Request, answer: Answering) -> None:
         meta = modern.envelope(request)
         understood = meta if isinstance(meta, Failure) else modern.read(request, meta)
         outcome: Outcome | None
@@ -297,6 +310,11 @@ class Subscription:
 
     def hear(self, method: str, params: dict[str, JSON]) -> None:
         self._send(modern.notify(method, params, self._id))
+
+
+def _refused(id_: RequestId, failure: Failure) -> bytes:
+    """A failure that both eras report alike, where it is not settled yet which one is spoken."""
+    return handshake.write(id_, failure, versions.HANDSHAKE[0])
 
 
 def written(write: Callable[[RequestId, Outcome, str], bytes], id_: RequestId, outcome: Outcome, version: str) -> bytes:

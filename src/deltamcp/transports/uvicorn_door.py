@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import functools
-import logging
 import signal
 import socket
 import threading
@@ -18,13 +17,15 @@ from deltamcp.limits import Limits
 from deltamcp.transports.asgi import WHOLE
 from deltamcp.transports.http import LOOPBACK, HttpApp
 
-logger = logging.getLogger("deltamcp")
-
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
 _OVERHEAD = 8
 """Bytes on the wire for a byte of body: six, where a client sends each byte as a chunk of its own."""
-_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+_COPIED = 4096
+"""A body up to so many bytes is copied behind its head; a longer one is handed over as it is."""
 
 
 def _whole(cycle: RequestResponseCycle, status: int, body: bytes) -> bool:
@@ -50,10 +51,6 @@ def _whole(cycle: RequestResponseCycle, status: int, body: bytes) -> bool:
         cycle.transport.close()
     cycle.on_response()
     return True
-
-
-_COPIED = 4096
-"""A body up to so many bytes is copied behind its head; a longer one is handed over as it is."""
 
 
 def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
