@@ -110,7 +110,7 @@ async def test_resource_link() -> ResourceLink:
 
 @server.tool
 async def test_annotated_content() -> ToolResult:
-    """Returns content meant for the user, with metadata on the result."""
+    """Returns content for the user, with metadata on the result."""
     note = Text("For the user's eyes.", annotations=Annotations(audience=["user"], priority=0.5))
     return ToolResult([note], meta={"example.org/origin": "everything"})
 
@@ -372,7 +372,7 @@ async def test_input_required_result_request_state(ctx: Context) -> str:
 
 @server.tool
 async def test_input_required_result_tampered_state(ctx: Context) -> str:
-    """Needs a confirmation, and notices when its memory was altered."""
+    """Needs a confirmation, and notices a tampered memory."""
     answer = await ctx.elicit("Please confirm", Confirmation, key="confirm")
     return f"state-ok: {answer.action}"
 

@@ -315,7 +315,7 @@ async def test_what_a_server_lacks_it_does_not_declare_or_answer(server):
 
     async with connected(server) as client:
         capabilities = (await client.modern("server/discover"))["result"]["capabilities"]
-        assert set(capabilities) == {"tools", "logging"}
+        assert set(capabilities) == {"tools", "logging", "extensions"}
         methods: list[tuple[str, dict[str, Any]]] = [
             ("prompts/list", {}),
             ("resources/list", {}),

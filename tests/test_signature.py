@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from deltamcp import ConfigurationError, Context
+from deltamcp import ConfigurationError, Context, DeltaServer
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import ArgumentError, Signature
 
@@ -201,13 +201,14 @@ def test_a_foreign_schema_is_enforced_as_it_stands():
 def test_a_foreign_schema_never_reaches_for_the_network():
     def tool(arguments: dict[str, Any]) -> None: ...
 
-    operation = Operation(tool, Context, input_schema={"$ref": "https://example.com/schema.json"})
+    schema = {"$ref": "https://example.com/schema.json"}
 
-    with pytest.raises(Exception, match="nothing is fetched"):
-        operation.bind({})
+    with pytest.raises(ConfigurationError, match="nothing is fetched"):
+        DeltaServer("x").tool(input_schema=schema)(tool)
+    assert Operation(tool, Context, input_schema=schema).bind({"a": 1}) == {"arguments": {"a": 1}}
 
 
 @pytest.mark.parametrize("name", ["", "two words", "a/b", "ä", "x" * 129])
 def test_a_tool_name_outside_the_allowed_characters_is_refused(name):
     with pytest.raises(ConfigurationError):
-        Operation(plain, Context, name=name or " ")
+        DeltaServer("x").tool(name=name or " ")(plain)

@@ -1,5 +1,6 @@
 """Delta-MCP: a tool server whose cost in the model's context is what the model uses and what has changed."""
 
+from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.context import Context, Elicited, elicitation, roots, sampling
 from deltamcp.errors import (
     ConfigurationError,
@@ -40,6 +41,7 @@ __all__ = [
     "Context",
     "DeltaError",
     "DeltaServer",
+    "Disclosure",
     "Elicited",
     "EmbeddedResource",
     "Icon",

@@ -9,24 +9,35 @@ import asyncio
 import hashlib
 import logging
 import secrets
+import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
+from deltamcp import audit
+from deltamcp.catalog import discovery, render
 from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.disclosure import Surface
+from deltamcp.catalog.discovery import UnfitError
+from deltamcp.catalog.meta_tools import Meta
 from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.routing import route
 from deltamcp.catalog.signature import ArgumentError
+from deltamcp.catalog.view import View
 from deltamcp.context import Channel, Context, InputPending, MissingCapabilityError
+from deltamcp.embedding import EmbeddedSearch
 from deltamcp.errors import Fault, InputDeclinedError, PeerError, ResourceNotFoundError, ToolError
 from deltamcp.guard import Deadline, guarded
 from deltamcp.life import Life, Lifespan
 from deltamcp.limits import Limits
+from deltamcp.reading import Reading
 from deltamcp.results import content
 from deltamcp.seal import Seal
 from deltamcp.subscriptions import Hub
 from deltamcp.threads import Threads
 from deltamcp.values import (
+    ANONYMOUS,
     JSON,
     NO_INPUTS,
     About,
@@ -35,6 +46,9 @@ from deltamcp.values import (
     CallTool,
     Complete,
     Completion,
+    Contents,
+    Definitions,
+    Describe,
     Discover,
     Done,
     Era,
@@ -45,15 +59,22 @@ from deltamcp.values import (
     Inputs,
     Kind,
     ListItems,
+    ListManifest,
     Outcome,
     Ping,
+    Principal,
     ReadResource,
     RequestId,
     Terms,
+    Text,
+    TextResource,
+    ToolResult,
 )
 from deltamcp.watchdog import Watchdog
+from deltamcp.wire import jsonrpc
 
 _NO_ANSWERS: Mapping[str, JSON] = {}
+_WRONG_CURSOR = Failure(Fault.INVALID_PARAMS, "params.cursor is not one this server gave; start without it.")
 
 logger = logging.getLogger("deltamcp")
 
@@ -84,6 +105,7 @@ class Engine:
         lifespan: Lifespan | None,
         state_key: bytes | None,
         cache_seconds: float,
+        embedded: EmbeddedSearch | None = None,
     ) -> None:
         self.catalog = catalog
         self.info = info
@@ -94,9 +116,13 @@ class Engine:
         self._instructions = instructions
         self._seal = Seal(state_key, limits.input_seconds)
         self._threads = Threads(limits.threads)
+        self._reading = Reading(limits)
+        self._embedded = embedded
         self._performers: dict[type[Ask], Performer] = {
             CallTool: self._call,
             ListItems: self._list,
+            Describe: self._describe,
+            ListManifest: self._manifest,
             ReadResource: self._read,
             GetPrompt: self._prompt,
             Complete: self._complete,
@@ -110,62 +136,111 @@ class Engine:
         """The corridor: every ask that is not about a session or a subscription. Await what it returns."""
         return self._performers[type(ask)](ask, terms, channel, request_id)
 
-    def about(self) -> About:
+    def about(self, principal: Principal = ANONYMOUS) -> About:
         """What the server says of itself."""
+        view = self.catalog.view(principal.scopes)
         capabilities: dict[str, JSON] = {"logging": {}}
         if self.catalog.completions:
             capabilities["completions"] = {}
-        if self._offers(Kind.PROMPTS):
+        if self._offers(Kind.PROMPTS, view):
             capabilities["prompts"] = {"listChanged": True}
-        if self._offers(Kind.RESOURCES):
+        if self._offers(Kind.RESOURCES, view):
             capabilities["resources"] = {"subscribe": True, "listChanged": True}
-        if self._offers(Kind.TOOLS):
+        if self._offers(Kind.TOOLS, view):
             capabilities["tools"] = {"listChanged": True}
         return About(self.info, capabilities, self._instructions)
 
-    def _offers(self, kind: Kind) -> bool:
+    def _offers(self, kind: Kind, view: View) -> bool:
         catalog = self.catalog
         if kind is Kind.TOOLS:
             # A server without anything is taken for one whose tools are yet to come.
             return bool(catalog.operations) or not (catalog.prompts or catalog.resources or catalog.templates)
         if kind is Kind.PROMPTS:
             return bool(catalog.prompts)
-        return bool(catalog.resources or catalog.templates)
+        return bool(catalog.resources or catalog.templates) or view.surface is Surface.META
 
-    def honoured(self, wanted: Filter) -> Filter:
+    def honoured(self, wanted: Filter, principal: Principal = ANONYMOUS) -> Filter:
         """The part of a subscription this server can keep."""
-        return Filter(frozenset(kind for kind in wanted.kinds if self._offers(kind)), wanted.uris)
+        view = self.catalog.view(principal.scopes)
+        return Filter(frozenset(kind for kind in wanted.kinds if self._offers(kind, view)), wanted.uris)
 
-    async def _introduce(self, ask: Discover, *_: Any) -> Outcome:
-        return Answer(self.about())
+    async def _introduce(self, ask: Discover, terms: Terms, *_: Any) -> Outcome:
+        return Answer(self.about(terms.principal))
 
     async def _pong(self, ask: Ping, *_: Any) -> Outcome:
         return Answer(Done())
 
-    async def _list(self, ask: ListItems, *_: Any) -> Outcome:
-        if not self._offers(ask.kind):
+    # Lists
+
+    async def _list(self, ask: ListItems, terms: Terms, *_: Any) -> Outcome:
+        view = self.catalog.view(terms.principal.scopes)
+        if not self._offers(ask.kind, view):
             return Failure(Fault.UNKNOWN_METHOD, f"This server offers no {ask.kind.value}.")
-        page = self.catalog.page(ask.kind, ask.cursor)
-        if page is None:
-            return Failure(Fault.INVALID_PARAMS, "params.cursor is not one this server gave; start without it.")
-        return Answer(page)
+        page = view.page(ask.kind, Surface.PROGRESSIVE if terms.progressive else view.surface, ask.cursor)
+        return _WRONG_CURSOR if page is None else Answer(page)
+
+    async def _describe(self, ask: Describe, terms: Terms, *_: Any) -> Outcome:
+        operations = self.catalog.view(terms.principal.scopes).operations
+        most = self.limits.names_described
+        if not ask.names:
+            return Failure(Fault.INVALID_PARAMS, "params.names is empty; name a tool.", {"reason": "empty"})
+        if len(ask.names) > most:
+            return Failure(Fault.INVALID_PARAMS, f"params.names takes at most {most} names.", {"maxNames": most})
+        unknown = [name[:200] for name in ask.names if name not in operations]
+        if unknown and ask.alone:
+            return self._unknown("tool", ask.names[0], terms)
+        if unknown:
+            message = f"There are no tools {', '.join(map(repr, unknown[:10]))}."
+            return Failure(Fault.NOT_FOUND, message, {"unknownNames": unknown})
+        return Answer(Definitions(tuple(operations[name].tool for name in ask.names), ask.alone))
+
+    async def _manifest(self, ask: ListManifest, terms: Terms, *_: Any) -> Outcome:
+        page = self.catalog.view(terms.principal.scopes).manifest(ask.cursor)
+        return _WRONG_CURSOR if page is None else Answer(page)
+
+    # Calls
 
     async def _call(self, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
-        operation = self.catalog.operations.get(ask.name)
-        if operation is None:
-            return self._unknown("tool", ask.name, self.catalog.operations)
+        view = self.catalog.view(terms.principal.scopes)
+        operation = view.operations.get(ask.name)
+        if operation is not None:
+            operate = self._audited if audit.is_on() else self._operate
+            return await operate(operation, ask, terms, channel, request_id)
+        meta = view.meta_tools.get(ask.name)
+        if meta is None:
+            return self._unknown("tool", ask.name, terms)
+        try:
+            match meta:
+                case Meta.DISCOVER:
+                    text = await self._discover(view, ask.arguments)
+                case Meta.GET_SCHEMA:
+                    text = discovery.schemas(view, *discovery.read_get_schema(ask.arguments))
+                case Meta.CONTINUE:
+                    return Answer(self._reading.go_on(ask.arguments, terms.principal, ask.name))
+                case Meta.EXECUTE | Meta.QUERY:
+                    return await self._execute(meta, view, ask, terms, channel, request_id)
+        except UnfitError as error:
+            return Answer(content.error_result(str(error)))
+        return Answer(self._reading.begin(ToolResult([Text(text)]), terms.principal, view.called(Meta.CONTINUE)))
+
+    async def _operate(
+        self, operation: Operation, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId
+    ) -> Outcome:
         try:
             arguments = operation.bind(ask.arguments)
         except ArgumentError as error:
-            return Answer(content.error_result(f"Invalid arguments for {ask.name}. {error}"))
+            signature = render.signature(operation.tool)
+            return Answer(content.error_result(f"Invalid arguments for {operation.name}. {error} Call {signature}."))
         answers: Mapping[str, JSON] = _NO_ANSWERS
         if ask.inputs is not NO_INPUTS:
-            opened = self._answers(ask.inputs, terms, ["tools/call", ask.name, ask.arguments])
+            opened = self._answers(ask.inputs, terms, ["tools/call", operation.name, ask.arguments])
             if isinstance(opened, Failure):
                 return opened
             answers = opened
         deadline = Deadline(operation.timeout or self.limits.handler_seconds, channel)
         try:
+            if operation.policy == "confirm":
+                await self._confirm(operation, ask, Context(terms, channel, request_id, answers, None, deadline))
             if operation.is_async and operation.context_name is None:
                 value = await guarded(operation.function(**arguments), deadline)
             else:
@@ -176,23 +251,70 @@ class Engine:
                 return _missing(error)
             return Answer(content.error_result(str(error)))
         except InputPending as pending:
-            return self._questions(pending, terms, ["tools/call", ask.name, ask.arguments], answers)
+            return self._questions(pending, terms, ["tools/call", operation.name, ask.arguments], answers)
         except asyncio.CancelledError as error:
             if deadline.expired and deadline.forgive():
-                return Answer(content.error_result(f"{ask.name} was stopped: it took too long."))
+                return Answer(content.error_result(f"{operation.name} was stopped: it took too long."))
             if not _is_cancelled():
-                return Answer(content.error_result(_broken(f"The tool {ask.name}", error)))
+                return Answer(content.error_result(_broken(f"The tool {operation.name}", error)))
             raise
         except BaseException as error:
-            return Answer(content.error_result(_broken(f"The tool {ask.name}", error)))
+            return Answer(content.error_result(_broken(f"The tool {operation.name}", error)))
+
+    async def _audited(
+        self, operation: Operation, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId
+    ) -> Outcome:
+        began = time.perf_counter()
+        outcome = await self._operate(operation, ask, terms, channel, request_id)
+        audit.record(operation, terms.principal, ask.arguments, outcome, began)
+        return outcome
+
+    async def _confirm(self, operation: Operation, ask: CallTool, context: Context) -> None:
+        """
+        Raises:
+            InputDeclinedError: the user said no, or cannot be asked.
+        """
+        with_what = jsonrpc.encode(ask.arguments).decode()
+        shown = with_what if len(with_what) <= 500 else with_what[:499] + "…"
+        form: dict[str, JSON] = {"type": "object", "properties": {}}
+        answer = await context.elicit(f"Run {operation.id} with {shown}?", form, key=f"confirm {operation.id}")
+        if not answer.accepted:
+            raise InputDeclinedError(f"The user declined to run {operation.id}.")
+
+    # Meta-tools
+
+    async def _discover(self, view: View, arguments: Mapping[str, JSON]) -> str:
+        asked = discovery.read_discover(arguments)
+        if not asked.queries:
+            return discovery.listing(view, asked)
+        if self._embedded is None:
+            return discovery.found(view, view.search(asked.queries, asked.limit), asked)
+        return discovery.found(view, await self._embedded.search(view, asked.queries, asked.limit), asked)
+
+    async def _execute(
+        self, meta: Meta, view: View, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId
+    ) -> Outcome:
+        operation, params, repair = route(view, ask.arguments)
+        if meta is Meta.QUERY and not operation.read_only:
+            raise UnfitError(f"{operation.id} does not say that it only reads; use {view.called(Meta.EXECUTE)}.")
+        inner = CallTool(operation.name, params, ask.inputs)
+        operate = self._audited if audit.is_on() else self._operate
+        outcome = await operate(operation, inner, terms, channel, request_id)
+        if not isinstance(outcome, Answer) or not isinstance(outcome.value, ToolResult):
+            return outcome
+        result = self._reading.begin(outcome.value, terms.principal, view.called(Meta.CONTINUE))
+        if repair:
+            result = msgspec.structs.replace(result, content=[*result.content, Text(f"({repair})")])
+        return Answer(result)
 
     async def _read(self, ask: ReadResource, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
-        if not self._offers(Kind.RESOURCES):
+        view = self.catalog.view(terms.principal.scopes)
+        if not self._offers(Kind.RESOURCES, view):
             return Failure(Fault.UNKNOWN_METHOD, "This server offers no resources.")
         missing = Failure(Fault.RESOURCE_NOT_FOUND, f"There is no resource at {ask.uri[:200]}.", {"uri": ask.uri})
         found = self.catalog.resource_at(ask.uri)
         if found is None:
-            return missing
+            return self._operation_resource(ask.uri, view) or missing
         resource, variables = found
         try:
             arguments = resource.signature.bind(variables)
@@ -211,12 +333,27 @@ class Engine:
             f"The resource {ask.uri[:200]}", ["resources/read", ask.uri], ask.inputs, terms, channel, read
         )
 
+    def _operation_resource(self, uri: str, view: View) -> Outcome | None:
+        """The tree, a category or an operation, where operations are resources; None where that is not asked for."""
+        path = view.resources.path(uri) if view.resources is not None else None
+        if view.resources is None or path is None:
+            return None
+        value = view.resources.read(uri, discovery.described)
+        if value is not None:
+            text = TextResource(uri, jsonrpc.encode(value).decode(), "application/json")
+            return Answer(Contents([text], ttl_ms=int(self.cache_seconds * 1000)))
+        near = view.nearest_ids(path.replace("/", ".")[:200])
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        return Failure(
+            Fault.RESOURCE_NOT_FOUND, f"There is no operation at {uri[:200]}.{hint}", {"uri": uri, "nearest": near}
+        )
+
     async def _prompt(self, ask: GetPrompt, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
-        if not self._offers(Kind.PROMPTS):
+        if not self._offers(Kind.PROMPTS, self.catalog.view()):
             return Failure(Fault.UNKNOWN_METHOD, "This server offers no prompts.")
         prompt = self.catalog.prompts.get(ask.name)
         if prompt is None:
-            return self._unknown("prompt", ask.name, self.catalog.prompts)
+            return self._unknown("prompt", ask.name, terms)
         try:
             arguments = prompt.signature.bind(ask.arguments)
         except ArgumentError as error:
@@ -234,7 +371,7 @@ class Engine:
             return Failure(Fault.UNKNOWN_METHOD, "This server completes nothing.")
         known = self.catalog.prompts if ask.kind == "prompt" else self.catalog.templates
         if ask.target not in known:
-            return self._unknown(ask.kind, ask.target, known)
+            return self._unknown(ask.kind, ask.target, terms)
         completer = self.catalog.completions.get((ask.kind, ask.target, ask.argument))
         if completer is None:
             return Answer(Completion([], total=0, has_more=False))
@@ -300,8 +437,14 @@ class Engine:
                 context.cancelled = True
             raise
 
-    def _unknown(self, what: str, name: str, among: Mapping[str, Any]) -> Failure:
-        nearest = self.catalog.nearest(name[:200], among)
+    def _unknown(self, what: Literal["tool", "prompt", "template"], name: str, terms: Terms) -> Failure:
+        view = self.catalog.view(terms.principal.scopes)
+        among: dict[str, Mapping[str, Any]] = {
+            "tool": view.operations,
+            "prompt": self.catalog.prompts,
+            "template": self.catalog.templates,
+        }
+        nearest = view.nearest(name[:200], among[what])
         hint = f" Did you mean {' or '.join(nearest)}?" if nearest else ""
         return Failure(
             Fault.NOT_FOUND, f"There is no {what} {name[:200]!r}.{hint}", {"name": name[:200], "nearest": nearest}

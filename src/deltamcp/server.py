@@ -1,23 +1,39 @@
 """`DeltaServer`: functions and configuration in, doors out."""
 
+import asyncio
 import contextlib
-from collections.abc import Callable
-from typing import Any, TypeVar, Unpack, overload
+import logging
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 import msgspec
 
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.completer import Completer
+from deltamcp.catalog.disclosure import Costs, Disclosure
+from deltamcp.catalog.json_schema import settled
 from deltamcp.catalog.operation import Operation, ToolOptions
 from deltamcp.catalog.prompt import Prompt, PromptOptions
 from deltamcp.catalog.resource import Resource, ResourceOptions
+from deltamcp.catalog.search.fusion import Embedder
 from deltamcp.context import Context
+from deltamcp.embedding import EmbeddedSearch
 from deltamcp.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, Icon, Kind
 
+if TYPE_CHECKING:
+    from deltamcp.sources.operations import OperationsFile
+
 F = TypeVar("F", bound=Callable[..., Any])
+logger = logging.getLogger("deltamcp")
+_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
+"""MCP 2025-11-25, "Tool Names"; hosts refuse others."""
+
 Lifespan = Callable[["DeltaServer"], contextlib.AbstractAsyncContextManager[Any]]
 
 
@@ -42,6 +58,10 @@ class DeltaServer:
         page_size: int | None = None,
         cache_seconds: float = 60.0,
         state_key: bytes | None = None,
+        disclosure: Disclosure | Literal["full", "meta", "auto"] = "full",
+        strict: bool = False,
+        embedder: Embedder | None = None,
+        embedder_weight: float = 0.7,
     ) -> None:
         """
         Args:
@@ -52,6 +72,11 @@ class DeltaServer:
             cache_seconds: how long clients may keep lists without asking again (2026-07-28).
             state_key: 32 bytes that seal what clients carry between the rounds of one request (2026-07-28);
                 replicas behind one address need the same.
+            disclosure: what `tools/list` shows: every tool, four meta-tools that stand for them, or whichever costs
+                the model less. Clients that negotiate Delta-MCP get names and summaries in any case.
+            embedder: turns texts into vectors, plain or async; `discover` then searches by meaning as well as by words,
+                meaning having `embedder_weight` of the say.
+            strict: a tool whose summary is longer than 60 characters is refused, as Delta-MCP does, instead of cut.
         """
         if state_key is not None and len(state_key) != 32:
             raise ConfigurationError("state_key must be 32 bytes.")
@@ -59,15 +84,21 @@ class DeltaServer:
         for key, value in (("title", title), ("websiteUrl", website_url), ("icons", icons)):
             if value:
                 info[key] = msgspec.to_builtins(value)
-        self._catalog = Catalog(page_size)
+        if isinstance(disclosure, str):
+            disclosure = Disclosure(disclosure)
+        self._strict = strict
+        self._lifespan = lifespan
+        self._files: list[OperationsFile] = []
+        self._catalog = Catalog(name, page_size, disclosure)
         self._engine = Engine(
             self._catalog,
             info,
             instructions,
             limits or Limits(),
-            (lambda: lifespan(self)) if lifespan is not None else None,
+            self._living,
             state_key,
             cache_seconds,
+            EmbeddedSearch(self._catalog, embedder, embedder_weight) if embedder is not None else None,
         )
 
     @property
@@ -75,7 +106,46 @@ class DeltaServer:
         """What the transports serve."""
         return self._engine
 
+    @property
+    def costs(self) -> Costs:
+        """What the catalogue costs a model in tokens, whole and behind meta-tools, and from when on which is dearer."""
+        return self._catalog.view().costs
+
     # Registering
+
+    def operations(
+        self, path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any]] | None = None
+    ) -> None:
+        """Offers what an `operations.json` describes, and follows the file while the server runs.
+
+        Args:
+            functions: for operations without a handler of their own, by the operation's name.
+
+        Raises:
+            ConfigurationError: the file is wrong; the text has every fault in it.
+        """
+        from deltamcp.sources.operations import OperationsFile  # 15 ms that most servers do without
+
+        file = OperationsFile(Path(path), functions or {}, os.environ)
+        file.use(file.load(), self._exchange)
+        self._files.append(file)
+
+    def _exchange(self, old: list[str], new: list[Operation]) -> None:
+        self._catalog.replace(old, new)
+        self._changed(Kind.TOOLS)
+        if self._catalog.disclosure.surface != "full":
+            self._changed(Kind.RESOURCES)
+
+    @contextlib.asynccontextmanager
+    async def _living(self) -> AsyncIterator[Any]:
+        """The author's lifespan, and inside it whoever follows an operations file."""
+        async with contextlib.AsyncExitStack() as stack:
+            state = None if self._lifespan is None else await stack.enter_async_context(self._lifespan(self))
+            for file in self._files:
+                stack.push_async_callback(file.close)
+                watching = asyncio.ensure_future(file.watch(self._exchange))
+                stack.callback(watching.cancel)
+            yield state
 
     @overload
     def tool(self, function: F) -> F: ...
@@ -89,7 +159,9 @@ class DeltaServer:
         """
 
         def register(function: F) -> F:
-            self._add(Operation(function, Context, **options))
+            for schema in (options.get("input_schema"), options.get("output_schema")):
+                _check_schema(schema)
+            self._add(self._fit(Operation(function, Context, **options)))
             return function
 
         return register if function is None else register(function)
@@ -127,6 +199,21 @@ class DeltaServer:
             return function
 
         return register
+
+    def _fit(self, operation: Operation) -> Operation:
+        if not _NAME.fullmatch(operation.name):
+            raise ConfigurationError(
+                f"The tool name {operation.name!r} must be 1 to 128 letters, digits, '_', '-' or '.'; pass name=..."
+            )
+        if operation.over_cap and self._strict:
+            raise ConfigurationError(
+                f'Tool "{operation.name}" description exceeds 60 chars in summary mode; pass a shorter summary=...'
+            )
+        if operation.over_cap and operation.summary.endswith("…"):
+            logger.warning(
+                "tool %s: summary cut to 60 characters, pass a shorter one: %s", operation.name, operation.summary
+            )
+        return operation
 
     def _add(self, item: Operation | Resource | Prompt) -> None:
         self._changed(self._catalog.add(item))
@@ -166,8 +253,6 @@ class DeltaServer:
 
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serves until the client leaves or the process is told to stop: `run()`, `run("http", port=8000)`."""
-        import asyncio
-
         if transport == "stdio":
             from deltamcp.transports import stdio
 
@@ -178,3 +263,11 @@ class DeltaServer:
             uvicorn_door.run(self._engine, **options)
         else:
             raise ConfigurationError(f'There is no transport {transport!r}; pick "stdio" or "http".')
+
+
+def _check_schema(schema: dict[str, JSON] | None) -> None:
+    """Under a schema of others that cannot be compiled everything passes; an author is told instead."""
+    if schema is not None:
+        _, fault = settled(schema)
+        if fault is not None:
+            raise ConfigurationError(f"The schema is wrong at /{'/'.join(map(str, fault[0]))}. {fault[1]}")

@@ -90,6 +90,8 @@ class Terms(Struct, frozen=True, gc=False):
     log_level: LogLevel | None = None
     """Send log messages at or above this; none at all without it."""
     principal: Principal = ANONYMOUS
+    progressive: bool = False
+    """Asked to be shown names and summaries, and to fetch schemas by `tools/describe`."""
 
 
 # What is asked for
@@ -145,6 +147,20 @@ class ListItems(Struct, frozen=True):
     cursor: str | None = None
 
 
+class Describe(Struct, frozen=True):
+    """Tools by name, whole."""
+
+    names: tuple[str, ...]
+    alone: bool
+    """One was asked for, and its definition is the result itself."""
+
+
+class ListManifest(Struct, frozen=True):
+    """Every tool by digest and size (SEP-2636)."""
+
+    cursor: str | None = None
+
+
 class Discover(Struct, frozen=True):
     """Versions, capabilities, instructions: `server/discover`."""
 
@@ -185,6 +201,8 @@ Ask: TypeAlias = (
     | GetPrompt
     | Complete
     | ListItems
+    | Describe
+    | ListManifest
     | Discover
     | Initialize
     | Ping
@@ -332,6 +350,23 @@ class Page(Struct, frozen=True, weakref=True):
     next_cursor: str | None
     encoded: dict[str, bytes]
     """The page's bytes by protocol version, filled by the dialects: a page never changes."""
+    public: bool = True
+    """Whether every caller sees the same, so that caches between may keep it."""
+
+
+class Definitions(Struct, frozen=True):
+    """Tools, whole; `alone` as in `Describe`."""
+
+    tools: tuple[dict[str, JSON], ...]
+    alone: bool
+
+
+class Manifest(Struct, frozen=True):
+    """One page of SEP-2636's entries."""
+
+    entries: list[dict[str, JSON]]
+    next_cursor: str | None
+    public: bool = True
 
 
 class About(Struct, frozen=True):
@@ -352,7 +387,7 @@ class Done(Struct, frozen=True):
 class Answer(Struct, frozen=True, gc=False):
     """The request succeeded, a tool's own failure included: the model reads that."""
 
-    value: ToolResult | Contents | PromptResult | Completion | Page | About | Done
+    value: ToolResult | Contents | PromptResult | Completion | Page | Definitions | Manifest | About | Done
 
 
 class Failure(Struct, frozen=True):

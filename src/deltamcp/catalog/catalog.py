@@ -1,28 +1,39 @@
-"""The catalogue: everything one server offers, found by name or address, listed in pages."""
+"""The catalogue: everything one server offers, found by name or address."""
 
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from deltamcp.catalog.completer import Completer
+from deltamcp.catalog.disclosure import Disclosure, scheme_of
+from deltamcp.catalog.meta_tools import Meta
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
+from deltamcp.catalog.search.index import Index
+from deltamcp.catalog.view import Shelves, View
 from deltamcp.errors import ConfigurationError
-from deltamcp.values import Kind, Page
+from deltamcp.values import Kind
 
 
 class Catalog:
-    """Looks up in constant time; lists in the order of registration, the same bytes until something changes."""
+    """Looks up in constant time. What a caller sees of it is a `View`."""
 
-    def __init__(self, page_size: int | None = None) -> None:
+    def __init__(self, name: str = "", page_size: int | None = None, disclosure: Disclosure | None = None) -> None:
         self._page_size = page_size
+        self.disclosure = disclosure or Disclosure()
+        self._scheme = scheme_of(self.disclosure.scheme or self.disclosure.prefix or name)
         self.operations: dict[str, Operation] = {}
         self.resources: dict[str, Resource] = {}
         self.templates: dict[str, Resource] = {}
         self.prompts: dict[str, Prompt] = {}
         self.completions: dict[tuple[str, str, str], Completer] = {}
-        self._pages: dict[tuple[Kind, int], Page] = {}
+        self._scopes: frozenset[str] = frozenset()
+        self._views: dict[frozenset[str], View] = {}
+        self._index = Index()
+        self._unindexed: dict[str, Operation | None] = {}
+        self.version = 0
+        """Goes up with every change."""
 
     def add(self, item: Operation | Resource | Prompt) -> Kind:
         """
@@ -31,6 +42,8 @@ class Catalog:
         """
         if isinstance(item, Operation):
             kind = self._put(self.operations, item.name, item, Kind.TOOLS)
+            self._unindexed[item.name] = item
+            self._scopes |= item.scopes
         elif isinstance(item, Prompt):
             kind = self._put(self.prompts, item.name, item, Kind.PROMPTS)
         elif item.template is not None:
@@ -42,55 +55,80 @@ class Catalog:
     def _put(self, shelf: dict[str, Any], name: str, item: Any, kind: Kind) -> Kind:
         if name in shelf:
             raise ConfigurationError(f"{name!r} is registered already; remove it first or pick another name.")
+        if kind is Kind.TOOLS and name in self._reserved():
+            raise ConfigurationError(f"{name!r} is a meta-tool's name; pick another, or give the disclosure a prefix.")
         shelf[name] = item
-        self._forget(kind)
+        self._change()
         return kind
+
+    def _reserved(self) -> set[str]:
+        if self.disclosure.surface == "full":
+            return set()
+        return {f"{self.disclosure.before}{meta.value}" for meta in Meta}
 
     def remove(self, kind: Kind, name: str) -> None:
         """
         Raises:
             ConfigurationError: there is no such thing.
         """
-        shelf = self._shelf(kind)
-        if name not in shelf:
-            raise ConfigurationError(f"There is nothing called {name!r} to remove.")
-        del shelf[name]
-        self._forget(kind)
-
-    def _forget(self, kind: Kind) -> None:
-        if self._pages:
-            self._pages = {key: page for key, page in self._pages.items() if key[0] is not kind}
-
-    def _shelf(self, kind: Kind) -> dict[str, Any]:
         shelves: dict[Kind, dict[str, Any]] = {
             Kind.TOOLS: self.operations,
             Kind.RESOURCES: self.resources,
             Kind.TEMPLATES: self.templates,
             Kind.PROMPTS: self.prompts,
         }
-        return shelves[kind]
+        if name not in shelves[kind]:
+            raise ConfigurationError(f"There is nothing called {name!r} to remove.")
+        del shelves[kind][name]
+        if kind is Kind.TOOLS:
+            self._unindexed[name] = None
+        self._change()
 
-    def page(self, kind: Kind, cursor: str | None) -> Page | None:
-        """One page of a list; None where the cursor is not one of ours."""
-        start = _start(cursor)
-        if start is None:
-            return None
-        key = (kind, start)
-        page = self._pages.get(key)
-        if page is None:
-            page = self._make_page(kind, start)
-            if page is not None:
-                self._pages[key] = page
-        return page
+    def _change(self) -> None:
+        self.version += 1
+        self._views.clear()
 
-    def _make_page(self, kind: Kind, start: int) -> Page | None:
-        shelf = self._shelf(kind)
-        if start > len(shelf) or (start and self._page_size is None):
-            return None
-        items = [item.tool if isinstance(item, Operation) else item.listed for item in shelf.values()]
-        end = len(items) if self._page_size is None else start + self._page_size
-        following = str(end) if end < len(items) else None
-        return Page(kind, tuple(items[start:end]), following, {})
+    def replace(self, old: list[str], new: list[Operation]) -> None:
+        """Takes some operations out and others in, all or none of them.
+
+        Raises:
+            ConfigurationError: a name is taken by an operation that stays.
+        """
+        staying = self.operations.keys() - set(old)
+        for operation in new:
+            if operation.name in staying or operation.name in self._reserved():
+                raise ConfigurationError(f"{operation.name!r} is registered already; pick another name.")
+        for name in old:
+            self.remove(Kind.TOOLS, name)
+        for operation in new:
+            self.add(operation)
+
+    def view(self, scopes: frozenset[str] = frozenset()) -> View:
+        """What a caller with these scopes sees."""
+        granted = scopes & self._scopes if self._scopes else self._scopes
+        view = self._views.get(granted)
+        if view is None:
+            view = self._views[granted] = self._make_view(granted)
+        return view
+
+    def _make_view(self, granted: frozenset[str]) -> View:
+        visible: Mapping[str, Operation] = self.operations
+        if self._scopes:
+            visible = {name: item for name, item in self.operations.items() if item.scopes <= granted}
+        shelves = Shelves(self.resources, self.templates, self.prompts)
+        return View(
+            visible, shelves, self.disclosure, self._scheme, self._page_size, self.index, shared=not self._scopes
+        )
+
+    def index(self) -> Index:
+        """The search index, brought up to date: what was registered since costs 0.1 ms each, now and not at start."""
+        for name, operation in self._unindexed.items():
+            if operation is None:
+                self._index.drop(name)
+            else:
+                self._index.put(name, operation.tool, operation.id.rpartition(".")[0].replace(".", " "))
+        self._unindexed.clear()
+        return self._index
 
     def resource_at(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
         """The resource at an address and the template's variables in it."""
@@ -116,16 +154,3 @@ class Catalog:
                 if getattr(item.function, "__code__", None) is code:
                     return f"The {what} {name}"
         return None
-
-    def nearest(self, name: str, among: Iterable[str]) -> list[str]:
-        """Up to three names one may have meant."""
-        from rapidfuzz import process  # 30 ms to import, needed only where a name is wrong
-
-        found = process.extract(name, list(among), processor=str.casefold, limit=3, score_cutoff=60)
-        return [match for match, _, _ in found]
-
-
-def _start(cursor: str | None) -> int | None:
-    if cursor is None:
-        return 0
-    return int(cursor) if cursor.isascii() and cursor.isdigit() and len(cursor) < 10 else None

@@ -4,21 +4,23 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import pydantic
 from msgspec import to_builtins
 
-from deltamcp.catalog import headers
+from deltamcp.catalog import headers, parameters, prose
+from deltamcp.catalog.json_schema import Foreign
 from deltamcp.catalog.options import check, listed
-from deltamcp.catalog.signature import ArgumentError, Signature, compact, function_name, output_schema, returns, shape
+from deltamcp.catalog.signature import ArgumentError, Signature, function_name, output_schema, returns, shape
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Icon
+from deltamcp.wire.canonical import canonical
+from deltamcp.wire.digest import digest
 
-if TYPE_CHECKING:
-    import jsonschema_rs
-
-_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
+_NAME = re.compile(r"(?! )[^\x00-\x1f\x7f]{1,256}(?<! )")
+"""What MCP asks for, letters, digits, `_`, `-` and `.`, is a SHOULD that servers of others need not keep."""
+_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class ToolOptions(TypedDict, total=False):
@@ -27,6 +29,12 @@ class ToolOptions(TypedDict, total=False):
     name: str
     title: str
     description: str
+    summary: str
+    """The line of the index, at most 60 characters; taken from the description unless given."""
+    category: str
+    """Where the operation stands in the tree, `"posts"` or `"batch.posts"`; its id is then `posts.<action>`."""
+    action: str
+    """The last part of the id; the tool's name unless given."""
     annotations: dict[str, JSON]
     """MCP's hints, such as `{"readOnlyHint": True}`."""
     icons: list[Icon]
@@ -36,19 +44,37 @@ class ToolOptions(TypedDict, total=False):
     input_schema: dict[str, JSON]
     """Replaces the signature: the function then takes the arguments as one dict, checked against this."""
     output_schema: dict[str, JSON]
+    examples: list[dict[str, JSON]]
+    """Arguments of calls that work, shown with the exact schema."""
+    pinned: bool
+    """Listed as a tool of its own where the others stand behind meta-tools."""
+    policy: Literal["allow", "confirm"]
+    """`"confirm"` asks the user, by elicitation, before every call."""
+    scopes: list[str]
+    """What a caller must have been granted; to others the operation does not exist."""
 
 
 class Operation:
-    """A function with a name, a schema and a deadline. `tool` is what `tools/list` shows of it, key by key."""
+    """A function with a name, a schema and a deadline. `tool` is what `tools/list` shows of it, key by key.
+
+    `id` is what the meta-tools call it: the dotted path in the tree, the name where it has no category.
+    """
 
     __slots__ = (
         "__dict__",
         "_bind",
         "_returns",
         "context_name",
+        "examples",
         "function",
+        "id",
         "is_async",
         "name",
+        "over_cap",
+        "pinned",
+        "policy",
+        "scopes",
+        "summary",
         "timeout",
         "tool",
     )
@@ -63,9 +89,12 @@ class Operation:
         self.name = options.get("name") or function_name(function)
         self.timeout = options.get("timeout")
         if not _NAME.fullmatch(self.name):
-            raise ConfigurationError(
-                f"The tool name {self.name!r} must be 1 to 128 letters, digits, '_', '-' or '.'; pass name=..."
-            )
+            raise ConfigurationError(f"The tool name {self.name[:50]!r} must be 1 to 256 printable characters.")
+        self.id = _id(self.name, options)
+        self.examples = options.get("examples", [])
+        self.pinned = options.get("pinned", False)
+        self.policy = options.get("policy", "allow")
+        self.scopes = frozenset(options.get("scopes", ()))
         input_schema = options.get("input_schema")
         if input_schema is None:
             signature = Signature(function, context_type)
@@ -79,10 +108,13 @@ class Operation:
                     f"{self.name}: with input_schema the function takes one parameter, the dict of arguments, "
                     "and besides it at most a Context."
                 )
-            self._bind = Foreign(input_schema, *fields).bind
+            self._bind = functools.partial(_bind_foreign, Foreign(input_schema), next(iter(fields)))
         output_schema = options.get("output_schema")
         self._returns = returns(function, returned) if output_schema is None else output_schema
         self.tool = _tool(self.name, options, inspect.getdoc(function), input_schema)
+        said = options.get("summary") or self.tool.get("description") or ""
+        self.over_cap = prose.length(said) > prose.SUMMARY_CHARS
+        self.summary = prose.summary(said) if self.over_cap or "\n" in said else said
         if self._returns is not None:
             self.tool["outputSchema"] = self.output_schema
         self.parameter_headers  # noqa: B018 - a bad x-mcp-header is told at registration
@@ -90,6 +122,11 @@ class Operation:
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
         """Raises `ArgumentError` where the arguments do not fit."""
         return self._bind(arguments)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it only reads, by its own word."""
+        return (self.tool.get("annotations") or {}).get("readOnlyHint") is True
 
     @functools.cached_property
     def output_schema(self) -> dict[str, JSON] | None:
@@ -104,8 +141,8 @@ class Operation:
             ValueError: it is not that; the text says where.
         """
         if isinstance(self._returns, dict):
-            for problem in self._output_validator.iter_errors(value):
-                raise ValueError(f"{_pointer(problem)}: {problem.message}")
+            for problem in self._output.problems(value):
+                raise ValueError(problem)
             return value
         assert self._returns is not None, "only operations with an output schema have structured results"
         try:
@@ -116,14 +153,49 @@ class Operation:
             raise ValueError(f"{where}: {first['msg']}") from error
 
     @functools.cached_property
-    def _output_validator(self) -> "jsonschema_rs.Validator":
+    def _output(self) -> Foreign:
         assert isinstance(self._returns, dict)
-        return _compile(self._returns)
+        return Foreign(self._returns)
+
+    @functools.cached_property
+    def parameter_names(self) -> frozenset[str]:
+        required, optional = parameters.names(self.tool["inputSchema"])
+        return frozenset((*required, *optional))
+
+    @functools.cached_property
+    def entry(self) -> dict[str, JSON]:
+        """SEP-2636: what a manifest says of the tool; digest and size are of its canonical form."""
+        parts = {
+            "name": self.name,
+            "title": self.tool.get("title"),
+            "digest": digest(self.tool),
+            "size": len(canonical(self.tool)),
+            "annotations": self.tool.get("annotations"),
+        }
+        return listed(parts)
 
     @functools.cached_property
     def parameter_headers(self) -> tuple[headers.ParameterHeader, ...]:
         """The arguments a client mirrors into `Mcp-Param-*` headers."""
         return headers.annotated(self.name, self.tool["inputSchema"])
+
+
+def _id(name: str, options: ToolOptions) -> str:
+    category = options.get("category")
+    if category is None:
+        return name
+    path = category.replace("/", ".")
+    if not all(_SEGMENT.fullmatch(segment) for segment in path.split(".")):
+        raise ConfigurationError(
+            f"{name}: the category {category!r} must be words of letters, digits, '_' or '-', joined by dots."
+        )
+    return f"{path}.{options.get('action') or name}"
+
+
+def _bind_foreign(schema: Foreign, parameter: str, arguments: Mapping[str, JSON]) -> dict[str, Any]:
+    if not schema.admits(arguments):
+        raise ArgumentError(schema.problems(arguments))
+    return {parameter: arguments}
 
 
 def _tool(name: str, options: ToolOptions, documented: str | None, input_schema: dict[str, JSON]) -> dict[str, JSON]:
@@ -137,40 +209,3 @@ def _tool(name: str, options: ToolOptions, documented: str | None, input_schema:
         "_meta": options.get("meta"),
     }
     return listed(parts)
-
-
-class Foreign:
-    """Arguments under a schema nobody here wrote: checked by jsonschema-rs, passed on as they came."""
-
-    def __init__(self, schema: dict[str, JSON], parameter: str) -> None:
-        self._schema = schema
-        self._parameter = parameter
-
-    @functools.cached_property
-    def _validator(self) -> "jsonschema_rs.Validator":
-        return _compile(self._schema)
-
-    def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
-        validator = self._validator
-        if not validator.is_valid(arguments):
-            raise ArgumentError([_sentence(problem) for problem in validator.iter_errors(arguments)])
-        return {self._parameter: arguments}
-
-
-def _compile(schema: dict[str, JSON]) -> "jsonschema_rs.Validator":
-    import jsonschema_rs  # 30 ms to import, needed only where a schema is not the function's own
-
-    # MCP 2026-07-28 "$ref Resolution": network references MUST NOT be dereferenced.
-    return jsonschema_rs.validator_for(schema, retriever=_no_retrieval)
-
-
-def _no_retrieval(uri: str) -> JSON:
-    raise ValueError(f"the reference {uri} is not part of the schema, and nothing is fetched")
-
-
-def _pointer(problem: "jsonschema_rs.ValidationError") -> str:
-    return ".".join(str(part) for part in problem.instance_path) or "arguments"
-
-
-def _sentence(problem: "jsonschema_rs.ValidationError") -> str:
-    return f"{_pointer(problem)}: {problem.message.rstrip('.')}; expected {compact(problem.kind.as_dict())}."

@@ -62,9 +62,6 @@ def shape(function: Callable[..., Any], context_type: type) -> Shape:
     Raises:
         ConfigurationError: a parameter cannot be passed by name.
     """
-    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - an instance whose __call__ is async
-    )
     hints = type_hints(function)
     context_name: str | None = None
     fields: dict[str, tuple[Any, Any]] = {}
@@ -79,7 +76,14 @@ def shape(function: Callable[..., Any], context_type: type) -> Shape:
             )
         else:
             fields[name] = (annotation, parameter.default)
-    return Shape(is_async, context_name, fields, hints.get("return"))
+    return Shape(is_async(function), context_name, fields, hints.get("return"))
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await; of an instance, whether its `__call__` does."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004
+    )
 
 
 class Signature:

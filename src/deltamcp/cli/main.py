@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from deltamcp.cli import serve
+from deltamcp.cli import bench, serve, validate
 from deltamcp.errors import DeltaError
 
 USAGE_ERROR = 2
@@ -14,7 +14,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("delta-mcp", description="Token-efficient MCP servers.")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    serve.add_to(verbs)
+    for verb in (serve, validate, bench):
+        verb.add_to(verbs)
     given = parser.parse_args(arguments)
     try:
         given.run(given)

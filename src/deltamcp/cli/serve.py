@@ -1,4 +1,4 @@
-"""`delta-mcp serve`: a server written in Python, on stdio or HTTP."""
+"""`delta-mcp serve`: a server written in Python, or an operations file, on stdio or HTTP."""
 
 import argparse
 import importlib
@@ -6,16 +6,25 @@ import importlib.util
 import logging
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.server import DeltaServer
+from deltamcp.sources.operations import read
 
 
 def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    verb = verbs.add_parser("serve", help="run a server written in Python")
+    verb = verbs.add_parser("serve", help="run a server written in Python, or an operations.json")
     verb.add_argument(
-        "target", metavar="FILE|MODULE[:NAME]", help="where the DeltaServer is; NAME is 'server' unless given"
+        "target",
+        metavar="FILE|MODULE[:NAME]",
+        help="where the DeltaServer is, NAME is 'server' unless given; or an operations.json",
+    )
+    verb.add_argument(
+        "--disclosure",
+        choices=("full", "meta", "auto"),
+        default="auto",
+        help="how an operations.json is shown (default auto: whatever costs the model less)",
     )
     verb.add_argument("--http", metavar="HOST:PORT", help="serve Streamable HTTP instead of stdio")
     verb.add_argument("--path", default="/mcp", help="the HTTP endpoint (default /mcp)")
@@ -34,10 +43,10 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(given: argparse.Namespace) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     if given.http is None:
-        load(given.target).run()
+        load(given.target, given.disclosure).run()
         return
     host, port = _address(given.http)
-    server = load(given.target)
+    server = load(given.target, given.disclosure)
     print(f"Serving {server.engine.info['name']} at http://{host}:{port}{given.path} (Ctrl-C stops)", file=sys.stderr)
     hosts = None if given.allow_host is None else [*given.allow_host, "localhost", "127.0.0.1", "[::1]"]
     server.run(
@@ -50,12 +59,14 @@ def run(given: argparse.Namespace) -> None:
     )
 
 
-def load(target: str) -> DeltaServer:
-    """The server a file or module holds.
+def load(target: str, disclosure: Literal["full", "meta", "auto"] = "auto") -> DeltaServer:
+    """The server a file or module holds; `disclosure` is for operations files.
 
     Raises:
         ConfigurationError: there is none; the text says what to do.
     """
+    if target.endswith(".json"):
+        return _of_operations(Path(target), disclosure)
     place, _, name = target.partition(":")
     if len(place) == 1 and name:  # a Windows drive
         drive, (place, _, name) = place, name.partition(":")
@@ -65,6 +76,14 @@ def load(target: str) -> DeltaServer:
     if not isinstance(found, DeltaServer):
         raise ConfigurationError(f"{place} has no DeltaServer called {name or 'server'!r}; name it as {place}:NAME.")
     return found
+
+
+def _of_operations(path: Path, disclosure: Literal["full", "meta", "auto"]) -> DeltaServer:
+    document = read(path)
+    sys.path.insert(0, str(path.parent.resolve()))  # for functions the file refers to
+    server = DeltaServer(document.title or path.stem, document.version or "0", disclosure=disclosure)
+    server.operations(path)
+    return server
 
 
 def _module(place: str) -> Any:

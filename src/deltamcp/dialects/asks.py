@@ -14,6 +14,7 @@ from deltamcp.values import (
     Ask,
     CallTool,
     Complete,
+    Describe,
     Discover,
     Failure,
     Filter,
@@ -23,6 +24,7 @@ from deltamcp.values import (
     Kind,
     Listen,
     ListItems,
+    ListManifest,
     LogLevel,
     Ping,
     ReadResource,
@@ -131,6 +133,19 @@ def _complete(params: _Params) -> Ask:
     )
 
 
+def _describe(params: _Params) -> Ask:
+    names = params.get("names")
+    if names is None:
+        return Describe((_text(params, "name"),), alone=True)
+    if type(names) is not list or not all(type(name) is str for name in names):
+        raise _UnfitError("params.names must be an array of strings.")
+    return Describe(tuple(names), alone=False)
+
+
+def _manifest(params: _Params) -> Ask:
+    return ListManifest(None if params.get("cursor") is None else _text(params, "cursor"))
+
+
 def _lister(kind: Kind) -> Callable[[_Params], Ask]:
     def read_list(params: _Params) -> Ask:
         cursor = params.get("cursor")
@@ -188,6 +203,8 @@ def acknowledged(wanted: Filter) -> dict[str, JSON]:
 _BOTH: dict[str, Callable[[_Params], Ask]] = {
     "tools/list": _lister(Kind.TOOLS),
     "tools/call": _call_tool,
+    "tools/describe": _describe,
+    "tools/manifest": _manifest,
     "resources/list": _lister(Kind.RESOURCES),
     "resources/templates/list": _lister(Kind.TEMPLATES),
     "resources/read": _read_resource,

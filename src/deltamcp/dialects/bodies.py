@@ -11,7 +11,9 @@ from deltamcp.values import (
     Answer,
     Completion,
     Contents,
+    Definitions,
     Done,
+    Manifest,
     Page,
     PromptResult,
     ToolResult,
@@ -27,6 +29,13 @@ def body(answer: Answer, version: str, made: dict[str, Any]) -> dict[str, Any]:
             tool(value, version, made)
         case Page():
             made[value.kind.value] = Raw(_items(value, version))
+            if value.next_cursor is not None:
+                made["nextCursor"] = value.next_cursor
+        case Definitions():
+            tools = [versions.fit(item, version) for item in value.tools]
+            made |= tools[0] if value.alone else {"tools": tools}
+        case Manifest():
+            made["entries"] = value.entries
             if value.next_cursor is not None:
                 made["nextCursor"] = value.next_cursor
         case Contents():

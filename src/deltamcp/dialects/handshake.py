@@ -4,7 +4,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from deltamcp.dialects import asks, bodies, versions
+from deltamcp.dialects import asks, bodies, delta, versions
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import (
     ANONYMOUS,
@@ -32,6 +32,9 @@ class Agreement(Struct, frozen=True):
     version: str
     capabilities: dict[str, JSON]
     client: dict[str, JSON]
+    delta: bool = False
+    """The client speaks Delta-MCP on top of this version."""
+    progressive: bool = False
 
 
 def agree(params: dict[str, JSON]) -> Agreement | Failure:
@@ -42,8 +45,11 @@ def agree(params: dict[str, JSON]) -> Agreement | Failure:
     for name in ("capabilities", "clientInfo"):
         if type(params.get(name, {})) is not dict:
             return Failure(Fault.INVALID_PARAMS, f"params.{name} must be an object.")
+    capabilities, client = params.get("capabilities", {}), params.get("clientInfo", {})
+    if delta.is_spoken(requested):
+        return Agreement(delta.BASELINE, capabilities, client, True, delta.wants_progressive(capabilities))
     version = requested if requested in versions.HANDSHAKE else versions.HANDSHAKE[0]
-    return Agreement(version, params.get("capabilities", {}), params.get("clientInfo", {}))
+    return Agreement(version, capabilities, client, progressive=delta.declares(capabilities.get("experimental")))
 
 
 def read(
@@ -57,9 +63,27 @@ def read(
     if type(meta) is not dict:
         return Failure(Fault.INVALID_PARAMS, "params._meta must be an object.")
     terms = Terms(
-        Era.HANDSHAKE, agreement.version, agreement.capabilities, agreement.client, meta, log_level, principal
+        Era.HANDSHAKE,
+        agreement.version,
+        agreement.capabilities,
+        agreement.client,
+        meta,
+        log_level,
+        principal,
+        agreement.progressive,
     )
     return terms, ask
+
+
+def introduce(id_: RequestId, about: About, agreement: Agreement) -> bytes:
+    """The answer to `initialize`."""
+    if agreement.delta:
+        return jsonrpc.result(id_, jsonrpc.encode(delta.introduction(about)))
+    if "tools" in about.capabilities:
+        # 2026-07-28 has `extensions` for what these revisions call experimental.
+        capabilities = {**about.capabilities, "experimental": {delta.EXTENSION: delta.SETTINGS}}
+        about = About(about.info, capabilities, about.instructions)
+    return write(id_, Answer(about), agreement.version)
 
 
 def write(id_: RequestId, outcome: Outcome, version: str) -> bytes:

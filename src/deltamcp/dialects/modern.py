@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from deltamcp.catalog import headers as mirrored
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.dialects import asks, bodies, versions
+from deltamcp.dialects import asks, bodies, delta, versions
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import (
     ANONYMOUS,
@@ -18,11 +18,14 @@ from deltamcp.values import (
     Ask,
     CallTool,
     Contents,
+    Describe,
     Era,
     Failure,
     Filter,
     InputRequired,
+    ListManifest,
     LogLevel,
+    Manifest,
     Outcome,
     Page,
     Principal,
@@ -83,7 +86,15 @@ def read(request: Request, meta: dict[str, JSON], principal: Principal = ANONYMO
             return wanted
         log_level = wanted
     client = meta.get(CLIENT_KEY) or {}
-    return Terms(Era.MODERN, version, meta[CAPABILITIES_KEY], client, meta, log_level, principal), ask
+    capabilities = meta[CAPABILITIES_KEY]
+    progressive = "extensions" in capabilities and delta.declares(capabilities["extensions"])
+    if not progressive and isinstance(ask, Describe | ListManifest):
+        return Failure(
+            Fault.MISSING_CAPABILITY,
+            f"{request.method} belongs to the extension {delta.EXTENSION}; declare it in your capabilities.",
+            {"requiredCapabilities": {"extensions": {delta.EXTENSION: {}}}},
+        )
+    return Terms(Era.MODERN, version, capabilities, client, meta, log_level, principal, progressive), ask
 
 
 # Headers
@@ -158,7 +169,7 @@ class Stamp:
         # On every result, so no more than the specification asks for; the rest is `server/discover`'s.
         self._short = {key: info[key] for key in ("name", "version") if key in info}
         self._meta = Raw(jsonrpc.encode({SERVER_KEY: self._short}))
-        self._fresh: dict[str, JSON] = {"ttlMs": int(cache_seconds * 1000), "cacheScope": "public"}
+        self._ttl = int(cache_seconds * 1000)
 
     def write(self, id_: RequestId, outcome: Outcome, version: str) -> bytes:
         """What came of a request, as its answer.
@@ -187,16 +198,27 @@ class Stamp:
             encoded = value.encoded.get(version)
             if encoded is None:
                 encoded = value.encoded[version] = self._encode(
-                    bodies.body(answer, version, {"resultType": "complete", **self._fresh})
+                    bodies.body(answer, version, {"resultType": "complete", **self._fresh(value.public)})
                 )
             return encoded
         made = {"resultType": "complete"}
         if isinstance(value, Contents):
             # What an author reads for one caller is that caller's.
             made |= {"ttlMs": value.ttl_ms, "cacheScope": "private"}
+        elif isinstance(value, Manifest):
+            made |= self._fresh(value.public)
         elif isinstance(value, About):
-            made |= {"supportedVersions": list(versions.MODERN), **self._fresh, "_meta": {SERVER_KEY: self._info}}
+            extended = About(value.info, _extended(value.capabilities), value.instructions)
+            made |= {
+                "supportedVersions": list(versions.MODERN),
+                **self._fresh(public=True),
+                "_meta": {SERVER_KEY: self._info},
+            }
+            return self._encode(bodies.body(Answer(extended), version, made))
         return self._encode(bodies.body(answer, version, made))
+
+    def _fresh(self, public: bool) -> dict[str, JSON]:
+        return {"ttlMs": self._ttl, "cacheScope": "public" if public else "private"}
 
     def _encode(self, made: dict[str, Any]) -> bytes:
         own = made.get("_meta")
@@ -211,6 +233,12 @@ class Stamp:
         if outcome.state is not None:
             body["requestState"] = outcome.state
         return body | {"_meta": self._meta}
+
+
+def _extended(capabilities: dict[str, JSON]) -> dict[str, JSON]:
+    return (
+        {**capabilities, "extensions": {delta.EXTENSION: delta.SETTINGS}} if "tools" in capabilities else capabilities
+    )
 
 
 def acknowledge(subscription: RequestId, wanted: Filter) -> bytes:

@@ -16,7 +16,6 @@ from deltamcp.limits import Limits
 from deltamcp.session import Session, cancel
 from deltamcp.values import (
     JSON,
-    Answer,
     Ask,
     Failure,
     Filter,
@@ -174,20 +173,21 @@ class Duplex:
         if isinstance(agreement, Failure):
             return _refused(request.id, agreement)
         self._session = Session(agreement, self)
-        return handshake.write(request.id, Answer(self._engine.about()), agreement.version)
+        return handshake.introduce(request.id, self._engine.about(), agreement)
 
     async def _serve_handshake(self, request: Request, session: Session, answer: Answering) -> None:
         version = session.agreement.version
         understood = session.read(request)
+        outcome: Outcome | None
         if isinstance(understood, Failure):
-            answer(handshake.write(request.id, understood, version))
-            return
-        terms, ask = understood
-        outcome = session.settle(ask)
-        if outcome is None:
-            outcome = await self._perform(ask, terms, request.id)
+            outcome = understood
+        else:
+            terms, ask = understood
+            outcome = session.settle(ask)
+            if outcome is None:
+                outcome = await self._perform(ask, terms, request.id)
         if outcome is not None:
-            answer(written(handshake.write, request.id, outcome, version))
+            answer(written(handshake.write, request.id, session.retold(request, outcome), version))
 
     async def _serve_modern(self, request: Request, answer: Answering) -> None:
         meta = modern.envelope(request)

@@ -14,7 +14,6 @@ from deltamcp.transports.reply import Reply
 from deltamcp.transports.sessions import OpenSession, Sessions
 from deltamcp.transports.streams import Following
 from deltamcp.values import (
-    Answer,
     Failure,
     Malformed,
     Message,
@@ -73,7 +72,7 @@ class HandshakeSessions:
             await asgi.respond_json(incoming.send, 200, body)
             return
         opened = self._sessions.open(agreement, incoming.principal)
-        body = handshake.write(request.id, Answer(self._engine.about()), agreement.version)
+        body = handshake.introduce(request.id, self._engine.about(incoming.principal), agreement)
         await asgi.respond_json(incoming.send, 200, body, (b"mcp-session-id", opened.id.encode()))
 
     def _note(self, notification: Notification, opened: OpenSession) -> None:
@@ -88,6 +87,7 @@ class HandshakeSessions:
         if outcome is None:
             await reply.abandon()
             return
+        outcome = opened.session.retold(request, outcome)
         status = FAULTS[outcome.fault].handshake_http if isinstance(outcome, Failure) else 200
         await reply.finish(written(handshake.write, request.id, outcome, opened.session.agreement.version), status)
 
@@ -126,6 +126,7 @@ class HandshakeSessions:
                     outcome = await self._outcome(message, opened, reply)
                     if outcome is None:
                         return
+                    outcome = opened.session.retold(message, outcome)
                     answers.append(written(handshake.write, message.id, outcome, version))
                 case Notification():
                     self._note(message, opened)

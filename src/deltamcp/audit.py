@@ -1,0 +1,47 @@
+"""Who ran what: a line a call in the log `deltamcp.audit`, once somebody sets that logger's level.
+
+    logging.getLogger("deltamcp.audit").setLevel(logging.INFO)
+
+Arguments are told by hash: two calls with the same ones can be seen to be, and nothing of them is.
+"""
+
+import hashlib
+import logging
+import time
+
+from deltamcp.catalog.operation import Operation
+from deltamcp.values import JSON, Answer, Failure, Outcome, Principal, ToolResult
+from deltamcp.wire.canonical import canonical
+
+logger = logging.getLogger("deltamcp.audit")
+
+
+def is_on() -> bool:
+    """Only where the logger has a level of its own; the root's INFO does not ask for a line a call."""
+    return logger.level != logging.NOTSET and logger.isEnabledFor(logging.INFO)
+
+
+def record(
+    operation: Operation, principal: Principal, arguments: dict[str, JSON], outcome: Outcome, began: float
+) -> None:
+    """`began` is `time.perf_counter()`'s."""
+    logger.info(
+        "operation=%s principal=%s arguments=%s outcome=%s ms=%.1f",
+        operation.id,
+        principal.id,
+        hashlib.sha256(canonical(arguments)).hexdigest()[:16],
+        _came_of(outcome),
+        (time.perf_counter() - began) * 1000,
+    )
+
+
+def _came_of(outcome: Outcome) -> str:
+    match outcome:
+        case Answer(ToolResult(is_error=True)):
+            return "error"
+        case Answer():
+            return "done"
+        case Failure(fault):
+            return fault.name.lower()
+        case _:
+            return "input_required"

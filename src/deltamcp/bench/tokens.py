@@ -1,0 +1,204 @@
+"""The token benchmark: what a catalogue costs a model, up front and on demand, and whether all of it can be served."""
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import cycle
+from pathlib import Path
+from statistics import fmean
+from typing import Any, TypeAlias
+
+import msgspec
+
+from deltamcp import tokens
+from deltamcp.bench.corpus import Entry, read
+from deltamcp.catalog import discovery, render
+from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.disclosure import Disclosure, Surface
+from deltamcp.catalog.meta_tools import Asked
+from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.view import View, as_seen
+from deltamcp.context import Context
+from deltamcp.errors import DeltaError
+from deltamcp.values import JSON, Kind
+
+Report: TypeAlias = dict[str, Any]
+
+SIZES = (10, 84, 300, 1000, 2500)
+SEARCHED = 200
+"""Queries whose five hits are counted."""
+META = Disclosure("meta")
+
+METHOD = (
+    "Tokens of o200k_base, counted. A tool as a model sees it is {name, description, input_schema} as compact JSON; "
+    "get_schema is compared with that. Index: the lines of discover(detail='brief'). Meta surface: the four meta-tools "
+    f"as a model sees them, for {', '.join(map(str, SIZES))} operations drawn from all tools, each under its server as "
+    "category; the largest is told. A tool is rejected where it cannot be registered, listed, described, or found by "
+    "its own name."
+)
+
+
+def run(data: Path) -> Report:
+    """Counts over the tools in `data`; figures of the six demo tools where their file lies beside it."""
+    entries = list(read(data).servers)
+    random.Random(0).shuffle(entries)  # noqa: S311 - the same order every time
+    view, rejected = _catalogue(entries)
+    rejected |= _unserved(view)
+    operations = list(view.operations.values())
+    whole = [_seen([operation]) for operation in operations]
+    surfaces = {size: _surface(entries, size) for size in SIZES}
+    of_84 = _catalogue(entries[:84])[0]
+    found = [tokens.count(_hits(view, operation)) for operation in operations[:SEARCHED]]
+    summary: Report = {
+        "tools": len(entries),
+        "rejected_tools": len(rejected),
+        "full_tokens_per_tool": _mean(whole),
+        "index_tokens_per_tool": _mean([tokens.count(_index_line(operation)) for operation in operations]),
+        "signature_tokens_per_tool": _mean([_tokens(render.signature, operation) for operation in operations]),
+        "get_schema_tokens_per_tool": _mean([_tokens(render.noted, operation) for operation in operations]),
+        "get_schema_full_ratio": round(
+            sum(_tokens(render.whole, operation) for operation in operations) / max(1, sum(whole)), 4
+        ),
+        "meta_surface_tokens": max(surfaces.values(), default=0),
+        "meta_surface_tokens_by_operations": {str(size): count for size, count in surfaces.items()},
+        "discover_84_tokens": tokens.count(of_84.directory.overview()),
+        "five_hits_tokens": max(found, default=0),
+        "five_hits_tokens_mean": _mean(found),
+        **_demo(data),
+    }
+    counted = "measured" if tokens.is_exact() else "estimated"
+    computed = {"get_schema_full_ratio", "full_tokens_per_tool", "five_hits_tokens_mean"}
+    return {
+        "summary": summary,
+        "provenance": {name: "computed" if name in computed or "per_tool" in name else counted for name in summary},
+        "rejected": dict(sorted(rejected.items())),
+        "servers": _servers(entries),
+        "method": METHOD,
+        "tokenizer": "o200k_base, exact" if tokens.is_exact() else "an estimate of o200k_base",
+    }
+
+
+async def _nothing(arguments: dict[str, JSON]) -> None: ...
+
+
+def _catalogue(entries: Iterable[Entry]) -> tuple[View, dict[str, str]]:
+    """A server's catalogue of these tools behind meta-tools, and why some are not in it."""
+    catalog = Catalog("bench", disclosure=META)
+    rejected: dict[str, str] = {}
+    for entry in entries:
+        tool = entry.tool
+        try:
+            catalog.add(
+                Operation(
+                    _nothing,
+                    Context,
+                    name=entry.id,
+                    category="".join(char if char.isalnum() or char in "_-" else "-" for char in entry.group) or "none",
+                    action=tool["name"],
+                    description=tool.get("description") or "",
+                    input_schema=tool.get("inputSchema") or {},
+                )
+            )
+        except DeltaError as error:
+            rejected[entry.id] = str(error)
+    return catalog.view(), rejected
+
+
+def _unserved(view: View) -> dict[str, str]:
+    """Operations that are in the catalogue and yet cannot be listed, described, called or found, and which of these."""
+    page = view.page(Kind.TOOLS, Surface.FULL, None)
+    listed = {tool["name"] for tool in page.items} if page is not None else set()
+    missing: dict[str, str] = {}
+    for name, operation in view.operations.items():
+        said = discovery.schemas(view, [operation.id], Asked.NOTES)
+        exact = msgspec.json.decode(discovery.schemas(view, [operation.id], Asked.SCHEMA))
+        if name not in listed:
+            missing[name] = "not listed"
+        elif not said.startswith(operation.id) or exact["inputSchema"] != operation.tool["inputSchema"]:
+            missing[name] = "not described"
+        elif operation not in view.search([f"{operation.id} {operation.summary}"], 10):
+            missing[name] = "not found"
+    return missing
+
+
+def _seen(operations: Sequence[Operation]) -> int:
+    return tokens.count(as_seen(operation.tool for operation in operations))
+
+
+def _tokens(text: Any, operation: Operation) -> int:
+    return tokens.count(text(operation.tool, operation.tool["name"].partition("/")[2]))
+
+
+def _index_line(operation: Operation) -> str:
+    return f"{operation.tool['name'].partition('/')[2]}: {operation.summary}\n"
+
+
+def _hits(view: View, operation: Operation) -> str:
+    asked = discovery.read_discover({"query": operation.summary})
+    return discovery.found(view, view.search([operation.summary], asked.limit), asked)
+
+
+def _surface(entries: Sequence[Entry], size: int) -> int:
+    view, _ = _catalogue(_many(entries, size))
+    page = view.page(Kind.TOOLS, Surface.META, None)
+    return tokens.count(as_seen(page.items)) if page is not None else 0
+
+
+def _many(entries: Sequence[Entry], size: int) -> Iterator[Entry]:
+    """So many of them, repeated under other names where there are fewer."""
+    for place, entry in zip(range(size), cycle(entries), strict=False):
+        again = place // len(entries)
+        yield entry if not again else Entry(f"{entry.id}-{again}", f"{entry.group}-{again}", entry.tool)
+
+
+def _servers(entries: Iterable[Entry]) -> dict[str, Report]:
+    """Each server's own cost, whole and behind meta-tools, and from how many operations on meta is dearer."""
+    by_server: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_server.setdefault(entry.group, []).append(entry)
+    made: dict[str, Report] = {}
+    for server, own in sorted(by_server.items()):
+        costs = _catalogue(own)[0].costs
+        made[server] = {
+            "tools": len(own),
+            "full": costs.full,
+            "meta": costs.meta,
+            "overview": costs.overview,
+            "get_schema": round(costs.schema, 1),
+            "break_even": costs.break_even,
+            "auto": costs.cheaper.value,
+        }
+    return made
+
+
+def _demo(data: Path) -> Report:
+    """Delta-MCP's own six tools, whose index cost it 90 tokens and index and one describe 299."""
+    file = data.parent / "fixtures" / "delta-mcp" / "demo-tools.json"
+    if not file.is_file():
+        return {}
+    tools = msgspec.json.decode(file.read_bytes())["tools"]
+    catalog = Catalog("demo", disclosure=META)
+    for tool in tools:
+        options = {"name": tool["name"], "description": tool["description"], "input_schema": tool["inputSchema"]}
+        catalog.add(Operation(_nothing, Context, **options))
+    view = catalog.view()
+    index = tokens.count(discovery.listing(view, discovery.read_discover({"detail": "brief"})))
+    described = tokens.count(discovery.schemas(view, [tools[0]["name"]], Asked.NOTES))
+    return {"demo_index_tokens": index, "demo_index_and_describe_tokens": index + described}
+
+
+def _mean(counts: Sequence[int]) -> float:
+    return round(fmean(counts), 2) if counts else 0.0
+
+
+def table(report: Report) -> str:
+    """For people."""
+    lines = [report["tokenizer"], ""]
+    for name, value in report["summary"].items():
+        shown = ", ".join(f"{key}: {count}" for key, count in value.items()) if isinstance(value, dict) else str(value)
+        lines.append(f"{name:<36} {shown:<44} {report['provenance'][name]}")
+    lines += ["", f"{'server':<28}{'tools':>6}{'full':>8}{'meta':>6}{'schema':>8}{'break-even':>12}  auto"]
+    for server, row in report["servers"].items():
+        figures = f"{row['tools']:>6}{row['full']:>8}{row['meta']:>6}{row['get_schema']:>8}{row['break_even']:>12}"
+        lines.append(f"{server[:27]:<28}{figures}  {row['auto']}")
+    lines += ["", *(f"rejected {name}: {why}" for name, why in report["rejected"].items()), report["method"]]
+    return "\n".join(lines)

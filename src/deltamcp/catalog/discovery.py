@@ -1,0 +1,213 @@
+"""What `discover` and `get_schema` were asked, and what they answer."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from deltamcp import tokens
+from deltamcp.catalog import render
+from deltamcp.catalog.meta_tools import Asked, Meta
+from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.view import View
+from deltamcp.values import JSON
+
+HITS = 5
+HITS_EACH = 3
+"""Hits for each of several queries."""
+QUERIES = 10
+QUERY_CHARS = 20_000
+SCHEMAS = 10
+"""Queries, and operations to describe, in one call."""
+HIT_TOKENS = 34
+"""What one hit may cost, so that five and the way to call them stay under 200."""
+PAGE_TOKENS = 1000
+"""A listing's page."""
+
+
+class UnfitError(Exception):
+    """A meta-tool was called with what it cannot use; the text, for the model, says how to mend it."""
+
+
+class Discover(NamedTuple):
+    """What is looked for: matches of queries, or a listing."""
+
+    queries: list[str]
+    category: str
+    detail: Asked | None
+    cursor: int
+
+    @property
+    def limit(self) -> int:
+        return HITS if len(self.queries) == 1 else HITS_EACH * len(self.queries)
+
+
+def read_discover(arguments: Mapping[str, JSON]) -> Discover:
+    """
+    Raises:
+        UnfitError: an argument is of the wrong type.
+    """
+    queries = [query for query in _texts(arguments, "query") if query.strip()]
+    if len(queries) > QUERIES:
+        raise UnfitError(f"query takes at most {QUERIES} queries at once.")
+    if sum(map(len, queries)) > QUERY_CHARS:
+        raise UnfitError(f"query takes at most {QUERY_CHARS} characters; say the capability, not the whole task.")
+    category = arguments.get("category") or ""
+    if not isinstance(category, str):
+        raise UnfitError("category must be a string.")
+    cursor = str(arguments.get("cursor") or "0")
+    if not cursor.isdigit() or len(cursor) > 9:
+        raise UnfitError("cursor is not one discover gave; start without it.")
+    return Discover(queries, category.strip(), _detail(arguments, Asked.NAMES, Asked.BRIEF, Asked.FULL), int(cursor))
+
+
+def found(view: View, operations: list[Operation], asked: Discover) -> str:
+    """Matches, a line each, and how to call them."""
+    if asked.category:
+        inside = {operation.name for operation in _inside(view, asked.category)}
+        operations = [operation for operation in operations if operation.name in inside]
+    if not operations:
+        every = f"{view.called(Meta.DISCOVER)}() for all {view.directory.size} operations"
+        return f"Nothing fits. Try other words, or {every}."
+    match asked.detail:
+        case Asked.NAMES:
+            lines = [operation.id for operation in operations]
+        case Asked.FULL:
+            lines = [render.noted(operation.tool, operation.id) for operation in operations]
+        case _:
+            lines = [
+                render.line(operation.tool, operation.id, operation.summary, HIT_TOKENS) for operation in operations
+            ]
+    how = f"{view.called(Meta.EXECUTE)}(operation, params) runs one; {view.called(Meta.GET_SCHEMA)} tells more."
+    return "\n".join([*lines, how])
+
+
+def listing(view: View, asked: Discover) -> str:
+    """The overview, or what is in a category.
+
+    Raises:
+        UnfitError: there is no such category.
+    """
+    if asked.detail is Asked.FULL:
+        category = view.directory.at(asked.category)
+        if category is None:
+            raise UnfitError(_no_category(view, asked.category))
+        return _json({"operations": category.tree()})
+    if not asked.category and asked.detail is None:
+        return view.directory.overview()
+    operations = _inside(view, asked.category)
+    if asked.detail is Asked.NAMES:
+        return _paged([operation.id for operation in operations], asked.cursor)
+    return _paged(
+        [f"{operation.id}: {operation.summary}" if operation.summary else operation.id for operation in operations],
+        asked.cursor,
+    )
+
+
+def _inside(view: View, category: str) -> list[Operation]:
+    node = view.directory.at(category)
+    # Where nothing is in categories, the overview groups names by their first word: `create_*`.
+    operations = node.all() if node is not None else view.directory.beginning(category.rstrip("*"))
+    if not operations:
+        raise UnfitError(_no_category(view, category))
+    return operations
+
+
+def _no_category(view: View, category: str) -> str:
+    known = [node.path for node in view.directory.root.walk() if node.path]
+    near = view.nearest(category[:200], known)
+    hint = f" Did you mean {' or '.join(near)}?" if near else f" {view.called(Meta.DISCOVER)}() shows what there is."
+    return f"There is no category {category[:200]!r}.{hint}"
+
+
+def _paged(lines: list[str], start: int) -> str:
+    """As many lines as a page holds, at least one, and the cursor of the next."""
+    end, spent = start, 0
+    while end < len(lines):
+        spent += tokens.count(lines[end]) + 1
+        if spent > PAGE_TOKENS and end > start:
+            break
+        end += 1
+    more = [f'{len(lines) - end} more: cursor="{end}"'] if end < len(lines) else []
+    return "\n".join([*lines[start:end], *more])
+
+
+# get_schema
+
+
+def read_get_schema(arguments: Mapping[str, JSON]) -> tuple[list[str], Asked]:
+    """Names and how much to say of them.
+
+    Raises:
+        UnfitError: an argument is missing or of the wrong type.
+    """
+    names = _texts(arguments, "operation")
+    if not names:
+        raise UnfitError("operation is required: an id such as discover gives, or a list of them.")
+    if len(names) > SCHEMAS:
+        raise UnfitError(f"operation takes at most {SCHEMAS} operations at once.")
+    return names, _detail(arguments, Asked.NOTES, Asked.FULL, Asked.SCHEMA) or Asked.NOTES
+
+
+def schemas(view: View, names: list[str], detail: Asked) -> str:
+    """What there is to know of each, and of those that do not exist, the nearest.
+
+    Raises:
+        UnfitError: none of them exists.
+    """
+    operations = [view.find(name) for name in names]
+    if not any(operations):
+        raise UnfitError(" ".join(unknown(view, name) for name in names))
+    if detail is Asked.SCHEMA:
+        shown = [
+            described(operation) if operation is not None else {"error": unknown(view, name)}
+            for name, operation in zip(names, operations, strict=True)
+        ]
+        return _json(shown if len(shown) > 1 else shown[0])
+    text = render.whole if detail is Asked.FULL else render.noted
+    return "\n\n".join(
+        text(operation.tool, operation.id) if operation is not None else unknown(view, name)
+        for name, operation in zip(names, operations, strict=True)
+    )
+
+
+def described(operation: Operation) -> dict[str, JSON]:
+    """An operation's exact schema and what else is known of it; the same at its resource's address."""
+    tool = operation.tool
+    kept = ("title", "description", "inputSchema", "outputSchema", "annotations")
+    made = {"id": operation.id, "name": operation.name, **{key: tool[key] for key in kept if key in tool}}
+    return {**made, "examples": operation.examples} if operation.examples else made
+
+
+def unknown(view: View, name: str) -> str:
+    """The answer to a name that is none: the nearest ones, and what is in the category it would be in."""
+    near = view.nearest_ids(name[:200])
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    parent = name[:200].replace("/", ".").rpartition(".")[0]
+    category = view.directory.at(parent) if parent else None
+    inside = f" {parent} has: {' '.join(list(category.operations)[:30])}." if category and category.operations else ""
+    if not near and not inside:
+        hint = f" {view.called(Meta.DISCOVER)}() shows all."
+    return f"There is no operation {name[:200]!r}.{hint}{inside}"
+
+
+def _texts(arguments: Mapping[str, JSON], name: str) -> list[str]:
+    value = arguments.get(name)
+    values = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str) for one in values):
+        raise UnfitError(f"{name} must be a string or a list of strings.")
+    return values
+
+
+def _detail(arguments: Mapping[str, JSON], *known: Asked) -> Asked | None:
+    value = arguments.get("detail")
+    if value is None:
+        return None
+    for asked in known:
+        if value == asked.value:
+            return asked
+    raise UnfitError(f"detail must be one of {', '.join(asked.value for asked in known)}.")
+
+
+def _json(value: JSON) -> str:
+    return msgspec.json.encode(value).decode()

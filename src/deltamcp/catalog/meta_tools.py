@@ -1,0 +1,118 @@
+"""The four tools that stand for a whole catalogue: `discover`, `get_schema`, `execute`, `continue`; and `query`.
+
+What they show the model costs the same for 10 operations and for 2,500.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+from deltamcp.catalog.directory import Directory
+from deltamcp.values import JSON
+
+DIGEST_TOKENS = 48
+"""What the line naming the catalogue's content may cost."""
+
+
+class Meta(enum.Enum):
+    """The meta-tools; the value is the name without prefix."""
+
+    DISCOVER = "discover"
+    GET_SCHEMA = "get_schema"
+    EXECUTE = "execute"
+    QUERY = "query"
+    CONTINUE = "continue"
+
+
+class Asked(enum.Enum):
+    """How much `discover` and `get_schema` say."""
+
+    NAMES = "names"
+    BRIEF = "brief"
+    NOTES = "notes"
+    FULL = "full"
+    SCHEMA = "schema"
+
+
+_STRINGS: Mapping[str, JSON] = {"type": ["string", "array"], "items": {"type": "string"}}
+_READS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+_ANNOTATIONS: Mapping[Meta, dict[str, JSON]] = {
+    Meta.DISCOVER: _READS,
+    Meta.GET_SCHEMA: _READS,
+    Meta.CONTINUE: _READS,
+    # An operation may do anything its server can; `query` runs only those that say they read.
+    Meta.EXECUTE: {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True},
+    Meta.QUERY: {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": True},
+}
+_TITLES: Mapping[Meta, str] = {
+    Meta.DISCOVER: "Find operations",
+    Meta.GET_SCHEMA: "Show an operation's parameters",
+    Meta.EXECUTE: "Run an operation",
+    Meta.QUERY: "Run a read-only operation",
+    Meta.CONTINUE: "Read on in a long result",
+}
+
+
+def tools(directory: Directory, prefix: str, query: bool) -> dict[str, dict[str, JSON]]:
+    """The definitions by name, as `tools/list` shows them."""
+    made: dict[str, dict[str, JSON]] = {}
+    for meta in Meta:
+        if meta is not Meta.QUERY or query:
+            name = f"{prefix}{meta.value}"
+            made[name] = {
+                "name": name,
+                "title": _TITLES[meta],
+                "description": _description(meta, directory),
+                "inputSchema": _schema(meta),
+                "annotations": _ANNOTATIONS[meta],
+                # Hosts that defer tools behind a search of their own would hide what is itself a search.
+                "_meta": {"anthropic/alwaysLoad": True},
+            }
+    return made
+
+
+def _description(meta: Meta, directory: Directory) -> str:
+    match meta:
+        case Meta.DISCOVER:
+            return (
+                f"{directory.size} operations: {directory.digest(DIGEST_TOKENS)}. Search by query (verb, object, "
+                "service; not the user's words; a list for several) or list a category; neither: overview."
+            )
+        case Meta.GET_SCHEMA:
+            return 'Parameters of up to 10 operations. detail "full": every word, "schema": JSON Schema.'
+        case Meta.EXECUTE:
+            return "Run an operation; params as its signature says."
+        case Meta.QUERY:
+            return "Run an operation that only reads."
+        case Meta.CONTINUE:
+            return "Next page of a long result."
+
+
+def _schema(meta: Meta) -> dict[str, JSON]:
+    match meta:
+        case Meta.DISCOVER:
+            return _object(
+                {
+                    "query": _STRINGS,
+                    "category": {"type": "string"},
+                    "detail": {"enum": [Asked.NAMES.value, Asked.BRIEF.value, Asked.FULL.value]},
+                    "cursor": {"type": "string"},
+                }
+            )
+        case Meta.GET_SCHEMA:
+            return _object(
+                {
+                    "operation": _STRINGS,
+                    "detail": {"enum": [Asked.NOTES.value, Asked.FULL.value, Asked.SCHEMA.value]},
+                },
+                "operation",
+            )
+        case Meta.EXECUTE | Meta.QUERY:
+            return _object({"operation": {"type": "string"}, "params": {"type": "object"}}, "operation")
+        case Meta.CONTINUE:
+            return _object({"session_id": {"type": "string"}, "page": {"type": "integer"}}, "session_id")
+
+
+def _object(properties: dict[str, Any], *required: str) -> dict[str, JSON]:
+    made: dict[str, JSON] = {"type": "object", "properties": properties}
+    return {**made, "required": list(required)} if required else made

@@ -1,0 +1,83 @@
+"""Operations as resources: `<scheme>://operations/index`, a category, an operation, each as JSON."""
+
+from collections.abc import Callable, Iterator
+from urllib.parse import unquote
+
+from deltamcp.catalog.directory import Category, Directory
+from deltamcp.catalog.operation import Operation
+from deltamcp.values import JSON
+
+LISTED_ONE_BY_ONE = 500
+"""Operations listed each; of more only the index, the categories and a template are."""
+
+_JSON = "application/json"
+
+
+class OperationResources:
+    """Where each operation can be read."""
+
+    def __init__(self, scheme: str, directory: Directory) -> None:
+        self._base = f"{scheme}://operations/"
+        self._directory = directory
+
+    def listed(self) -> list[dict[str, JSON]]:
+        """The index first, then every category with what is in it."""
+        size = self._directory.size
+        index = {
+            "uri": f"{self._base}index",
+            "name": "operations",
+            "description": f"The tree of all {size} operations",
+            "mimeType": _JSON,
+        }
+        return [index, *self._below(self._directory.root, size <= LISTED_ONE_BY_ONE)]
+
+    def _below(self, category: Category, each: bool) -> Iterator[dict[str, JSON]]:
+        for action, operation in category.operations.items() if each else ():
+            place = self._uri(f"{category.path}.{action}".lstrip("."))
+            listed = {"uri": place, "name": operation.name, "mimeType": _JSON}
+            yield {**listed, "description": operation.summary} if operation.summary else listed
+        for child in category.children.values():
+            count = len(child.all())
+            yield {
+                "uri": self._uri(child.path),
+                "name": child.path,
+                "description": f"{count} operation{'s' if count != 1 else ''}",
+                "mimeType": _JSON,
+            }
+            yield from self._below(child, each)
+
+    def template(self) -> dict[str, JSON]:
+        """Any of them by path."""
+        return {
+            "uriTemplate": f"{self._base}{{+path}}",
+            "name": "operation",
+            "description": "A category of operations or the schema of one: category/action",
+            "mimeType": _JSON,
+        }
+
+    def read(self, uri: str, schema: Callable[[Operation], JSON]) -> JSON | None:
+        """What stands at an address; None where it is none of these, or nothing is there."""
+        path = self.path(uri)
+        if path is None:
+            return None
+        if path == "index":
+            return {"operations": self._directory.root.tree()}
+        *above, last = path.split("/")
+        category = self._directory.at(".".join(above))
+        if category is not None and last in category.children:
+            return {"operations": category.children[last].tree()}
+        if category is not None and last in category.operations:
+            return schema(category.operations[last])
+        return None
+
+    def path(self, uri: str) -> str | None:
+        """The part after `operations/`, decoded; None where the address is not one of ours."""
+        if not uri.startswith(self._base):
+            return None
+        segments = [unquote(segment) for segment in uri.removeprefix(self._base).strip("/").split("/")]
+        # An encoded slash would make two segments of one, `..` would climb.
+        unsafe = any(segment in ("", ".", "..") or "/" in segment for segment in segments)
+        return None if unsafe else "/".join(segments)
+
+    def _uri(self, id_: str) -> str:
+        return self._base + id_.replace(".", "/")

@@ -1,0 +1,1 @@
+"""`operations.json`: operations written down as data."""

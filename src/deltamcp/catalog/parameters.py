@@ -1,0 +1,293 @@
+"""A JSON Schema's parameters as text: `name?:type=default`, on one line or a line each with notes.
+
+Any schema has a text: what is not understood is said as `any`, references are followed inside the
+document and never further, a type inside itself is said as `…`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from deltamcp.catalog import prose
+from deltamcp.values import JSON
+
+_TYPES = {"string": "str", "integer": "int", "number": "num", "boolean": "bool", "null": "null"}
+_LIMITS = {
+    "minimum": ">={}",
+    "maximum": "<={}",
+    "exclusiveMinimum": ">{}",
+    "exclusiveMaximum": "<{}",
+    "multipleOf": "multiple of {}",
+    "minLength": "{}+ chars",
+    "maxLength": "up to {} chars",
+    "minItems": "{}+ items",
+    "maxItems": "up to {} items",
+    "minProperties": "{}+ keys",
+    "maxProperties": "up to {} keys",
+    "uniqueItems": "unique",
+    "pattern": "/{}/",
+    "format": "{}",
+    "contentEncoding": "{}",
+    "contentMediaType": "{}",
+}
+"""What else JSON Schema says of a value."""
+
+UNBOUNDED = 1 << 30
+_NESTING = 40
+"""Levels followed at most; real schemas stay under 12."""
+
+
+class Detail(NamedTuple):
+    """How much is said."""
+
+    depth: int
+    """Levels of nested objects spelled out."""
+    choices: int
+    """Values of an enumeration listed."""
+    note: int
+    """Characters of a parameter's description."""
+    description: int
+    """Characters of the tool's own."""
+    limits: bool = False
+    """Whether ranges, patterns and examples are said."""
+
+
+NAMES = Detail(depth=0, choices=3, note=0, description=0)
+"""Hardly more than names."""
+
+
+class Row(NamedTuple):
+    """One parameter; `text` begins with a dot for each level it lies inside another."""
+
+    text: str
+    note: str
+
+
+class _Property(NamedTuple):
+    name: str
+    node: Any
+    required: bool
+
+
+class Parameters:
+    """Those of one schema."""
+
+    def __init__(self, schema: Mapping[str, JSON], detail: Detail) -> None:
+        self._root = schema
+        self._detail = detail
+        self._told: dict[bytes, str] = {}
+
+    # On one line
+
+    def inline(self) -> list[str]:
+        """`name?:type=default` for each, the required ones first."""
+        return [self._said(found, self._detail.depth, ()) for found in self._properties(self._root, ())]
+
+    def names(self) -> tuple[list[str], list[str]]:
+        """The required ones, and the others."""
+        found = self._properties(self._root, ())
+        return [one.name for one in found if one.required], [one.name for one in found if not one.required]
+
+    # A line each
+
+    def rows(self) -> list[Row]:
+        """Each with its note; what lies inside a parameter follows it where it has notes of its own.
+
+        Neighbours with the same note share a line; a structure told before is said by where it was told.
+        """
+        return self._rows(self._root, "", "", self._detail.depth, ())
+
+    def _rows(self, node: Any, dots: str, path: str, depth: int, seen: tuple[int, ...]) -> list[Row]:
+        made: list[Row] = []
+        by_note: dict[str, int] = {}
+        for found in self._properties(node, seen):
+            rows = self._row(found, dots, f"{path}{found.name}", depth, seen)
+            text, note = rows[0]
+            if len(rows) == 1 and note in by_note:
+                place = by_note[note]
+                made[place] = Row(f"{made[place].text}, {text.removeprefix(dots)}", note)
+                continue
+            if len(rows) == 1 and note:
+                by_note[note] = len(made)
+            made += rows
+        return made
+
+    def _row(self, found: _Property, dots: str, path: str, depth: int, seen: tuple[int, ...]) -> list[Row]:
+        """A parameter, and what is inside it."""
+        note = self._note(found.node)
+        objects = list(self._objects(found.node, seen)) if depth > 0 else []
+        if not any(self._has_notes(one, depth, seen) for one in objects):
+            return [Row(dots + self._said(found, depth, seen), note)]
+        key = msgspec.json.encode(objects)
+        if key in self._told:
+            return [Row(f"{dots}{self._said(found, 0, seen)} as {self._told[key]}", note)]
+        self._told[key] = path
+        made = [Row(dots + self._said(found, 0, seen), note)]
+        for place, one in enumerate(objects):
+            if place:
+                made.append(Row(f"{dots}.or", ""))
+            inner = (*seen, id(one))
+            made += self._rows(one, f"{dots}.", f"{path}.", depth - 1, inner)
+            extra = one.get("additionalProperties")
+            if isinstance(extra, dict) and extra:
+                made += self._row(_Property("*", extra, True), f"{dots}.", f"{path}.*", depth - 1, inner)
+        return made
+
+    def _has_notes(self, node: dict[str, Any], depth: int, seen: tuple[int, ...]) -> bool:
+        if depth <= 0 or not self._detail.note or id(node) in seen:
+            return False
+        seen = (*seen, id(node))
+        return any(
+            self._note(found.node)
+            or any(self._has_notes(one, depth - 1, seen) for one in self._objects(found.node, seen))
+            for found in self._properties(node, seen)
+        )
+
+    def _objects(self, node: Any, seen: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+        """The objects a parameter may be, or be a list or a choice of."""
+        node = self._resolve(node)
+        if id(node) in seen or len(seen) > _NESTING:
+            return
+        inner = (*seen, id(node))
+        extra = node.get("additionalProperties")
+        if self._properties(node, seen) or (isinstance(extra, dict) and extra):
+            yield node
+        for child in (node.get("items"), *self._branches(node)):
+            yield from self._objects(child, inner)
+
+    def _note(self, node: Any) -> str:
+        if not isinstance(node, dict) or not self._detail.note:
+            return ""
+        text = node.get("description") or self._resolve(node).get("description")
+        note = said(text, self._detail.note)
+        examples = node.get("examples") if self._detail.limits else None
+        return f"{note} e.g. {_json(examples)}".strip() if examples else note
+
+    # Names, types, defaults
+
+    def _properties(self, node: Any, seen: tuple[int, ...]) -> list[_Property]:
+        merged: dict[str, Any] = {}
+        required: set[str] = set()
+        for part in self._parts(self._resolve(node), seen):
+            properties, needed = part.get("properties"), part.get("required")
+            merged.update(properties if isinstance(properties, dict) else {})
+            required.update(name for name in (needed if isinstance(needed, list) else ()) if isinstance(name, str))
+        found = [_Property(name, child, name in required) for name, child in merged.items()]
+        return sorted(found, key=lambda one: not one.required)
+
+    def _parts(self, node: dict[str, Any], seen: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+        """A schema and those it must also fit."""
+        yield node
+        parts = node.get("allOf")
+        for part in parts if isinstance(parts, list) else ():
+            resolved = self._resolve(part)
+            if id(resolved) not in seen and len(seen) < _NESTING:
+                yield from self._parts(resolved, (*seen, id(resolved)))
+
+    def _said(self, found: _Property, depth: int, seen: tuple[int, ...]) -> str:
+        kind = self._type(found.node, depth, seen)
+        made = found.name if found.required else f"{found.name}?"
+        if kind != "str":
+            made += f":{kind}"
+        if not isinstance(found.node, dict):
+            return made
+        limits = self._limits(found.node) if self._detail.limits else ""
+        return f"{made}{f'({limits})' if limits else ''}{self._default(found.node.get('default'))}"
+
+    def _default(self, value: JSON) -> str:
+        if value is None or (value in ("", [], {}) and not self._detail.limits):
+            return ""
+        if isinstance(value, str) and (self._detail.limits or len(value) <= 40):
+            return f"={value if value.isidentifier() else _json(value)}"
+        return f"={_json(value)}" if isinstance(value, int | float) or self._detail.limits else ""
+
+    def _limits(self, node: dict[str, Any]) -> str:
+        node = self._bare(node)
+        said = (text.format(node[key]) for key, text in _LIMITS.items() if node.get(key) not in (None, False))
+        return ", ".join(said)
+
+    def _bare(self, node: dict[str, Any]) -> dict[str, Any]:
+        """Out of a wrapping that only adds null."""
+        branches = [branch for branch in self._branches(self._resolve(node)) if not _is_null(branch)]
+        return {**branches[0], **node} if len(branches) == 1 else self._resolve(node)
+
+    def _branches(self, node: dict[str, Any]) -> list[dict[str, Any]]:
+        for key in ("anyOf", "oneOf"):
+            if isinstance(node.get(key), list):
+                return [self._resolve(branch) for branch in node[key]]
+        return []
+
+    def _type(self, node: Any, depth: int, seen: tuple[int, ...]) -> str:
+        node = self._resolve(node)
+        if id(node) in seen or len(seen) > _NESTING:
+            return "…"
+        seen = (*seen, id(node))
+        if "const" in node:
+            return _json(node["const"])
+        if isinstance(node.get("enum"), list):
+            return self._choices(node["enum"])
+        branches = self._branches(node)
+        if branches:
+            return _union(self._type(branch, depth, seen) for branch in branches if not _is_null(branch))
+        kind = node.get("type")
+        if isinstance(kind, list):
+            return _union(self._type({**node, "type": one}, depth, seen) for one in kind if one != "null")
+        if kind == "array" or (kind is None and "items" in node):
+            return f"[{self._type(node.get('items', {}), depth, seen)}]"
+        if kind == "object" or "properties" in node or "allOf" in node:
+            return self._object(node, depth, seen)
+        return _TYPES.get(kind, "any") if isinstance(kind, str) else "any"
+
+    def _choices(self, values: list[JSON]) -> str:
+        shown = [_json(value) for value in values[: self._detail.choices] if value is not None]
+        return "|".join(shown) + ("|…" if len(values) > self._detail.choices else "")
+
+    def _object(self, node: dict[str, Any], depth: int, seen: tuple[int, ...]) -> str:
+        properties = self._properties(node, seen)
+        extra = node.get("additionalProperties")
+        if depth <= 0 and (properties or extra):
+            return "{…}"
+        parts = [self._said(found, depth - 1, seen) for found in properties]
+        if isinstance(extra, dict) and extra:
+            parts.append(f"*:{self._type(extra, depth - 1, seen)}")
+        return "{" + ", ".join(parts) + "}"
+
+    def _resolve(self, node: Any) -> dict[str, Any]:
+        """A node, or what it refers to inside the same document; nothing is fetched."""
+        for _ in range(_NESTING):
+            if not isinstance(node, dict):
+                return {}
+            reference = node.get("$ref")
+            if not isinstance(reference, str) or not reference.startswith("#"):
+                return node
+            found: Any = self._root
+            for part in reference[1:].split("/")[1:]:
+                key = part.replace("~1", "/").replace("~0", "~")
+                found = found.get(key) if isinstance(found, dict) else None
+            node = found
+        return {}
+
+
+def names(schema: Mapping[str, JSON]) -> tuple[list[str], list[str]]:
+    """The required parameters of a schema, and the others."""
+    return Parameters(schema, NAMES).names()
+
+
+def said(text: JSON, limit: int) -> str:
+    """A description as far as the detail allows: whole, or cut."""
+    if not isinstance(text, str) or not limit:
+        return ""
+    return prose.whole(text) if limit == UNBOUNDED else prose.cut(text, limit)
+
+
+def _union(kinds: Iterator[str]) -> str:
+    return "|".join(dict.fromkeys(kinds)) or "null"
+
+
+def _is_null(node: Mapping[str, Any]) -> bool:
+    return node.get("type") == "null" or node.get("enum") == [None]
+
+
+def _json(value: JSON) -> str:
+    return msgspec.json.encode(value).decode()

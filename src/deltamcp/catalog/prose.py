@@ -1,0 +1,62 @@
+"""Descriptions: cleaned of what must not reach a model, and cut where a reader would stop."""
+
+import re
+
+SUMMARY_CHARS = 60
+"""Delta-MCP's cap for a line of the index, in UTF-16 units as JavaScript counts them."""
+
+# RB-83: control characters, and the bidirectional ones by which a text shows other than it reads.
+_HIDDEN = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+)
+_SPACE = re.compile(r"\s+")
+_LINE_SPACE = re.compile(r"[ \t\r]*\n\s*")
+_SENTENCE_END = re.compile(
+    r"(?:(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!etc\.)[)\"'”]?(?=\s+[^a-z\s])|(?<=[。！？])|(?=\n\s*\n)|(?=\n\s*[-*#•]))"
+)
+
+
+def clean(text: str) -> str:
+    """A description without characters that hide or turn what it says."""
+    return _HIDDEN.sub("", text)
+
+
+def whole(text: str) -> str:
+    """Every word of a description; indentation and empty lines, which say nothing to a model, are left out."""
+    return _LINE_SPACE.sub("\n", clean(text).strip())
+
+
+def length(text: str) -> int:
+    """In UTF-16 units."""
+    return len(text) + sum(char > "\uffff" for char in text)
+
+
+def cut(text: str, limit: int) -> str:
+    """On one line, at most `limit` characters: as many whole sentences as fit, or else words; `…` where cut."""
+    text = clean(text).strip()
+    if len(text) <= limit:
+        return _SPACE.sub(" ", text)
+    kept = ""
+    for found in _SENTENCE_END.finditer(text):
+        part = _SPACE.sub(" ", text[: found.end()].strip())
+        if len(part) > limit:
+            break
+        kept = part
+    if kept:
+        return kept
+    line = _SPACE.sub(" ", text)
+    if len(line) <= limit:
+        return line
+    shortened = line[: limit - 1]
+    words = shortened.rpartition(" ")[0]
+    return (words if len(words) > limit // 2 else shortened).rstrip(" ,;:-—(") + "…"
+
+
+def summary(description: str) -> str:
+    """The line that stands for a description in the index."""
+    text = clean(description).strip()
+    end = _SENTENCE_END.search(text)
+    made = cut(text if end is None else text[: end.end()], SUMMARY_CHARS)
+    while length(made) > SUMMARY_CHARS:  # characters outside the basic plane count twice
+        made = cut(made, len(made) - 1)
+    return made.removesuffix(".")

@@ -1,0 +1,1 @@
+"""The search for tools, by words and, where there is an embedder, by meaning."""

@@ -1,0 +1,83 @@
+"""What a tool is found by: its name, where it comes from, what it says of itself and of its parameters."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from deltamcp.catalog.search.words import CONCEPTS, terms
+from deltamcp.values import JSON
+
+
+class _Field(NamedTuple):
+    weight: float
+    slope: float
+    """How far length matters: 0 not at all, 1 in proportion. BM25 calls it b."""
+    typical: int
+    """The median number of words, over the definitions of some 50 published servers."""
+
+
+_NAME = _Field(2.5, 0.6, 3)
+_GROUP = _Field(1.5, 0.0, 1)
+_DESCRIPTION = _Field(1.0, 0.6, 10)
+_PARAMETERS = _Field(1.0, 0.5, 4)
+_NOTES = _Field(0.6, 0.5, 12)
+
+_NOTES_CHARS = 1500
+"""Of what is said about parameters; more is examples and exceptions."""
+_CHOICES = 20
+"""Of an enumeration; longer ones list the world's currencies or time zones."""
+_SATURATION = 1.2
+"""How soon repeating a word stops counting; BM25's k1."""
+
+
+def weights(tool: Mapping[str, JSON], group: str) -> dict[str, float]:
+    """The terms of a tool and, for each, its saturated weight over all fields."""
+    names, notes = _parameters(tool.get("inputSchema"))
+    fields = (
+        (_NAME, text(tool.get("name"))),
+        (_GROUP, group),
+        (_DESCRIPTION, f"{text(tool.get('title'))} {text(tool.get('description'))}"),
+        (_PARAMETERS, " ".join(names)),
+        (_NOTES, " ".join(notes)[:_NOTES_CHARS]),
+    )
+    counts: dict[str, float] = {}
+    for field, said in fields:
+        words = terms(said)
+        unit = field.weight / (1 - field.slope + field.slope * len(words) / field.typical)
+        for word in words:
+            counts[word] = counts.get(word, 0.0) + unit
+    concepts: dict[str, float] = {}
+    for word, count in counts.items():
+        for concept in CONCEPTS.get(word, ()):
+            concepts[concept] = max(count, concepts.get(concept, 0.0))
+    counts.update(concepts)
+    return {term: (_SATURATION + 1) * count / (_SATURATION + count) for term, count in counts.items()}
+
+
+def _parameters(schema: JSON) -> tuple[list[str], list[str]]:
+    """The names of parameters at any depth, and what is said about them."""
+    names: list[str] = []
+    notes: list[str] = []
+    pending = [schema]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list):
+            pending.extend(reversed(node))
+        if not isinstance(node, dict):
+            continue
+        properties = node.get("properties")
+        if isinstance(properties, dict):
+            names += map(str, properties)
+            notes += [text(child.get("description")) for child in properties.values() if isinstance(child, dict)]
+            pending.extend(properties.values())
+        choices = node.get("enum")
+        if isinstance(choices, list):
+            notes += filter(None, map(text, choices[:_CHOICES]))
+        pending += [node.get(keyword) for keyword in ("items", "additionalProperties", "anyOf", "oneOf", "allOf")]
+        for definitions in (node.get("$defs"), node.get("definitions")):
+            if isinstance(definitions, dict):
+                pending.extend(definitions.values())
+    return names, notes
+
+
+def text(value: JSON) -> str:
+    return value if isinstance(value, str) else ""

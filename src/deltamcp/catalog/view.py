@@ -1,0 +1,208 @@
+"""What one caller sees of the catalogue: the operations its scopes allow, found, listed and counted."""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from deltamcp import tokens
+from deltamcp.catalog import meta_tools, render
+from deltamcp.catalog.directory import Directory
+from deltamcp.catalog.disclosure import Costs, Disclosure, Surface
+from deltamcp.catalog.meta_tools import Meta
+from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.operation_resources import OperationResources
+from deltamcp.catalog.prompt import Prompt
+from deltamcp.catalog.resource import Resource
+from deltamcp.catalog.search.index import Index
+from deltamcp.values import JSON, Kind, Manifest, Page
+
+RESOURCES_A_PAGE = 100
+"""Where operations are listed as resources and no page size was set."""
+
+_MEASURED = 64
+"""Operations whose schema texts are counted for the mean."""
+
+
+class Shelves(msgspec.Struct, frozen=True):
+    """What a server offers besides operations, the same for every caller."""
+
+    resources: Mapping[str, Resource]
+    templates: Mapping[str, Resource]
+    prompts: Mapping[str, Prompt]
+
+
+class View:
+    """Lists in the order of registration, the same bytes until something changes; then another view takes its place."""
+
+    def __init__(
+        self,
+        operations: Mapping[str, Operation],
+        shelves: Shelves,
+        disclosure: Disclosure,
+        scheme: str,
+        page_size: int | None,
+        index: Callable[[], Index],
+        shared: bool,
+    ) -> None:
+        """`shared` tells that every caller has this view."""
+        self.operations = operations
+        self._shelves = shelves
+        self._disclosure = disclosure
+        self._scheme = scheme
+        self._page_size = page_size
+        self._index = index
+        self._shared = shared
+        self._pages: dict[tuple[Kind, Surface, int], Page] = {}
+
+    # Finding
+
+    def find(self, name: str) -> Operation | None:
+        """By id, dotted or slashed, or by tool name."""
+        return self._by_id.get(name) or self.operations.get(name) or self._by_id.get(name.replace("/", "."))
+
+    @functools.cached_property
+    def _by_id(self) -> dict[str, Operation]:
+        return {operation.id: operation for operation in self.operations.values()}
+
+    @functools.cached_property
+    def directory(self) -> Directory:
+        return Directory(self.operations.values())
+
+    @functools.cached_property
+    def resources(self) -> OperationResources | None:
+        """Operations as resources, where they stand behind meta-tools."""
+        return OperationResources(self._scheme, self.directory) if self.surface is Surface.META else None
+
+    def search(self, queries: list[str], limit: int) -> list[Operation]:
+        """The best for each query, best first."""
+        hidden = len(self._index()) - len(self.operations)
+        hits = self._index().search(queries, limit + hidden)
+        return [self.operations[hit.id] for hit in hits if hit.id in self.operations][:limit]
+
+    def nearest(self, name: str, among: Iterable[str]) -> list[str]:
+        """Up to three names one may have meant."""
+        from rapidfuzz import process  # 30 ms to import, needed only where a name is wrong
+
+        found = process.extract(name, list(among), processor=str.casefold, limit=3, score_cutoff=60)
+        return [match for match, _, _ in found]
+
+    def nearest_ids(self, name: str) -> list[str]:
+        return self.nearest(name, self._by_id)
+
+    # The surface
+
+    @functools.cached_property
+    def surface(self) -> Surface:
+        """What a client sees that did not ask for anything else."""
+        match self._disclosure.surface:
+            case "full":
+                return Surface.FULL
+            case "meta":
+                return Surface.META
+            case "auto":
+                return self.costs.cheaper
+
+    @functools.cached_property
+    def costs(self) -> Costs:
+        """What each surface of this catalogue costs."""
+        operations = list(self.operations.values())
+        every = max(1, len(operations) // _MEASURED)
+        texts = [tokens.count(render.noted(operation.tool, operation.id)) for operation in operations[::every]]
+        return Costs(
+            full=tokens.count(as_seen(operation.tool for operation in operations)),
+            meta=tokens.count(as_seen(self._meta_definitions.values())),
+            overview=tokens.count(self.directory.overview()),
+            schema=sum(texts) / len(texts) if texts else 0.0,
+        )
+
+    @functools.cached_property
+    def _meta_definitions(self) -> dict[str, dict[str, JSON]]:
+        return meta_tools.tools(self.directory, self._disclosure.before, self._disclosure.query)
+
+    @functools.cached_property
+    def meta_tools(self) -> dict[str, Meta]:
+        """The meta-tools by name, where they are what is listed."""
+        if self.surface is not Surface.META:
+            return {}
+        return {self.called(meta): meta for meta in Meta if self.called(meta) in self._meta_definitions}
+
+    def called(self, meta: Meta) -> str:
+        """What a meta-tool is called here."""
+        return f"{self._disclosure.before}{meta.value}"
+
+    # Lists
+
+    def page(self, kind: Kind, surface: Surface, cursor: str | None) -> Page | None:
+        """One page of a list; None where the cursor is not one of ours."""
+        start = _start(cursor)
+        if start is None:
+            return None
+        key = (kind, surface, start)
+        page = self._pages.get(key)
+        if page is None:
+            page = self._make_page(kind, surface, start)
+            if page is not None:
+                self._pages[key] = page
+        return page
+
+    def _make_page(self, kind: Kind, surface: Surface, start: int) -> Page | None:
+        items = self._items(kind, surface)
+        size = self._page_size
+        if size is None and kind is Kind.RESOURCES and self.resources is not None:
+            size = RESOURCES_A_PAGE
+        if start > len(items) or (start and size is None):
+            return None
+        end = len(items) if size is None else start + size
+        # The same request gives another list to who declares another capability, which a cache does not look at.
+        public = self._shared and surface is not Surface.PROGRESSIVE
+        return Page(kind, tuple(items[start:end]), str(end) if end < len(items) else None, {}, public)
+
+    def _items(self, kind: Kind, surface: Surface) -> list[dict[str, JSON]]:
+        match kind:
+            case Kind.TOOLS:
+                return self._tools(surface)
+            case Kind.RESOURCES:
+                listed = [resource.listed for resource in self._shelves.resources.values()]
+                return listed if self.resources is None else listed + self.resources.listed()
+            case Kind.TEMPLATES:
+                listed = [template.listed for template in self._shelves.templates.values()]
+                return listed if self.resources is None else [*listed, self.resources.template()]
+            case Kind.PROMPTS:
+                return [prompt.listed for prompt in self._shelves.prompts.values()]
+
+    def _tools(self, surface: Surface) -> list[dict[str, JSON]]:
+        operations = self.operations.values()
+        match surface:
+            case Surface.FULL:
+                return [operation.tool for operation in operations]
+            case Surface.PROGRESSIVE:
+                return [{"name": operation.name, "description": operation.summary} for operation in operations]
+            case Surface.META:
+                pinned = [operation.tool for operation in operations if operation.pinned]
+                return [*self._meta_definitions.values(), *pinned]
+
+    def manifest(self, cursor: str | None) -> Manifest | None:
+        """SEP-2636: every tool by digest and size; None where the cursor is not one of ours."""
+        start = _start(cursor)
+        entries = [operation.entry for operation in self.operations.values()]
+        if start is None or start > len(entries) or (start and self._page_size is None):
+            return None
+        end = len(entries) if self._page_size is None else start + self._page_size
+        return Manifest(entries[start:end], str(end) if end < len(entries) else None, self._shared)
+
+
+def as_seen(listed: Iterable[Mapping[str, Any]]) -> str:
+    """Tools as a host puts them before a model: name, description and schema, as compact JSON."""
+    seen = [
+        {"name": tool["name"], "description": tool.get("description", ""), "input_schema": tool["inputSchema"]}
+        for tool in listed
+    ]
+    return msgspec.json.encode(seen).decode()
+
+
+def _start(cursor: str | None) -> int | None:
+    if cursor is None:
+        return 0
+    return int(cursor) if cursor.isascii() and cursor.isdigit() and len(cursor) < 10 else None

@@ -1,0 +1,59 @@
+"""Delta-MCP 0.2: progressive disclosure, agreed by `initialize` or, per request, as an extension of MCP.
+
+A handshake client says `protocolVersion: "delta-mcp/0.2.0"`; to another major version, and to everyone
+else, the server is a plain MCP server. A modern client declares `EXTENSION` among its capabilities.
+"""
+
+from typing import Any
+
+from deltamcp.errors import Fault
+from deltamcp.values import JSON, About, Failure, Outcome, Request
+
+VERSION = "delta-mcp/0.2.0"
+BASELINE = "2025-11-25"
+"""The MCP revision underneath."""
+
+EXTENSION = "io.github.delta-mcp/progressive-disclosure"
+SETTINGS: dict[str, JSON] = {"version": "0.2.0", "describe": {"maxNames": 50}, "manifest": True}
+
+_PREFIX, _MAJOR = "delta-mcp/", "0"
+
+
+def is_spoken(requested: str) -> bool:
+    """Whether a version in `initialize` is this dialect's, of our major."""
+    return requested.startswith(_PREFIX) and requested.removeprefix(_PREFIX).partition(".")[0] == _MAJOR
+
+
+def wants_progressive(capabilities: dict[str, JSON]) -> bool:
+    tools = capabilities.get("tools")
+    return isinstance(tools, dict) and bool(tools.get("progressiveDisclosure"))
+
+
+def declares(extensions: JSON) -> bool:
+    """Whether a client's extensions (`experimental` before 2026-07-28) name ours."""
+    return isinstance(extensions, dict) and EXTENSION in extensions
+
+
+def introduction(about: About) -> dict[str, Any]:
+    """The answer to this dialect's `initialize`."""
+    further = {kind: about.capabilities[kind] for kind in ("prompts", "resources") if kind in about.capabilities}
+    return {
+        "protocolVersion": VERSION,
+        "baselineVersion": BASELINE,
+        "serverInfo": {key: about.info[key] for key in ("name", "version")},
+        "capabilities": {"tools": {"progressiveDisclosure": True, "lazyLoading": True}, **further},
+        "encoding": {"format": "json"},
+    }
+
+
+def retold(request: Request, outcome: Outcome) -> Outcome:
+    """A failure in the words Delta-MCP has for it."""
+    if not isinstance(outcome, Failure):
+        return outcome
+    if outcome.fault is Fault.UNKNOWN_METHOD:
+        return Failure(outcome.fault, f"Unknown method: {request.method}")
+    if request.method in ("tools/call", "tools/describe") and "names" not in request.params:
+        name = request.params.get("name", "undefined")
+        if outcome.fault is Fault.NOT_FOUND or not isinstance(name, str) or "name" not in request.params:
+            return Failure(Fault.NOT_FOUND, f"Unknown tool: {name}")
+    return outcome

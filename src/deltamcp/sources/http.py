@@ -1,0 +1,215 @@
+"""HTTP services: an operation's arguments as a request, and the response as what the operation gives back."""
+
+import asyncio
+import email.utils
+import logging
+import re
+import time
+from collections.abc import Mapping
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET
+
+from deltamcp.catalog.operations_file.document import HttpHandler, Service
+from deltamcp.errors import ConfigurationError, ToolError
+from deltamcp.sources.environment import filled, revealed
+from deltamcp.sources.http_request import UNPRINTABLE, Draft, draft
+from deltamcp.values import JSON, Audio, BlobResource, EmbeddedResource, Image
+from deltamcp.wire import jsonrpc
+
+if TYPE_CHECKING:
+    import httpx2
+
+logger = logging.getLogger("deltamcp")
+
+_SECONDS = 30.0
+_RESPONSE_BYTES = 16 * 1024 * 1024
+_ERROR_CHARS = 500
+_SECRET_CHARS = 6
+_REDIRECTS = 5
+_IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+_JSON = re.compile(r"application/json|.+\+json|text/json")
+_TEXT = re.compile(r"text/.*|.+\+(xml|yaml)|application/(xml|javascript|yaml|x-yaml|toml|x-ndjson|jsonl|sql)")
+
+
+class HttpService:
+    """One service over one pool of connections, which opens with the first call."""
+
+    def __init__(self, service: Service, environment: Mapping[str, str]) -> None:
+        """
+        Raises:
+            ConfigurationError: a variable is not set, or what it holds is of no use.
+        """
+        base, _, self._query = filled(service.base_url, environment).partition("?")
+        self._base = base.rstrip("/")
+        if not re.fullmatch(r"https?://[^/\s]\S*", self._base):
+            raise ConfigurationError(
+                f"The base_url {service.base_url!r} must come to an address that begins with http:// or https://."
+            )
+        self._headers = {name.lower(): filled(text, environment).strip() for name, text in service.headers.items()}
+        for name, text in self._headers.items():
+            if UNPRINTABLE.search(text):
+                raise ConfigurationError(f"The header {name} comes to a text with line breaks; mend its variable.")
+        # Services like to repeat a key they refuse. One of a few characters would be found everywhere.
+        hidden = revealed([service.base_url, *service.headers.values()], environment)
+        hidden.update(self._headers.get("authorization", "").split()[1:])
+        self._secrets = sorted((text for text in hidden if len(text) >= _SECRET_CHARS), key=len, reverse=True)
+        self._seconds = service.timeout or _SECONDS
+        self._client: httpx2.AsyncClient | None = None
+
+    async def call(self, handler: HttpHandler, arguments: dict[str, JSON]) -> Any:
+        """What the service answered: JSON as Python values, text as text, anything else as content, nothing as None.
+
+        Raises:
+            ToolError: it refused or could not be reached, or the arguments make no request.
+        """
+        import httpx2  # 60 ms to import, needed only where an operation is such a service's
+
+        drafted = draft(handler, arguments)
+        name = f"{handler.method} {drafted.path}"
+        try:
+            request = self._request(handler.method, drafted)
+            async with asyncio.timeout(self._seconds):
+                return await self._exchange(request, name, drafted.path)
+        except (TimeoutError, httpx2.TimeoutException):
+            raise ToolError(f"{name} took longer than {self._seconds:g} s; try again later.") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL):
+            raise ToolError(f"{name} broke off before its answer was complete; try again later.") from None
+
+    async def close(self) -> None:
+        """Ends the pool; a later call opens another."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    def _pool(self) -> "httpx2.AsyncClient":
+        if self._client is None:
+            import httpx2
+
+            # A cookie from one caller's response must not travel with another's request.
+            jar = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+            self._client = httpx2.AsyncClient(timeout=self._seconds, cookies=jar, headers={"user-agent": "delta-mcp"})
+        return self._client
+
+    def _request(self, method: str, drafted: Draft) -> "httpx2.Request":
+        query = "&".join(part for part in (self._query, drafted.query) if part)
+        headers = self._headers | drafted.headers
+        content = None
+        if drafted.form is not None:
+            content = drafted.form.encode()
+            headers.setdefault("content-type", "application/x-www-form-urlencoded")
+        elif drafted.json is not UNSET:
+            kind = headers.setdefault("content-type", "application/json")
+            as_text = isinstance(drafted.json, str) and not _JSON.fullmatch(_media_type(kind))
+            content = drafted.json.encode() if as_text else jsonrpc.encode(drafted.json)
+        return self._pool().build_request(
+            method,
+            f"{self._base}{drafted.path}{'?' if query else ''}{query}",
+            headers=[(key.encode(), text.encode()) for key, text in headers.items()],
+            content=content,
+        )
+
+    async def _exchange(self, request: "httpx2.Request", name: str, path: str) -> Any:
+        response = await self._sent(request, name)
+        try:
+            for _ in range(_REDIRECTS):
+                following = response.next_request
+                if following is None:
+                    break
+                if not _same_host(response.request.url, following.url):
+                    raise ToolError(f"{name} leads on to the host {following.url.host}, where it is not followed.")
+                await response.aclose()
+                response = await self._sent(following, name)
+            if response.status_code >= 300:
+                raise ToolError(await self._refusal(response, name))
+            return _value(await _body(response, name), response, path)
+        finally:
+            await response.aclose()
+
+    async def _sent(self, request: "httpx2.Request", name: str) -> "httpx2.Response":
+        import httpx2
+
+        for _ in range(2 if request.method in _IDEMPOTENT else 1):
+            try:
+                return await self._pool().send(request, stream=True)
+            except (httpx2.NetworkError, httpx2.ConnectTimeout, httpx2.RemoteProtocolError) as error:
+                logger.warning("%s got no answer: %s", name, error or type(error).__name__)
+        raise ToolError(f"{name} got no answer from the service; try again later.")
+
+    async def _refusal(self, response: "httpx2.Response", name: str) -> str:
+        body = b""
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > 8 * _ERROR_CHARS:
+                break
+        text = _decoded(body, response).strip() or response.reason_phrase
+        for secret in self._secrets:
+            text = text.replace(secret, "...")
+        sentence = f"{name} answered {response.status_code}: {text[:_ERROR_CHARS]}"
+        wait = _seconds(response.headers.get("retry-after", "")) if response.status_code == 429 else None
+        return sentence if wait is None else f"{sentence} (try again in {wait} s)"
+
+
+def _same_host(here: "httpx2.URL", there: "httpx2.URL") -> bool:
+    if here.host != there.host:
+        return False
+    upgraded = (here.scheme, there.scheme) == ("http", "https") and here.port is None and there.port is None
+    return upgraded or (here.scheme, here.port) == (there.scheme, there.port)
+
+
+async def _body(response: "httpx2.Response", name: str) -> bytes:
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > _RESPONSE_BYTES:
+            raise ToolError(f"{name} answered with more than {_RESPONSE_BYTES >> 20} MiB; ask for less.")
+    return bytes(body)
+
+
+def _value(body: bytes, response: "httpx2.Response", path: str) -> Any:
+    if not body:
+        return None
+    kind = _media_type(response.headers.get("content-type", ""))
+    if _JSON.fullmatch(kind):
+        try:
+            return msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return _decoded(body, response)
+    if _TEXT.fullmatch(kind) or (not kind and _is_utf8(body)):
+        return _decoded(body, response)
+    if kind.startswith("image/"):
+        return Image(body, kind)
+    if kind.startswith("audio/"):
+        return Audio(body, kind)
+    # The service's own address may hold what is not the model's to know, so the URI has the path alone.
+    return EmbeddedResource(BlobResource(f"response:{path}", body, kind or None))
+
+
+def _media_type(header: str) -> str:
+    return header.partition(";")[0].strip().lower()
+
+
+def _decoded(body: bytes, response: "httpx2.Response") -> str:
+    try:
+        return body.decode(response.charset_encoding or "utf-8", errors="replace")
+    except LookupError:
+        return body.decode(errors="replace")
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        return "\0" not in body.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def _seconds(retry_after: str) -> int | None:
+    # RFC 9110, 10.2.3: seconds or a date
+    if retry_after.isdecimal():
+        return int(retry_after[:9])
+    try:
+        return max(0, round(email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()))
+    except ValueError:
+        return None

@@ -1,0 +1,107 @@
+"""An operation's arguments, each in its place in an HTTP request. Pure."""
+
+import re
+from collections.abc import Iterable
+from urllib.parse import quote, urlencode
+
+from msgspec import UNSET, Struct, UnsetType
+
+from deltamcp.catalog.operations_file.document import PLACEHOLDER, HttpHandler, Place
+from deltamcp.errors import ToolError
+from deltamcp.values import JSON
+from deltamcp.wire import jsonrpc
+
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_NOT_COOKIE = re.compile(r'[\x00-\x20",;\\\x7f]')
+
+
+class Draft(Struct, frozen=True):
+    """A request without its host."""
+
+    path: str
+    query: str
+    headers: dict[str, str]
+    """Names in lower case."""
+    json: JSON | UnsetType
+    form: str | None
+
+
+def draft(handler: HttpHandler, arguments: dict[str, JSON]) -> Draft:
+    """
+    Raises:
+        ToolError: an argument is missing or cannot stand where it belongs.
+    """
+    placed = [(handler.place(parameter), value) for parameter, value in arguments.items()]
+    template, _, fixed = handler.path.partition("?")
+    in_path = {place.name: _piece(place.name, value) for place, value in _of("path", placed)}
+    headers = {place.name.lower(): _header(place.name, value) for place, value in _of("header", placed)}
+    cookies = "; ".join(f"{place.name}={_cookie(place.name, value)}" for place, value in _of("cookie", placed))
+    if cookies:
+        headers["cookie"] = cookies
+    body = {place.name: value for place, value in placed if place.location == "body"}
+    form = _pairs(_of("form", placed))
+    return Draft(
+        path="/".join(_segment(segment, in_path) for segment in template.split("/")),
+        query="&".join(part for part in (_fill(fixed, in_path), _pairs(_of("query", placed))) if part),
+        headers=headers,
+        json=body.get("*", body) if body else UNSET,
+        form=form or None,
+    )
+
+
+def _of(location: str, placed: Iterable[tuple[Place, JSON]]) -> list[tuple[Place, JSON]]:
+    """What goes to one place; null means that it does not."""
+    return [(place, value) for place, value in placed if place.location == location and value is not None]
+
+
+def _piece(name: str, value: JSON) -> str:
+    items = value if isinstance(value, list) else [value]
+    piece = ",".join(quote(_text(item), safe="") for item in items)
+    if not piece:
+        raise ToolError(f"The parameter {name} is part of an address and must not be empty.")
+    return piece
+
+
+def _fill(template: str, pieces: dict[str, str]) -> str:
+    def piece(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in pieces:
+            raise ToolError(f"The parameter {name} is part of the address and must be given.")
+        return pieces[name]
+
+    return PLACEHOLDER.sub(piece, template)
+
+
+def _segment(template: str, pieces: dict[str, str]) -> str:
+    segment = _fill(template, pieces)
+    if segment != template and segment in (".", ".."):
+        raise ToolError(f"A parameter in the address must not be {segment!r}.")
+    return segment
+
+
+def _header(name: str, value: JSON) -> str:
+    text = ", ".join(map(_text, value)) if isinstance(value, list) else _text(value)
+    if UNPRINTABLE.search(text):
+        raise ToolError(f"The parameter for the header {name} must not have line breaks or control characters.")
+    return text
+
+
+def _cookie(name: str, value: JSON) -> str:
+    text = _text(value)
+    if _NOT_COOKIE.search(text):
+        raise ToolError(f"The parameter for the cookie {name} must not have spaces, quotes, commas or semicolons.")
+    return text
+
+
+def _pairs(placed: Iterable[tuple[Place, JSON]]) -> str:
+    pairs = [
+        (place.name, _text(item))
+        for place, value in placed
+        for item in (value if isinstance(value, list) else [value])
+        if item is not None
+    ]
+    return urlencode(pairs, quote_via=quote)
+
+
+def _text(value: JSON) -> str:
+    return value if isinstance(value, str) else jsonrpc.encode(value).decode()

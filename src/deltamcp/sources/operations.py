@@ -1,0 +1,264 @@
+"""Operations from a file: read, and read again when it changes, without a restart."""
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from deltamcp.catalog.operation import Operation, ToolOptions
+from deltamcp.catalog.operations_file import reader
+from deltamcp.catalog.operations_file.document import ByName, Document, HttpHandler, Leaf, McpHandler, PythonHandler
+from deltamcp.catalog.signature import is_async, type_hints
+from deltamcp.context import Context
+from deltamcp.errors import ConfigurationError
+from deltamcp.results.project import project
+from deltamcp.sources import python
+from deltamcp.sources.http import HttpService
+from deltamcp.sources.mcp import McpUpstream
+from deltamcp.values import JSON, ToolResult
+
+LOOK_SECONDS = 0.5
+"""Between two looks at the file; one that changed is read when two looks saw the same."""
+
+RETIRE_SECONDS = 30.0
+"""How long a connection that the file no longer names may still serve the calls that use it."""
+
+Function: TypeAlias = Callable[..., Any]
+Connection: TypeAlias = HttpService | McpUpstream
+Changed: TypeAlias = Callable[[list[str], list[Operation]], None]
+
+logger = logging.getLogger("deltamcp")
+
+
+class Loaded(NamedTuple):
+    """A reading of the file."""
+
+    operations: list[Operation]
+    connections: dict[bytes, Connection]
+    """By what the file says of them, so that a reading that says the same uses the same."""
+
+
+class OperationsFile:
+    """One file, what is in use of it, and where that connects to."""
+
+    def __init__(self, path: Path, functions: Mapping[str, Function], environment: Mapping[str, str]) -> None:
+        self._path = path
+        self._functions = functions
+        self._environment = environment
+        self._used = Loaded([], {})
+        self._seen = self._look()
+        self._retiring: set[asyncio.Task[None]] = set()
+
+    def load(self) -> Loaded:
+        """What the file says now. Nothing changes until it is taken into use.
+
+        Raises:
+            ConfigurationError: the file is wrong; the text has every fault.
+        """
+        document = read(self._path)
+        made = _Making(document, self._functions, self._environment, self._used.connections)
+        operations: list[Operation] = []
+        faults: list[str] = []
+        for leaf in document.leaves:
+            try:
+                # RB-81: what is denied is not there.
+                operations += [] if leaf.policy == "deny" else [made.operation(leaf)]
+            except ConfigurationError as error:
+                faults.append(f"{leaf.id}: {error}")
+        if faults:
+            raise ConfigurationError(_together(self._path, faults))
+        return Loaded(operations, made.connections)
+
+    def use(self, loaded: Loaded, changed: Changed) -> None:
+        """Puts a reading in the place of the one before; `changed` takes the old names and the new operations.
+
+        Raises:
+            ConfigurationError: a name is taken; nothing has changed then.
+        """
+        changed([operation.name for operation in self._used.operations], loaded.operations)
+        gone = [used for key, used in self._used.connections.items() if key not in loaded.connections]
+        self._used = loaded
+        if gone:
+            task = asyncio.get_running_loop().create_task(_retire(gone))
+            self._retiring.add(task)
+            task.add_done_callback(self._retiring.discard)
+
+    async def watch(self, changed: Changed) -> None:
+        """Follows the file until cancelled. A reading that is wrong is told in the log, and the one before stays."""
+        last = self._seen
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = self._look()
+            if now == last and now != self._seen:
+                self._seen = now
+                await self._reload(changed)
+            last = now
+
+    async def _reload(self, changed: Changed) -> None:
+        try:
+            self.use(await asyncio.to_thread(self.load), changed)
+        except ConfigurationError as error:
+            logger.error("the operations file is wrong, so what was read before stays in use. %s", error)
+        else:
+            logger.info("%s was read again: %d operations", self._path.name, len(self._used.operations))
+
+    async def close(self) -> None:
+        for task in self._retiring:
+            task.cancel()
+        await asyncio.gather(*(connection.close() for connection in self._used.connections.values()))
+
+    def _look(self) -> tuple[int, int, int] | None:
+        try:
+            stat = self._path.stat()
+        except OSError:
+            return None
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def read(path: Path) -> Document:
+    """
+    Raises:
+        ConfigurationError: there is no such file, or it has faults; the text has all of them.
+    """
+    try:
+        body = path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from None
+    document, problems = reader.read(body)
+    if document is None:
+        raise ConfigurationError(
+            _together(path, [f"{problem.pointer or '/'}: {problem.sentence}" for problem in problems])
+        )
+    return document
+
+
+def _together(path: Path, faults: list[str]) -> str:
+    return "\n  ".join([f"{path.name} has {len(faults)} fault{'s' if len(faults) > 1 else ''}:", *faults])
+
+
+async def _retire(connections: list[Connection]) -> None:
+    try:
+        await asyncio.sleep(RETIRE_SECONDS)
+    finally:
+        for connection in connections:
+            await connection.close()
+
+
+class _Making:
+    """Operations of one document; connections the file still names are used on."""
+
+    def __init__(
+        self,
+        document: Document,
+        functions: Mapping[str, Function],
+        environment: Mapping[str, str],
+        connections: Mapping[bytes, Connection],
+    ) -> None:
+        self.connections: dict[bytes, Connection] = {}
+        self._document = document
+        self._functions = functions
+        self._environment = environment
+        self._open = connections
+
+    def operation(self, leaf: Leaf) -> Operation:
+        options: ToolOptions = {
+            "name": leaf.name,
+            "description": leaf.description,
+            "category": ".".join(leaf.category),
+            "action": leaf.action,
+            "input_schema": leaf.input_schema,
+            "pinned": leaf.pinned,
+            "policy": "confirm" if leaf.policy == "confirm" else "allow",
+            "scopes": leaf.scopes,
+            "examples": leaf.examples,
+        }
+        if leaf.deprecated:
+            instead = f": {leaf.deprecated}" if isinstance(leaf.deprecated, str) else ""
+            options["description"] = f"(Deprecated{instead}) {leaf.description}"
+        if leaf.title is not None:
+            options["title"] = leaf.title
+        if leaf.summary is not None:
+            options["summary"] = leaf.summary
+        if leaf.output_schema is not None:
+            options["output_schema"] = leaf.output_schema
+        if leaf.annotations:
+            options["annotations"] = leaf.annotations
+        if leaf.tags:
+            options["meta"] = {"tags": leaf.tags}
+        if leaf.timeout is not None:
+            options["timeout"] = leaf.timeout
+        if not leaf.category:
+            del options["category"]
+        return Operation(self._function(leaf), Context, **options)
+
+    def _function(self, leaf: Leaf) -> Function:
+        match leaf.handler:
+            case PythonHandler(ref):
+                return _by_keyword(python.resolve(ref), leaf.fields)
+            case ByName(name):
+                if name not in self._functions:
+                    raise ConfigurationError(f"no handler, and no function {name!r} was passed in functions=...")
+                return _by_keyword(self._functions[name], leaf.fields)
+            case HttpHandler():
+                service = self._service(leaf.handler.service)
+                return _remote(functools.partial(service.call, leaf.handler), leaf.fields)
+            case McpHandler(server, tool):
+                upstream = self._upstream(server)
+                return _remote(functools.partial(upstream.call, tool, timeout=leaf.timeout), leaf.fields)
+
+    def _service(self, name: str) -> HttpService:
+        definition = self._document.services[name]
+        key = msgspec.json.encode(definition)
+        known = self.connections.get(key) or self._open.get(key)
+        service = known if isinstance(known, HttpService) else HttpService(definition, self._environment)
+        self.connections[key] = service
+        return service
+
+    def _upstream(self, name: str) -> McpUpstream:
+        definition = self._document.upstreams[name]
+        key = msgspec.json.encode((name, definition))
+        known = self.connections.get(key) or self._open.get(key)
+        upstream = known if isinstance(known, McpUpstream) else McpUpstream(name, definition, self._environment)
+        self.connections[key] = upstream
+        return upstream
+
+
+def _remote(call: Function, fields: list[str]) -> Function:
+    async def remote(arguments: dict[str, JSON]) -> Any:
+        return _projected(await call(arguments), fields)
+
+    return remote
+
+
+def _by_keyword(function: Function, fields: list[str]) -> Function:
+    """A function of the program, called with its parameters by name; the schema is the file's."""
+    context_name = next((name for name, hint in type_hints(function).items() if hint is Context), None)
+
+    def given(arguments: dict[str, JSON], context: Context) -> dict[str, Any]:
+        return arguments if context_name is None else {**arguments, context_name: context}
+
+    if is_async(function):
+
+        async def waiting(arguments: dict[str, JSON], context: Context) -> Any:
+            return _projected(await function(**given(arguments, context)), fields)
+
+        return waiting
+
+    def plain(arguments: dict[str, JSON], context: Context) -> Any:
+        return _projected(function(**given(arguments, context)), fields)
+
+    return plain
+
+
+def _projected(value: Any, fields: list[str]) -> Any:
+    if not fields:
+        return value
+    if isinstance(value, ToolResult):
+        structured = value.structured
+        kept = structured if structured is msgspec.UNSET else project(structured, fields)
+        return msgspec.structs.replace(value, structured=kept)
+    return project(value, fields)

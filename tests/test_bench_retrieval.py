@@ -1,0 +1,107 @@
+"""The retrieval benchmark on a corpus small enough to grade by hand, and the search over all tools of the real one."""
+
+import json
+import sys
+
+import pytest
+
+from deltamcp.bench import retrieval
+from deltamcp.bench.corpus import read
+from deltamcp.catalog.search.index import Index
+
+
+@pytest.fixture
+def data(tmp_path):
+    def write(path, *rows):
+        place = tmp_path / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("\n".join(map(json.dumps, rows)) + "\n")
+
+    write("mcp_tools/mail.json", {"server": "mail", "tools": [{"name": "send", "description": "Send mail."}]})
+    write("mcp_tools/notes.json", {"server": "notes", "tools": [{"name": "write"}, {"name": "read"}]})
+    write("mcp_tools/broken.json", ["no server"])
+    write("retrieval/real/queries.jsonl", {"qid": "1", "query": "send mail", "gold": [["mail/send"]]})
+    write(
+        "retrieval/made/pool.jsonl",
+        {"id": "a", "server": "math", "name": "add", "description": "Sum of numbers.", "inputSchema": {}},
+        {"id": "b", "server": "", "name": "divide", "description": "Quotient of numbers."},
+    )
+    write(
+        "retrieval/made/hard.jsonl",
+        {"qid": "1", "query": "quotient", "gold": [["b", "c"]]},
+        {"qid": "2", "query": "divide", "gold": [["a"], ["b"]]},
+    )
+    write("retrieval/made/notes.jsonl", {"something": "else"})
+    return tmp_path
+
+
+@pytest.fixture
+def fewer(monkeypatch):
+    """A large catalogue that is made in no time."""
+    monkeypatch.setattr(retrieval, "LARGE", 12)
+
+
+def test_sets_are_named_by_folder_and_file(data):
+    corpus = read(data)
+    assert [each.name for each in corpus.sets] == ["made/hard", "real"]
+    assert [entry.id for entry in corpus.pools["made"]] == ["a", "b"]
+    assert corpus.pools["real"] == corpus.servers
+    assert {entry.id for entry in corpus.servers} == {"mail/send", "notes/write", "notes/read"}
+
+
+def test_recall_counts_groups(data, fewer):
+    report = retrieval.run(data, peer=False)
+    made = report["summary"]["sets"]["made/hard"]
+    assert made == {"recall_at_1": 75, "recall_at_5": 75, "recall_at_10": 75, "mrr": 1, "queries": 2, "tools": 2}
+    assert report["summary"]["macro_recall_at_5"] == 87.5
+    assert report["summary"]["macro_mrr"] == 1
+
+
+def test_every_number_has_its_provenance_and_goes_into_json(data, fewer):
+    report = retrieval.run(data, peer=False)
+    assert report["provenance"].keys() == report["summary"].keys()
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_an_empty_directory_gives_an_empty_report(tmp_path):
+    summary = retrieval.run(tmp_path, peer=False)["summary"]
+    assert summary["sets"] == {}
+    assert summary["macro_recall_at_5"] == 0
+
+
+def test_an_absent_peer_is_told(data, fewer, tmp_path):
+    report = retrieval.run(data, peer=True, python=str(tmp_path / "no python"))
+    assert report["summary"]["peers"]["fastmcp"] == "did not run: FileNotFoundError"
+    assert "did not run" in retrieval.table(report)
+
+
+def test_a_peer_that_is_not_installed_is_told(data, fewer, monkeypatch, tmp_path):
+    script = tmp_path / "peer.py"
+    script.write_text("import no_such_module_anywhere")
+    monkeypatch.setattr(retrieval, "PEER", script)
+    assert retrieval.run(data, peer=True)["summary"]["peers"]["fastmcp"] == "not installed"
+
+
+def test_fastmcp_is_graded_on_the_same_data(data, fewer):
+    pytest.importorskip("fastmcp")
+    report = retrieval.run(data, peer=True, python=sys.executable)
+    peer = report["summary"]["peers"]["fastmcp"]
+    assert peer["sets"].keys() == report["summary"]["sets"].keys()
+    assert peer["macro_recall_at_5"] == 87.5
+    assert f"FastMCP {peer['version']}" in retrieval.table(report)
+
+
+def test_every_published_tool_is_found_by_its_name_and_first_words(shared):
+    servers = read(shared / "corpus").servers
+    if not servers:
+        pytest.skip("there is no corpus")
+    index = Index()
+    for entry in servers:
+        index.put(entry.id, entry.tool, entry.group)
+    assert len(index) == len(servers)
+    lost = []
+    for entry in servers:
+        query = " ".join([entry.tool["name"], *entry.tool.get("description", "").split()[:8]])
+        if entry.id not in [hit.id for hit in index.search([query], 10)]:
+            lost.append(entry.id)
+    assert lost == []

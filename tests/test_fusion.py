@@ -1,0 +1,71 @@
+"""Words and vectors in one ranking, with vectors anyone can check by hand."""
+
+import sys
+
+import pytest
+
+from deltamcp.catalog.search.fusion import Fusion, text
+from deltamcp.catalog.search.index import Hit
+
+
+@pytest.fixture(params=["numpy", "plain Python"])
+def fusion(request, monkeypatch):
+    """Three tools on a plane, with and without numpy."""
+    if request.param == "numpy":
+        pytest.importorskip("numpy")
+    else:
+        monkeypatch.setitem(sys.modules, "numpy", None)
+    made = Fusion()
+    made.put([("north", "n"), ("east", "e"), ("south", "s")], [(0, 2), (3, 0), (0, -1)])
+    return made
+
+
+def test_what_is_embedded_and_unchanged_is_not_missing(fusion):
+    assert fusion.missing({"north": "n", "east": "other", "west": "w"}) == [("east", "other"), ("west", "w")]
+
+
+def test_the_nearest_comes_first_without_hits_by_words(fusion):
+    assert [hit.id for hit in fusion.blend([], (1, 10))] == ["north", "east", "south"]
+
+
+def test_words_decide_between_neighbours(fusion):
+    assert fusion.blend([Hit("east", 5.0)], (1, 1.01))[0].id == "east"
+
+
+def test_weights_are_what_they_say(fusion):
+    fusion.weight = 0.25
+    found = fusion.blend([Hit("south", 4.0), Hit("elsewhere", 2.0)], (0, 1))
+    assert [hit.id for hit in found] == ["south", "elsewhere", "north", "east"]
+    assert [hit.score for hit in found] == pytest.approx([0.75, 0.375, 0.25, 0.125])
+
+
+def test_only_so_many_are_given(fusion):
+    assert len(fusion.blend([], (1, 0), 2)) == 2
+    assert fusion.blend([], (1, 0), 0) == []
+
+
+def test_a_dropped_tool_is_gone_and_missing_again(fusion):
+    fusion.blend([], (1, 0))
+    fusion.drop("east")
+    fusion.drop("east")
+    assert [hit.id for hit in fusion.blend([], (1, 1))] == ["north", "south"]
+    assert fusion.missing({"east": "e"}) == [("east", "e")]
+
+
+def test_without_vectors_words_are_all_there_is():
+    assert [hit.id for hit in Fusion().blend([Hit("a", 2.0), Hit("b", 1.0)], (1, 0))] == ["a", "b"]
+
+
+def test_a_vector_of_nothing_is_near_to_all_alike(fusion):
+    assert {hit.score for hit in fusion.blend([], (0, 0))} == {0.7}
+
+
+@pytest.mark.parametrize("vectors", [[(1, 2)], [(1, 2), (1, 2, 3)], [(1, 2, 3), (1, 2, 3)]])
+def test_an_embedder_that_miscounts_is_told(fusion, vectors):
+    with pytest.raises(ValueError, match="2 texts gave"):
+        fusion.put([("a", "a"), ("b", "b")], vectors)
+    assert len(fusion) == 3
+
+
+def test_a_tools_text_says_where_it_is_from_and_what_it_does():
+    assert text({"name": "send", "title": None, "description": "Sends mail."}, "post") == "post send Sends mail."

@@ -1,0 +1,302 @@
+"""The search for tools: what is found by which words, and the laws that hold for any tools and any query."""
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deltamcp.catalog.search import index as search
+from deltamcp.catalog.search import words
+from deltamcp.catalog.search.index import Hit, Index
+
+
+def tool(name, description="", **parameters):
+    properties = {name: {"type": "string", "description": text} for name, text in parameters.items()}
+    return {"name": name, "description": description, "inputSchema": {"type": "object", "properties": properties}}
+
+
+SERVERS = {
+    "github": [
+        tool("create_issue", "Open a new issue in a repository.", title="What it is about", body="Markdown"),
+        tool("list_pull_requests", "List pull requests of a repository.", state="open, closed or all"),
+        tool("merge_pull_request", "Merge a pull request.", method="squash, rebase or merge"),
+    ],
+    "browser": [
+        tool("takeScreenshot", "Capture the visible page as an image.", selector="The element to capture"),
+        tool("navigate", "Open an address.", url="Where to go"),
+    ],
+    "weather": [
+        tool("forecast", "The weather of the coming days.", latitude="North is positive", longitude="East is positive"),
+        tool("search", "Places by name.", text="Part of a name"),
+    ],
+    "bing": [tool("bing_search", "使用必应搜索指定的关键词，并返回搜索结果列表", query="搜索关键词")],
+}
+
+
+def build(servers=SERVERS):
+    index = Index()
+    for server, tools in servers.items():
+        for each in tools:
+            index.put(f"{server}/{each['name']}", each, server)
+    return index
+
+
+def first(query):
+    return build().search([query])[0].id
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("create issue", "github/create_issue"),
+        ("creating issues", "github/create_issue"),
+        ("merging of a pull request", "github/merge_pull_request"),
+        ("latitude and longitude", "weather/forecast"),
+        ("what is the weather going to be?", "weather/forecast"),
+    ],
+)
+def test_a_tool_is_found_by_the_words_of_its_definition(query, expected):
+    assert first(query) == expected
+
+
+def test_a_tool_is_found_by_other_words_for_the_same():
+    assert first("a picture of the site") == "browser/takeScreenshot"
+
+
+def test_words_written_apart_find_what_is_written_together():
+    assert first("screen shot") == "browser/takeScreenshot"
+
+
+def test_a_misspelt_word_finds_what_was_meant():
+    assert first("wether forcast") == "weather/forecast"
+
+
+def test_scripts_without_spaces_are_found_by_their_characters():
+    assert first("用关键词搜索") == "bing/bing_search"
+
+
+@pytest.mark.parametrize(
+    "query", ["merge_pull_request", "mergePullRequest", "github/merge_pull_request", "Merge-Pull-Request"]
+)
+def test_a_tool_called_by_name_comes_first(query):
+    assert first(query) == "github/merge_pull_request"
+
+
+def test_a_name_within_a_request_comes_first():
+    assert first("The forecast is bad, so call list_pull_requests and see the weather.") == "github/list_pull_requests"
+
+
+def test_a_name_that_is_a_mere_word_is_no_call_for_the_tool():
+    assert first("search for issues to create in a repository") == "github/create_issue"
+
+
+def test_each_intent_of_a_long_request_is_served():
+    found = build().search(
+        ["I need the weather of next week. Then take a screenshot of the page. Finally, create an issue."], 3
+    )
+    assert {hit.id for hit in found} == {"weather/forecast", "browser/takeScreenshot", "github/create_issue"}
+
+
+def test_the_best_of_each_of_several_queries_comes_first():
+    index = build()
+    queries = ["create issue", "weather forecast", "screenshot"]
+    found = [hit.id for hit in index.search(queries, 3)]
+    assert sorted(found) == sorted(index.search([query], 1)[0].id for query in queries)
+
+
+def test_scores_fall_and_begin_at_one():
+    scores = [hit.score for hit in build().search(["pull requests of the repository"])]
+    assert scores[0] == 1
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize(
+    "query", ["", " ", "please could you", "what is this and how do I use the tool", "xyzzy 12345", "…"]
+)
+def test_what_says_nothing_finds_nothing(query):
+    assert build().search([query]) == []
+
+
+def test_no_queries_and_no_places_find_nothing():
+    assert build().search([]) == []
+    assert build().search(["issue"], 0) == []
+    assert Index().search(["issue"]) == []
+
+
+def test_nested_parameters_are_searched():
+    schema = {"properties": {"who": {"anyOf": [{"items": {"properties": {"passport": {}}}}, {"type": "null"}]}}}
+    index = build()
+    index.put("x", {"name": "travel", "inputSchema": schema})
+    assert index.search(["passport"]) == [Hit("x", 1.0)]
+
+
+def test_a_schema_may_be_deep():
+    schema: dict[str, Any] = {}
+    for _ in range(10_000):
+        schema = {"properties": {"inner": schema}}
+    index = Index()
+    index.put("x", {"name": "deep", "inputSchema": schema})
+    assert index.search(["inner"])[0].id == "x"
+
+
+def test_a_replaced_tool_is_no_longer_found_by_its_old_words():
+    index = build()
+    index.put("browser/navigate", tool("tides"), "browser")
+    assert index.search(["address"]) == []
+    assert index.search(["tides"]) == [Hit("browser/navigate", 1.0)]
+
+
+def test_each_group_of_synonyms_has_a_name_of_its_own():
+    """A group is known in the index by its first word."""
+    names = [group[0] for group in words.SYNONYMS]
+    assert len(set(names)) == len(names)
+
+
+def test_synonyms_are_single_words_that_are_searched_by():
+    for word in itertools.chain.from_iterable(words.SYNONYMS):
+        assert words.terms(word) == [words.stem(word)]
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        ["movie", "movies"],
+        ["query", "queries"],
+        ["plan", "plans", "planned", "planning"],
+        ["create", "creates", "created", "creating"],
+        ["address", "addresses"],
+        ["run", "runs"],
+    ],
+)
+def test_forms_of_a_word_are_one_term(forms):
+    assert len({words.stem(form) for form in forms}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("getUserID", ["get", "user", "id"]),
+        ("S3Bucket", ["s3", "bucket"]),
+        ("k8s on K8s", ["k8s", "k8s"]),
+        ("HTTP2Stream", ["http2", "stream"]),
+        ("HTTPServerError", ["http", "error"]),
+        ("GitHub", ["git", "hub", "github"]),
+        ("ＧｉｔＨｕｂ", ["git", "hub", "github"]),
+        ("Straße", ["strasse"]),
+        ("東京", ["東京"]),
+        ("東京都の天気", ["東京", "京都", "都の", "の天", "天気"]),
+        ("MCP天気API", ["天気"]),
+        ("in 2024 the 3 users", ["user"]),
+    ],
+)
+def test_text_becomes_terms(text, terms):
+    assert words.terms(text) == terms
+
+
+# Laws
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=10,
+)
+vocabulary = st.sampled_from(
+    ["get", "list", "create", "issue", "weather", "user", "file", "天気予報", "pullRequest", "search", "the", "K8s"]
+)
+phrases = st.lists(vocabulary, max_size=6).map(" ".join)
+schemas = st.recursive(
+    json_values,
+    lambda inner: st.fixed_dictionaries(
+        {},
+        optional={
+            "properties": st.dictionaries(phrases, inner, max_size=3) | json_values,
+            "items": inner,
+            "anyOf": st.lists(inner, max_size=2) | json_values,
+            "$defs": st.dictionaries(st.text(max_size=3), inner, max_size=2) | json_values,
+            "description": phrases | json_values,
+            "$ref": json_values,
+        },
+    ),
+    max_leaves=8,
+)
+definitions = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": phrases | json_values,
+        "description": phrases | json_values,
+        "title": phrases,
+        "inputSchema": schemas,
+    },
+)
+ids = st.sampled_from([f"tool {number}" for number in range(8)])
+groups = st.sampled_from(["", "github", "weather"])
+changes = st.lists(st.tuples(ids, st.none() | st.tuples(definitions, groups)), max_size=20)
+
+
+@given(definitions, st.text() | phrases)
+def test_anything_can_be_indexed_and_asked(definition, query):
+    index = Index()
+    index.put("x", definition)
+    assert {hit.id for hit in index.search([query])} <= {"x"}
+
+
+def same_as_built_anew(changes, queries):
+    changed = Index()
+    content: dict[str, Any] = {}
+    for name, what in changes:
+        content.pop(name, None)
+        if what is None:
+            changed.drop(name)
+        else:
+            changed.put(name, *what)
+            content[name] = what
+    fresh = Index()
+    for name, what in sorted(content.items()):
+        fresh.put(name, *what)
+    assert len(changed) == len(fresh) == len(content)
+    assert changed.search(queries, 2) == fresh.search(queries, 2)
+    return True
+
+
+questions = st.lists(phrases | st.text(max_size=20), min_size=1, max_size=3)
+
+
+@settings(deadline=None)
+@given(changes, questions)
+def test_an_index_that_grew_and_shrank_is_one_built_anew(changes, queries):
+    assert same_as_built_anew(changes, queries)
+
+
+@settings(deadline=None)
+@given(changes, questions, st.integers(1, 6), st.integers(1, 3))
+def test_that_holds_where_there_is_more_than_is_looked_at(changes, queries, scanned, candidates):
+    with pytest.MonkeyPatch.context() as few:
+        few.setattr(search, "_SCANNED", scanned)
+        few.setattr(search, "_CANDIDATES", candidates)
+        few.setattr(search, "_WIDER", 1)
+        assert same_as_built_anew(changes, queries)
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=5, unique_by=words.key), st.data())
+def test_a_tool_is_first_under_its_exact_name(names, data):
+    index = Index()
+    for number, name in enumerate(names):
+        index.put(f"{number}/", {"name": name})
+    number = data.draw(st.integers(0, len(names) - 1))
+    found = {words.key(hit.id) for hit in index.search([names[number]]) if hit.score == 1}
+    assert str(number) in found
+
+
+@given(st.lists(phrases, min_size=1, max_size=5), st.data())
+def test_a_dropped_tool_is_gone(names, data):
+    index = Index()
+    for number, name in enumerate(names):
+        index.put(str(number), {"name": name})
+    gone = str(data.draw(st.integers(0, len(names) - 1)))
+    index.drop(gone)
+    index.drop(gone)
+    assert gone not in index
+    assert len(index) == len(names) - 1
+    assert gone not in [hit.id for name in names for hit in index.search([name])]

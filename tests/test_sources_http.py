@@ -1,0 +1,369 @@
+"""Operations that are HTTP requests, against a server on a socket; and functions and variables by name."""
+
+import asyncio
+import contextlib
+import email.utils
+import json
+import math
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from deltamcp import Audio, BlobResource, ConfigurationError, EmbeddedResource, Image, ToolError
+from deltamcp.catalog.operations_file.document import HttpHandler, Place, Service
+from deltamcp.sources import http, python
+from deltamcp.sources.environment import filled
+from deltamcp.sources.http import HttpService
+
+SECRET = "sk-0123456789abcdef"
+
+
+class Heard(NamedTuple):
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Peer:
+    """An HTTP server that notes what it hears and answers as told; None closes the connection instead."""
+
+    def __init__(self, answer: Callable[[Heard], bytes | None]) -> None:
+        self.heard: list[Heard] = []
+        self.connections = 0
+        self._answer = answer
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                line, *lines = head.strip().split("\r\n")
+                headers = {key.lower(): text.strip() for key, _, text in (line.partition(":") for line in lines)}
+                method, target, _ = line.split(" ")
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                heard = Heard(method, target, headers, body)
+                self.heard.append(heard)
+                answer = self._answer(heard)
+                if answer is None:
+                    break
+                writer.write(answer)
+                await writer.drain()
+                if b"connection: close" in answer:
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+def reply(status: int = 200, body: bytes | str = b"", kind: str = "application/json", *more: str) -> bytes:
+    body = body.encode() if isinstance(body, str) else body
+    lines = [
+        f"HTTP/1.1 {status} Said",
+        f"content-length: {len(body)}",
+        *([f"content-type: {kind}"] if kind else []),
+        *more,
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+@contextlib.asynccontextmanager
+async def service(answer: Any = None, /, *, base: str = "", **options: Any) -> AsyncIterator[tuple[HttpService, Peer]]:
+    peer = Peer(
+        answer if callable(answer) else lambda heard: answer if isinstance(answer, bytes) else reply(204, kind="")
+    )
+    server = await asyncio.start_server(peer.talk, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    made = HttpService(Service(base_url=f"http://127.0.0.1:{port}{base}", **options), {"KEY": SECRET})
+    try:
+        yield made, peer
+    finally:
+        await made.close()
+        server.close()
+        await server.wait_closed()
+
+
+# Requests
+
+
+@pytest.mark.parametrize(
+    ("handler", "arguments", "target", "body"),
+    [
+        (HttpHandler("GET", "/a/{id}"), {"id": "x/y ?#%é"}, "/a/x%2Fy%20%3F%23%25%C3%A9", b""),
+        (HttpHandler("GET", "/a/{id}.json"), {"id": 3}, "/a/3.json", b""),
+        (HttpHandler("GET", "/a/{ids}"), {"ids": [1, "b,c"]}, "/a/1,b%2Cc", b""),
+        (HttpHandler("GET", "/a", {"q": Place("query", "search")}), {"q": "a&b=c d"}, "/a?search=a%26b%3Dc%20d", b""),
+        (HttpHandler("GET", "/a"), {"on": True, "off": False, "none": None}, "/a?on=true&off=false", b""),
+        (HttpHandler("GET", "/a"), {"n": [1, None, 2.5], "o": {"x": 1}}, "/a?n=1&n=2.5&o=%7B%22x%22%3A1%7D", b""),
+        (HttpHandler("GET", "/a?kind=x"), {"q": 1}, "/a?kind=x&q=1", b""),
+        (HttpHandler("DELETE", "/a/{id}"), {"id": 1, "hard": True}, "/a/1?hard=true", b""),
+        (HttpHandler("POST", "/a/{id}"), {"id": 1, "t": "é", "n": None}, "/a/1", '{"t":"é","n":null}'.encode()),
+        (HttpHandler("POST", "/a"), {}, "/a", b""),
+        (HttpHandler("PUT", "/a", {"all": Place("body", "*")}), {"all": [1, 2]}, "/a", b"[1,2]"),
+        (HttpHandler("PUT", "/a", {"all": Place("body", "*")}), {"all": []}, "/a", b"[]"),
+        (HttpHandler("PUT", "/a", {"all": Place("body", "*")}), {"all": "x"}, "/a", b'"x"'),
+        (HttpHandler("POST", "/a", {"f": Place("form", "f")}), {"f": "a b", "g": [1, 2]}, "/a", b"f=a%20b&g=1&g=2"),
+        (HttpHandler("GET", "/a", {"t": Place("body", "t")}), {"t": 1}, "/a", b'{"t":1}'),
+    ],
+)
+async def test_arguments_go_to_their_places(handler, arguments, target, body):
+    async with service(base="/api/") as (made, peer):
+        assert await made.call(handler, arguments) is None
+    (heard,) = peer.heard
+    assert (heard.method, heard.target, heard.body) == (handler.method, f"/api{target}", body)
+    if body:
+        form = any(place.location == "form" for place in handler.param_map.values())
+        assert heard.headers["content-type"] == ("application/x-www-form-urlencoded" if form else "application/json")
+
+
+async def test_headers_and_cookies_are_sent_and_the_services_own_filled_in():
+    handler = HttpHandler(
+        "GET", "/", {"a": Place("header", "X-A"), "b": Place("cookie", "b"), "c": Place("cookie", "c")}
+    )
+    async with service(headers={"Authorization": "Bearer ${KEY}"}) as (made, peer):
+        await made.call(handler, {"a": ["x", 1], "b": "1", "c": True})
+    headers = peer.heard[0].headers
+    assert (headers["authorization"], headers["x-a"], headers["cookie"]) == (f"Bearer {SECRET}", "x, 1", "b=1; c=true")
+
+
+async def test_a_body_that_is_not_json_is_sent_as_it_is():
+    handler = HttpHandler("POST", "/", {"text": Place("body", "*")})
+    async with service(headers={"Content-Type": "text/plain"}) as (made, peer):
+        await made.call(handler, {"text": "as it is"})
+    assert peer.heard[0].body == b"as it is"
+
+
+async def test_a_base_with_a_query_keeps_it():
+    async with service(base="/v1?key=${KEY}") as (made, peer):
+        await made.call(HttpHandler("GET", "/a"), {"q": 1})
+    assert peer.heard[0].target == f"/v1/a?key={SECRET}&q=1"
+
+
+@pytest.mark.parametrize(
+    ("handler", "arguments", "part"),
+    [
+        (HttpHandler("GET", "/a/{id}/b"), {"id": ".."}, "must not be '..'"),
+        (HttpHandler("GET", "/a/{id}"), {"id": "."}, "must not be '.'"),
+        (HttpHandler("GET", "/a/{x}{y}"), {"x": ".", "y": "."}, "must not be '..'"),
+        (HttpHandler("DELETE", "/a/{id}"), {"id": ""}, "must not be empty"),
+        (HttpHandler("DELETE", "/a/{id}"), {}, "id is part of the address and must be given"),
+        (HttpHandler("DELETE", "/a/{id}"), {"id": None}, "must be given"),
+        (HttpHandler("GET", "/", {"a": Place("header", "X-A")}), {"a": "x\r\nEvil: 1"}, "line breaks"),
+        (HttpHandler("GET", "/", {"a": Place("cookie", "a")}), {"a": "x; b=1"}, "semicolons"),
+    ],
+)
+async def test_arguments_that_would_change_the_request_are_refused(handler, arguments, part):
+    async with service() as (made, peer):
+        with pytest.raises(ToolError, match=part):
+            await made.call(handler, arguments)
+    assert peer.heard == []
+
+
+# Responses
+
+GET = HttpHandler("GET", "/thing")
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (reply(200, '{"a":[1,null]}'), {"a": [1, None]}),
+        (reply(201, "[]", "application/problem+json; charset=utf-8"), []),
+        (reply(200, "not json"), "not json"),
+        (reply(200, "hé", "text/plain; charset=utf-8"), "hé"),
+        (reply(200, "hé".encode("latin-1"), "text/plain; charset=latin-1"), "hé"),
+        (reply(200, "hé", "text/plain; charset=nonsense"), "hé"),
+        (reply(200, "<a/>", "application/atom+xml"), "<a/>"),
+        (reply(200, "plain", ""), "plain"),
+        (reply(200, b"\x00\xff", ""), EmbeddedResource(BlobResource("response:/thing", b"\x00\xff"))),
+        (reply(200, b"\x89PNG", "image/png"), Image(b"\x89PNG", "image/png")),
+        (reply(200, b"RIFF", "audio/wav"), Audio(b"RIFF", "audio/wav")),
+        (
+            reply(200, b"%PDF", "application/pdf"),
+            EmbeddedResource(BlobResource("response:/thing", b"%PDF", "application/pdf")),
+        ),
+        (reply(204, kind=""), None),
+        (reply(200, b""), None),
+    ],
+)
+async def test_a_response_becomes_what_its_type_says(answer, expected):
+    async with service(answer) as (made, _):
+        assert await made.call(GET, {}) == expected
+
+
+async def test_a_refusal_is_told_with_its_body_and_without_secrets():
+    answer = reply(401, f'{{"error":"the key {SECRET} is wrong"}}', "application/json", "x-internal: hidden")
+    async with service(answer, headers={"Authorization": "Bearer ${KEY}"}) as (made, _):
+        with pytest.raises(ToolError) as caught:
+            await made.call(GET, {"token": "asked"})
+    assert str(caught.value) == 'GET /thing answered 401: {"error":"the key ... is wrong"}'
+
+
+async def test_a_long_refusal_is_cut():
+    async with service(reply(500, "x" * 100_000, "text/plain")) as (made, _):
+        with pytest.raises(ToolError) as caught:
+            await made.call(GET, {})
+    assert str(caught.value) == f"GET /thing answered 500: {'x' * 500}"
+
+
+async def test_a_silent_refusal_has_the_status_line_for_a_text():
+    async with service(reply(404)) as (made, _):
+        with pytest.raises(ToolError, match=r"^GET /thing answered 404: Said$"):
+            await made.call(GET, {})
+
+
+async def test_too_many_requests_says_when_to_come_back():
+    async with service(reply(429, "slow down", "text/plain", "retry-after: 17")) as (made, _):
+        with pytest.raises(ToolError, match=r"answered 429: slow down \(try again in 17 s\)"):
+            await made.call(GET, {})
+    later = email.utils.formatdate(time.time() + 3600, usegmt=True)
+    async with service(reply(429, "slow down", "text/plain", f"retry-after: {later}")) as (made, _):
+        with pytest.raises(ToolError, match=r"try again in 3[56]\d\d s"):
+            await made.call(GET, {})
+    async with service(reply(429, "slow down", "text/plain", "retry-after: soon")) as (made, _):
+        with pytest.raises(ToolError, match=r"slow down$"):
+            await made.call(GET, {})
+
+
+async def test_a_response_beyond_the_cap_is_refused(monkeypatch):
+    monkeypatch.setattr(http, "_RESPONSE_BYTES", 1 << 20)
+    async with service(reply(200, b"x" * ((1 << 20) + 1), "text/plain")) as (made, _):
+        with pytest.raises(ToolError, match="more than 1 MiB"):
+            await made.call(GET, {})
+
+
+async def test_redirects_are_followed_on_the_same_host_only():
+    def answer(heard: Heard) -> bytes:
+        where = {"/thing": "/there", "/loop": "/loop"}.get(heard.target)
+        if where:
+            return reply(302, "", "", f"location: {where}")
+        if heard.target == "/away":
+            return reply(302, "", "", "location: http://localhost:1/?stolen")
+        return reply(200, "1")
+
+    async with service(answer, headers={"X-Key": "${KEY}"}) as (made, peer):
+        assert await made.call(GET, {}) == 1
+        assert [heard.headers["x-key"] for heard in peer.heard] == [SECRET, SECRET]
+        with pytest.raises(ToolError, match="host localhost, where it is not followed"):
+            await made.call(HttpHandler("GET", "/away"), {})
+        with pytest.raises(ToolError, match="answered 302"):
+            await made.call(HttpHandler("GET", "/loop"), {})
+
+
+async def test_cookies_of_a_response_are_forgotten():
+    async with service(reply(200, "1", "application/json", "set-cookie: session=theirs")) as (made, peer):
+        await made.call(GET, {})
+        await made.call(GET, {})
+    assert "cookie" not in peer.heard[1].headers
+
+
+async def test_connections_are_kept_for_the_next_call():
+    async with service(reply(200, "1")) as (made, peer):
+        for _ in range(3):
+            await made.call(GET, {})
+    assert peer.connections == 1
+
+
+# Failures
+
+
+@pytest.mark.parametrize(("method", "attempts"), [("GET", 2), ("PUT", 2), ("DELETE", 2), ("POST", 1), ("PATCH", 1)])
+async def test_only_what_may_be_repeated_is_tried_twice(method, attempts):
+    async with service(lambda heard: None) as (made, peer):
+        with pytest.raises(ToolError, match=f"^{method} /thing got no answer from the service; try again later.$"):
+            await made.call(HttpHandler(method, "/thing"), {})
+    assert len(peer.heard) == attempts
+
+
+async def test_a_second_attempt_that_succeeds_is_the_answer():
+    answers = iter([None, reply(200, "1")])
+    async with service(lambda heard: next(answers)) as (made, _):
+        assert await made.call(GET, {}) == 1
+
+
+async def test_a_service_that_is_not_there_is_told_in_one_sentence():
+    made = HttpService(Service(base_url="http://127.0.0.1:1"), {})
+    with pytest.raises(ToolError, match=r"^GET /thing got no answer from the service; try again later.$"):
+        await made.call(GET, {})
+    await made.close()
+
+
+async def test_a_response_that_breaks_off_is_told():
+    async with service(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\nconnection: close\r\n\r\nabc") as (made, _):
+        with pytest.raises(ToolError, match=r"^GET /thing broke off before its answer was complete; try again later.$"):
+            await made.call(GET, {})
+
+
+async def test_a_service_that_says_nothing_is_not_waited_for():
+    async with service(b"", timeout=0.2) as (made, peer):
+        with pytest.raises(ToolError, match=r"^GET /thing took longer than 0.2 s; try again later.$"):
+            await made.call(GET, {})
+        assert len(peer.heard) == 1
+
+
+# Variables
+
+
+def test_variables_are_filled_in_and_a_missing_one_is_named():
+    assert filled("a ${X}-${Y:-z} $X {X} ${1}", {"X": "1"}) == "a 1-z $X {X} ${1}"
+    with pytest.raises(ConfigurationError, match="variable NOPE is not set"):
+        filled("${NOPE}", {"OTHER": SECRET})
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        (Service(base_url="${HOST}/v1"), "'\\${HOST}/v1' must come to an address"),
+        (Service(base_url="http://"), "must come to an address"),
+        (Service(base_url="https://x", headers={"A": "${LINES}"}), "header a comes to a text with line breaks"),
+        (Service(base_url="https://x", headers={"A": "${NOPE}"}), "NOPE is not set"),
+    ],
+)
+def test_a_service_that_cannot_work_is_told_when_it_is_made(given, part):
+    with pytest.raises(ConfigurationError, match=part) as caught:
+        HttpService(given, {"HOST": SECRET, "LINES": f"{SECRET}\nx"})
+    assert SECRET not in str(caught.value)
+
+
+# Functions
+
+
+def test_functions_and_methods_are_found_by_name():
+    assert python.resolve("math:floor") is math.floor
+    assert python.resolve("json:JSONDecoder.decode") is json.JSONDecoder.decode
+
+
+@pytest.mark.parametrize(
+    ("ref", "part"),
+    [
+        ("math.floor", "package.module:function"),
+        ("no_such_module:f", "There is no module no_such_module"),
+        ("json.nothing:f", "There is no module json.nothing"),
+        ("math:flor", "The module math has no flor"),
+        ("math:pi", "is no function but of type float"),
+    ],
+)
+def test_what_is_not_there_is_told_in_one_sentence(ref, part):
+    with pytest.raises(ConfigurationError, match=part):
+        python.resolve(ref)
+
+
+@pytest.mark.parametrize(
+    ("source", "part"),
+    [
+        ("import absent_dependency", "broken_handlers could not be imported: ModuleNotFoundError.*absent_dependency"),
+        ("from json import nothing", "broken_handlers could not be imported: ImportError"),
+        ("1/0", "broken_handlers could not be imported: ZeroDivisionError"),
+        ("def f(:", "broken_handlers could not be imported: SyntaxError"),
+    ],
+)
+def test_a_module_that_breaks_is_not_taken_for_an_absent_one(source, part, tmp_path, monkeypatch):
+    (tmp_path / "broken_handlers.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigurationError, match=part):
+        python.resolve("broken_handlers:f")
+    sys.modules.pop("broken_handlers", None)
