@@ -6,7 +6,7 @@ An embedder that fails costs nothing but its part: the search goes on by words, 
 import asyncio
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain, zip_longest
 
 from deltamcp.catalog.catalog import Catalog
@@ -34,23 +34,23 @@ class EmbeddedSearch:
         self._version = -1
         self._updating = asyncio.Lock()
 
-    async def search(self, view: View, queries: list[str], limit: int) -> list[Operation]:
-        """The best for each query, best first."""
+    async def search(self, view: View, queries: list[str], limit: int, among: Collection[str]) -> list[Operation]:
+        """As a view searches."""
         try:
             async with self._updating:
                 await self._update()
             vectors = await self._embed(queries)
         except Exception as error:
             logger.error("the embedder failed, so tools are searched by words only", exc_info=error)
-            return view.search(queries, limit)
+            return view.search(queries, limit, among)
         index = self._catalog.index()
-        hidden = len(index) - len(view.operations)
+        hidden = len(index) - len(among)
         ranked = [
             [hit.id for hit in self._fusion.blend(index.search([query], _WORD_HITS), vector, limit + hidden)]
             for query, vector in zip(queries, vectors, strict=True)
         ]
         # The best of each query first, then the second of each.
-        names = dict.fromkeys(name for name in chain.from_iterable(zip_longest(*ranked)) if name in view.operations)
+        names = dict.fromkeys(name for name in chain.from_iterable(zip_longest(*ranked)) if name in among)
         return [view.operations[name] for name in names][:limit]
 
     async def _update(self) -> None:

@@ -18,7 +18,6 @@ import msgspec
 from deltamcp import audit
 from deltamcp.catalog import discovery, render
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.disclosure import Surface
 from deltamcp.catalog.discovery import UnfitError
 from deltamcp.catalog.meta_tools import Meta
 from deltamcp.catalog.operation import Operation
@@ -65,6 +64,7 @@ from deltamcp.values import (
     Principal,
     ReadResource,
     RequestId,
+    Surface,
     Terms,
     Text,
     TextResource,
@@ -72,6 +72,9 @@ from deltamcp.values import (
 )
 from deltamcp.watchdog import Watchdog
 from deltamcp.wire import jsonrpc
+
+_INDEXED_AT_ONCE = 100
+"""Operations brought into the search index while everyone waits, 7 ms; more of them in a thread."""
 
 _NO_ANSWERS: Mapping[str, JSON] = {}
 _WRONG_CURSOR = Failure(Fault.INVALID_PARAMS, "params.cursor is not one this server gave; start without it.")
@@ -118,6 +121,7 @@ class Engine:
         self._threads = Threads(limits.threads)
         self._reading = Reading(limits)
         self._embedded = embedded
+        self._indexing = asyncio.Lock()
         self._performers: dict[type[Ask], Performer] = {
             CallTool: self._call,
             ListItems: self._list,
@@ -176,7 +180,7 @@ class Engine:
         view = self.catalog.view(terms.principal.scopes)
         if not self._offers(ask.kind, view):
             return Failure(Fault.UNKNOWN_METHOD, f"This server offers no {ask.kind.value}.")
-        page = view.page(ask.kind, Surface.PROGRESSIVE if terms.progressive else view.surface, ask.cursor)
+        page = view.page(ask.kind, terms.surface or view.surface, ask.cursor, ask.whole)
         return _WRONG_CURSOR if page is None else Answer(page)
 
     async def _describe(self, ask: Describe, terms: Terms, *_: Any) -> Outcome:
@@ -229,8 +233,8 @@ class Engine:
         try:
             arguments = operation.bind(ask.arguments)
         except ArgumentError as error:
-            signature = render.signature(operation.tool)
-            return Answer(content.error_result(f"Invalid arguments for {operation.name}. {error} Call {signature}."))
+            signature = render.signature(operation.tool, ask.name)
+            return Answer(content.error_result(f"Invalid arguments for {ask.name}. {error} Call {signature}."))
         answers: Mapping[str, JSON] = _NO_ANSWERS
         if ask.inputs is not NO_INPUTS:
             opened = self._answers(ask.inputs, terms, ["tools/call", operation.name, ask.arguments])
@@ -254,12 +258,12 @@ class Engine:
             return self._questions(pending, terms, ["tools/call", operation.name, ask.arguments], answers)
         except asyncio.CancelledError as error:
             if deadline.expired and deadline.forgive():
-                return Answer(content.error_result(f"{operation.name} was stopped: it took too long."))
+                return Answer(content.error_result(f"{ask.name} was stopped: it took too long."))
             if not _is_cancelled():
-                return Answer(content.error_result(_broken(f"The tool {operation.name}", error)))
+                return Answer(content.error_result(_broken(f"The tool {ask.name}", error)))
             raise
         except BaseException as error:
-            return Answer(content.error_result(_broken(f"The tool {operation.name}", error)))
+            return Answer(content.error_result(_broken(f"The tool {ask.name}", error)))
 
     async def _audited(
         self, operation: Operation, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId
@@ -287,9 +291,15 @@ class Engine:
         asked = discovery.read_discover(arguments)
         if not asked.queries:
             return discovery.listing(view, asked)
+        if self._indexing.locked() or self.catalog.unindexed > _INDEXED_AT_ONCE:
+            async with self._indexing:
+                await asyncio.to_thread(self.catalog.index)
+        among = discovery.among(view, asked)
         if self._embedded is None:
-            return discovery.found(view, view.search(asked.queries, asked.limit), asked)
-        return discovery.found(view, await self._embedded.search(view, asked.queries, asked.limit), asked)
+            found = view.search(asked.queries, asked.limit, among)
+        else:
+            found = await self._embedded.search(view, asked.queries, asked.limit, among)
+        return discovery.found(view, found, asked)
 
     async def _execute(
         self, meta: Meta, view: View, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId
@@ -297,7 +307,7 @@ class Engine:
         operation, params, repair = route(view, ask.arguments)
         if meta is Meta.QUERY and not operation.read_only:
             raise UnfitError(f"{operation.id} does not say that it only reads; use {view.called(Meta.EXECUTE)}.")
-        inner = CallTool(operation.name, params, ask.inputs)
+        inner = CallTool(operation.id, params, ask.inputs)
         operate = self._audited if audit.is_on() else self._operate
         outcome = await operate(operation, inner, terms, channel, request_id)
         if not isinstance(outcome, Answer) or not isinstance(outcome.value, ToolResult):

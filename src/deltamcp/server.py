@@ -131,10 +131,8 @@ class DeltaServer:
         self._files.append(file)
 
     def _exchange(self, old: list[str], new: list[Operation]) -> None:
-        self._catalog.replace(old, new)
-        self._changed(Kind.TOOLS)
-        if self._catalog.disclosure.surface != "full":
-            self._changed(Kind.RESOURCES)
+        self._catalog.replace(old, [self._fit(operation) for operation in new])
+        self._announce(Kind.TOOLS)
 
     @contextlib.asynccontextmanager
     async def _living(self) -> AsyncIterator[Any]:
@@ -143,7 +141,8 @@ class DeltaServer:
             state = None if self._lifespan is None else await stack.enter_async_context(self._lifespan(self))
             for file in self._files:
                 stack.push_async_callback(file.close)
-                watching = asyncio.ensure_future(file.watch(self._exchange))
+                watching = asyncio.create_task(file.watch(self._exchange))
+                stack.push_async_callback(asyncio.wait, [watching])
                 stack.callback(watching.cancel)
             yield state
 
@@ -216,7 +215,12 @@ class DeltaServer:
         return operation
 
     def _add(self, item: Operation | Resource | Prompt) -> None:
-        self._changed(self._catalog.add(item))
+        self._announce(self._catalog.add(item))
+
+    def _announce(self, kind: Kind) -> None:
+        self._changed(kind)
+        if kind is Kind.TOOLS and self._catalog.disclosure.surface != "full":
+            self._changed(Kind.RESOURCES)  # which operations are too
 
     def remove_tool(self, name: str) -> None:
         self._remove(Kind.TOOLS, name)
@@ -230,7 +234,7 @@ class DeltaServer:
 
     def _remove(self, kind: Kind, name: str) -> None:
         self._catalog.remove(kind, name)
-        self._changed(kind)
+        self._announce(kind)
 
     def _changed(self, change: Kind | str) -> None:
         self._engine.hub.publish(change, self._engine.life.loop)

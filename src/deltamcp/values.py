@@ -78,6 +78,17 @@ class Era(enum.Enum):
     MODERN = "modern"
 
 
+class Surface(enum.Enum):
+    """What `tools/list` shows."""
+
+    FULL = "full"
+    """Every tool with its schema."""
+    PROGRESSIVE = "progressive"
+    """Names and summaries; `tools/describe` gives the rest. Only where a client asked for it."""
+    META = "meta"
+    """Four tools that find, describe and run all others."""
+
+
 class Terms(Struct, frozen=True, gc=False):
     """What the sender of one request understands."""
 
@@ -90,8 +101,8 @@ class Terms(Struct, frozen=True, gc=False):
     log_level: LogLevel | None = None
     """Send log messages at or above this; none at all without it."""
     principal: Principal = ANONYMOUS
-    progressive: bool = False
-    """Asked to be shown names and summaries, and to fetch schemas by `tools/describe`."""
+    surface: Surface | None = None
+    """What the sender negotiated to be shown; the server's own choice without."""
 
 
 # What is asked for
@@ -145,6 +156,8 @@ class Kind(enum.Enum):
 class ListItems(Struct, frozen=True):
     kind: Kind
     cursor: str | None = None
+    whole: bool = False
+    """All on one page: for a client that knows no cursors."""
 
 
 class Describe(Struct, frozen=True):

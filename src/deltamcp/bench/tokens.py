@@ -13,13 +13,13 @@ from deltamcp import tokens
 from deltamcp.bench.corpus import Entry, read
 from deltamcp.catalog import discovery, render
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.disclosure import Disclosure, Surface
+from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.meta_tools import Asked
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import View, as_seen
 from deltamcp.context import Context
 from deltamcp.errors import DeltaError
-from deltamcp.values import JSON, Kind
+from deltamcp.values import JSON, Kind, Surface
 
 Report: TypeAlias = dict[str, Any]
 
@@ -115,7 +115,7 @@ def _unserved(view: View) -> dict[str, str]:
             missing[name] = "not listed"
         elif not said.startswith(operation.id) or exact["inputSchema"] != operation.tool["inputSchema"]:
             missing[name] = "not described"
-        elif operation not in view.search([f"{operation.id} {operation.summary}"], 10):
+        elif operation not in view.search([f"{operation.id} {operation.summary}"], 10, view.operations):
             missing[name] = "not found"
     return missing
 
@@ -134,7 +134,7 @@ def _index_line(operation: Operation) -> str:
 
 def _hits(view: View, operation: Operation) -> str:
     asked = discovery.read_discover({"query": operation.summary})
-    return discovery.found(view, view.search([operation.summary], asked.limit), asked)
+    return discovery.found(view, view.search([operation.summary], asked.limit, view.operations), asked)
 
 
 def _surface(entries: Sequence[Entry], size: int) -> int:

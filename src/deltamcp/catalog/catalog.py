@@ -120,14 +120,19 @@ class Catalog:
             visible, shelves, self.disclosure, self._scheme, self._page_size, self.index, shared=not self._scopes
         )
 
+    @property
+    def unindexed(self) -> int:
+        """How much the index lags behind; each costs 0.07 ms when it is next used."""
+        return len(self._unindexed)
+
     def index(self) -> Index:
-        """The search index, brought up to date: what was registered since costs 0.1 ms each, now and not at start."""
-        for name, operation in self._unindexed.items():
+        """The search index, brought up to date with what was registered or removed since."""
+        pending, self._unindexed = self._unindexed, {}
+        for name, operation in pending.items():
             if operation is None:
                 self._index.drop(name)
             else:
                 self._index.put(name, operation.tool, operation.id.rpartition(".")[0].replace(".", " "))
-        self._unindexed.clear()
         return self._index
 
     def resource_at(self, uri: str) -> tuple[Resource, dict[str, str]] | None:

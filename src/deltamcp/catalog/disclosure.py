@@ -1,6 +1,5 @@
 """Which face of the catalogue a client sees, and what each costs."""
 
-import enum
 import math
 import re
 from typing import Literal, NamedTuple
@@ -8,22 +7,12 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from deltamcp.errors import ConfigurationError
+from deltamcp.values import Surface
 
 OPERATIONS_USED = 3
 """Operations a conversation is taken to use when `auto` decides; the pattern's authors saw 2 to 5."""
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.\-]{0,100}")
-
-
-class Surface(enum.Enum):
-    """What `tools/list` shows."""
-
-    FULL = "full"
-    """Every tool with its schema."""
-    PROGRESSIVE = "progressive"
-    """Names and summaries; `tools/describe` gives the rest. Only where a client asked for it."""
-    META = "meta"
-    """Four tools that find, describe and run all others."""
 
 
 class Disclosure(Struct, frozen=True):
@@ -37,6 +26,9 @@ class Disclosure(Struct, frozen=True):
     """Adds the meta-tool `query`, which runs only operations that say they are read-only."""
     scheme: str = ""
     """Operations are also resources, `<scheme>://operations/...`; made of prefix or server's name unless given."""
+
+    minimum: int = 1
+    """With fewer operations than this they are listed as plain tools, whatever `surface` says."""
 
     def __post_init__(self) -> None:
         if self.surface not in ("full", "meta", "auto"):

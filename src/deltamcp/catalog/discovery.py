@@ -1,6 +1,6 @@
 """What `discover` and `get_schema` were asked, and what they answer."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -61,11 +61,19 @@ def read_discover(arguments: Mapping[str, JSON]) -> Discover:
     return Discover(queries, category.strip(), _detail(arguments, Asked.NAMES, Asked.BRIEF, Asked.FULL), int(cursor))
 
 
+def among(view: View, asked: Discover) -> Collection[str]:
+    """The names of the operations to look among.
+
+    Raises:
+        UnfitError: there is no such category.
+    """
+    if not asked.category:
+        return view.operations
+    return {operation.name for operation in _inside(view, asked.category)}
+
+
 def found(view: View, operations: list[Operation], asked: Discover) -> str:
     """Matches, a line each, and how to call them."""
-    if asked.category:
-        inside = {operation.name for operation in _inside(view, asked.category)}
-        operations = [operation for operation in operations if operation.name in inside]
     if not operations:
         every = f"{view.called(Meta.DISCOVER)}() for all {view.directory.size} operations"
         return f"Nothing fits. Try other words, or {every}."
@@ -75,9 +83,7 @@ def found(view: View, operations: list[Operation], asked: Discover) -> str:
         case Asked.FULL:
             lines = [render.noted(operation.tool, operation.id) for operation in operations]
         case _:
-            lines = [
-                render.line(operation.tool, operation.id, operation.summary, HIT_TOKENS) for operation in operations
-            ]
+            lines = [render.line(operation.tool, operation.id, operation.line, HIT_TOKENS) for operation in operations]
     how = f"{view.called(Meta.EXECUTE)}(operation, params) runs one; {view.called(Meta.GET_SCHEMA)} tells more."
     return "\n".join([*lines, how])
 
@@ -93,13 +99,15 @@ def listing(view: View, asked: Discover) -> str:
         if category is None:
             raise UnfitError(_no_category(view, asked.category))
         return _json({"operations": category.tree()})
+    if not view.operations:
+        return "There are no operations yet."
     if not asked.category and asked.detail is None:
         return view.directory.overview()
     operations = _inside(view, asked.category)
     if asked.detail is Asked.NAMES:
         return _paged([operation.id for operation in operations], asked.cursor)
     return _paged(
-        [f"{operation.id}: {operation.summary}" if operation.summary else operation.id for operation in operations],
+        [f"{operation.id}: {operation.line}" if operation.summary else operation.id for operation in operations],
         asked.cursor,
     )
 
@@ -122,6 +130,8 @@ def _no_category(view: View, category: str) -> str:
 
 def _paged(lines: list[str], start: int) -> str:
     """As many lines as a page holds, at least one, and the cursor of the next."""
+    if start >= len(lines):
+        raise UnfitError("cursor is past the end; start without it.")
     end, spent = start, 0
     while end < len(lines):
         spent += tokens.count(lines[end]) + 1

@@ -114,7 +114,7 @@ class Operation:
         self.tool = _tool(self.name, options, inspect.getdoc(function), input_schema)
         said = options.get("summary") or self.tool.get("description") or ""
         self.over_cap = prose.length(said) > prose.SUMMARY_CHARS
-        self.summary = prose.summary(said) if self.over_cap or "\n" in said else said
+        self.summary = prose.summary(said) if self.over_cap else said
         if self._returns is not None:
             self.tool["outputSchema"] = self.output_schema
         self.parameter_headers  # noqa: B018 - a bad x-mcp-header is told at registration
@@ -122,6 +122,11 @@ class Operation:
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
         """Raises `ArgumentError` where the arguments do not fit."""
         return self._bind(arguments)
+
+    @property
+    def line(self) -> str:
+        """The summary on one line."""
+        return prose.cut(self.summary, prose.SUMMARY_CHARS)
 
     @property
     def read_only(self) -> bool:

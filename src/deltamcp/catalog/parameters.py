@@ -36,6 +36,8 @@ _LIMITS = {
 UNBOUNDED = 1 << 30
 _NESTING = 40
 """Levels followed at most; real schemas stay under 12."""
+_STEPS = 50_000
+"""Places looked at in one schema: references to references to references make a small one endless."""
 
 
 class Detail(NamedTuple):
@@ -77,6 +79,13 @@ class Parameters:
         self._root = schema
         self._detail = detail
         self._told: dict[bytes, str] = {}
+        self._noted: dict[int, bool] = {}
+        self._left = _STEPS
+
+    def _may_enter(self, node: dict[str, Any], seen: tuple[int, ...]) -> bool:
+        """Whether to look into a node: not where it contains itself, lies too deep, or enough has been looked at."""
+        self._left -= 1
+        return self._left > 0 and len(seen) <= _NESTING and id(node) not in seen
 
     # On one line
 
@@ -135,34 +144,52 @@ class Parameters:
         return made
 
     def _has_notes(self, node: dict[str, Any], depth: int, seen: tuple[int, ...]) -> bool:
-        if depth <= 0 or not self._detail.note or id(node) in seen:
+        if depth <= 0 or not self._detail.note or not self._may_enter(node, seen):
             return False
-        seen = (*seen, id(node))
-        return any(
-            self._note(found.node)
-            or any(self._has_notes(one, depth - 1, seen) for one in self._objects(found.node, seen))
-            for found in self._properties(node, seen)
-        )
+        if id(node) not in self._noted:
+            inner = (*seen, id(node))
+            self._noted[id(node)] = any(
+                self._note(found.node)
+                or any(self._has_notes(one, depth - 1, inner) for one in self._objects(found.node, inner))
+                for found in self._properties(node, inner)
+            )
+        return self._noted[id(node)]
 
     def _objects(self, node: Any, seen: tuple[int, ...]) -> Iterator[dict[str, Any]]:
         """The objects a parameter may be, or be a list or a choice of."""
         node = self._resolve(node)
-        if id(node) in seen or len(seen) > _NESTING:
+        if not self._may_enter(node, seen):
             return
         inner = (*seen, id(node))
         extra = node.get("additionalProperties")
         if self._properties(node, seen) or (isinstance(extra, dict) and extra):
             yield node
         for child in (node.get("items"), *self._branches(node)):
-            yield from self._objects(child, inner)
+            if isinstance(child, dict):
+                yield from self._objects(child, inner)
 
     def _note(self, node: Any) -> str:
         if not isinstance(node, dict) or not self._detail.note:
             return ""
         text = node.get("description") or self._resolve(node).get("description")
         note = said(text, self._detail.note)
-        examples = node.get("examples") if self._detail.limits else None
-        return f"{note} e.g. {_json(examples)}".strip() if examples else note
+        if not self._detail.limits:
+            return note
+        parts = dict.fromkeys([note, *self._inner_notes(node, ())])
+        examples = [f"e.g. {_json(node['examples'])}"] if node.get("examples") else []
+        return " ".join(filter(None, [*parts, *examples]))
+
+    def _inner_notes(self, node: Any, seen: tuple[int, ...]) -> Iterator[str]:
+        """What is said of a list's items, a map's values and a choice's branches, not of what lies inside them."""
+        node = self._resolve(node)
+        if not self._may_enter(node, seen):
+            return
+        seen = (*seen, id(node))
+        inside = (node.get("items"), node.get("additionalProperties"), node.get("propertyNames"))
+        for child in (*inside, *self._branches(node)):
+            if isinstance(child, dict):
+                yield said(self._resolve(child).get("description"), self._detail.note)
+                yield from self._inner_notes(child, seen)
 
     # Names, types, defaults
 
@@ -182,7 +209,7 @@ class Parameters:
         parts = node.get("allOf")
         for part in parts if isinstance(parts, list) else ():
             resolved = self._resolve(part)
-            if id(resolved) not in seen and len(seen) < _NESTING:
+            if self._may_enter(resolved, seen):
                 yield from self._parts(resolved, (*seen, id(resolved)))
 
     def _said(self, found: _Property, depth: int, seen: tuple[int, ...]) -> str:
@@ -220,7 +247,7 @@ class Parameters:
 
     def _type(self, node: Any, depth: int, seen: tuple[int, ...]) -> str:
         node = self._resolve(node)
-        if id(node) in seen or len(seen) > _NESTING:
+        if not self._may_enter(node, seen):
             return "…"
         seen = (*seen, id(node))
         if "const" in node:

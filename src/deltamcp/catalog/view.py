@@ -1,7 +1,7 @@
 """What one caller sees of the catalogue: the operations its scopes allow, found, listed and counted."""
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -9,14 +9,14 @@ import msgspec
 from deltamcp import tokens
 from deltamcp.catalog import meta_tools, render
 from deltamcp.catalog.directory import Directory
-from deltamcp.catalog.disclosure import Costs, Disclosure, Surface
+from deltamcp.catalog.disclosure import Costs, Disclosure
 from deltamcp.catalog.meta_tools import Meta
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.operation_resources import OperationResources
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
 from deltamcp.catalog.search.index import Index
-from deltamcp.values import JSON, Kind, Manifest, Page
+from deltamcp.values import JSON, Kind, Manifest, Page, Surface
 
 RESOURCES_A_PAGE = 100
 """Where operations are listed as resources and no page size was set."""
@@ -54,7 +54,7 @@ class View:
         self._page_size = page_size
         self._index = index
         self._shared = shared
-        self._pages: dict[tuple[Kind, Surface, int], Page] = {}
+        self._pages: dict[tuple[Kind, Surface, int, bool], Page] = {}
 
     # Finding
 
@@ -75,11 +75,11 @@ class View:
         """Operations as resources, where they stand behind meta-tools."""
         return OperationResources(self._scheme, self.directory) if self.surface is Surface.META else None
 
-    def search(self, queries: list[str], limit: int) -> list[Operation]:
-        """The best for each query, best first."""
-        hidden = len(self._index()) - len(self.operations)
-        hits = self._index().search(queries, limit + hidden)
-        return [self.operations[hit.id] for hit in hits if hit.id in self.operations][:limit]
+    def search(self, queries: list[str], limit: int, among: Collection[str]) -> list[Operation]:
+        """The best for each query, best first, of those among which one is sought."""
+        index = self._index()
+        hits = index.search(queries, limit + len(index) - len(among))
+        return [self.operations[hit.id] for hit in hits if hit.id in among][:limit]
 
     def nearest(self, name: str, among: Iterable[str]) -> list[str]:
         """Up to three names one may have meant."""
@@ -96,6 +96,8 @@ class View:
     @functools.cached_property
     def surface(self) -> Surface:
         """What a client sees that did not ask for anything else."""
+        if len(self.operations) < self._disclosure.minimum:
+            return Surface.FULL
         match self._disclosure.surface:
             case "full":
                 return Surface.FULL
@@ -134,24 +136,26 @@ class View:
 
     # Lists
 
-    def page(self, kind: Kind, surface: Surface, cursor: str | None) -> Page | None:
-        """One page of a list; None where the cursor is not one of ours."""
+    def page(self, kind: Kind, surface: Surface, cursor: str | None, whole: bool = False) -> Page | None:
+        """One page of a list, or all of it; None where the cursor is not one of ours."""
         start = _start(cursor)
         if start is None:
             return None
-        key = (kind, surface, start)
+        key = (kind, surface, start, whole)
         page = self._pages.get(key)
         if page is None:
-            page = self._make_page(kind, surface, start)
+            page = self._make_page(kind, surface, start, None if whole else self._size(kind))
             if page is not None:
                 self._pages[key] = page
         return page
 
-    def _make_page(self, kind: Kind, surface: Surface, start: int) -> Page | None:
+    def _size(self, kind: Kind) -> int | None:
+        if self._page_size is None and kind is Kind.RESOURCES and self.resources is not None:
+            return RESOURCES_A_PAGE
+        return self._page_size
+
+    def _make_page(self, kind: Kind, surface: Surface, start: int, size: int | None) -> Page | None:
         items = self._items(kind, surface)
-        size = self._page_size
-        if size is None and kind is Kind.RESOURCES and self.resources is not None:
-            size = RESOURCES_A_PAGE
         if start > len(items) or (start and size is None):
             return None
         end = len(items) if size is None else start + size

@@ -7,7 +7,8 @@ else, the server is a plain MCP server. A modern client declares `EXTENSION` amo
 from typing import Any
 
 from deltamcp.errors import Fault
-from deltamcp.values import JSON, About, Failure, Outcome, Request
+from deltamcp.values import JSON, About, Ask, Failure, Kind, ListItems, Outcome, Request, Surface
+from deltamcp.wire import jsonrpc
 
 VERSION = "delta-mcp/0.2.0"
 BASELINE = "2025-11-25"
@@ -15,6 +16,9 @@ BASELINE = "2025-11-25"
 
 EXTENSION = "io.github.delta-mcp/progressive-disclosure"
 SETTINGS: dict[str, JSON] = {"version": "0.2.0", "describe": {"maxNames": 50}, "manifest": True}
+
+METHODS = frozenset({"tools/describe", "tools/manifest"})
+"""What the extension adds."""
 
 _PREFIX, _MAJOR = "delta-mcp/", "0"
 
@@ -24,14 +28,21 @@ def is_spoken(requested: str) -> bool:
     return requested.startswith(_PREFIX) and requested.removeprefix(_PREFIX).partition(".")[0] == _MAJOR
 
 
-def wants_progressive(capabilities: dict[str, JSON]) -> bool:
+def surface(capabilities: dict[str, JSON]) -> Surface:
+    """What a client of this dialect is shown; without the flag, whatever JavaScript takes for true, full schemas."""
     tools = capabilities.get("tools")
-    return isinstance(tools, dict) and bool(tools.get("progressiveDisclosure"))
+    flag = tools.get("progressiveDisclosure") if isinstance(tools, dict) else None
+    return Surface.PROGRESSIVE if flag or isinstance(flag, list | dict) else Surface.FULL
 
 
 def declares(extensions: JSON) -> bool:
-    """Whether a client's extensions (`experimental` before 2026-07-28) name ours."""
-    return isinstance(extensions, dict) and EXTENSION in extensions
+    """Whether a client's extensions (`experimental` before 2026-07-28) name ours, with settings or `{}`."""
+    return isinstance(extensions, dict) and isinstance(extensions.get(EXTENSION), dict)
+
+
+def read(request: Request) -> Ask | None:
+    """What this dialect reads in its own way; None where it reads as MCP does."""
+    return ListItems(Kind.TOOLS, whole=True) if request.method == "tools/list" else None
 
 
 def introduction(about: About) -> dict[str, Any]:
@@ -55,5 +66,6 @@ def retold(request: Request, outcome: Outcome) -> Outcome:
     if request.method in ("tools/call", "tools/describe") and "names" not in request.params:
         name = request.params.get("name", "undefined")
         if outcome.fault is Fault.NOT_FOUND or not isinstance(name, str) or "name" not in request.params:
-            return Failure(Fault.NOT_FOUND, f"Unknown tool: {name}")
+            shown = name if isinstance(name, str) else jsonrpc.encode(name).decode()
+            return Failure(Fault.NOT_FOUND, f"Unknown tool: {shown}")
     return outcome

@@ -21,6 +21,7 @@ from deltamcp.values import (
     Principal,
     Request,
     RequestId,
+    Surface,
     Terms,
 )
 from deltamcp.wire import jsonrpc
@@ -34,7 +35,7 @@ class Agreement(Struct, frozen=True):
     client: dict[str, JSON]
     delta: bool = False
     """The client speaks Delta-MCP on top of this version."""
-    progressive: bool = False
+    surface: Surface | None = None
 
 
 def agree(params: dict[str, JSON]) -> Agreement | Failure:
@@ -47,16 +48,17 @@ def agree(params: dict[str, JSON]) -> Agreement | Failure:
             return Failure(Fault.INVALID_PARAMS, f"params.{name} must be an object.")
     capabilities, client = params.get("capabilities", {}), params.get("clientInfo", {})
     if delta.is_spoken(requested):
-        return Agreement(delta.BASELINE, capabilities, client, True, delta.wants_progressive(capabilities))
+        return Agreement(delta.BASELINE, capabilities, client, True, delta.surface(capabilities))
     version = requested if requested in versions.HANDSHAKE else versions.HANDSHAKE[0]
-    return Agreement(version, capabilities, client, progressive=delta.declares(capabilities.get("experimental")))
+    declared = delta.declares(capabilities.get("experimental"))
+    return Agreement(version, capabilities, client, surface=Surface.PROGRESSIVE if declared else None)
 
 
 def read(
     request: Request, agreement: Agreement, log_level: LogLevel | None, principal: Principal = ANONYMOUS
 ) -> tuple[Terms, Ask] | Failure:
     """A request inside a session."""
-    ask = asks.read(request, asks.HANDSHAKE)
+    ask = (delta.read(request) if agreement.delta else None) or asks.read(request, asks.HANDSHAKE)
     if isinstance(ask, Failure):
         return ask
     meta = request.params.get("_meta") or {}
@@ -70,7 +72,7 @@ def read(
         meta,
         log_level,
         principal,
-        agreement.progressive,
+        agreement.surface,
     )
     return terms, ask
 

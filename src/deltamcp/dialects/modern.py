@@ -18,12 +18,10 @@ from deltamcp.values import (
     Ask,
     CallTool,
     Contents,
-    Describe,
     Era,
     Failure,
     Filter,
     InputRequired,
-    ListManifest,
     LogLevel,
     Manifest,
     Outcome,
@@ -31,6 +29,7 @@ from deltamcp.values import (
     Principal,
     Request,
     RequestId,
+    Surface,
     Terms,
     ToolResult,
 )
@@ -76,6 +75,12 @@ def read(request: Request, meta: dict[str, JSON], principal: Principal = ANONYMO
             f"The protocol version {version[:40]!r} is not supported.",
             {"supported": list(versions.MODERN), "requested": version},
         )
+    if request.method in delta.METHODS and not _is_extended(meta[CAPABILITIES_KEY]):
+        return Failure(
+            Fault.MISSING_CAPABILITY,
+            f"{request.method} belongs to the extension {delta.EXTENSION}; declare it in your capabilities.",
+            {"requiredCapabilities": {"extensions": {delta.EXTENSION: {}}}},
+        )
     ask = asks.read(request, asks.MODERN)
     if isinstance(ask, Failure):
         return ask
@@ -87,14 +92,12 @@ def read(request: Request, meta: dict[str, JSON], principal: Principal = ANONYMO
         log_level = wanted
     client = meta.get(CLIENT_KEY) or {}
     capabilities = meta[CAPABILITIES_KEY]
-    progressive = "extensions" in capabilities and delta.declares(capabilities["extensions"])
-    if not progressive and isinstance(ask, Describe | ListManifest):
-        return Failure(
-            Fault.MISSING_CAPABILITY,
-            f"{request.method} belongs to the extension {delta.EXTENSION}; declare it in your capabilities.",
-            {"requiredCapabilities": {"extensions": {delta.EXTENSION: {}}}},
-        )
-    return Terms(Era.MODERN, version, capabilities, client, meta, log_level, principal, progressive), ask
+    surface = Surface.PROGRESSIVE if _is_extended(capabilities) else None
+    return Terms(Era.MODERN, version, capabilities, client, meta, log_level, principal, surface), ask
+
+
+def _is_extended(capabilities: dict[str, JSON]) -> bool:
+    return "extensions" in capabilities and delta.declares(capabilities["extensions"])
 
 
 # Headers

@@ -7,11 +7,13 @@ from msgspec.json import encode as _encode
 
 from deltamcp.values import JSON
 
+_EXACT = 1 << 53
+
 
 def canonical(value: JSON) -> bytes:
     """
     Raises:
-        ValueError: a number JSON lacks.
+        ValueError: a number JSON lacks, or one no double comes near.
     """
     parts: list[bytes] = []
     _write(value, parts)
@@ -37,8 +39,8 @@ def _write(value: JSON, parts: list[bytes]) -> None:
     elif isinstance(value, float):
         parts.append(_number(value))
     elif isinstance(value, int) and not isinstance(value, bool):
-        # Beyond 2**53, where RFC 8785 leaves the numbers of JSON, every digit counts.
-        parts.append(b"%d" % value)
+        # §3.2.2.3: a number is a double, so beyond 2**53 not every digit counts.
+        parts.append(b"%d" % value if abs(value) <= _EXACT else _number(_double(value)))
     else:
         parts.append(_encode(value))
 
@@ -54,3 +56,10 @@ def _number(value: float) -> bytes:
         return f"{mantissa.removesuffix('.0')}e{int(exponent):+d}".encode()
     plain = f"{Decimal(shortest):f}" if "e" in shortest else shortest
     return b"0" if not magnitude else plain.removesuffix(".0").encode()
+
+
+def _double(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError("an integer is beyond what a double holds") from None

@@ -316,11 +316,13 @@ def _wanted(clauses: list[_Clause]) -> _Clause:
 
 
 def _best(scores: _Scores, limit: int) -> _Scores:
-    """The highest scores, and those equal to the lowest of them."""
+    """So many of the highest scores; of equal ones those of the first ids."""
     if len(scores) <= limit:
         return scores
     least = sorted(scores.values(), reverse=True)[limit - 1]
-    return {tool_id: score for tool_id, score in scores.items() if score >= least}
+    best = {tool_id: score for tool_id, score in scores.items() if score > least}
+    equal = sorted(tool_id for tool_id, score in scores.items() if score == least)
+    return best | dict.fromkeys(equal[: limit - len(best)], least)
 
 
 def _discard(sets: dict[str, set[str]], place: str, value: str) -> None:

@@ -1,0 +1,94 @@
+"""The search with an embedder: what it adds, what it is asked, and what happens when it fails."""
+
+import logging
+
+import pytest
+
+from deltamcp import DeltaServer
+from tests.raw import connected, text
+
+MEANINGS = {"automobile": 0, "car": 0, "vehicle": 0, "loaf": 1, "bread": 1, "bake": 1}
+
+
+class Fake:
+    """Texts to vectors by the meaning of their words."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    def __call__(self, texts: list[str]) -> list[list[float]]:
+        self.asked.append(texts)
+        return [self.vector(one) for one in texts]
+
+    def vector(self, one: str) -> list[float]:
+        found = [0.0, 0.0, 0.1]
+        for word in one.lower().replace("_", " ").split():
+            if word in MEANINGS:
+                found[MEANINGS[word]] += 1
+        return found
+
+    async def later(self, texts: list[str]) -> list[list[float]]:
+        return self(texts)
+
+
+def server(embedder) -> DeltaServer:
+    made = DeltaServer("x", disclosure="meta", embedder=embedder)
+
+    @made.tool
+    async def repair_car() -> None:
+        """Mend it."""
+
+    @made.tool
+    async def bake_bread() -> None:
+        """In the oven."""
+
+    return made
+
+
+async def discovered(made: DeltaServer, *queries: str) -> str:
+    async with connected(made) as client:
+        await client.handshake()
+        return text(await client.call("tools/call", name="discover", arguments={"query": list(queries)}))
+
+
+@pytest.mark.parametrize("how", ["plain", "async"])
+async def test_meaning_is_found_where_no_word_fits(how):
+    fake = Fake()
+    shown = await discovered(server(fake if how == "plain" else fake.later), "my vehicle")
+    assert shown.startswith("repair_car()")
+
+
+async def test_each_query_has_its_best_first():
+    shown = await discovered(server(Fake()), "a loaf", "an automobile")
+    assert [line.partition("(")[0] for line in shown.splitlines()[:2]] == ["bake_bread", "repair_car"]
+
+
+async def test_only_what_is_new_is_embedded():
+    fake = Fake()
+    made = server(fake)
+    await discovered(made, "car")
+    assert [len(texts) for texts in fake.asked] == [2, 1]
+    await discovered(made, "bread")
+
+    @made.tool
+    async def wash_car() -> None: ...
+
+    made.remove_tool("bake_bread")
+    shown = await discovered(made, "automobile")
+    assert [len(texts) for texts in fake.asked] == [2, 1, 1, 1, 1]
+    assert "wash_car" in shown and "bake_bread" not in shown
+
+
+async def test_a_broken_embedder_leaves_the_words(caplog):
+    def broken(texts: list[str]) -> list[list[float]]:
+        raise RuntimeError("no model")
+
+    with caplog.at_level(logging.ERROR, "deltamcp"):
+        shown = await discovered(server(broken), "bread")
+    assert shown.startswith("bake_bread()")
+    assert "searched by words only" in caplog.text
+
+
+async def test_vectors_that_do_not_fit_are_a_broken_embedder():
+    shown = await discovered(server(lambda texts: [[1.0]]), "bread")
+    assert shown.startswith("bake_bread()")
