@@ -35,6 +35,12 @@ def record(
     )
 
 
+def record_unknown(name: JSON, principal: Principal) -> None:
+    """A call of what is not there, or not for this caller."""
+    if is_on():
+        logger.info("operation=%r principal=%s outcome=unknown", str(name)[:100], principal.id)
+
+
 def _came_of(outcome: Outcome) -> str:
     match outcome:
         case Answer(ToolResult(is_error=True)):

@@ -212,6 +212,7 @@ class Engine:
             return await operate(operation, ask, terms, channel, request_id)
         meta = view.meta_tools.get(ask.name)
         if meta is None:
+            audit.record_unknown(ask.name, terms.principal)
             return self._unknown("tool", ask.name, terms)
         try:
             match meta:
@@ -295,16 +296,21 @@ class Engine:
             async with self._indexing:
                 await asyncio.to_thread(self.catalog.index)
         among = discovery.among(view, asked)
+        limit = asked.cursor + asked.limit + 1
         if self._embedded is None:
-            found = view.search(asked.queries, asked.limit, among)
+            found = view.search(asked.queries, limit, among)
         else:
-            found = await self._embedded.search(view, asked.queries, asked.limit, among)
-        return discovery.found(view, found, asked)
+            found = await self._embedded.search(view, asked.queries, limit, among)
+        return discovery.found(view, found[asked.cursor :], asked)
 
     async def _execute(
         self, meta: Meta, view: View, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId
     ) -> Outcome:
-        operation, params, repair = route(view, ask.arguments)
+        try:
+            operation, params, repair = route(view, ask.arguments)
+        except UnfitError:
+            audit.record_unknown(ask.arguments.get("operation"), terms.principal)
+            raise
         if meta is Meta.QUERY and not operation.read_only:
             raise UnfitError(f"{operation.id} does not say that it only reads; use {view.called(Meta.EXECUTE)}.")
         inner = CallTool(operation.id, params, ask.inputs)
@@ -352,7 +358,7 @@ class Engine:
         if value is not None:
             text = TextResource(uri, jsonrpc.encode(value).decode(), "application/json")
             return Answer(Contents([text], ttl_ms=int(self.cache_seconds * 1000)))
-        near = view.nearest_ids(path.replace("/", ".")[:200])
+        near = [view.resources.uri(id_) for id_ in view.nearest(path.replace("/", ".")[:200], view.ids)]
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         return Failure(
             Fault.RESOURCE_NOT_FOUND, f"There is no operation at {uri[:200]}.{hint}", {"uri": uri, "nearest": near}
@@ -454,7 +460,8 @@ class Engine:
             "prompt": self.catalog.prompts,
             "template": self.catalog.templates,
         }
-        nearest = view.nearest(name[:200], among[what])
+        meant = view.find(name) if what == "tool" else None
+        nearest = [meant.name] if meant is not None else view.nearest(name[:200], among[what])
         hint = f" Did you mean {' or '.join(nearest)}?" if nearest else ""
         return Failure(
             Fault.NOT_FOUND, f"There is no {what} {name[:200]!r}.{hint}", {"name": name[:200], "nearest": nearest}

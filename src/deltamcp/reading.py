@@ -20,8 +20,9 @@ class Reading:
     def begin(self, result: ToolResult, principal: Principal, tool: str) -> ToolResult:
         """A result, or the first page of a text that is too long; `tool` is what reads on."""
         texts = [item.text for item in result.content if isinstance(item, Text)]
-        # A token has at least one character, so short texts need no counting.
-        if sum(map(len, texts)) <= self._limits.long_result_tokens or len(texts) != len(result.content):
+        # A token has at least one byte, so short texts need no counting.
+        short = sum(len(text.encode()) for text in texts) <= self._limits.long_result_tokens
+        if short or len(texts) != len(result.content):
             return result
         text = "\n".join(texts)
         if tokens.count(text) <= self._limits.long_result_tokens:

@@ -15,7 +15,7 @@ from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.disclosure import Costs, Disclosure
 from deltamcp.catalog.json_schema import settled
-from deltamcp.catalog.operation import Operation, ToolOptions
+from deltamcp.catalog.operation import SEGMENT, Operation, ToolOptions
 from deltamcp.catalog.prompt import Prompt, PromptOptions
 from deltamcp.catalog.resource import Resource, ResourceOptions
 from deltamcp.catalog.search.fusion import Embedder
@@ -203,6 +203,11 @@ class DeltaServer:
         if not _NAME.fullmatch(operation.name):
             raise ConfigurationError(
                 f"The tool name {operation.name!r} must be 1 to 128 letters, digits, '_', '-' or '.'; pass name=..."
+            )
+        if operation.id != operation.name and not all(map(SEGMENT.fullmatch, operation.id.split("."))):
+            raise ConfigurationError(
+                f"{operation.name}: the id {operation.id!r} must be letters, digits, '_' or '-' between its dots; "
+                "pass action=..."
             )
         if operation.over_cap and self._strict:
             raise ConfigurationError(

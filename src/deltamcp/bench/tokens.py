@@ -134,7 +134,7 @@ def _index_line(operation: Operation) -> str:
 
 def _hits(view: View, operation: Operation) -> str:
     asked = discovery.read_discover({"query": operation.summary})
-    return discovery.found(view, view.search([operation.summary], asked.limit, view.operations), asked)
+    return discovery.found(view, view.search([operation.summary], asked.limit + 1, view.operations), asked)
 
 
 def _surface(entries: Sequence[Entry], size: int) -> int:

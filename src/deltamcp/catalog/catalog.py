@@ -1,6 +1,7 @@
 """The catalogue: everything one server offers, found by name or address."""
 
 import types
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,10 @@ class Catalog:
         self.templates: dict[str, Resource] = {}
         self.prompts: dict[str, Prompt] = {}
         self.completions: dict[tuple[str, str, str], Completer] = {}
+        self._ids: dict[str, str] = {}
+        """By id, the operation's name."""
+        self._categories: Counter[str] = Counter()
+        """By dotted path, the operations below it."""
         self._scopes: frozenset[str] = frozenset()
         self._views: dict[frozenset[str], View] = {}
         self._index = Index()
@@ -41,7 +46,11 @@ class Catalog:
             ConfigurationError: the name or address is taken.
         """
         if isinstance(item, Operation):
+            if self.disclosure.surface != "full":
+                self._check_id(item)
             kind = self._put(self.operations, item.name, item, Kind.TOOLS)
+            self._ids[item.id] = item.name
+            self._categories.update(_above(item.id))
             self._unindexed[item.name] = item
             self._scopes |= item.scopes
         elif isinstance(item, Prompt):
@@ -51,6 +60,16 @@ class Catalog:
         else:
             kind = self._put(self.resources, item.uri, item, Kind.RESOURCES)
         return kind
+
+    def _check_id(self, item: Operation) -> None:
+        """Behind meta-tools an operation is called by its id, and stands in a tree by it."""
+        taken = self._ids.get(item.id) or self._ids.get(item.name) or self.operations.get(item.id)
+        if item.id == "index" or item.id.startswith("index."):
+            raise ConfigurationError(f"{item.name}: the id 'index' is the tree's own; pick another name or category.")
+        if taken is not None:
+            raise ConfigurationError(f"The id {item.id!r} of {item.name!r} is taken; pick another category or action.")
+        if item.id in self._categories or any(above in self._ids for above in _above(item.id)):
+            raise ConfigurationError(f"{item.id!r} would be an operation and a category at once; rename one.")
 
     def _put(self, shelf: dict[str, Any], name: str, item: Any, kind: Kind) -> Kind:
         if name in shelf:
@@ -64,7 +83,8 @@ class Catalog:
     def _reserved(self) -> set[str]:
         if self.disclosure.surface == "full":
             return set()
-        return {f"{self.disclosure.before}{meta.value}" for meta in Meta}
+        before = self.disclosure.before
+        return {f"{before}{meta.value}" for meta in Meta if meta is not Meta.QUERY or self.disclosure.query}
 
     def remove(self, kind: Kind, name: str) -> None:
         """
@@ -79,9 +99,11 @@ class Catalog:
         }
         if name not in shelves[kind]:
             raise ConfigurationError(f"There is nothing called {name!r} to remove.")
-        del shelves[kind][name]
-        if kind is Kind.TOOLS:
+        item = shelves[kind].pop(name)
+        if isinstance(item, Operation):
             self._unindexed[name] = None
+            self._ids.pop(item.id, None)
+            self._categories -= Counter(_above(item.id))
         self._change()
 
     def _change(self) -> None:
@@ -94,14 +116,20 @@ class Catalog:
         Raises:
             ConfigurationError: a name is taken by an operation that stays.
         """
-        staying = self.operations.keys() - set(old)
-        for operation in new:
-            if operation.name in staying or operation.name in self._reserved():
-                raise ConfigurationError(f"{operation.name!r} is registered already; pick another name.")
+        before = [self.operations[name] for name in old]
         for name in old:
             self.remove(Kind.TOOLS, name)
-        for operation in new:
-            self.add(operation)
+        added: list[str] = []
+        try:
+            for operation in new:
+                self.add(operation)
+                added.append(operation.name)
+        except ConfigurationError:
+            for name in added:
+                self.remove(Kind.TOOLS, name)
+            for operation in before:
+                self.add(operation)
+            raise
 
     def view(self, scopes: frozenset[str] = frozenset()) -> View:
         """What a caller with these scopes sees."""
@@ -159,3 +187,9 @@ class Catalog:
                 if getattr(item.function, "__code__", None) is code:
                     return f"The {what} {name}"
         return None
+
+
+def _above(id_: str) -> list[str]:
+    """The categories an id lies in."""
+    parts = id_.split(".")
+    return [".".join(parts[:place]) for place in range(1, len(parts))]

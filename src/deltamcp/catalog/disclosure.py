@@ -27,7 +27,7 @@ class Disclosure(Struct, frozen=True):
     scheme: str = ""
     """Operations are also resources, `<scheme>://operations/...`; made of prefix or server's name unless given."""
 
-    minimum: int = 1
+    minimum: int = 0
     """With fewer operations than this they are listed as plain tools, whatever `surface` says."""
 
     def __post_init__(self) -> None:

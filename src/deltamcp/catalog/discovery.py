@@ -58,7 +58,8 @@ def read_discover(arguments: Mapping[str, JSON]) -> Discover:
     cursor = str(arguments.get("cursor") or "0")
     if not cursor.isdigit() or len(cursor) > 9:
         raise UnfitError("cursor is not one discover gave; start without it.")
-    return Discover(queries, category.strip(), _detail(arguments, Asked.NAMES, Asked.BRIEF, Asked.FULL), int(cursor))
+    category = category.strip().rstrip("*/.")
+    return Discover(queries, category, _detail(arguments, Asked.NAMES, Asked.BRIEF, Asked.FULL), int(cursor))
 
 
 def among(view: View, asked: Discover) -> Collection[str]:
@@ -73,7 +74,11 @@ def among(view: View, asked: Discover) -> Collection[str]:
 
 
 def found(view: View, operations: list[Operation], asked: Discover) -> str:
-    """Matches, a line each, and how to call them."""
+    """Matches from the cursor on, a line each, and how to call them; one more than are shown says that there are."""
+    is_more = len(operations) > asked.limit
+    operations = operations[: asked.limit]
+    if not operations and asked.cursor:
+        return "No more fit."
     if not operations:
         every = f"{view.called(Meta.DISCOVER)}() for all {view.directory.size} operations"
         return f"Nothing fits. Try other words, or {every}."
@@ -85,7 +90,8 @@ def found(view: View, operations: list[Operation], asked: Discover) -> str:
         case _:
             lines = [render.line(operation.tool, operation.id, operation.line, HIT_TOKENS) for operation in operations]
     how = f"{view.called(Meta.EXECUTE)}(operation, params) runs one; {view.called(Meta.GET_SCHEMA)} tells more."
-    return "\n".join([*lines, how])
+    more = f' More: cursor="{asked.cursor + asked.limit}".' if is_more else ""
+    return "\n".join([*lines, how + more])
 
 
 def listing(view: View, asked: Discover) -> str:
@@ -174,11 +180,16 @@ def schemas(view: View, names: list[str], detail: Asked) -> str:
             for name, operation in zip(names, operations, strict=True)
         ]
         return _json(shown if len(shown) > 1 else shown[0])
-    text = render.whole if detail is Asked.FULL else render.noted
     return "\n\n".join(
-        text(operation.tool, operation.id) if operation is not None else unknown(view, name)
+        _in_words(operation, detail) if operation is not None else unknown(view, name)
         for name, operation in zip(names, operations, strict=True)
     )
+
+
+def _in_words(operation: Operation, detail: Asked) -> str:
+    text = render.whole if detail is Asked.FULL else render.noted
+    shown = operation.examples if detail is Asked.FULL else operation.examples[:1]
+    return "\n".join([text(operation.tool, operation.id), *(f"e.g. {_json(example)}" for example in shown)])
 
 
 def described(operation: Operation) -> dict[str, JSON]:

@@ -74,9 +74,10 @@ def tools(directory: Directory, prefix: str, query: bool) -> dict[str, dict[str,
 def _description(meta: Meta, directory: Directory) -> str:
     match meta:
         case Meta.DISCOVER:
+            there = f"{directory.size} operation{'s' * (directory.size != 1)}: {directory.digest(DIGEST_TOKENS)}."
             return (
-                f"{directory.size} operations: {directory.digest(DIGEST_TOKENS)}. Search by query (verb, object, "
-                "service; not the user's words; a list for several) or list a category; neither: overview."
+                f"{there} Search by query (verb, object, service; not the user's words; a list for several) "
+                "or list a category; neither: overview."
             )
         case Meta.GET_SCHEMA:
             return 'Parameters of up to 10 operations. detail "full": every word, "schema": JSON Schema.'

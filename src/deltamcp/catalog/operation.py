@@ -20,7 +20,8 @@ from deltamcp.wire.digest import digest
 
 _NAME = re.compile(r"(?! )[^\x00-\x1f\x7f]{1,256}(?<! )")
 """What MCP asks for, letters, digits, `_`, `-` and `.`, is a SHOULD that servers of others need not keep."""
-_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+"""A part of an id, where its author is at hand to choose another."""
 
 
 class ToolOptions(TypedDict, total=False):
@@ -94,7 +95,12 @@ class Operation:
         self.examples = options.get("examples", [])
         self.pinned = options.get("pinned", False)
         self.policy = options.get("policy", "allow")
-        self.scopes = frozenset(options.get("scopes", ()))
+        if self.policy not in ("allow", "confirm"):
+            raise ConfigurationError(f'{self.name}: the policy {self.policy!r} must be "allow" or "confirm".')
+        scopes = options.get("scopes", [])
+        if isinstance(scopes, str):
+            raise ConfigurationError(f"{self.name}: scopes must be a list of texts, not one text.")
+        self.scopes = frozenset(scopes)
         input_schema = options.get("input_schema")
         if input_schema is None:
             signature = Signature(function, context_type)
@@ -190,7 +196,7 @@ def _id(name: str, options: ToolOptions) -> str:
     if category is None:
         return name
     path = category.replace("/", ".")
-    if not all(_SEGMENT.fullmatch(segment) for segment in path.split(".")):
+    if not all(SEGMENT.fullmatch(segment) for segment in path.split(".")):
         raise ConfigurationError(
             f"{name}: the category {category!r} must be words of letters, digits, '_' or '-', joined by dots."
         )

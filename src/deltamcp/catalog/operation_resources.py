@@ -33,13 +33,13 @@ class OperationResources:
 
     def _below(self, category: Category, each: bool) -> Iterator[dict[str, JSON]]:
         for action, operation in category.operations.items() if each else ():
-            place = self._uri(f"{category.path}.{action}".lstrip("."))
+            place = self.uri(f"{category.path}.{action}".lstrip("."))
             listed = {"uri": place, "name": operation.name, "mimeType": _JSON}
             yield {**listed, "description": operation.summary} if operation.summary else listed
         for child in category.children.values():
             count = len(child.all())
             yield {
-                "uri": self._uri(child.path),
+                "uri": self.uri(child.path),
                 "name": child.path,
                 "description": f"{count} operation{'s' if count != 1 else ''}",
                 "mimeType": _JSON,
@@ -79,5 +79,6 @@ class OperationResources:
         unsafe = any(segment in ("", ".", "..") or "/" in segment for segment in segments)
         return None if unsafe else "/".join(segments)
 
-    def _uri(self, id_: str) -> str:
+    def uri(self, id_: str) -> str:
+        """The address of an operation or category."""
         return self._base + id_.replace(".", "/")

@@ -12,6 +12,7 @@ from deltamcp.catalog import render
 from deltamcp.catalog.discovery import UnfitError, unknown
 from deltamcp.catalog.meta_tools import Meta
 from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.signature import ArgumentError
 from deltamcp.catalog.view import View
 from deltamcp.values import JSON
 
@@ -58,13 +59,23 @@ def _params(operation: Operation, given: dict[str, JSON], repairs: list[str]) ->
         raise UnfitError(f"params must be an object: {render.signature(operation.tool, operation.id)}.")
     inner = next(iter(params), "") if len(params) == 1 else ""
     wrapped = inner in ("params", *_ALSO_PARAMS) and inner not in known and isinstance(params[inner], dict)
-    if wrapped:
+    if wrapped and not _fits(operation, params):
         repairs.append(f"Took params out of a second {inner!r} around them.")
         params = params[inner]
-    if "operation" in params and "operation" not in known and params["operation"] in (operation.id, operation.name):
+    repeated = params.get("operation") in (operation.id, operation.name) and "operation" not in known
+    if repeated and not _fits(operation, params):
         repairs.append("Left out the operation repeated inside params.")
         params = {key: value for key, value in params.items() if key != "operation"}
     return params
+
+
+def _fits(operation: Operation, params: dict[str, JSON]) -> bool:
+    """Whether parameters can be meant as they stand."""
+    try:
+        operation.bind(params)
+    except ArgumentError:
+        return False
+    return True
 
 
 def _decoded(sent: JSON, repairs: list[str]) -> dict[str, JSON] | None:

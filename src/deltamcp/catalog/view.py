@@ -66,6 +66,10 @@ class View:
     def _by_id(self) -> dict[str, Operation]:
         return {operation.id: operation for operation in self.operations.values()}
 
+    @property
+    def ids(self) -> Collection[str]:
+        return self._by_id.keys()
+
     @functools.cached_property
     def directory(self) -> Directory:
         return Directory(self.operations.values())
@@ -89,7 +93,9 @@ class View:
         return [match for match, _, _ in found]
 
     def nearest_ids(self, name: str) -> list[str]:
-        return self.nearest(name, self._by_id)
+        """The ids one may have meant, whether by id or by tool name."""
+        known = self._by_id | dict(self.operations)
+        return list(dict.fromkeys(known[near].id for near in self.nearest(name, known)))
 
     # The surface
 

@@ -14,5 +14,6 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def run(given: argparse.Namespace) -> None:
     document = read(given.file)
-    count, categories = len(document.leaves), len(document.categories)
-    print(f"{given.file} is right: {count} operations in {categories} categories.")
+    operations, categories = len(document.leaves), len(document.categories)
+    inside = f"{categories} categor{'y' if categories == 1 else 'ies'}"
+    print(f"{given.file} is right: {operations} operation{'s' * (operations != 1)} in {inside}.")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from deltamcp.catalog import prose
 from deltamcp.catalog.operation import Operation, ToolOptions
 from deltamcp.catalog.operations_file import reader
 from deltamcp.catalog.operations_file.document import ByName, Document, HttpHandler, Leaf, McpHandler, PythonHandler
@@ -59,14 +60,16 @@ class OperationsFile:
         Raises:
             ConfigurationError: the file is wrong; the text has every fault.
         """
-        document = read(self._path)
+        document, faults = _read(self._path)
+        if document is None:
+            raise ConfigurationError(_together(self._path, faults))
         made = _Making(document, self._functions, self._environment, self._used.connections)
         operations: list[Operation] = []
-        faults: list[str] = []
         for leaf in document.leaves:
+            if leaf.policy == "deny" or not made.can_reach(leaf):
+                continue  # RB-81: what is denied is not there; and a handler that leads nowhere has been told
             try:
-                # RB-81: what is denied is not there.
-                operations += [] if leaf.policy == "deny" else [made.operation(leaf)]
+                operations.append(made.operation(leaf))
             except ConfigurationError as error:
                 faults.append(f"{leaf.id}: {error}")
         if faults:
@@ -79,7 +82,10 @@ class OperationsFile:
         Raises:
             ConfigurationError: a name is taken; nothing has changed then.
         """
-        changed([operation.name for operation in self._used.operations], loaded.operations)
+        try:
+            changed([operation.name for operation in self._used.operations], loaded.operations)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{self._path.name}: {error}") from None
         gone = [used for key, used in self._used.connections.items() if key not in loaded.connections]
         self._used = loaded
         if gone:
@@ -124,16 +130,20 @@ def read(path: Path) -> Document:
     Raises:
         ConfigurationError: there is no such file, or it has faults; the text has all of them.
     """
+    document, faults = _read(path)
+    if document is None or faults:
+        raise ConfigurationError(_together(path, faults))
+    return document
+
+
+def _read(path: Path) -> tuple[Document | None, list[str]]:
+    """As much of the document as can be told, and its faults."""
     try:
         body = path.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from None
-    document, problems = reader.read(body)
-    if document is None:
-        raise ConfigurationError(
-            _together(path, [f"{problem.pointer or '/'}: {problem.sentence}" for problem in problems])
-        )
-    return document
+    document, problems = reader.read_with_faults(body)
+    return document, [f"{problem.pointer or '/'}: {problem.sentence}" for problem in problems]
 
 
 def _together(path: Path, faults: list[str]) -> str:
@@ -164,10 +174,20 @@ class _Making:
         self._environment = environment
         self._open = connections
 
+    def can_reach(self, leaf: Leaf) -> bool:
+        """Whether the document has the connection that a leaf's handler names."""
+        match leaf.handler:
+            case HttpHandler(service=name):
+                return name in self._document.services
+            case McpHandler(name):
+                return name in self._document.upstreams
+            case _:
+                return True
+
     def operation(self, leaf: Leaf) -> Operation:
         options: ToolOptions = {
             "name": leaf.name,
-            "description": leaf.description,
+            "description": prose.clean(leaf.description),
             "category": ".".join(leaf.category),
             "action": leaf.action,
             "input_schema": leaf.input_schema,
@@ -178,7 +198,7 @@ class _Making:
         }
         if leaf.deprecated:
             instead = f": {leaf.deprecated}" if isinstance(leaf.deprecated, str) else ""
-            options["description"] = f"(Deprecated{instead}) {leaf.description}"
+            options["description"] = f"(Deprecated{instead}) {options['description']}"
         if leaf.title is not None:
             options["title"] = leaf.title
         if leaf.summary is not None:

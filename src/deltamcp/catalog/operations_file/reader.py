@@ -57,10 +57,15 @@ _ELSEWHERE = frozenset(
 
 def read(body: bytes) -> tuple[Document | None, list[Problem]]:
     """The document, or every fault it has. In a document without any, whatever it names of itself is there."""
+    document, problems = read_with_faults(body)
+    return (None if problems else document), problems
+
+
+def read_with_faults(body: bytes) -> tuple[Document | None, list[Problem]]:
+    """Every fault, and the document without what is faulty, for who has further questions to what is not."""
     root, problems = parse(body)
     reader = _Reader(problems)
-    document = None if root is UNSET else reader.document(root)
-    return (None if problems else document), problems
+    return (None if root is UNSET else reader.document(root)), problems
 
 
 class _Reader:
