@@ -19,7 +19,7 @@ def run(*arguments: str, cwd: Path, said: str = "") -> subprocess.CompletedProce
     [
         (["serve", "nowhere.py"], "There is no file nowhere.py."),
         (["serve", "no.such.module"], "There is no file or module no.such.module."),
-        (["serve", "notes.txt"], "notes.txt is not a Python file."),
+        (["serve", "notes.txt"], "notes.txt is neither a Python file (.py) nor an operations file (.json)."),
         (["serve", "empty.py"], "empty.py has no DeltaServer called 'server'; name it as empty.py:NAME."),
         (["serve", "empty.py:other"], "empty.py has no DeltaServer called 'other'; name it as empty.py:NAME."),
         (["serve", "empty.py", "--http", "8000"], "--http takes HOST:PORT, such as 127.0.0.1:8000, not '8000'."),

@@ -29,12 +29,12 @@ def directory(*ids: str) -> Directory:
 
 def test_a_line_a_category():
     made = directory("posts.list", "posts.create", "members.list", "batch.posts.delete")
-    assert made.overview() == "posts: list create\nmembers: list\nbatch.posts: delete"
+    assert made.overview == "posts: list create\nmembers: list\nbatch.posts: delete"
 
 
 def test_names_that_begin_alike_are_written_once_where_that_is_needed():
     names = [f"{verb}_the_whole_{noun}_of_repository" for verb in ("get", "set") for noun in "abcdefghijklmno"]
-    assert "get_{the_whole_a_of_repository,the_whole_b_of_repository," in directory(*names).overview()
+    assert "get_{the_whole_a_of_repository,the_whole_b_of_repository," in directory(*names).overview
 
 
 def test_a_category_is_found_by_dots_and_by_slashes():
@@ -53,7 +53,7 @@ ids = st.lists(st.lists(segments, min_size=1, max_size=3).map(".".join), min_siz
 @given(ids)
 def test_the_overview_keeps_its_budget(ids):
     made = Directory([operation(id_) for id_ in ids])
-    assert tokens.count(made.overview()) <= 200
+    assert tokens.count(made.overview) <= 200
     assert tokens.count(made.digest(48)) <= 48 + 16  # one name alone may be longer
 
 
@@ -88,7 +88,7 @@ def test_the_overview_of_many_real_names(size):
     ]
     random.seed(size)
     ids = {f"{random.choice(nouns)}s.{random.choice(verbs)}_{number}" for number in range(size)}
-    text = Directory([operation(id_) for id_ in sorted(ids)]).overview()
+    text = Directory([operation(id_) for id_ in sorted(ids)]).overview
     assert tokens.count(text) <= (200 if size == 84 else 3 * size if size <= 300 else 900)
 
 

@@ -30,18 +30,33 @@ async def test_the_first_example_is_a_server():
 
 
 async def test_the_faces_of_a_catalogue_are_as_shown():
-    code = re.search(r"```python\n(from deltamcp import DeltaServer, Disclosure.*?)```", README.read_text(), re.DOTALL)
+    code = re.search(r"```python\n(from deltamcp import DeltaServer\n.*?)```", README.read_text(), re.DOTALL)
     assert code is not None
     module = types.ModuleType("circle")
     exec(code.group(1), module.__dict__)
     async with connected(module.server) as client:
         await client.handshake()
         listed = (await client.call("tools/list"))["result"]["tools"]
-        assert [tool["name"] for tool in listed][:2] == ["circle_discover", "circle_get_schema"]
-        shown = await client.call("tools/call", name="circle_discover", arguments={"query": "read what was posted"})
+        assert [tool["name"] for tool in listed][:2] == ["discover", "get_schema"]
+        shown = await client.call("tools/call", name="discover", arguments={"query": "read what was posted"})
         assert text(shown).startswith("posts.list_posts(space:int, page?:int=1): List the posts of a space\n")
         arguments = {"operation": "posts.list_posts", "params": {"space": 7}}
-        ran = await client.call("tools/call", name="circle_execute", arguments=arguments)
+        ran = await client.call("tools/call", name="execute", arguments=arguments)
         assert text(ran) == '[{"id":1,"space":7,"page":1}]'
         read = await client.call("resources/read", uri="circle://operations/posts/list_posts")
         assert '"inputSchema"' in read["result"]["contents"][0]["text"]
+
+
+async def test_the_operations_file_of_the_manual_is_right(tmp_path, monkeypatch):
+    manual = README.parent / "docs" / "operations.md"
+    code = re.search(r"```json\n(.*?)```", manual.read_text(), re.DOTALL)
+    assert code is not None
+    file = tmp_path / "operations.json"
+    file.write_text(code.group(1))
+    monkeypatch.setenv("BLOG_TOKEN", "t0ken-of-a-blog")
+    server = DeltaServer("blog", disclosure="meta")
+    server.operations(file)
+    async with connected(server) as client:
+        await client.handshake()
+        overview = await client.call("tools/call", name="discover", arguments={})
+        assert text(overview) == "posts: list\nissues: list"

@@ -6,12 +6,12 @@ Arguments are told by hash: two calls with the same ones can be seen to be, and 
 """
 
 import hashlib
+import json
 import logging
 import time
 
 from deltamcp.catalog.operation import Operation
 from deltamcp.values import JSON, Answer, Failure, Outcome, Principal, ToolResult
-from deltamcp.wire.canonical import canonical
 
 logger = logging.getLogger("deltamcp.audit")
 
@@ -22,14 +22,14 @@ def is_on() -> bool:
 
 
 def record(
-    operation: Operation, principal: Principal, arguments: dict[str, JSON], outcome: Outcome, began: float
+    operation: Operation, principal: Principal, arguments: dict[str, JSON], outcome: Outcome | None, began: float
 ) -> None:
-    """`began` is `time.perf_counter()`'s."""
+    """`began` is `time.perf_counter()`'s; without an outcome the call was cancelled. Never raises: the call is done."""
     logger.info(
         "operation=%s principal=%s arguments=%s outcome=%s ms=%.1f",
         operation.id,
         principal.id,
-        hashlib.sha256(canonical(arguments)).hexdigest()[:16],
+        _hash(arguments),
         _came_of(outcome),
         (time.perf_counter() - began) * 1000,
     )
@@ -41,8 +41,18 @@ def record_unknown(name: JSON, principal: Principal) -> None:
         logger.info("operation=%r principal=%s outcome=unknown", str(name)[:100], principal.id)
 
 
-def _came_of(outcome: Outcome) -> str:
+def _hash(arguments: dict[str, JSON]) -> str:
+    try:
+        text = json.dumps(arguments, sort_keys=True)
+    except ValueError:  # an integer too long to write
+        return "unwritable"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _came_of(outcome: Outcome | None) -> str:
     match outcome:
+        case None:
+            return "cancelled"
         case Answer(ToolResult(is_error=True)):
             return "error"
         case Answer():

@@ -18,14 +18,13 @@ import msgspec
 from deltamcp import audit
 from deltamcp.catalog import discovery, render
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.discovery import UnfitError
-from deltamcp.catalog.meta_tools import Meta
+from deltamcp.catalog.meta_tools import Meta, UnfitError
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.routing import route
 from deltamcp.catalog.signature import ArgumentError
 from deltamcp.catalog.view import View
 from deltamcp.context import Channel, Context, InputPending, MissingCapabilityError
-from deltamcp.embedding import EmbeddedSearch
+from deltamcp.dialects import delta
 from deltamcp.errors import Fault, InputDeclinedError, PeerError, ResourceNotFoundError, ToolError
 from deltamcp.guard import Deadline, guarded
 from deltamcp.life import Life, Lifespan
@@ -33,10 +32,10 @@ from deltamcp.limits import Limits
 from deltamcp.reading import Reading
 from deltamcp.results import content
 from deltamcp.seal import Seal
+from deltamcp.searching import Searching
 from deltamcp.subscriptions import Hub
 from deltamcp.threads import Threads
 from deltamcp.values import (
-    ANONYMOUS,
     JSON,
     NO_INPUTS,
     About,
@@ -61,10 +60,8 @@ from deltamcp.values import (
     ListManifest,
     Outcome,
     Ping,
-    Principal,
     ReadResource,
     RequestId,
-    Surface,
     Terms,
     Text,
     TextResource,
@@ -73,9 +70,8 @@ from deltamcp.values import (
 from deltamcp.watchdog import Watchdog
 from deltamcp.wire import jsonrpc
 
-_INDEXED_AT_ONCE = 100
-"""Operations brought into the search index while everyone waits, 7 ms; more of them in a thread."""
-
+_SIGNATURE_TOKENS = 120
+"""Of the signature that comes with an argument error (RB-61)."""
 _NO_ANSWERS: Mapping[str, JSON] = {}
 _WRONG_CURSOR = Failure(Fault.INVALID_PARAMS, "params.cursor is not one this server gave; start without it.")
 
@@ -108,7 +104,7 @@ class Engine:
         lifespan: Lifespan | None,
         state_key: bytes | None,
         cache_seconds: float,
-        embedded: EmbeddedSearch | None = None,
+        searching: Searching,
     ) -> None:
         self.catalog = catalog
         self.info = info
@@ -120,8 +116,7 @@ class Engine:
         self._seal = Seal(state_key, limits.input_seconds)
         self._threads = Threads(limits.threads)
         self._reading = Reading(limits)
-        self._embedded = embedded
-        self._indexing = asyncio.Lock()
+        self._searching = searching
         self._performers: dict[type[Ask], Performer] = {
             CallTool: self._call,
             ListItems: self._list,
@@ -140,36 +135,35 @@ class Engine:
         """The corridor: every ask that is not about a session or a subscription. Await what it returns."""
         return self._performers[type(ask)](ask, terms, channel, request_id)
 
-    def about(self, principal: Principal = ANONYMOUS) -> About:
+    def about(self) -> About:
         """What the server says of itself."""
-        view = self.catalog.view(principal.scopes)
         capabilities: dict[str, JSON] = {"logging": {}}
         if self.catalog.completions:
             capabilities["completions"] = {}
-        if self._offers(Kind.PROMPTS, view):
+        if self._offers(Kind.PROMPTS):
             capabilities["prompts"] = {"listChanged": True}
-        if self._offers(Kind.RESOURCES, view):
+        if self._offers(Kind.RESOURCES):
             capabilities["resources"] = {"subscribe": True, "listChanged": True}
-        if self._offers(Kind.TOOLS, view):
+        if self._offers(Kind.TOOLS):
             capabilities["tools"] = {"listChanged": True}
         return About(self.info, capabilities, self._instructions)
 
-    def _offers(self, kind: Kind, view: View) -> bool:
+    def _offers(self, kind: Kind) -> bool:
         catalog = self.catalog
         if kind is Kind.TOOLS:
             # A server without anything is taken for one whose tools are yet to come.
             return bool(catalog.operations) or not (catalog.prompts or catalog.resources or catalog.templates)
         if kind is Kind.PROMPTS:
             return bool(catalog.prompts)
-        return bool(catalog.resources or catalog.templates) or view.surface is Surface.META
+        # Behind meta-tools operations are resources; under `auto` they may come to be.
+        return bool(catalog.resources or catalog.templates) or catalog.disclosure.surface != "full"
 
-    def honoured(self, wanted: Filter, principal: Principal = ANONYMOUS) -> Filter:
+    def honoured(self, wanted: Filter) -> Filter:
         """The part of a subscription this server can keep."""
-        view = self.catalog.view(principal.scopes)
-        return Filter(frozenset(kind for kind in wanted.kinds if self._offers(kind, view)), wanted.uris)
+        return Filter(frozenset(kind for kind in wanted.kinds if self._offers(kind)), wanted.uris)
 
-    async def _introduce(self, ask: Discover, terms: Terms, *_: Any) -> Outcome:
-        return Answer(self.about(terms.principal))
+    async def _introduce(self, ask: Discover, *_: Any) -> Outcome:
+        return Answer(self.about())
 
     async def _pong(self, ask: Ping, *_: Any) -> Outcome:
         return Answer(Done())
@@ -178,14 +172,14 @@ class Engine:
 
     async def _list(self, ask: ListItems, terms: Terms, *_: Any) -> Outcome:
         view = self.catalog.view(terms.principal.scopes)
-        if not self._offers(ask.kind, view):
+        if not self._offers(ask.kind):
             return Failure(Fault.UNKNOWN_METHOD, f"This server offers no {ask.kind.value}.")
         page = view.page(ask.kind, terms.surface or view.surface, ask.cursor, ask.whole)
         return _WRONG_CURSOR if page is None else Answer(page)
 
     async def _describe(self, ask: Describe, terms: Terms, *_: Any) -> Outcome:
         operations = self.catalog.view(terms.principal.scopes).operations
-        most = self.limits.names_described
+        most = delta.MOST_NAMES
         if not ask.names:
             return Failure(Fault.INVALID_PARAMS, "params.names is empty; name a tool.", {"reason": "empty"})
         if len(ask.names) > most:
@@ -226,6 +220,8 @@ class Engine:
                     return await self._execute(meta, view, ask, terms, channel, request_id)
         except UnfitError as error:
             return Answer(content.error_result(str(error)))
+        except Exception as error:
+            return Answer(content.error_result(_broken(f"The tool {ask.name}", error)))
         return Answer(self._reading.begin(ToolResult([Text(text)]), terms.principal, view.called(Meta.CONTINUE)))
 
     async def _operate(
@@ -234,7 +230,7 @@ class Engine:
         try:
             arguments = operation.bind(ask.arguments)
         except ArgumentError as error:
-            signature = render.signature(operation.tool, ask.name)
+            signature = render.line(operation.tool, ask.name, "", _SIGNATURE_TOKENS)
             return Answer(content.error_result(f"Invalid arguments for {ask.name}. {error} Call {signature}."))
         answers: Mapping[str, JSON] = _NO_ANSWERS
         if ask.inputs is not NO_INPUTS:
@@ -245,7 +241,8 @@ class Engine:
         deadline = Deadline(operation.timeout or self.limits.handler_seconds, channel)
         try:
             if operation.policy == "confirm":
-                await self._confirm(operation, ask, Context(terms, channel, request_id, answers, None, deadline))
+                context = Context(terms, channel, request_id, answers, self.life.state, deadline)
+                await guarded(self._confirm(operation, ask, context), deadline)
             if operation.is_async and operation.context_name is None:
                 value = await guarded(operation.function(**arguments), deadline)
             else:
@@ -270,15 +267,21 @@ class Engine:
         self, operation: Operation, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId
     ) -> Outcome:
         began = time.perf_counter()
-        outcome = await self._operate(operation, ask, terms, channel, request_id)
-        audit.record(operation, terms.principal, ask.arguments, outcome, began)
+        outcome: Outcome | None = None
+        try:
+            outcome = await self._operate(operation, ask, terms, channel, request_id)
+        finally:
+            audit.record(operation, terms.principal, ask.arguments, outcome, began)
         return outcome
 
     async def _confirm(self, operation: Operation, ask: CallTool, context: Context) -> None:
         """
         Raises:
-            InputDeclinedError: the user said no, or cannot be asked.
+            ToolError, InputDeclinedError: the user cannot be asked, or said no.
         """
+        terms = context.terms
+        if terms.era is Era.HANDSHAKE and not context.can("elicitation"):
+            raise ToolError(f"{operation.id} runs only with the user's consent, and this client cannot ask for it.")
         with_what = jsonrpc.encode(ask.arguments).decode()
         shown = with_what if len(with_what) <= 500 else with_what[:499] + "…"
         form: dict[str, JSON] = {"type": "object", "properties": {}}
@@ -292,15 +295,8 @@ class Engine:
         asked = discovery.read_discover(arguments)
         if not asked.queries:
             return discovery.listing(view, asked)
-        if self._indexing.locked() or self.catalog.unindexed > _INDEXED_AT_ONCE:
-            async with self._indexing:
-                await asyncio.to_thread(self.catalog.index)
-        among = discovery.among(view, asked)
         limit = asked.cursor + asked.limit + 1
-        if self._embedded is None:
-            found = view.search(asked.queries, limit, among)
-        else:
-            found = await self._embedded.search(view, asked.queries, limit, among)
+        found = await self._searching.find(view, asked.queries, limit, discovery.among(view, asked))
         return discovery.found(view, found[asked.cursor :], asked)
 
     async def _execute(
@@ -325,7 +321,7 @@ class Engine:
 
     async def _read(self, ask: ReadResource, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
         view = self.catalog.view(terms.principal.scopes)
-        if not self._offers(Kind.RESOURCES, view):
+        if not self._offers(Kind.RESOURCES):
             return Failure(Fault.UNKNOWN_METHOD, "This server offers no resources.")
         missing = Failure(Fault.RESOURCE_NOT_FOUND, f"There is no resource at {ask.uri[:200]}.", {"uri": ask.uri})
         found = self.catalog.resource_at(ask.uri)
@@ -365,7 +361,7 @@ class Engine:
         )
 
     async def _prompt(self, ask: GetPrompt, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
-        if not self._offers(Kind.PROMPTS, self.catalog.view()):
+        if not self._offers(Kind.PROMPTS):
             return Failure(Fault.UNKNOWN_METHOD, "This server offers no prompts.")
         prompt = self.catalog.prompts.get(ask.name)
         if prompt is None:

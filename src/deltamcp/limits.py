@@ -5,9 +5,17 @@ A `Limits` is given to `DeltaServer(limits=...)`; whatever is left out keeps the
 
 import msgspec
 
+from deltamcp.errors import ConfigurationError
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What one server accepts, waits for, and keeps."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not value > 0:
+                raise ConfigurationError(f"Limits: {name} must be a number above 0, not {value!r}.")
 
     message_bytes: int = 4 * 1024 * 1024
     """Largest message read, an HTTP body or a stdio line; the official SDK's default, so nothing that worked stops."""
@@ -59,9 +67,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     replay_streams: int = 16
     """Finished streams of one session kept for a client that reconnects."""
-
-    names_described: int = 50
-    """Tools one `tools/describe` may name; SEP-2636 asks for at least 50."""
 
     long_result_tokens: int = 20_000
     """A longer text that `execute` gives back comes in pages."""

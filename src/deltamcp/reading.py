@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from deltamcp import tokens
-from deltamcp.catalog.discovery import UnfitError
+from deltamcp.catalog.meta_tools import UnfitError
 from deltamcp.limits import Limits
 from deltamcp.results.pages import pages
 from deltamcp.stores.memory import MemoryStore
-from deltamcp.values import JSON, Principal, Text, ToolResult
+from deltamcp.values import JSON, Content, Principal, Text, ToolResult
 
 
 class Reading:
@@ -28,7 +31,9 @@ class Reading:
         if tokens.count(text) <= self._limits.long_result_tokens:
             return result
         parts = pages(text, self._limits.result_page_tokens)
-        return _page(parts, 1, self._kept.put(principal.id, parts), tool)
+        name = self._kept.put(principal.id, parts, result.is_error)
+        # Beside a page of it the whole structure would be sent after all.
+        return replace(result, content=_content(parts, 1, name, tool), structured=UNSET)
 
     def go_on(self, arguments: Mapping[str, JSON], principal: Principal, tool: str) -> ToolResult:
         """
@@ -46,9 +51,9 @@ class Reading:
         if type(page) is not int or not 1 <= page <= len(kept.pages):
             raise UnfitError(f"page must be a number from 1 to {len(kept.pages)}.")
         kept.read = page
-        return _page(kept.pages, page, name, tool)
+        return ToolResult(_content(kept.pages, page, name, tool), is_error=kept.is_error)
 
 
-def _page(pages: list[str], page: int, name: str, tool: str) -> ToolResult:
+def _content(pages: list[str], page: int, name: str, tool: str) -> list[Content]:
     rest = f'. {tool}(session_id="{name}", page={page + 1}) reads on' if page < len(pages) else ", the last"
-    return ToolResult([Text(pages[page - 1]), Text(f"[Page {page} of {len(pages)}{rest}.]")])
+    return [Text(pages[page - 1]), Text(f"[Page {page} of {len(pages)}{rest}.]")]

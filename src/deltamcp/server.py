@@ -20,10 +20,10 @@ from deltamcp.catalog.prompt import Prompt, PromptOptions
 from deltamcp.catalog.resource import Resource, ResourceOptions
 from deltamcp.catalog.search.fusion import Embedder
 from deltamcp.context import Context
-from deltamcp.embedding import EmbeddedSearch
 from deltamcp.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
+from deltamcp.searching import Searching
 from deltamcp.values import JSON, Icon, Kind
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class DeltaServer:
             self._living,
             state_key,
             cache_seconds,
-            EmbeddedSearch(self._catalog, embedder, embedder_weight) if embedder is not None else None,
+            Searching(self._catalog, embedder, embedder_weight),
         )
 
     @property
@@ -132,6 +132,7 @@ class DeltaServer:
 
     def _exchange(self, old: list[str], new: list[Operation]) -> None:
         self._catalog.replace(old, [self._fit(operation) for operation in new])
+        self._tell_cut(new)
         self._announce(Kind.TOOLS)
 
     @contextlib.asynccontextmanager
@@ -160,7 +161,9 @@ class DeltaServer:
         def register(function: F) -> F:
             for schema in (options.get("input_schema"), options.get("output_schema")):
                 _check_schema(schema)
-            self._add(self._fit(Operation(function, Context, **options)))
+            operation = self._fit(Operation(function, Context, **options))
+            self._add(operation)
+            self._tell_cut([operation])
             return function
 
         return register if function is None else register(function)
@@ -204,20 +207,23 @@ class DeltaServer:
             raise ConfigurationError(
                 f"The tool name {operation.name!r} must be 1 to 128 letters, digits, '_', '-' or '.'; pass name=..."
             )
-        if operation.id != operation.name and not all(map(SEGMENT.fullmatch, operation.id.split("."))):
+        in_tree = operation.id != operation.name or self._catalog.disclosure.surface != "full"
+        if in_tree and not all(map(SEGMENT.fullmatch, operation.id.split("."))):
             raise ConfigurationError(
-                f"{operation.name}: the id {operation.id!r} must be letters, digits, '_' or '-' between its dots; "
-                "pass action=..."
+                f"{operation.name}: the id {operation.id!r} must be words of letters, digits, '_' or '-', joined by "
+                "dots; pass category=... and action=..."
             )
         if operation.over_cap and self._strict:
             raise ConfigurationError(
                 f'Tool "{operation.name}" description exceeds 60 chars in summary mode; pass a shorter summary=...'
             )
-        if operation.over_cap and operation.summary.endswith("…"):
-            logger.warning(
-                "tool %s: summary cut to 60 characters, pass a shorter one: %s", operation.name, operation.summary
-            )
         return operation
+
+    def _tell_cut(self, operations: list[Operation]) -> None:
+        cut = [operation.name for operation in operations if operation.over_cap and operation.summary.endswith("…")]
+        if cut:
+            shown = ", ".join(cut[:5]) + (f" and {len(cut) - 5} more" if len(cut) > 5 else "")
+            logger.warning("the first sentence is cut to 60 characters in the index: give a `summary` to %s", shown)
 
     def _add(self, item: Operation | Resource | Prompt) -> None:
         self._announce(self._catalog.add(item))

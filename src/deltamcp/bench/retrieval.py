@@ -147,7 +147,7 @@ def _fastmcp(corpus: Corpus, catalogue: Sequence[Entry], texts: Sequence[str], p
         return f"did not run: {type(error).__name__}"
     if ran.returncode:
         reason = ran.stderr.strip().rpartition("\n")[2]
-        return "not installed" if "ModuleNotFoundError" in reason else f"failed: {reason}"
+        return "not installed: pip install fastmcp==4.1.2" if "ModuleNotFoundError" in reason else f"failed: {reason}"
     *answers, timed = map(json.loads, ran.stdout.splitlines())
     quality = _quality(corpus, {answer["set"]: answer["rankings"] for answer in answers})
     speed = {"p50_ms": _percentile(timed["seconds"], 50), "p99_ms": _percentile(timed["seconds"], 99)}

@@ -1,5 +1,6 @@
 """The catalogue: everything one server offers, found by name or address."""
 
+import copy
 import types
 from collections import Counter
 from collections.abc import Mapping
@@ -15,6 +16,10 @@ from deltamcp.catalog.search.index import Index
 from deltamcp.catalog.view import Shelves, View
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import Kind
+
+_CHANGED_BY_OPERATIONS = {"operations", "version", "_ids", "_categories", "_scopes", "_views", "_unindexed"}
+_VIEWS = 64
+"""Views kept, one for each set of scopes in use."""
 
 
 class Catalog:
@@ -102,6 +107,8 @@ class Catalog:
         item = shelves[kind].pop(name)
         if isinstance(item, Operation):
             self._unindexed[name] = None
+            if item.scopes:
+                self._scopes = frozenset().union(*(other.scopes for other in self.operations.values()))
             self._ids.pop(item.id, None)
             self._categories -= Counter(_above(item.id))
         self._change()
@@ -116,19 +123,15 @@ class Catalog:
         Raises:
             ConfigurationError: a name is taken by an operation that stays.
         """
-        before = [self.operations[name] for name in old]
-        for name in old:
-            self.remove(Kind.TOOLS, name)
-        added: list[str] = []
+        before = {name: copy.copy(value) for name, value in vars(self).items() if name in _CHANGED_BY_OPERATIONS}
         try:
+            for name in old:
+                if name in self.operations:
+                    self.remove(Kind.TOOLS, name)
             for operation in new:
                 self.add(operation)
-                added.append(operation.name)
         except ConfigurationError:
-            for name in added:
-                self.remove(Kind.TOOLS, name)
-            for operation in before:
-                self.add(operation)
+            vars(self).update(before)
             raise
 
     def view(self, scopes: frozenset[str] = frozenset()) -> View:
@@ -136,13 +139,13 @@ class Catalog:
         granted = scopes & self._scopes if self._scopes else self._scopes
         view = self._views.get(granted)
         if view is None:
+            if len(self._views) >= _VIEWS:
+                self._views.clear()
             view = self._views[granted] = self._make_view(granted)
         return view
 
     def _make_view(self, granted: frozenset[str]) -> View:
-        visible: Mapping[str, Operation] = self.operations
-        if self._scopes:
-            visible = {name: item for name, item in self.operations.items() if item.scopes <= granted}
+        visible = {name: item for name, item in self.operations.items() if item.scopes <= granted}
         shelves = Shelves(self.resources, self.templates, self.prompts)
         return View(
             visible, shelves, self.disclosure, self._scheme, self._page_size, self.index, shared=not self._scopes
@@ -160,7 +163,10 @@ class Catalog:
             if operation is None:
                 self._index.drop(name)
             else:
-                self._index.put(name, operation.tool, operation.id.rpartition(".")[0].replace(".", " "))
+                tool, group = operation.tool, operation.id.rpartition(".")[0].replace(".", " ")
+                if operation.keywords:
+                    tool = {**tool, "description": " ".join([tool.get("description", ""), *operation.keywords])}
+                self._index.put(name, tool, group)
         return self._index
 
     def resource_at(self, uri: str) -> tuple[Resource, dict[str, str]] | None:

@@ -79,6 +79,7 @@ class Directory:
 
     # Texts
 
+    @functools.cached_property
     def overview(self) -> str:
         """What there is, a line a category, in as many tokens as its size is worth; `+n` where names are left out."""
         allowed = OVERVIEW_TOKENS + _TOKENS_EACH * max(0, self.size - _FULLY_NAMED)

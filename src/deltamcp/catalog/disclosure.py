@@ -54,6 +54,12 @@ class Costs(NamedTuple):
     schema: float
     """One `get_schema`, on average."""
 
+    def __str__(self) -> str:
+        return (
+            f"{self.full} tokens as plain tools; {self.meta} behind meta-tools, {self.overview} for the overview and "
+            f"{self.schema:.0f} for each operation used: cheaper up to {self.break_even} operations."
+        )
+
     @property
     def break_even(self) -> int:
         """Operations a conversation may use before meta has cost more than everything up front."""

@@ -1,13 +1,13 @@
 """What `discover` and `get_schema` were asked, and what they answer."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 import msgspec
 
 from deltamcp import tokens
 from deltamcp.catalog import render
-from deltamcp.catalog.meta_tools import Asked, Meta
+from deltamcp.catalog.meta_tools import Asked, Meta, UnfitError
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import View
 from deltamcp.values import JSON
@@ -15,6 +15,8 @@ from deltamcp.values import JSON
 HITS = 5
 HITS_EACH = 3
 """Hits for each of several queries."""
+HITS_DEEP = 100
+"""Hits one can page through."""
 QUERIES = 10
 QUERY_CHARS = 20_000
 SCHEMAS = 10
@@ -23,10 +25,6 @@ HIT_TOKENS = 34
 """What one hit may cost, so that five and the way to call them stay under 200."""
 PAGE_TOKENS = 1000
 """A listing's page."""
-
-
-class UnfitError(Exception):
-    """A meta-tool was called with what it cannot use; the text, for the model, says how to mend it."""
 
 
 class Discover(NamedTuple):
@@ -47,6 +45,7 @@ def read_discover(arguments: Mapping[str, JSON]) -> Discover:
     Raises:
         UnfitError: an argument is of the wrong type.
     """
+    _only(arguments, "query", "category", "detail", "cursor")
     queries = [query for query in _texts(arguments, "query") if query.strip()]
     if len(queries) > QUERIES:
         raise UnfitError(f"query takes at most {QUERIES} queries at once.")
@@ -56,20 +55,22 @@ def read_discover(arguments: Mapping[str, JSON]) -> Discover:
     if not isinstance(category, str):
         raise UnfitError("category must be a string.")
     cursor = str(arguments.get("cursor") or "0")
-    if not cursor.isdigit() or len(cursor) > 9:
+    if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 9:
         raise UnfitError("cursor is not one discover gave; start without it.")
+    if queries and int(cursor) > HITS_DEEP:
+        raise UnfitError("So far down nothing fits; use other words.")
     category = category.strip().rstrip("*/.")
     return Discover(queries, category, _detail(arguments, Asked.NAMES, Asked.BRIEF, Asked.FULL), int(cursor))
 
 
-def among(view: View, asked: Discover) -> Collection[str]:
+def among(view: View, asked: Discover) -> Set[str]:
     """The names of the operations to look among.
 
     Raises:
         UnfitError: there is no such category.
     """
     if not asked.category:
-        return view.operations
+        return view.operations.keys()
     return {operation.name for operation in _inside(view, asked.category)}
 
 
@@ -108,7 +109,7 @@ def listing(view: View, asked: Discover) -> str:
     if not view.operations:
         return "There are no operations yet."
     if not asked.category and asked.detail is None:
-        return view.directory.overview()
+        return view.directory.overview
     operations = _inside(view, asked.category)
     if asked.detail is Asked.NAMES:
         return _paged([operation.id for operation in operations], asked.cursor)
@@ -157,9 +158,10 @@ def read_get_schema(arguments: Mapping[str, JSON]) -> tuple[list[str], Asked]:
     Raises:
         UnfitError: an argument is missing or of the wrong type.
     """
+    _only(arguments, "operation", "detail")
     names = _texts(arguments, "operation")
     if not names:
-        raise UnfitError("operation is required: an id such as discover gives, or a list of them.")
+        raise UnfitError("operation is required: an operation's id, or a list of them.")
     if len(names) > SCHEMAS:
         raise UnfitError(f"operation takes at most {SCHEMAS} operations at once.")
     return names, _detail(arguments, Asked.NOTES, Asked.FULL, Asked.SCHEMA) or Asked.NOTES
@@ -210,6 +212,12 @@ def unknown(view: View, name: str) -> str:
     if not near and not inside:
         hint = f" {view.called(Meta.DISCOVER)}() shows all."
     return f"There is no operation {name[:200]!r}.{hint}{inside}"
+
+
+def _only(arguments: Mapping[str, JSON], *known: str) -> None:
+    strange = [name for name in arguments if name not in known]
+    if strange:
+        raise UnfitError(f"There is no argument {strange[0][:100]!r}; there are {', '.join(known)}.")
 
 
 def _texts(arguments: Mapping[str, JSON], name: str) -> list[str]:

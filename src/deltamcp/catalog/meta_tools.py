@@ -14,6 +14,10 @@ DIGEST_TOKENS = 48
 """What the line naming the catalogue's content may cost."""
 
 
+class UnfitError(Exception):
+    """A meta-tool was called with what it cannot use; the text, for the model, says how to mend it."""
+
+
 class Meta(enum.Enum):
     """The meta-tools; the value is the name without prefix."""
 

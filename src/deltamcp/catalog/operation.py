@@ -47,6 +47,8 @@ class ToolOptions(TypedDict, total=False):
     output_schema: dict[str, JSON]
     examples: list[dict[str, JSON]]
     """Arguments of calls that work, shown with the exact schema."""
+    keywords: list[str]
+    """Further words to find it by."""
     pinned: bool
     """Listed as a tool of its own where the others stand behind meta-tools."""
     policy: Literal["allow", "confirm"]
@@ -70,6 +72,7 @@ class Operation:
         "function",
         "id",
         "is_async",
+        "keywords",
         "name",
         "over_cap",
         "pinned",
@@ -93,6 +96,7 @@ class Operation:
             raise ConfigurationError(f"The tool name {self.name[:50]!r} must be 1 to 256 printable characters.")
         self.id = _id(self.name, options)
         self.examples = options.get("examples", [])
+        self.keywords = options.get("keywords", [])
         self.pinned = options.get("pinned", False)
         self.policy = options.get("policy", "allow")
         if self.policy not in ("allow", "confirm"):

@@ -231,8 +231,8 @@ class Parameters:
 
     def _limits(self, node: dict[str, Any]) -> str:
         node = self._bare(node)
-        said = (text.format(node[key]) for key, text in _LIMITS.items() if node.get(key) not in (None, False))
-        return ", ".join(said)
+        found = ((text, node.get(key)) for key, text in _LIMITS.items())
+        return ", ".join(text.format(value) for text, value in found if value is not None and value is not False)
 
     def _bare(self, node: dict[str, Any]) -> dict[str, Any]:
         """Out of a wrapping that only adds null."""
@@ -261,13 +261,17 @@ class Parameters:
         if isinstance(kind, list):
             return _union(self._type({**node, "type": one}, depth, seen) for one in kind if one != "null")
         if kind == "array" or (kind is None and "items" in node):
-            return f"[{self._type(node.get('items', {}), depth, seen)}]"
+            places = node.get("prefixItems")
+            kinds = [self._type(place, depth, seen) for place in places] if isinstance(places, list) else []
+            items = node.get("items")
+            return f"[{', '.join(kinds)}]" if kinds and not items else f"[{self._type(items, depth, seen)}]"
         if kind == "object" or "properties" in node or "allOf" in node:
             return self._object(node, depth, seen)
         return _TYPES.get(kind, "any") if isinstance(kind, str) else "any"
 
     def _choices(self, values: list[JSON]) -> str:
-        shown = [_json(value) for value in values[: self._detail.choices] if value is not None]
+        kept = values if self._detail.limits else [value for value in values if value is not None]
+        shown = [_json(value) for value in kept[: self._detail.choices]]
         return "|".join(shown) + ("|…" if len(values) > self._detail.choices else "")
 
     def _object(self, node: dict[str, Any], depth: int, seen: tuple[int, ...]) -> str:
@@ -276,6 +280,9 @@ class Parameters:
         if depth <= 0 and (properties or extra):
             return "{…}"
         parts = [self._said(found, depth - 1, seen) for found in properties]
+        patterns = node.get("patternProperties")
+        for pattern, child in patterns.items() if isinstance(patterns, dict) else ():
+            parts.append(f"/{pattern}/:{self._type(child, depth - 1, seen)}")
         if isinstance(extra, dict) and extra:
             parts.append(f"*:{self._type(extra, depth - 1, seen)}")
         return "{" + ", ".join(parts) + "}"

@@ -10,7 +10,6 @@ _HIDDEN = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
 )
 _SPACE = re.compile(r"\s+")
-_LINE_SPACE = re.compile(r"[ \t\r]*\n\s*")
 _SENTENCE_END = re.compile(
     r"(?:(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!etc\.)[)\"'”]?(?=\s+[^a-z\s])|(?<=[。！？])|(?=\n\s*\n)|(?=\n\s*[-*#•]))"
 )
@@ -23,7 +22,7 @@ def clean(text: str) -> str:
 
 def whole(text: str) -> str:
     """Every word of a description; indentation and empty lines, which say nothing to a model, are left out."""
-    return _LINE_SPACE.sub("\n", clean(text).strip())
+    return "\n".join(filter(None, map(str.strip, clean(text).splitlines())))
 
 
 def length(text: str) -> int:
@@ -33,9 +32,10 @@ def length(text: str) -> int:
 
 def cut(text: str, limit: int) -> str:
     """On one line, at most `limit` characters: as many whole sentences as fit, or else words; `…` where cut."""
-    text = clean(text).strip()
+    text = _narrowed(clean(text))
     if len(text) <= limit:
         return _SPACE.sub(" ", text)
+    text = text[: 2 * limit + 2]  # an end is at most a line break wider than what is kept
     kept = ""
     for found in _SENTENCE_END.finditer(text):
         part = _SPACE.sub(" ", text[: found.end()].strip())
@@ -52,9 +52,19 @@ def cut(text: str, limit: int) -> str:
     return (words if len(words) > limit // 2 else shortened).rstrip(" ,;:-—(") + "…"
 
 
+def _narrowed(text: str) -> str:
+    """With one space for several, and no more than one empty line: what tells where sentences end."""
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    made: list[str] = []
+    for line in lines:
+        if line or (made and made[-1]):
+            made.append(line)
+    return "\n".join(made).strip()
+
+
 def summary(description: str) -> str:
     """The line that stands for a description in the index."""
-    text = clean(description).strip()
+    text = _narrowed(clean(description))
     end = _SENTENCE_END.search(text)
     made = cut(text if end is None else text[: end.end()], SUMMARY_CHARS)
     while length(made) > SUMMARY_CHARS:  # characters outside the basic plane count twice

@@ -9,13 +9,16 @@ from typing import NamedTuple
 import msgspec
 
 from deltamcp.catalog import render
-from deltamcp.catalog.discovery import UnfitError, unknown
-from deltamcp.catalog.meta_tools import Meta
+from deltamcp.catalog.discovery import unknown
+from deltamcp.catalog.meta_tools import Meta, UnfitError
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import ArgumentError
 from deltamcp.catalog.view import View
 from deltamcp.values import JSON
+from deltamcp.wire import jsonrpc
 
+_DEPTH = 128
+"""Of params that come as text, past the eyes that look at messages."""
 _ALSO_OPERATION = ("name", "tool", "tool_name", "operation_id", "operationId", "id")
 _ALSO_PARAMS = ("arguments", "args", "parameters", "input", "inputs", "parameter", "kwargs")
 
@@ -85,7 +88,9 @@ def _decoded(sent: JSON, repairs: list[str]) -> dict[str, JSON] | None:
     if isinstance(sent, str):
         try:
             sent = msgspec.json.decode(sent or "{}")
-        except (msgspec.DecodeError, UnicodeEncodeError):
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            return None
+        if jsonrpc.depth(sent) > _DEPTH:
             return None
         repairs.append("Read params, which came as a string, as JSON.")
     return sent if isinstance(sent, dict) else None
@@ -99,7 +104,7 @@ def _with_stray(
     stray = [name for name in beside if name not in known or name in params]
     if stray:
         raise UnfitError(
-            f"{', '.join(map(repr, stray))} is neither operation nor params. "
+            f"{', '.join(repr(name[:50]) for name in stray[:5])} is neither operation nor params. "
             f"{operation.id} takes: {render.signature(operation.tool, operation.id)}."
         )
     repairs.append(f"Moved {', '.join(beside)} into params, where parameters belong.")

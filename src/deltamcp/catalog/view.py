@@ -1,7 +1,7 @@
 """What one caller sees of the catalogue: the operations its scopes allow, found, listed and counted."""
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from typing import Any
 
 import msgspec
@@ -79,11 +79,11 @@ class View:
         """Operations as resources, where they stand behind meta-tools."""
         return OperationResources(self._scheme, self.directory) if self.surface is Surface.META else None
 
-    def search(self, queries: list[str], limit: int, among: Collection[str]) -> list[Operation]:
+    def search(self, queries: list[str], limit: int, among: Set[str]) -> list[Operation]:
         """The best for each query, best first, of those among which one is sought."""
         index = self._index()
-        hits = index.search(queries, limit + len(index) - len(among))
-        return [self.operations[hit.id] for hit in hits if hit.id in among][:limit]
+        hits = index.search(queries, limit, None if len(among) == len(index) else among)
+        return [self.operations[hit.id] for hit in hits if hit.id in self.operations]
 
     def nearest(self, name: str, among: Iterable[str]) -> list[str]:
         """Up to three names one may have meant."""
@@ -121,7 +121,7 @@ class View:
         return Costs(
             full=tokens.count(as_seen(operation.tool for operation in operations)),
             meta=tokens.count(as_seen(self._meta_definitions.values())),
-            overview=tokens.count(self.directory.overview()),
+            overview=tokens.count(self.directory.overview),
             schema=sum(texts) / len(texts) if texts else 0.0,
         )
 

@@ -4,10 +4,12 @@ import argparse
 import importlib
 import importlib.util
 import logging
+import socket
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.errors import ConfigurationError
 from deltamcp.server import DeltaServer
 from deltamcp.sources.operations import read
@@ -23,9 +25,9 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     verb.add_argument(
         "--disclosure",
         choices=("full", "meta", "auto"),
-        default="auto",
-        help="how an operations.json is shown (default auto: whatever costs the model less)",
+        help="how an operations.json is shown (auto unless given: whatever costs the model less)",
     )
+    verb.add_argument("--prefix", help="what an operations.json's meta-tools are called by: PREFIX_discover and so on")
     verb.add_argument("--http", metavar="HOST:PORT", help="serve Streamable HTTP instead of stdio")
     verb.add_argument("--path", default="/mcp", help="the HTTP endpoint (default /mcp)")
     verb.add_argument(
@@ -43,30 +45,36 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(given: argparse.Namespace) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     if given.http is None:
-        load(given.target, given.disclosure).run()
+        load(given.target, given.disclosure, given.prefix).run()
         return
     host, port = _address(given.http)
-    server = load(given.target, given.disclosure)
-    print(f"Serving {server.engine.info['name']} at http://{host}:{port}{given.path} (Ctrl-C stops)", file=sys.stderr)
+    server = load(given.target, given.disclosure, given.prefix)
+    path = f"/{given.path.strip('/')}"
+    _check_free(host.strip("[]"), port)
+    print(f"Serving {server.engine.info['name']} at http://{host}:{port}{path} (Ctrl-C stops)", file=sys.stderr)
     hosts = None if given.allow_host is None else [*given.allow_host, "localhost", "127.0.0.1", "[::1]"]
     server.run(
         "http",
         host=host.strip("[]"),
         port=port,
-        path=given.path,
+        path=path,
         allowed_hosts=hosts,
         allowed_origins=given.allow_origin,
     )
 
 
-def load(target: str, disclosure: Literal["full", "meta", "auto"] = "auto") -> DeltaServer:
-    """The server a file or module holds; `disclosure` is for operations files.
+def load(target: str, disclosure: str | None = None, prefix: str | None = None) -> DeltaServer:
+    """The server a file or module holds; `disclosure` and `prefix` are for operations files.
 
     Raises:
         ConfigurationError: there is none; the text says what to do.
     """
     if target.endswith(".json"):
-        return _of_operations(Path(target), disclosure)
+        return _of_operations(Path(target), Disclosure(disclosure or "auto", prefix or ""))  # type: ignore[arg-type]
+    if disclosure or prefix:
+        raise ConfigurationError(
+            "--disclosure and --prefix are for operations files; a server in Python says DeltaServer(disclosure=...)."
+        )
     place, _, name = target.partition(":")
     if len(place) == 1 and name:  # a Windows drive
         drive, (place, _, name) = place, name.partition(":")
@@ -78,7 +86,7 @@ def load(target: str, disclosure: Literal["full", "meta", "auto"] = "auto") -> D
     return found
 
 
-def _of_operations(path: Path, disclosure: Literal["full", "meta", "auto"]) -> DeltaServer:
+def _of_operations(path: Path, disclosure: Disclosure) -> DeltaServer:
     document = read(path)
     sys.path.insert(0, str(path.parent.resolve()))  # for functions the file refers to
     server = DeltaServer(document.title or path.stem, document.version or "0", disclosure=disclosure)
@@ -88,11 +96,13 @@ def _of_operations(path: Path, disclosure: Literal["full", "meta", "auto"]) -> D
 
 def _module(place: str) -> Any:
     path = Path(place)
+    if path.is_dir():
+        raise ConfigurationError(f"{place} is a folder; name a Python file, a module or an operations file in it.")
     if path.suffix == ".py" or path.is_file():
         if not path.is_file():
             raise ConfigurationError(f"There is no file {place}.")
         if path.suffix != ".py":
-            raise ConfigurationError(f"{place} is not a Python file.")
+            raise ConfigurationError(f"{place} is neither a Python file (.py) nor an operations file (.json).")
         sys.path.insert(0, str(path.parent.resolve()))
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None and spec.loader is not None, "a .py file always has a loader"
@@ -107,6 +117,20 @@ def _module(place: str) -> Any:
         if error.name is None or not place.startswith(error.name):
             raise
         raise ConfigurationError(f"There is no file or module {place}.") from error
+
+
+def _check_free(host: str, port: int) -> None:
+    """
+    Raises:
+        ConfigurationError: nobody can listen there.
+    """
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                trial.bind(address)
+    except OSError as error:
+        raise ConfigurationError(f"Cannot listen at {host}:{port}: {error.strerror}; name another.") from None
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -1,9 +1,11 @@
 """`delta-mcp validate`: whether an operations file can be served, and everything that is wrong with it."""
 
 import argparse
+import os
+import sys
 from pathlib import Path
 
-from deltamcp.sources.operations import read
+from deltamcp.sources.operations import OperationsFile, read
 
 
 def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -13,6 +15,8 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(given: argparse.Namespace) -> None:
+    sys.path.insert(0, str(given.file.parent.resolve()))  # for functions the file refers to
+    OperationsFile(given.file, None, os.environ).load()
     document = read(given.file)
     operations, categories = len(document.leaves), len(document.categories)
     inside = f"{categories} categor{'y' if categories == 1 else 'ies'}"

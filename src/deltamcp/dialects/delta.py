@@ -1,7 +1,8 @@
 """Delta-MCP 0.2: progressive disclosure, agreed by `initialize` or, per request, as an extension of MCP.
 
 A handshake client says `protocolVersion: "delta-mcp/0.2.0"`; to another major version, and to everyone
-else, the server is a plain MCP server. A modern client declares `EXTENSION` among its capabilities.
+else, `initialize` and `tools/list` are a plain MCP server's. As in the original `tools/describe` answers any
+client of that era. A modern client declares `EXTENSION` among its capabilities.
 """
 
 from typing import Any
@@ -15,7 +16,9 @@ BASELINE = "2025-11-25"
 """The MCP revision underneath."""
 
 EXTENSION = "io.github.delta-mcp/progressive-disclosure"
-SETTINGS: dict[str, JSON] = {"version": "0.2.0", "describe": {"maxNames": 50}, "manifest": True}
+MOST_NAMES = 50
+"""Tools one `tools/describe` may name; SEP-2636 asks for at least so many."""
+SETTINGS: dict[str, JSON] = {"version": "0.2.0", "describe": {"maxNames": MOST_NAMES}, "manifest": True}
 
 METHODS = frozenset({"tools/describe", "tools/manifest"})
 """What the extension adds."""

@@ -7,7 +7,7 @@ from typing import Any, assert_never
 from msgspec import Raw
 
 from deltamcp.catalog import headers as mirrored
-from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.operation import Operation
 from deltamcp.dialects import asks, bodies, delta, versions
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import (
@@ -131,11 +131,13 @@ def _mirror(said: tuple[str, str, str | None], sent: tuple[bytes | None, bytes |
     return failure
 
 
-def check_parameter_headers(ask: Ask, headers: Mapping[bytes, bytes], catalog: Catalog) -> Failure | None:
-    """The same for the arguments a tool asks to have mirrored."""
+def check_parameter_headers(
+    ask: Ask, headers: Mapping[bytes, bytes], operations: Mapping[str, Operation]
+) -> Failure | None:
+    """The same for the arguments that one of a caller's tools asks to have mirrored."""
     if not isinstance(ask, CallTool):
         return None
-    operation = catalog.operations.get(ask.name)
+    operation = operations.get(ask.name)
     for parameter in operation.parameter_headers if operation is not None else ():
         value = mirrored.value_at(ask.arguments, parameter.path)
         name = parameter.header.decode().replace("mcp-param-", "Mcp-Param-")

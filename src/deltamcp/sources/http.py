@@ -16,6 +16,7 @@ from deltamcp.catalog.operations_file.document import HttpHandler, Service
 from deltamcp.errors import ConfigurationError, ToolError
 from deltamcp.sources.environment import filled, revealed
 from deltamcp.sources.http_request import UNPRINTABLE, Draft, draft
+from deltamcp.sources.secrets import Secrets, quiet_client
 from deltamcp.values import JSON, Audio, BlobResource, EmbeddedResource, Image
 from deltamcp.wire import jsonrpc
 
@@ -27,7 +28,6 @@ logger = logging.getLogger("deltamcp")
 _SECONDS = 30.0
 _RESPONSE_BYTES = 16 * 1024 * 1024
 _ERROR_CHARS = 500
-_SECRET_CHARS = 6
 _REDIRECTS = 5
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _JSON = re.compile(r"application/json|.+\+json|text/json")
@@ -52,10 +52,9 @@ class HttpService:
         for name, text in self._headers.items():
             if UNPRINTABLE.search(text):
                 raise ConfigurationError(f"The header {name} comes to a text with line breaks; mend its variable.")
-        # Services like to repeat a key they refuse. One of a few characters would be found everywhere.
+        # Services like to repeat a key they refuse.
         hidden = revealed([service.base_url, *service.headers.values()], environment)
-        hidden.update(self._headers.get("authorization", "").split()[1:])
-        self._secrets = sorted((text for text in hidden if len(text) >= _SECRET_CHARS), key=len, reverse=True)
+        self._secrets = Secrets({*hidden, *self._headers.get("authorization", "").split()[1:]})
         self._seconds = service.timeout or _SECONDS
         self._client: httpx2.AsyncClient | None = None
 
@@ -86,16 +85,16 @@ class HttpService:
 
     def _pool(self) -> "httpx2.AsyncClient":
         if self._client is None:
-            import httpx2
-
             # A cookie from one caller's response must not travel with another's request.
             jar = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-            self._client = httpx2.AsyncClient(timeout=self._seconds, cookies=jar, headers={"user-agent": "delta-mcp"})
+            self._client = quiet_client(timeout=self._seconds, cookies=jar, headers={"user-agent": "delta-mcp"})
         return self._client
 
     def _request(self, method: str, drafted: Draft) -> "httpx2.Request":
         query = "&".join(part for part in (self._query, drafted.query) if part)
         headers = self._headers | drafted.headers
+        if "cookie" in self._headers and "cookie" in drafted.headers:
+            headers["cookie"] = f"{self._headers['cookie']}; {drafted.headers['cookie']}"
         content = None
         if drafted.form is not None:
             content = drafted.form.encode()
@@ -145,9 +144,8 @@ class HttpService:
             if len(body) > 8 * _ERROR_CHARS:
                 break
         text = _decoded(body, response).strip() or response.reason_phrase
-        for secret in self._secrets:
-            text = text.replace(secret, "...")
-        sentence = f"{name} answered {response.status_code}: {text[:_ERROR_CHARS]}"
+        text = self._secrets.left_out(text)[:_ERROR_CHARS]
+        sentence = f"{name} answered {response.status_code}: {text}"
         wait = _seconds(response.headers.get("retry-after", "")) if response.status_code == 429 else None
         return sentence if wait is None else f"{sentence} (try again in {wait} s)"
 

@@ -14,8 +14,9 @@ from msgspec import UNSET
 from deltamcp.catalog.operations_file.document import Upstream
 from deltamcp.dialects import versions
 from deltamcp.errors import ToolError
-from deltamcp.sources.environment import filled
+from deltamcp.sources.environment import filled, revealed
 from deltamcp.sources.mcp_link import HttpLink, SessionLostError, StdioLink
+from deltamcp.sources.secrets import Secrets
 from deltamcp.values import (
     JSON,
     Annotations,
@@ -64,6 +65,8 @@ class McpUpstream:
         self._cwd = upstream.cwd
         self._url = None if upstream.url is None else filled(upstream.url, environment)
         self._headers = {key.lower(): filled(text, environment).strip() for key, text in upstream.headers.items()}
+        texts = [upstream.command or "", *upstream.args, upstream.url or "", *upstream.env.values()]
+        self._secrets = Secrets(revealed([*texts, *upstream.headers.values()], environment))
         self._connecting = asyncio.Lock()
         self._link: Link | None = None
         self._farewells: set[asyncio.Task[None]] = set()
@@ -99,7 +102,7 @@ class McpUpstream:
         id_, answer = link.inbox.expect()
         try:
             await link.send(jsonrpc.request(id_, method, params), id_)
-            return _unwrapped(await answer)
+            return self._unwrapped(await answer)
         except asyncio.CancelledError:
             if link is self._link:
                 farewell = asyncio.create_task(_farewell(link, id_))
@@ -149,17 +152,17 @@ class McpUpstream:
         if link is not None:
             await link.close()
 
+    def _unwrapped(self, response: Response) -> JSON:
+        if response.error is not None:
+            told = str(response.error.get("message") or "It failed and did not say why.")
+            raise ToolError(self._secrets.left_out(told)[:_ERROR_CHARS])
+        return response.result
+
 
 async def _farewell(link: Link, id_: int) -> None:
     with suppress(ToolError, SessionLostError, TimeoutError):
         async with asyncio.timeout(_FAREWELL_SECONDS):
             await link.send(jsonrpc.notification("notifications/cancelled", {"requestId": id_}))
-
-
-def _unwrapped(response: Response) -> JSON:
-    if response.error is not None:
-        raise ToolError(str(response.error.get("message") or "It failed and did not say why.")[:_ERROR_CHARS])
-    return response.result
 
 
 def _tool_result(result: dict[str, JSON]) -> ToolResult:

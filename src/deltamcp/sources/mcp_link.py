@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from deltamcp.errors import FAULTS, Fault, ToolError
 from deltamcp.limits import Limits
+from deltamcp.sources.secrets import quiet_client
 from deltamcp.values import Failure, Request, Response
 from deltamcp.wire import jsonrpc
 
@@ -140,9 +141,9 @@ class HttpLink:
         self.version = ""
 
     async def start(self) -> None:
-        import httpx2  # 60 ms to import, needed only for servers behind an address
+        import httpx2
 
-        self._client = httpx2.AsyncClient(timeout=httpx2.Timeout(30.0, read=None))
+        self._client = quiet_client(timeout=httpx2.Timeout(30.0, read=None))
 
     async def send(self, body: bytes, id_: int | None = None) -> None:
         """Raises `SessionLostError` where the server has forgotten us."""
@@ -156,7 +157,7 @@ class HttpLink:
                 # MCP 2025-11-25 "Resumability": a stream that closed early goes on where it is asked for.
                 await asyncio.sleep(wait)
                 last, wait = await self._exchange("GET", {"last-event-id": last}, None, id_)
-        except httpx2.HTTPError:
+        except (httpx2.HTTPError, httpx2.InvalidURL):
             raise ToolError(f"{self._who} could not be reached; try again later.") from None
 
     async def _exchange(

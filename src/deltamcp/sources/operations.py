@@ -3,11 +3,13 @@
 import asyncio
 import functools
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
+import pydantic_core
 
 from deltamcp.catalog import prose
 from deltamcp.catalog.operation import Operation, ToolOptions
@@ -20,7 +22,7 @@ from deltamcp.results.project import project
 from deltamcp.sources import python
 from deltamcp.sources.http import HttpService
 from deltamcp.sources.mcp import McpUpstream
-from deltamcp.values import JSON, ToolResult
+from deltamcp.values import JSON, Text, ToolResult
 
 LOOK_SECONDS = 0.5
 """Between two looks at the file; one that changed is read when two looks saw the same."""
@@ -46,10 +48,15 @@ class Loaded(NamedTuple):
 class OperationsFile:
     """One file, what is in use of it, and where that connects to."""
 
-    def __init__(self, path: Path, functions: Mapping[str, Function], environment: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, functions: Mapping[str, Function] | None, environment: Mapping[str, str]) -> None:
+        """
+        Args:
+            functions: for operations without a handler of their own, by name; None where that is yet to be seen.
+            environment: what `${NAME}` in the file stands for; `${PYTHON}` is this interpreter unless it says other.
+        """
         self._path = path
         self._functions = functions
-        self._environment = environment
+        self._environment = {"PYTHON": sys.executable, **environment}
         self._used = Loaded([], {})
         self._seen = self._look()
         self._retiring: set[asyncio.Task[None]] = set()
@@ -63,15 +70,18 @@ class OperationsFile:
         document, faults = _read(self._path)
         if document is None:
             raise ConfigurationError(_together(self._path, faults))
-        made = _Making(document, self._functions, self._environment, self._used.connections)
+        folder = self._path.parent.resolve()
+        made = _Making(document, folder, self._functions, self._environment, self._used.connections)
         operations: list[Operation] = []
+        wrong: dict[str, list[str]] = {}
         for leaf in document.leaves:
             if leaf.policy == "deny" or not made.can_reach(leaf):
                 continue  # RB-81: what is denied is not there; and a handler that leads nowhere has been told
             try:
                 operations.append(made.operation(leaf))
             except ConfigurationError as error:
-                faults.append(f"{leaf.id}: {error}")
+                wrong.setdefault(str(error), []).append(leaf.id)
+        faults += [f"{_few(ids)}: {fault}" for fault, ids in wrong.items()]
         if faults:
             raise ConfigurationError(_together(self._path, faults))
         return Loaded(operations, made.connections)
@@ -109,12 +119,16 @@ class OperationsFile:
             self.use(await asyncio.to_thread(self.load), changed)
         except ConfigurationError as error:
             logger.error("the operations file is wrong, so what was read before stays in use. %s", error)
+        except Exception:
+            logger.exception("%s could not be read again, so what was read before stays in use", self._path.name)
         else:
             logger.info("%s was read again: %d operations", self._path.name, len(self._used.operations))
 
     async def close(self) -> None:
-        for task in self._retiring:
+        retiring = list(self._retiring)
+        for task in retiring:
             task.cancel()
+        await asyncio.gather(*retiring, return_exceptions=True)
         await asyncio.gather(*(connection.close() for connection in self._used.connections.values()))
 
     def _look(self) -> tuple[int, int, int] | None:
@@ -146,6 +160,10 @@ def _read(path: Path) -> tuple[Document | None, list[str]]:
     return document, [f"{problem.pointer or '/'}: {problem.sentence}" for problem in problems]
 
 
+def _few(ids: list[str]) -> str:
+    return ", ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
+
+
 def _together(path: Path, faults: list[str]) -> str:
     return "\n  ".join([f"{path.name} has {len(faults)} fault{'s' if len(faults) > 1 else ''}:", *faults])
 
@@ -164,12 +182,14 @@ class _Making:
     def __init__(
         self,
         document: Document,
-        functions: Mapping[str, Function],
+        folder: Path,
+        functions: Mapping[str, Function] | None,
         environment: Mapping[str, str],
         connections: Mapping[bytes, Connection],
     ) -> None:
         self.connections: dict[bytes, Connection] = {}
         self._document = document
+        self._folder = folder
         self._functions = functions
         self._environment = environment
         self._open = connections
@@ -200,15 +220,17 @@ class _Making:
             instead = f": {leaf.deprecated}" if isinstance(leaf.deprecated, str) else ""
             options["description"] = f"(Deprecated{instead}) {options['description']}"
         if leaf.title is not None:
-            options["title"] = leaf.title
+            options["title"] = prose.clean(leaf.title)
         if leaf.summary is not None:
-            options["summary"] = leaf.summary
+            options["summary"] = prose.clean(leaf.summary)
         if leaf.output_schema is not None:
             options["output_schema"] = leaf.output_schema
         if leaf.annotations:
             options["annotations"] = leaf.annotations
         if leaf.tags:
             options["meta"] = {"tags": leaf.tags}
+        about = self._document.categories.get(".".join(leaf.category), "")
+        options["keywords"] = [*leaf.tags, about]
         if leaf.timeout is not None:
             options["timeout"] = leaf.timeout
         if not leaf.category:
@@ -220,6 +242,8 @@ class _Making:
             case PythonHandler(ref):
                 return _by_keyword(python.resolve(ref), leaf.fields)
             case ByName(name):
+                if self._functions is None:
+                    return _by_keyword(_to_come, leaf.fields)
                 if name not in self._functions:
                     raise ConfigurationError(f"no handler, and no function {name!r} was passed in functions=...")
                 return _by_keyword(self._functions[name], leaf.fields)
@@ -240,11 +264,17 @@ class _Making:
 
     def _upstream(self, name: str) -> McpUpstream:
         definition = self._document.upstreams[name]
+        # A path in a file means what it says from where the file is.
+        definition = msgspec.structs.replace(definition, cwd=str(self._folder / (definition.cwd or ".")))
         key = msgspec.json.encode((name, definition))
         known = self.connections.get(key) or self._open.get(key)
         upstream = known if isinstance(known, McpUpstream) else McpUpstream(name, definition, self._environment)
         self.connections[key] = upstream
         return upstream
+
+
+def _to_come() -> None:
+    """Stands for a function that a program will pass."""
 
 
 def _remote(call: Function, fields: list[str]) -> Function:
@@ -277,8 +307,24 @@ def _by_keyword(function: Function, fields: list[str]) -> Function:
 def _projected(value: Any, fields: list[str]) -> Any:
     if not fields:
         return value
-    if isinstance(value, ToolResult):
-        structured = value.structured
-        kept = structured if structured is msgspec.UNSET else project(structured, fields)
-        return msgspec.structs.replace(value, structured=kept)
-    return project(value, fields)
+    if not isinstance(value, ToolResult):
+        return project(pydantic_core.to_jsonable_python(value), fields)
+    if value.is_error:
+        return value
+    whole = value.structured if value.structured is not msgspec.UNSET else _read_text(value)
+    if whole is msgspec.UNSET:
+        return value
+    kept = project(whole, fields)
+    # The text says the structure again, with everything that was not wanted.
+    text = Text(msgspec.json.encode(kept).decode())
+    structured = value.structured if value.structured is msgspec.UNSET else kept
+    return msgspec.structs.replace(value, content=[text], structured=structured)
+
+
+def _read_text(value: ToolResult) -> JSON | msgspec.UnsetType:
+    """What a result of one text says, where that is JSON."""
+    try:
+        (only,) = value.content
+        return msgspec.json.decode(only.text) if isinstance(only, Text) else msgspec.UNSET
+    except (ValueError, msgspec.DecodeError):
+        return msgspec.UNSET

@@ -17,6 +17,7 @@ class Kept(Struct):
     chars: int
     made: float
     used: float
+    is_error: bool
     read: int = 1
     """Pages given out so far."""
 
@@ -30,13 +31,13 @@ class MemoryStore:
         self._kept: dict[str, Kept] = {}
         self._chars = 0
 
-    def put(self, owner: str, pages: list[str]) -> str:
+    def put(self, owner: str, pages: list[str], is_error: bool) -> str:
         """Keeps pages of which the first is about to be given out."""
         now = self._clock()
         name = secrets.token_urlsafe(17)
         chars = sum(map(len, pages))
         self._forget_stale(now)
-        self._kept[name] = Kept(owner, pages, chars, now, now)
+        self._kept[name] = Kept(owner, pages, chars, now, now, is_error)
         self._chars += chars
         while self._chars > self._limits.kept_chars and len(self._kept) > 1:
             self._forget(next(iter(self._kept)))

@@ -72,7 +72,7 @@ class HandshakeSessions:
             await asgi.respond_json(incoming.send, 200, body)
             return
         opened = self._sessions.open(agreement, incoming.principal)
-        body = handshake.introduce(request.id, self._engine.about(incoming.principal), agreement)
+        body = handshake.introduce(request.id, self._engine.about(), agreement)
         await asgi.respond_json(incoming.send, 200, body, (b"mcp-session-id", opened.id.encode()))
 
     def _note(self, notification: Notification, opened: OpenSession) -> None:

@@ -64,7 +64,8 @@ class ModernPosts:
         understood = modern.read(request, meta, principal)
         if isinstance(understood, Failure):
             return understood
-        return modern.check_parameter_headers(understood[1], headers, self._engine.catalog) or understood
+        visible = self._engine.catalog.view(principal.scopes).operations
+        return modern.check_parameter_headers(understood[1], headers, visible) or understood
 
     def _listen(self, id_: RequestId, ask: Listen) -> Following:
         wanted = self._engine.honoured(ask.filter)

@@ -60,7 +60,7 @@ def read(body: bytes, limits: Limits) -> Message | list[Message]:
 
 def _objection(body: bytes, value: Any, limits: Limits) -> Malformed | None:
     """What is wrong with a body although it is JSON."""
-    if _depth(value) > limits.depth:
+    if depth(value) > limits.depth:
         return _too_deep(limits)
     repeated = None if isinstance(value, list) else _repeated_key(body)
     if repeated is not None:
@@ -162,7 +162,7 @@ def _repeated_key(body: bytes) -> str | None:
         _, at = _value.raw_decode(text, _NOT_SPACE.search(text, text.index(":", at) + 1).start())  # type: ignore[union-attr]
 
 
-def _depth(value: Any) -> int:
+def depth(value: Any) -> int:
     if isinstance(value, _Envelope):
         value = [value.params, value.result, value.error]
     deepest, stack = 0, [(value, 1)]

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -35,8 +36,8 @@ def parse(body: bytes) -> tuple[JSON, list[Problem]]:
     def made(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
         result = dict(pairs)
         if len(result) < len(pairs):
-            keys = [key for key, _ in pairs]
-            repeats.append((result, [key for key in result if keys.count(key) > 1]))
+            times = Counter(key for key, _ in pairs)
+            repeats.append((result, [key for key in result if times[key] > 1]))
         return result
 
     try:

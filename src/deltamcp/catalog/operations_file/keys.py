@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
+from deltamcp.catalog.operation import SEGMENT
 from deltamcp.catalog.operations_file.document import Location, Method, Policy
 from deltamcp.values import JSON
 
-SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 _REF = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import UNSET
 
 from deltamcp.catalog.json_schema import settled
+from deltamcp.catalog.operation import SEGMENT
 from deltamcp.catalog.operations_file.document import (
     PLACEHOLDER,
     ByName,
@@ -36,7 +37,6 @@ from deltamcp.catalog.operations_file.keys import (
     LEAF_SIGNS,
     NEEDED,
     PLACE,
-    SEGMENT,
     SERVICE,
     UPSTREAM,
     Kind,

@@ -8,7 +8,7 @@ and leave the index as if it had been built anew.
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -34,6 +34,8 @@ _CANDIDATES = 48
 """Tools that are looked at closely, of those found."""
 _WIDER = 4
 """Times as many go through the frequent words."""
+_CLAUSES = 20
+"""Clauses of a query scored apart; what is beyond them is one more."""
 _MENDED_WORDS = 8
 """Queries up to this length have their unknown words compared with known ones; longer ones have words enough."""
 _MENDED_LETTERS = 5
@@ -133,24 +135,26 @@ class Index:
         for each in entry.keys:
             _discard(self._keys, each, id)
 
-    def search(self, queries: Sequence[str], limit: int = 5) -> list[Hit]:
-        """The tools that fit best, best first; none where no word of the queries is known.
+    def search(self, queries: Sequence[str], limit: int = 5, among: Set[str] | None = None) -> list[Hit]:
+        """The tools that fit best, best first, of those among which one is sought; none where no word is known.
 
         With several queries, the best of each come first, then the others by how near they are to the best of theirs.
         """
         best: _Scores = {}
         total: _Scores = {}
         for query in queries:
-            for tool_id, score in self._rank(query, limit).items():
+            for tool_id, score in self._rank(query, limit, among).items():
                 best[tool_id] = max(score, best.get(tool_id, 0.0))
                 total[tool_id] = total.get(tool_id, 0.0) + score
         ranked = sorted(best, key=lambda tool_id: (-best[tool_id], -total[tool_id], tool_id))
         return [Hit(tool_id, best[tool_id]) for tool_id in ranked[: max(limit, 0)]]
 
-    def _rank(self, query: str, limit: int) -> _Scores:
+    def _rank(self, query: str, limit: int, among: Set[str] | None) -> _Scores:
         clauses = self._clauses(query)
         mentioned = self._mentioned(query)
-        pool = self._candidates(clauses, max(limit, _CANDIDATES)) | mentioned
+        if among is not None:
+            mentioned &= among
+        pool = self._candidates(clauses, max(limit, _CANDIDATES), among) | mentioned
         scores = self._with_kin(self._fused(clauses, pool))
         top = max(scores.values(), default=0.0) or 1.0
         if mentioned:
@@ -168,6 +172,7 @@ class Index:
     def _clauses(self, query: str) -> list[_Clause]:
         """The terms of each sentence or so, and how much each is asked for."""
         clauses = [words for words in map(terms, split(query)) if words]
+        clauses[_CLAUSES:] = [[word for clause in clauses[_CLAUSES:] for word in clause]] if clauses[_CLAUSES:] else []
         if sum(map(len, clauses)) <= _MENDED_WORDS:
             clauses = [[self._mended(word) for word in words] for words in clauses]
         counts = [Counter(words + self._joined(words)) for words in clauses]
@@ -200,7 +205,7 @@ class Index:
     def _rarity(self, posting: Collection[str]) -> float:
         return math.log(1 + (len(self._entries) - len(posting) + 0.5) / (len(posting) + 0.5))
 
-    def _candidates(self, clauses: list[_Clause], limit: int) -> set[str]:
+    def _candidates(self, clauses: list[_Clause], limit: int, among: Set[str] | None) -> set[str]:
         """The tools worth a closer look, by BM25. Work is bounded: see `_SCANNED`."""
         wanted = _wanted(clauses)
         known = [term for term in wanted if term in self._postings]
@@ -209,14 +214,15 @@ class Index:
         scanned = 0
         for place, term in enumerate(known):
             posting = self._postings[term]
-            scanned += len(posting)
+            tools = posting.keys() if among is None else posting.keys() & among
+            scanned += len(tools)
             if place and scanned > _SCANNED:
                 scores = _best(scores, _WIDER * limit)
                 self._refine(scores, {frequent: wanted[frequent] for frequent in known[place:]})
                 break
             factor = wanted[term] * self._rarity(posting)
-            for tool_id, weight in posting.items():
-                scores[tool_id] = scores.get(tool_id, 0.0) + factor * weight
+            for tool_id in tools:
+                scores[tool_id] = scores.get(tool_id, 0.0) + factor * posting[tool_id]
         return set(_best(scores, limit))
 
     def _refine(self, scores: _Scores, frequent: _Clause) -> None:
