@@ -79,7 +79,7 @@ def test_a_peer_that_is_not_installed_is_told(data, fewer, monkeypatch, tmp_path
     script = tmp_path / "peer.py"
     script.write_text("import no_such_module_anywhere")
     monkeypatch.setattr(retrieval, "PEER", script)
-    assert retrieval.run(data, peer=True)["summary"]["peers"]["fastmcp"] == "not installed: pip install fastmcp==4.1.2"
+    assert retrieval.run(data, peer=True)["summary"]["peers"]["fastmcp"] == "not installed: run with --peer install"
 
 
 def test_fastmcp_is_graded_on_the_same_data(data, fewer):

@@ -78,7 +78,7 @@ def _quality(corpus: Corpus, rankings: dict[str, Rankings]) -> Report:
 def _graded(each: QuerySet, rankings: Rankings, tools: int) -> Report:
     places = [_places(query, ranking) for query, ranking in zip(each.queries, rankings, strict=True)]
     grades: Report = {
-        f"recall_at_{depth}": 100 * _mean([_mean([place <= depth for place in found]) for found in places])
+        f"recall_at_{depth}": round(100 * _mean([_mean([place <= depth for place in found]) for found in places]), 2)
         for depth in DEPTHS
     }
     grades["mrr"] = _mean([1 / min(found) if min(found) <= TOP else 0.0 for found in places])
@@ -126,8 +126,8 @@ def _speed(catalogue: Sequence[Entry], texts: Sequence[str]) -> Report:
         "p99_ms": _percentile(wall, 99),
         "p50_cpu_ms": _percentile(cpu, 50),
         "p99_cpu_ms": _percentile(cpu, 99),
-        "build_ms": 1000 * build,
-        "add_ms": 1000 * _mean(adding),
+        "build_ms": round(1000 * build, 1),
+        "add_ms": round(1000 * _mean(adding), 3),
     }
 
 
@@ -147,7 +147,7 @@ def _fastmcp(corpus: Corpus, catalogue: Sequence[Entry], texts: Sequence[str], p
         return f"did not run: {type(error).__name__}"
     if ran.returncode:
         reason = ran.stderr.strip().rpartition("\n")[2]
-        return "not installed: pip install fastmcp==4.1.2" if "ModuleNotFoundError" in reason else f"failed: {reason}"
+        return "not installed: run with --peer install" if "ModuleNotFoundError" in reason else f"failed: {reason}"
     *answers, timed = map(json.loads, ran.stdout.splitlines())
     quality = _quality(corpus, {answer["set"]: answer["rankings"] for answer in answers})
     speed = {"p50_ms": _percentile(timed["seconds"], 50), "p99_ms": _percentile(timed["seconds"], 99)}
@@ -165,13 +165,13 @@ def _timed(work: Callable[[], T]) -> tuple[float, T]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+    return round(sum(values) / len(values), 6) if values else 0.0
 
 
 def _percentile(seconds: Sequence[float], percent: int) -> float:
     """In milliseconds."""
     ranked = sorted(seconds)
-    return 1000 * ranked[min(len(ranked) * percent // 100, len(ranked) - 1)] if ranked else 0.0
+    return round(1000 * ranked[min(len(ranked) * percent // 100, len(ranked) - 1)], 3) if ranked else 0.0
 
 
 def table(report: Report) -> str:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,12 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     counting = benches.add_parser("tokens", help="what a catalogue costs a model, up front and on demand")
     counting.set_defaults(measure=_tokens)
     finding = benches.add_parser("retrieval", help="how often the right tool is found, and how fast")
-    finding.add_argument("--no-peer", action="store_true", help="leave FastMCP's search out, where it is installed")
+    finding.add_argument(
+        "--peer",
+        choices=("here", "install", "none"),
+        default="here",
+        help="FastMCP's search beside ours: where it is installed here, in an environment made for it, or not at all",
+    )
     finding.set_defaults(measure=_retrieval)
     for bench in (counting, finding):
         bench.add_argument(
@@ -41,7 +47,8 @@ def _tokens(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _retrieval(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    from deltamcp.bench import retrieval
+    from deltamcp.bench import environments, retrieval
 
-    report = retrieval.run(given.data, peer=not given.no_peer)
+    python = environments.python_with(environments.FASTMCP) if given.peer == "install" else sys.executable
+    report = retrieval.run(given.data, given.peer != "none", python)
     return report, retrieval.table(report)

@@ -214,15 +214,15 @@ class Index:
         scanned = 0
         for place, term in enumerate(known):
             posting = self._postings[term]
-            tools = posting.keys() if among is None else posting.keys() & among
-            scanned += len(tools)
+            sought = posting if among is None else {tool_id: posting[tool_id] for tool_id in posting.keys() & among}
+            scanned += len(sought)
             if place and scanned > _SCANNED:
                 scores = _best(scores, _WIDER * limit)
                 self._refine(scores, {frequent: wanted[frequent] for frequent in known[place:]})
                 break
             factor = wanted[term] * self._rarity(posting)
-            for tool_id in tools:
-                scores[tool_id] = scores.get(tool_id, 0.0) + factor * posting[tool_id]
+            for tool_id, weight in sought.items():
+                scores[tool_id] = scores.get(tool_id, 0.0) + factor * weight
         return set(_best(scores, limit))
 
     def _refine(self, scores: _Scores, frequent: _Clause) -> None:
