@@ -86,7 +86,7 @@ def _catalogue(entries: Iterable[Entry]) -> tuple[View, dict[str, str]]:
     catalog = Catalog("bench", disclosure=META)
     rejected: dict[str, str] = {}
     for entry in entries:
-        tool = entry.tool
+        tool, schema = entry.tool, entry.tool.get("inputSchema")
         try:
             catalog.add(
                 Operation(
@@ -94,9 +94,10 @@ def _catalogue(entries: Iterable[Entry]) -> tuple[View, dict[str, str]]:
                     Context,
                     name=entry.id,
                     category="".join(char if char.isalnum() or char in "_-" else "-" for char in entry.group) or "none",
-                    action=tool["name"],
+                    # A dot would make a category of what is a name.
+                    action=tool["name"].replace(".", "_"),
                     description=tool.get("description") or "",
-                    input_schema=tool.get("inputSchema") or {},
+                    input_schema=schema if isinstance(schema, dict) else {},
                 )
             )
         except DeltaError as error:
