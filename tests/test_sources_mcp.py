@@ -329,3 +329,31 @@ async def test_a_server_that_will_not_go_is_made_to(monkeypatch):
         assert isinstance(made._link, mcp_link.StdioLink)
         process: Any = made._link._process
     assert process.returncode == -9
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="Windows has no process groups")
+async def test_what_a_server_started_goes_with_it(tmp_path):
+    left = tmp_path / "pid"
+    script = f'sleep 1000 & echo $! > {left}; exec {sys.executable} -c "$0"'
+    async with upstream(command="sh", args=["-c", script, ODD_SERVER]) as made:
+        await made.call("heard", {})
+        pid = int(left.read_text())
+        os.kill(pid, 0)
+    with pytest.raises(ProcessLookupError):
+        for _ in range(100):
+            os.kill(pid, 0)  # gone, once whoever adopted it has noticed
+            await asyncio.sleep(0.05)
+
+
+async def test_a_secret_that_a_server_repeats_is_left_out():
+    made = McpUpstream(
+        "odd",
+        Upstream(command=sys.executable, args=["-c", ODD_SERVER, "${TOKEN}"], env={"KEY": "${TOKEN}"}),
+        {"TOKEN": "no no no no", "PATH": os.environ["PATH"]},
+    )
+    try:
+        with pytest.raises(ToolError) as refused:
+            await made.call("refuse", {})
+    finally:
+        await made.close()
+    assert "no no no no" not in str(refused.value)

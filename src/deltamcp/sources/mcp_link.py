@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import os
+import signal
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -84,6 +86,7 @@ class StdioLink:
             env=self._environment,
             cwd=self._cwd,
             limit=_LIMITS.message_bytes,
+            start_new_session=True,  # a group of its own: what `npx` and the like start goes when it goes
         )
         assert process.stdin is not None and process.stdout is not None, "pipes were asked for"
         self._stdin = process.stdin
@@ -115,16 +118,25 @@ class StdioLink:
         if process is None:
             return
         self._stdin.close()
-        for insist in (None, process.terminate, process.kill):
-            if insist is not None:
-                with suppress(ProcessLookupError):
-                    insist()
+        for insist in ("", "SIGTERM", "SIGKILL"):
+            if insist:
+                _signal(process, insist)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await process.wait()
                     break
+        _signal(process, "SIGKILL")  # whatever it left behind
         self._reading.cancel()
         await asyncio.wait([self._reading])
+
+
+def _signal(process: asyncio.subprocess.Process, name: str) -> None:
+    """To the process and what it started; Windows, which has no groups, kills the process alone."""
+    with suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, getattr(signal, name))
+        else:
+            process.kill()
 
 
 class HttpLink:

@@ -85,6 +85,10 @@ class Lines:
         return Malformed(Fault.TOO_LARGE, f"A message may have at most {self._limit} bytes.")
 
 
+_LAST_WORDS_SECONDS = 0.1
+"""For what is nearly done when input ends: people try a server by `printf ... | server`. Longer calls are cancelled."""
+
+
 class _Pipes:
     """Two file descriptors driven by the event loop.
 
@@ -113,8 +117,7 @@ class _Pipes:
         self._open_input()
         try:
             await self._over.wait()
-            if self._terminated:
-                await self._duplex.drain(self._limits.drain_seconds)
+            await self._duplex.drain(self._limits.drain_seconds if self._terminated else _LAST_WORDS_SECONDS)
         finally:
             await self._duplex.close()
             await self._output.close()
