@@ -79,6 +79,21 @@ async def test_only_what_is_new_is_embedded():
     assert "wash_car" in shown and "bake_bread" not in shown
 
 
+async def test_auto_says_what_it_chose_and_when_that_stops_paying(caplog):
+    made = DeltaServer("x", disclosure="auto")
+    for number in range(30):
+
+        @made.tool(name=f"tool_{number}")
+        async def tool(first: str, second: int = 2) -> None:
+            """Do one thing with the first and another with the second, as often as it takes."""
+
+    with caplog.at_level(logging.INFO, "deltamcp"):
+        async with connected(made) as client:
+            await client.handshake()
+    assert f"disclosure meta: {made.costs}" in caplog.text
+    assert f"cheaper up to {made.costs.break_even} operations" in caplog.text
+
+
 async def test_a_broken_embedder_leaves_the_words(caplog):
     def broken(texts: list[str]) -> list[list[float]]:
         raise RuntimeError("no model")

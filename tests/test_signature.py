@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import enum
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from deltamcp import ConfigurationError, Context, DeltaServer
+from deltamcp.catalog import signature
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import ArgumentError, Signature
 
@@ -212,3 +214,28 @@ def test_a_foreign_schema_never_reaches_for_the_network():
 def test_a_tool_name_outside_the_allowed_characters_is_refused(name):
     with pytest.raises(ConfigurationError):
         DeltaServer("x").tool(name=name or " ")(plain)
+
+
+def test_parameters_are_read_as_inspect_reads_them():
+    def plain(a, b=1, *, c, d=2): ...
+    def none(): ...
+    def spread(a, *rest, **options): ...
+    def positional(a, /, b): ...
+    @functools.wraps(plain)
+    def wrapped(*arguments, **options): ...
+
+    for function in (
+        plain,
+        none,
+        spread,
+        positional,
+        wrapped,
+        functools.partial(plain, c=3),
+        Point,
+        Point(x=1).__str__,
+    ):
+        expected = [
+            (name, parameter.default, parameter.kind not in signature._NOT_BY_NAME)
+            for name, parameter in inspect.signature(function).parameters.items()
+        ]
+        assert signature._parameters(function) == expected

@@ -145,6 +145,9 @@ class DeltaServer:
                 watching = asyncio.create_task(file.watch(self._exchange))
                 stack.push_async_callback(asyncio.wait, [watching])
                 stack.callback(watching.cancel)
+            if self._catalog.disclosure.surface == "auto":
+                view = self._catalog.view()
+                logger.info("disclosure %s: %s", view.surface.value, view.costs)
             yield state
 
     @overload
@@ -220,7 +223,7 @@ class DeltaServer:
         return operation
 
     def _tell_cut(self, operations: list[Operation]) -> None:
-        cut = [operation.name for operation in operations if operation.over_cap and operation.summary.endswith("…")]
+        cut = [operation.name for operation in operations if operation.is_cut]
         if cut:
             shown = ", ".join(cut[:5]) + (f" and {len(cut) - 5} more" if len(cut) > 5 else "")
             logger.warning("the first sentence is cut to 60 characters in the index: give a `summary` to %s", shown)

@@ -55,7 +55,8 @@ class Catalog:
                 self._check_id(item)
             kind = self._put(self.operations, item.name, item, Kind.TOOLS)
             self._ids[item.id] = item.name
-            self._categories.update(_above(item.id))
+            if "." in item.id:
+                self._categories.update(_above(item.id))
             self._unindexed[item.name] = item
             self._scopes |= item.scopes
         elif isinstance(item, Prompt):

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
+from deltamcp.wire import jsonrpc
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _PLAIN = re.compile(r"[\t\x20-\x7e]*")
@@ -31,6 +32,9 @@ def annotated(tool: str, schema: Mapping[str, JSON]) -> tuple[ParameterHeader, .
     Raises:
         ConfigurationError: an annotation stands where SEP-2243 forbids it; clients would drop the tool.
     """
+    # Nearly no schema has one, and looking for the word is a tenth of walking through.
+    if b"x-mcp-header" not in jsonrpc.encode(schema):
+        return ()
     found: list[ParameterHeader] = []
     for path, node in _annotations(schema, ()):
         name = node["x-mcp-header"]

@@ -65,6 +65,7 @@ class Operation:
 
     __slots__ = (
         "__dict__",
+        "_about",
         "_bind",
         "_returns",
         "context_name",
@@ -74,11 +75,9 @@ class Operation:
         "is_async",
         "keywords",
         "name",
-        "over_cap",
         "pinned",
         "policy",
         "scopes",
-        "summary",
         "timeout",
         "tool",
     )
@@ -95,8 +94,8 @@ class Operation:
         if not _NAME.fullmatch(self.name):
             raise ConfigurationError(f"The tool name {self.name[:50]!r} must be 1 to 256 printable characters.")
         self.id = _id(self.name, options)
-        self.examples = options.get("examples", [])
-        self.keywords = options.get("keywords", [])
+        self.examples = tuple(options.get("examples", ()))
+        self.keywords = tuple(options.get("keywords", ()))
         self.pinned = options.get("pinned", False)
         self.policy = options.get("policy", "allow")
         if self.policy not in ("allow", "confirm"):
@@ -122,9 +121,7 @@ class Operation:
         output_schema = options.get("output_schema")
         self._returns = returns(function, returned) if output_schema is None else output_schema
         self.tool = _tool(self.name, options, inspect.getdoc(function), input_schema)
-        said = options.get("summary") or self.tool.get("description") or ""
-        self.over_cap = prose.length(said) > prose.SUMMARY_CHARS
-        self.summary = prose.summary(said) if self.over_cap else said
+        self._about = options.get("summary") or self.tool.get("description") or ""
         if self._returns is not None:
             self.tool["outputSchema"] = self.output_schema
         self.parameter_headers  # noqa: B018 - a bad x-mcp-header is told at registration
@@ -132,6 +129,21 @@ class Operation:
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
         """Raises `ArgumentError` where the arguments do not fit."""
         return self._bind(arguments)
+
+    @property
+    def over_cap(self) -> bool:
+        """Whether what was said for a summary is longer than one may be."""
+        return prose.length(self._about) > prose.SUMMARY_CHARS
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the summary breaks off, for want of a sentence short enough."""
+        return self.over_cap and not prose.ends_within(self._about, prose.SUMMARY_CHARS)
+
+    @functools.cached_property
+    def summary(self) -> str:
+        """The line of the index: what was said for it, or its first sentence."""
+        return prose.summary(self._about) if self.over_cap else self._about
 
     @property
     def line(self) -> str:

@@ -5,6 +5,9 @@ import re
 SUMMARY_CHARS = 60
 """Delta-MCP's cap for a line of the index, in UTF-16 units as JavaScript counts them."""
 
+_LOOKED_AT = 2000
+"""Characters in which a description says what it is about."""
+
 # RB-83: control characters, and the bidirectional ones by which a text shows other than it reads.
 _HIDDEN = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
@@ -27,7 +30,13 @@ def whole(text: str) -> str:
 
 def length(text: str) -> int:
     """In UTF-16 units."""
-    return len(text) + sum(char > "\uffff" for char in text)
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def ends_within(text: str, limit: int) -> bool:
+    """Whether a sentence ends so early."""
+    found = _SENTENCE_END.search(text.lstrip(), 0, limit + 2)
+    return found is not None and found.end() <= limit + 1
 
 
 def cut(text: str, limit: int) -> str:
@@ -64,7 +73,7 @@ def _narrowed(text: str) -> str:
 
 def summary(description: str) -> str:
     """The line that stands for a description in the index."""
-    text = _narrowed(clean(description))
+    text = _narrowed(clean(description[:_LOOKED_AT]))
     end = _SENTENCE_END.search(text)
     made = cut(text if end is None else text[: end.end()], SUMMARY_CHARS)
     while length(made) > SUMMARY_CHARS:  # characters outside the basic plane count twice
