@@ -123,6 +123,18 @@ def descriptions(node):
             yield from descriptions(value)
 
 
+def choices(node):
+    if isinstance(node, dict):
+        if isinstance(node.get("enum"), list):
+            yield from node["enum"]
+        for name, value in node.items():
+            if name not in ("enum", "default", "examples"):
+                yield from choices(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from choices(value)
+
+
 def test_nothing_of_a_real_definition_is_left_out(shared):
     """Every word of every description, every parameter's name and every choice stands in the whole text."""
     seen = 0
@@ -133,6 +145,8 @@ def test_nothing_of_a_real_definition_is_left_out(shared):
             reachable = {key: value for key, value in schema.items() if key not in ("$defs", "definitions")}
             for described in (tool.get("description", ""), *descriptions(reachable.get("properties", {}))):
                 assert " ".join(prose.clean(described).split()) in text, (tool["name"], described)
+            for choice in choices(reachable.get("properties", {})):
+                assert " ".join(json.dumps(choice, ensure_ascii=False).split()) in text, (tool["name"], choice)
             for name in schema.get("properties", {}):
                 assert re.search(rf"(?<![\w]){re.escape(name)}(?![\w])", text), (tool["name"], name)
             seen += 1

@@ -265,6 +265,9 @@ class Parameters:
             kinds = [self._type(place, depth, seen) for place in places] if isinstance(places, list) else []
             items = node.get("items")
             return f"[{', '.join(kinds)}]" if kinds and not items else f"[{self._type(items, depth, seen)}]"
+        if kind == "string" and isinstance(node.get("items"), dict) and "enum" in node["items"]:
+            # Not what JSON Schema means by it, but what its author meant.
+            return self._type(node["items"], depth, seen)
         if kind == "object" or "properties" in node or "allOf" in node:
             return self._object(node, depth, seen)
         return _TYPES.get(kind, "any") if isinstance(kind, str) else "any"
