@@ -3,6 +3,7 @@
 Written from the specification of the original, not from our source.
 """
 
+import abc
 import asyncio
 import contextlib
 import json
@@ -85,18 +86,18 @@ def demo(**options: Any) -> DeltaServer:
     return server
 
 
-class Peer:
+class Peer(abc.ABC):
     """A client that sends what it is told and gives back the bytes of the answer."""
 
     def __init__(self) -> None:
         self._ids = 0
         self.heard: list[dict[str, Any]] = []
 
-    async def _exchange(self, body: bytes, headers: dict[str, str]) -> bytes:
-        raise NotImplementedError
+    @abc.abstractmethod
+    async def _exchange(self, body: bytes, headers: dict[str, str]) -> bytes: ...
 
-    async def note(self, method: str, **params: Any) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    async def note(self, method: str, **params: Any) -> None: ...
 
     async def raw(self, method: str, params: Any = None, **headers: str) -> bytes:
         """The whole answer; `params` are left out where they are None."""

@@ -22,7 +22,7 @@ from deltamcp.catalog.meta_tools import Meta, UnfitError
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.routing import route
 from deltamcp.catalog.signature import ArgumentError
-from deltamcp.catalog.view import View
+from deltamcp.catalog.view import View, did_you_mean
 from deltamcp.context import Channel, Context, InputPending, MissingCapabilityError
 from deltamcp.dialects import delta
 from deltamcp.errors import Fault, InputDeclinedError, PeerError, ResourceNotFoundError, ToolError
@@ -202,8 +202,7 @@ class Engine:
         view = self.catalog.view(terms.principal.scopes)
         operation = view.operations.get(ask.name)
         if operation is not None:
-            operate = self._audited if audit.is_on() else self._operate
-            return await operate(operation, ask, terms, channel, request_id)
+            return await self._operate(operation, ask, terms, channel, request_id)
         meta = view.meta_tools.get(ask.name)
         if meta is None:
             audit.record_unknown(ask.name, terms.principal)
@@ -224,7 +223,14 @@ class Engine:
             return Answer(content.error_result(_broken(f"The tool {ask.name}", error)))
         return Answer(self._reading.begin(ToolResult([Text(text)]), terms.principal, view.called(Meta.CONTINUE)))
 
-    async def _operate(
+    def _operate(
+        self, operation: Operation, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId
+    ) -> Coroutine[Any, Any, Outcome]:
+        """What every operation passes, whatever it was called by. Await what it returns."""
+        operate = self._audited if audit.is_on() else self._unaudited
+        return operate(operation, ask, terms, channel, request_id)
+
+    async def _unaudited(
         self, operation: Operation, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId
     ) -> Outcome:
         try:
@@ -269,7 +275,7 @@ class Engine:
         began = time.perf_counter()
         outcome: Outcome | None = None
         try:
-            outcome = await self._operate(operation, ask, terms, channel, request_id)
+            outcome = await self._unaudited(operation, ask, terms, channel, request_id)
         finally:
             audit.record(operation, terms.principal, ask.arguments, outcome, began)
         return outcome
@@ -310,8 +316,7 @@ class Engine:
         if meta is Meta.QUERY and not operation.read_only:
             raise UnfitError(f"{operation.id} does not say that it only reads; use {view.called(Meta.EXECUTE)}.")
         inner = CallTool(operation.id, params, ask.inputs)
-        operate = self._audited if audit.is_on() else self._operate
-        outcome = await operate(operation, inner, terms, channel, request_id)
+        outcome = await self._operate(operation, inner, terms, channel, request_id)
         if not isinstance(outcome, Answer) or not isinstance(outcome.value, ToolResult):
             return outcome
         result = self._reading.begin(outcome.value, terms.principal, view.called(Meta.CONTINUE))
@@ -355,10 +360,8 @@ class Engine:
             text = TextResource(uri, jsonrpc.encode(value).decode(), "application/json")
             return Answer(Contents([text], ttl_ms=int(self.cache_seconds * 1000)))
         near = [view.resources.uri(id_) for id_ in view.nearest(path.replace("/", ".")[:200], view.ids)]
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        return Failure(
-            Fault.RESOURCE_NOT_FOUND, f"There is no operation at {uri[:200]}.{hint}", {"uri": uri, "nearest": near}
-        )
+        message = f"There is no operation at {uri[:200]}.{did_you_mean(near)}"
+        return Failure(Fault.RESOURCE_NOT_FOUND, message, {"uri": uri, "nearest": near})
 
     async def _prompt(self, ask: GetPrompt, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
         if not self._offers(Kind.PROMPTS):
@@ -458,10 +461,8 @@ class Engine:
         }
         meant = view.find(name) if what == "tool" else None
         nearest = [meant.name] if meant is not None else view.nearest(name[:200], among[what])
-        hint = f" Did you mean {' or '.join(nearest)}?" if nearest else ""
-        return Failure(
-            Fault.NOT_FOUND, f"There is no {what} {name[:200]!r}.{hint}", {"name": name[:200], "nearest": nearest}
-        )
+        message = f"There is no {what} {name[:200]!r}.{did_you_mean(nearest)}"
+        return Failure(Fault.NOT_FOUND, message, {"name": name[:200], "nearest": nearest})
 
     # Questions to the client, modern era
 

@@ -9,7 +9,7 @@ from deltamcp import tokens
 from deltamcp.catalog import render
 from deltamcp.catalog.meta_tools import Asked, Meta, UnfitError
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.view import View
+from deltamcp.catalog.view import View, did_you_mean
 from deltamcp.values import JSON
 
 HITS = 5
@@ -122,7 +122,7 @@ def listing(view: View, asked: Discover) -> str:
 def _inside(view: View, category: str) -> list[Operation]:
     node = view.directory.at(category)
     # Where nothing is in categories, the overview groups names by their first word: `create_*`.
-    operations = node.all() if node is not None else view.directory.beginning(category.rstrip("*"))
+    operations = node.all() if node is not None else view.directory.beginning(category)
     if not operations:
         raise UnfitError(_no_category(view, category))
     return operations
@@ -131,7 +131,7 @@ def _inside(view: View, category: str) -> list[Operation]:
 def _no_category(view: View, category: str) -> str:
     known = [node.path for node in view.directory.root.walk() if node.path]
     near = view.nearest(category[:200], known)
-    hint = f" Did you mean {' or '.join(near)}?" if near else f" {view.called(Meta.DISCOVER)}() shows what there is."
+    hint = did_you_mean(near) or f" {view.called(Meta.DISCOVER)}() shows what there is."
     return f"There is no category {category[:200]!r}.{hint}"
 
 
@@ -205,7 +205,7 @@ def described(operation: Operation) -> dict[str, JSON]:
 def unknown(view: View, name: str) -> str:
     """The answer to a name that is none: the nearest ones, and what is in the category it would be in."""
     near = view.nearest_ids(name[:200])
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    hint = did_you_mean(near)
     parent = name[:200].replace("/", ".").rpartition(".")[0]
     category = view.directory.at(parent) if parent else None
     inside = f" {parent} has: {' '.join(list(category.operations)[:30])}." if category and category.operations else ""

@@ -192,11 +192,12 @@ class Operation:
     @functools.cached_property
     def entry(self) -> dict[str, JSON]:
         """SEP-2636: what a manifest says of the tool; digest and size are of its canonical form."""
+        form = canonical(self.tool)
         parts = {
             "name": self.name,
             "title": self.tool.get("title"),
-            "digest": digest(self.tool),
-            "size": len(canonical(self.tool)),
+            "digest": digest(form),
+            "size": len(form),
             "annotations": self.tool.get("annotations"),
         }
         return listed(parts)

@@ -203,6 +203,11 @@ class View:
         return Manifest(entries[start:end], str(end) if end < len(entries) else None, self._shared)
 
 
+def did_you_mean(names: list[str]) -> str:
+    """The sentence that follows a name nobody knows; nothing where none is near."""
+    return f" Did you mean {' or '.join(names)}?" if names else ""
+
+
 def as_seen(listed: Iterable[Mapping[str, Any]]) -> str:
     """Tools as a host puts them before a model: name, description and schema, as compact JSON."""
     seen = [
