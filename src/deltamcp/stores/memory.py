@@ -1,66 +1,86 @@
-"""Texts kept for reading on, in this process: each its owner's alone, each for a while."""
+"""A store in this process, which ends with it."""
 
-import secrets
+import heapq
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 
 from msgspec import Struct
 
-from deltamcp.limits import Limits
+from deltamcp.stores.store import ENTRY_BYTES, refuse_larger
+
+_Key = tuple[str, str]
 
 
-class Kept(Struct):
-    """A text in pages, and how far it was read."""
-
-    owner: str
-    pages: list[str]
-    chars: int
-    made: float
-    used: float
-    is_error: bool
-    read: int = 1
-    """Pages given out so far."""
+class _Kept(Struct):
+    data: bytes
+    seconds: float
+    ends: float
+    expires: float
 
 
 class MemoryStore:
-    """Gives what it keeps a name that nobody guesses (RB-66)."""
+    """See `Store`. Keeps the very object it is given, and gives it back."""
 
-    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limits = limits
+    def __init__(self, most_bytes: int = 256 * 1024 * 1024, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most_bytes = most_bytes
         self._clock = clock
-        self._kept: dict[str, Kept] = {}
-        self._chars = 0
+        self._bytes = 0
+        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()  # what was read last stands last
+        # When to look whether something has expired. One look each is enough to begin with, as lives only grow
+        # longer; looks for what was forgotten before go when their time comes, or when they are the most.
+        self._looks: list[tuple[float, _Key]] = []
 
-    def put(self, owner: str, pages: list[str], is_error: bool) -> str:
-        """Keeps pages of which the first is about to be given out."""
-        now = self._clock()
-        name = secrets.token_urlsafe(17)
-        chars = sum(map(len, pages))
+    async def put(self, owner: str, name: str, data: bytes, seconds: float, longest: float) -> None:
+        refuse_larger(data, self._most_bytes)
+        now, key = self._clock(), (owner, name)
         self._forget_stale(now)
-        self._kept[name] = Kept(owner, pages, chars, now, now, is_error)
-        self._chars += chars
-        while self._chars > self._limits.kept_chars and len(self._kept) > 1:
+        self._forget(key)
+        self._kept[key] = kept = _Kept(data, seconds, now + longest, now + min(seconds, longest))
+        self._bytes += len(data) + ENTRY_BYTES
+        while self._bytes > self._most_bytes:
             self._forget(next(iter(self._kept)))
-        return name
+        heapq.heappush(self._looks, (kept.expires, key))
+        if len(self._looks) > 2 * len(self._kept) + 64:
+            self._looks = [(kept.expires, key) for key, kept in self._kept.items()]
+            heapq.heapify(self._looks)
 
-    def get(self, owner: str, name: str) -> Kept | None:
-        """None where there is none, where it is too old, and where it is another's."""
+    async def add(self, owner: str, name: str, data: bytes, seconds: float, longest: float) -> bool:
+        refuse_larger(data, self._most_bytes)
+        self._forget_stale(self._clock())
+        if (owner, name) in self._kept:
+            return False
+        await self.put(owner, name, data, seconds, longest)
+        return True
+
+    async def get(self, owner: str, name: str) -> bytes | None:
         now = self._clock()
-        kept = self._kept.get(name)
-        if kept is None or kept.owner != owner:
+        self._forget_stale(now)
+        kept = self._kept.get((owner, name))
+        if kept is None:
             return None
-        if self._is_stale(kept, now):
-            self._forget(name)
-            return None
-        kept.used = now
-        return kept
+        self._kept.move_to_end((owner, name))
+        kept.expires = min(now + kept.seconds, kept.ends)
+        return kept.data
 
-    def _is_stale(self, kept: Kept, now: float) -> bool:
-        return now - kept.used > self._limits.kept_seconds or now - kept.made > self._limits.kept_seconds_in_all
+    async def forget(self, owner: str, name: str) -> None:
+        self._forget((owner, name))
+
+    async def close(self) -> None:
+        self._kept.clear()
+        self._looks.clear()
+        self._bytes = 0
 
     def _forget_stale(self, now: float) -> None:
-        for name in [name for name, kept in self._kept.items() if self._is_stale(kept, now)]:
-            self._forget(name)
+        while self._looks and self._looks[0][0] <= now:
+            _, key = heapq.heappop(self._looks)
+            kept = self._kept.get(key)
+            if kept is not None and kept.expires > now:
+                heapq.heappush(self._looks, (kept.expires, key))
+            else:
+                self._forget(key)
 
-    def _forget(self, name: str) -> None:
-        self._chars -= self._kept.pop(name).chars
+    def _forget(self, key: _Key) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._bytes -= len(kept.data) + ENTRY_BYTES

@@ -1,0 +1,114 @@
+"""A store that replicas on several hosts share."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from deltamcp.errors import ConfigurationError
+from deltamcp.stores.store import StoreError, hashed
+
+_CONNECTIONS = 32
+"""At once; further calls wait their turn, where redis-py itself would fail the 101st."""
+
+_CONNECT_SECONDS = 5.0
+
+_ANSWER_SECONDS = 30.0
+"""For one command with its answer, 50 MB at 13 Mbit/s."""
+
+_HEAD = 32
+"""Before the data stand, as 16 digits each, the end of its life and its seconds unread, in milliseconds."""
+
+_TOUCH = """
+local head = redis.call('GETRANGE', KEYS[1], 0, 31)
+if head == '' then return 0 end
+local time = redis.call('TIME')
+local unread = time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(string.sub(head, 17))
+redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', math.min(tonumber(string.sub(head, 1, 16)), unread)))
+return 1
+"""
+
+
+class RedisStore:
+    """See `Store`. Needs the extra `redis`, and Redis 5 or later or what speaks like it.
+
+    Its bound is the server's: with `maxmemory-policy volatile-lru` the one unread the longest goes first, with
+    `noeviction` a full server refuses. What is kept lies there in clear; owners and names are hashed.
+    """
+
+    def __init__(self, url: str, prefix: str = "deltamcp:") -> None:
+        try:
+            from redis.asyncio import BlockingConnectionPool, Redis
+            from redis.asyncio.retry import Retry
+            from redis.backoff import NoBackoff
+        except ImportError as error:
+            raise ConfigurationError("A store in Redis needs: pip install 'delta-mcp[redis]'.") from error
+        try:
+            parts = urlsplit(url)
+            self._where = f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
+            pool = BlockingConnectionPool.from_url(
+                url,
+                max_connections=_CONNECTIONS,
+                timeout=_ANSWER_SECONDS,
+                socket_connect_timeout=_CONNECT_SECONDS,
+                socket_timeout=_ANSWER_SECONDS,
+                # A second attempt to add would find what the first has added.
+                retry=Retry(NoBackoff(), 0),
+                # With 3 redis-py no longer looks whether a connection that lay idle was closed.
+                protocol=2,
+            )
+            pool.connection_class(**pool.connection_kwargs)  # connects to nothing, but knows its options
+        except (TypeError, ValueError):
+            # Not chained: its text may repeat a part of the url.
+            raise ConfigurationError("The url of a store in Redis reads redis://user:password@host:port/0.") from None
+        self._redis = Redis.from_pool(pool)
+        self._prefix = prefix
+
+    async def put(self, owner: str, name: str, data: bytes, seconds: float, longest: float) -> None:
+        await self._set(owner, name, data, seconds, longest, only_new=False)
+
+    async def add(self, owner: str, name: str, data: bytes, seconds: float, longest: float) -> bool:
+        return await self._set(owner, name, data, seconds, longest, only_new=True)
+
+    async def get(self, owner: str, name: str) -> bytes | None:
+        key = self._key(owner, name)
+        with self._failures():
+            async with self._redis.pipeline(transaction=True) as pipeline:
+                pipeline.eval(_TOUCH, 1, key)
+                pipeline.getrange(key, _HEAD, -1)
+                found, data = await pipeline.execute()
+        return data if found else None
+
+    async def forget(self, owner: str, name: str) -> None:
+        with self._failures():
+            await self._redis.unlink(self._key(owner, name))
+
+    async def close(self) -> None:
+        with self._failures():
+            await self._redis.aclose()
+
+    async def _set(self, owner: str, name: str, data: bytes, seconds: float, longest: float, *, only_new: bool) -> bool:
+        with self._failures():
+            # Its clock, not ours: replicas differ, and it is the one that forgets.
+            whole, millionths = await self._redis.time()
+            end = whole * 1000 + millionths // 1000 + round(longest * 1000)
+            head = b"%016d%016d" % (end, round(seconds * 1000))
+            life = max(1, round(min(seconds, longest) * 1000))
+            return bool(await self._redis.set(self._key(owner, name), head + data, px=life, nx=only_new))
+
+    def _key(self, owner: str, name: str) -> str:
+        return self._prefix + hashed(owner, name)
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        from redis import exceptions
+
+        try:
+            yield
+        except exceptions.AuthenticationError as error:
+            raise StoreError(f"The store at {self._where} does not accept the credentials given.") from error
+        except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
+            raise StoreError(f"The store at {self._where} cannot be reached.") from error
+        except exceptions.RedisError as error:
+            # redis-py puts the command before it.
+            reason = str(error).rpartition("caused error: ")[2].rstrip(".")
+            raise StoreError(f"The store at {self._where} refused: {reason}.") from error

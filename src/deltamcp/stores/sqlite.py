@@ -1,0 +1,174 @@
+"""A store in a file, for the processes of one host; it outlives them."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from deltamcp.errors import ConfigurationError
+from deltamcp.stores.store import ENTRY_BYTES, StoreError, hashed, refuse_larger
+
+_BUSY_SECONDS = 30.0
+"""How long to wait for other processes; each holds the file for one result, some 100 ms where it is a large one."""
+
+_SWEEP_SECONDS = 60.0
+"""How often what has expired is deleted; until then it is there but not found."""
+
+# The bytes stand apart so that noting a read does not rewrite them. `used` counts up: clocks can stand still.
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS kept (
+    id INTEGER PRIMARY KEY, key TEXT UNIQUE, size INTEGER, used INTEGER, seconds REAL, ends REAL, expires REAL);
+CREATE INDEX IF NOT EXISTS kept_used ON kept (used);
+CREATE INDEX IF NOT EXISTS kept_expires ON kept (expires);
+CREATE TABLE IF NOT EXISTS data (id INTEGER PRIMARY KEY, bytes BLOB);
+CREATE TABLE IF NOT EXISTS total (id INTEGER PRIMARY KEY, bytes INTEGER);
+INSERT OR IGNORE INTO total VALUES (1, 0);
+CREATE TRIGGER IF NOT EXISTS kept_more AFTER INSERT ON kept BEGIN
+    UPDATE total SET bytes = bytes + new.size;
+END;
+CREATE TRIGGER IF NOT EXISTS kept_less AFTER DELETE ON kept BEGIN
+    UPDATE total SET bytes = bytes - old.size;
+    DELETE FROM data WHERE id = old.id;
+END;
+"""
+
+_Result = TypeVar("_Result")
+
+
+class SqliteStore:
+    """See `Store`. The file holds users' data in clear, for its owner alone to read.
+
+    What is forgotten may be seen in the file until other data take its place. Owners and names are hashed.
+    """
+
+    def __init__(
+        self, path: str | Path, most_bytes: int = 1024 * 1024 * 1024, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._path = Path(path).absolute()
+        if not self._path.parent.is_dir():
+            raise ConfigurationError(f"The directory of the store at {self._path} does not exist.")
+        self._most_bytes = most_bytes
+        self._clock = clock
+        self._sweep_at = 0.0
+        self._connection: sqlite3.Connection | None = None
+        self._thread = ThreadPoolExecutor(1, "deltamcp-store")  # ends with the store
+
+    async def put(self, owner: str, name: str, data: bytes, seconds: float, longest: float) -> None:
+        refuse_larger(data, self._most_bytes)
+        await self._run(lambda file: self._keep(file, hashed(owner, name), data, seconds, longest, replace=True))
+
+    async def add(self, owner: str, name: str, data: bytes, seconds: float, longest: float) -> bool:
+        refuse_larger(data, self._most_bytes)
+        return await self._run(
+            lambda file: self._keep(file, hashed(owner, name), data, seconds, longest, replace=False)
+        )
+
+    async def get(self, owner: str, name: str) -> bytes | None:
+        return await self._run(lambda file: self._get(file, hashed(owner, name)))
+
+    async def forget(self, owner: str, name: str) -> None:
+        await self._run(lambda file: file.execute("DELETE FROM kept WHERE key = ?", [hashed(owner, name)]))
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+
+    async def _run(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._work, work)
+
+    def _work(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
+        try:
+            if self._connection is None:
+                self._connection = self._open()
+            now = self._clock()
+            if now >= self._sweep_at:
+                self._sweep_at = now + _SWEEP_SECONDS
+                _forget_stale(self._connection, now)
+            return work(self._connection)
+        except (sqlite3.Error, OSError) as error:
+            # The file may have been moved away or replaced, and another may stand there next time.
+            self._close()
+            raise StoreError(f"The store at {self._path} cannot be used: {error}.") from error
+
+    def _open(self) -> sqlite3.Connection:
+        self._path.touch(0o600)  # SQLite gives the files beside it the same permissions
+        file = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
+        try:
+            _log_writes_ahead(file)
+            file.execute("PRAGMA synchronous = NORMAL")
+            file.execute("PRAGMA journal_size_limit = 16777216")
+            file.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _keep(
+        self, file: sqlite3.Connection, key: str, data: bytes, seconds: float, longest: float, *, replace: bool
+    ) -> bool:
+        with file:
+            file.execute("BEGIN IMMEDIATE")
+            now = self._clock()
+            file.execute("DELETE FROM kept WHERE key = ? AND (? OR expires <= ?)", [key, replace, now])
+            made = file.execute(
+                "INSERT OR IGNORE INTO kept (key, size, used, seconds, ends, expires)"
+                " VALUES (?, ?, (SELECT coalesce(max(used), 0) + 1 FROM kept), ?, ?, ?)",
+                [key, len(data) + ENTRY_BYTES, seconds, now + longest, now + min(seconds, longest)],
+            )
+            if not made.rowcount:
+                return False
+            file.execute("INSERT INTO data VALUES (?, ?)", [made.lastrowid, data])
+            if _total(file) > self._most_bytes:
+                _forget_stale(file, now)
+            oldest = "DELETE FROM kept WHERE used = (SELECT min(used) FROM kept)"
+            while _total(file) > self._most_bytes and file.execute(oldest).rowcount:
+                pass
+        return True
+
+    def _get(self, file: sqlite3.Connection, key: str) -> bytes | None:
+        now = self._clock()
+        # Two transactions, so that others need not wait while the bytes are read.
+        touched = file.execute(
+            "UPDATE kept SET used = (SELECT max(used) + 1 FROM kept), expires = min(ends, ? + seconds)"
+            " WHERE key = ? AND expires > ?",
+            [now, key, now],
+        )
+        if not touched.rowcount:
+            return None
+        with file:
+            file.execute("BEGIN")
+            row = file.execute("SELECT id FROM kept WHERE key = ? AND expires > ?", [key, now]).fetchone()
+            if row is None:
+                return None
+            # A SELECT would hold the interpreter's lock while it copies the bytes, 30 ms for 50 MB.
+            with file.blobopen("data", "bytes", row[0], readonly=True) as blob:
+                return blob.read()
+
+
+def _log_writes_ahead(file: sqlite3.Connection) -> None:
+    """Of several processes that make the same file at once, SQLite lets one do so and fails the others at once."""
+    until = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            file.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
+def _total(file: sqlite3.Connection) -> int:
+    total: int = file.execute("SELECT bytes FROM total").fetchone()[0]
+    return total
+
+
+def _forget_stale(file: sqlite3.Connection, now: float) -> None:
+    file.execute("DELETE FROM kept WHERE expires <= ?", [now])
