@@ -977,4 +977,4 @@ async def test_operations_in_categories_go_by_the_name_they_are_listed_under():
         described = json.loads(await peer.result("tools/describe", {"name": tool["name"]}))
         assert described["name"] == tool["name"]
         called = await peer.call("tools/call", {"name": tool["name"], "arguments": {"title": "t"}})
-        assert called["result"]["content"][0]["text"] == "t"
+        assert called["result"]["content"][0]["text"] == '"t"'

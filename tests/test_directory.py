@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from deltamcp import Context, tokens
 from deltamcp.catalog.directory import Directory
 from deltamcp.catalog.operation import Operation
-from deltamcp.results.pages import pages
 
 
 async def nothing(arguments: dict[str, Any]) -> None: ...
@@ -90,11 +89,3 @@ def test_the_overview_of_many_real_names(size):
     ids = {f"{random.choice(nouns)}s.{random.choice(verbs)}_{number}" for number in range(size)}
     text = Directory([operation(id_) for id_ in sorted(ids)]).overview
     assert tokens.count(text) <= (200 if size == 84 else 3 * size if size <= 300 else 900)
-
-
-@given(st.text(max_size=2000), st.integers(1, 50))
-def test_pages_joined_are_the_text(text, allowed):
-    made = pages(text, allowed)
-    assert "".join(made) == text
-    assert all(made) or not text
-    assert all(tokens.count(page) <= allowed or len(page) == 1 for page in made)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from mcp.client.client import Client
 from pydantic import BaseModel
 
-from deltamcp import ConfigurationError, DeltaServer, Disclosure, Limits, Principal
+from deltamcp import ConfigurationError, DeltaServer, Disclosure, Principal, ResultPolicy
+from deltamcp.results.encode import decode
 from deltamcp.tokens import count
 from deltamcp.values import ANONYMOUS, Answer, CallTool, Era, Failure, Kind, ListItems, Page, ReadResource, Terms
 from tests.raw import META, Raw, connected
@@ -269,13 +270,14 @@ async def test_the_meta_tools_cost_the_same_however_much_there_is(operations):
         assert size(await peer.tools()) <= 350
 
 
-async def test_long_category_names_do_not_burst_the_budget():
-    server = DeltaServer("x", disclosure=Disclosure("meta", prefix="a_rather_long_prefix"))
+@pytest.mark.parametrize("prefix", ["", "a_rather_long_prefix"])
+async def test_long_category_names_do_not_burst_the_budget(prefix):
+    server = DeltaServer("x", disclosure=Disclosure("meta", prefix=prefix))
     for number in range(50):
         category = f"{number}-" + "Zq9_xK" * 10
         server.tool(name=f"t{number}", category=category, action="go")(lambda: None)
     async with joined(server) as peer:
-        assert size(await peer.tools()) <= 350
+        assert size(await peer.tools()) <= 350 + 4 * count(prefix)
 
 
 async def test_annotations_tell_the_truth_and_hosts_are_asked_to_load_the_tools(era):
@@ -968,8 +970,8 @@ async def test_any_search_is_answered_within_its_budget(query):
 # Pages of long results
 
 
-def pager(**limits: Any) -> DeltaServer:
-    server = DeltaServer("x", disclosure="meta", limits=Limits(**limits))
+def pager(**policy: Any) -> DeltaServer:
+    server = DeltaServer("x", disclosure="meta", results=ResultPolicy(**policy) if policy else None)
 
     @server.tool(category="texts", action="make", input_schema={"type": "object"})
     async def make(arguments: dict[str, Any]) -> str:
@@ -982,23 +984,23 @@ def pager(**limits: Any) -> DeltaServer:
     return server
 
 
-PAGE = re.compile(r'[Pp]age (\d+) of (\d+).*?session_id="([^"]+)"', re.DOTALL)
+ON = re.compile(r"offset=(\d+)")
 
 
 async def pages(peer: Peer, operation: str, params: dict[str, Any]) -> list[str]:
-    """The texts of all pages, read forwards."""
+    """The texts of all pages, read forwards, each as the one before says."""
     result = await peer.use("execute", {"operation": operation, "params": params})
     found = [first(result)]
-    match = PAGE.search(result["content"][-1]["text"]) if len(result["content"]) > 1 else None
-    if not match:
-        return found
-    assert match[1] == "1"
-    for page in range(2, int(match[2]) + 1):
-        result = await peer.use("continue", {"session_id": match[3], "page": page})
+    handle = re.search(r'handle="([^"]+)"', text_of(result))
+    while handle and (on := ON.search(result["content"][1]["text"])):
+        result = await peer.use("continue", {"handle": handle[1], "offset": int(on[1])})
         assert not result.get("isError"), result
-        assert f"{page} of {match[2]}" in result["content"][-1]["text"]
         found.append(first(result))
     return found
+
+
+def text_of(result: dict[str, Any]) -> str:
+    return "\n".join(block.get("text", json.dumps(block)) for block in result["content"])
 
 
 LONG = {
@@ -1022,14 +1024,16 @@ async def test_the_pages_of_a_long_text_make_up_the_text(sort):
         found = await pages(peer, "texts.make", {"text": text, "times": times})
     assert "".join(found) == text * times
     assert len(found) > 1 and all(found)
-    assert all(count(page) <= 15_000 for page in found)
+    assert all(count(page) <= 20_000 for page in found)
 
 
 async def test_a_long_json_result_is_paged_and_made_up_again(era):
-    async with joined(pager(), era) as peer:
-        found = await pages(peer, "texts.rows", {"number": 4000})
-    assert len(found) > 1
-    assert json.loads("".join(found))["total"] == 4000
+    async with joined(pager(max_tokens=1000), era) as peer:
+        first_page, *others = [decode(page) for page in await pages(peer, "texts.rows", {"number": 4000})]
+    assert first_page["total"] == 4000 and others
+    assert first_page["data"] + [row for page in others for row in page] == [
+        {"id": n, "title": f"title {n}"} for n in range(4000)
+    ]
 
 
 async def test_what_is_not_long_comes_whole(era):
@@ -1041,39 +1045,42 @@ async def test_what_is_not_long_comes_whole(era):
 @MANY
 @given(text=st.text(max_size=600) | st.text("a \n\té👩‍", max_size=1500))
 async def test_any_text_is_made_up_of_its_pages(text):
-    async with joined(pager(long_result_tokens=60, result_page_tokens=40)) as peer:
+    async with joined(pager(max_tokens=60)) as peer:
         found = await pages(peer, "texts.make", {"text": text})
     assert "".join(found) == text
     assert len(found) == 1 or all(found)
-    assert len(found) == 1 or all(count(page) <= 40 for page in found)
+    assert len(found) == 1 or all(count(page) <= 60 for page in found)
 
 
 async def test_pages_can_be_read_again_in_any_order_and_past_the_last_is_refused(era):
-    async with joined(pager(long_result_tokens=60, result_page_tokens=40), era) as peer:
+    async with joined(pager(max_tokens=60), era) as peer:
         result = await peer.use("execute", {"operation": "texts.make", "params": {"text": "some words ", "times": 60}})
-        match = PAGE.search(result["content"][-1]["text"])
-        assert match
-        last, session = int(match[2]), match[3]
-        assert len(session) >= 22, "130 bits take 22 characters"
-        again = [first(await peer.use("continue", {"session_id": session, "page": n})) for n in range(last, 0, -1)]
-        assert "".join(reversed(again)) == "some words " * 60
+        found = re.search(r'handle="([^"]+)"', text_of(result))
+        assert found
+        handle, again, last = found[1], [first(result)], 1
+        while True:
+            result = await peer.use("continue", {"session_id": handle, "page": last + 1})
+            if result.get("isError"):
+                break
+            again.append(first(result))
+            last += 1
+        assert "".join(again) == "some words " * 60
+        assert first(await peer.use("continue", {"handle": handle, "page": 3})) == again[2]
         beyond: list[Any] = [0, -1, last + 1, 10**20, 1.5, "x", [], True]
         for page in beyond:
-            assert str(last) in await peer.refused("continue", session_id=session, page=page)
-        assert "again" in await peer.refused("continue", session_id=session[:-1] + "~")
+            assert await peer.refused("continue", handle=handle, page=page)
+        assert f"1 to {last}" in await peer.refused("continue", handle=handle, page=last + 1)
+        assert "again" in await peer.refused("continue", handle=handle[:-1] + "~")
     async with joined(pager()) as peer:
-        assert await peer.refused("continue", session_id=session)
+        assert await peer.refused("continue", handle=handle)
 
 
-async def test_without_a_page_continue_reads_on():
-    async with joined(pager(long_result_tokens=60, result_page_tokens=40)) as peer:
+async def test_without_a_page_continue_reads_on_from_the_first():
+    async with joined(pager(max_tokens=60)) as peer:
         result = await peer.use("execute", {"operation": "texts.make", "params": {"text": "some words ", "times": 60}})
-        text, notes = first(result), result["content"][-1]["text"]
-        while match := re.search(r'continue\(session_id="([^"]+)"', notes):
-            result = await peer.use("continue", {"session_id": match[1]})
-            assert not result.get("isError"), result
-            text, notes = text + first(result), result["content"][-1]["text"]
-    assert text == "some words " * 60
+        begun, name = first(result), re.search(r'handle="([^"]+)"', text_of(result))
+        assert name
+        assert ("some words " * 60).startswith(begun + first(await peer.use("continue", {"handle": name[1]})))
 
 
 # Resources
@@ -1321,16 +1328,16 @@ async def test_lists_that_depend_on_the_caller_are_not_for_shared_caches():
 
 
 async def test_pages_of_one_caller_are_not_for_another():
-    server = pager(long_result_tokens=60, result_page_tokens=40)
+    server = pager(max_tokens=60)
     owner, thief = (
         Terms(Era.MODERN, "2026-07-28", {}, {}, {}, principal=Principal(name)) for name in ("owner", "thief")
     )
     call = CallTool("execute", {"operation": "texts.make", "params": {"text": "secret word ", "times": 60}})
     async with connected(server):
         outcome: Any = await server.engine.perform(call, owner, None, 1)  # type: ignore[arg-type]
-        match = PAGE.search(outcome.value.content[-1].text)
+        match = re.search(r'handle="([^"]+)"', outcome.value.content[1].text)
         assert match
-        read = CallTool("continue", {"session_id": match[3], "page": 2})
+        read = CallTool("continue", {"handle": match[1], "page": 2})
         theirs: Any = await server.engine.perform(read, thief, None, 2)  # type: ignore[arg-type]
         assert theirs.value.is_error and "secret" not in theirs.value.content[0].text
         own: Any = await server.engine.perform(read, owner, None, 3)  # type: ignore[arg-type]
@@ -1465,7 +1472,7 @@ async def test_every_call_leaves_a_line_without_its_arguments(audit, era):
     lines = audit()
     created = [line for line in lines if "posts.create" in line]
     assert len(created) == 4 and any("posts.delete" in line for line in lines)
-    assert all("anonymous" in line and "ms" in line for line in lines)
+    assert all("local" in line and "ms" in line for line in lines)
     assert not any("hunter" in line or "7654321" in line for line in lines)
     hashes = [re.search(r"\b[0-9a-f]{12,64}\b", line) for line in created]
     assert all(hashes)

@@ -60,3 +60,20 @@ async def test_the_operations_file_of_the_manual_is_right(tmp_path, monkeypatch)
         await client.handshake()
         overview = await client.call("tools/call", name="discover", arguments={})
         assert text(overview) == "posts: list\nissues: list"
+
+
+async def test_a_result_is_as_shown():
+    blocks = re.findall(r"```(?:python)?\n(.*?)```", README.read_text(), re.DOTALL)
+    code = next(block for block in blocks if "ResultPolicy(max_tokens=500, page_size=50)" in block)
+    shown = blocks[blocks.index(code) + 1]
+    module = types.ModuleType("tracker")
+    exec(code, module.__dict__)
+    async with connected(module.server) as client:
+        await client.handshake()
+        answer = await client.call("tools/call", name="list_issues", arguments={"project": "docs"})
+    table, note = answer["result"]["content"][0]["text"], answer["result"]["content"][1]["text"]
+    assert table.startswith(shown.split("...")[0])
+    printed = re.search(r"\[(.*?) continue\(handle=", shown)
+    assert printed is not None and printed[1] in note
+    whole = [block for block in answer["result"]["content"] if block["type"] == "resource_link"]
+    assert whole[0]["uri"].startswith("tracker://results/R")

@@ -11,6 +11,7 @@ from deltamcp.errors import (
     ToolError,
 )
 from deltamcp.limits import Limits
+from deltamcp.results.policy import ResultPolicy
 from deltamcp.server import DeltaServer
 from deltamcp.values import (
     Annotations,
@@ -55,6 +56,7 @@ __all__ = [
     "PromptResult",
     "ResourceLink",
     "ResourceNotFoundError",
+    "ResultPolicy",
     "Text",
     "TextResource",
     "ToolError",

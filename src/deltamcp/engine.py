@@ -18,21 +18,26 @@ import msgspec
 from deltamcp import audit
 from deltamcp.catalog import discovery, render
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.meta_tools import Meta, UnfitError
+from deltamcp.catalog.meta_tools import Meta
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.routing import route
 from deltamcp.catalog.signature import ArgumentError
 from deltamcp.catalog.view import View, did_you_mean
 from deltamcp.context import Channel, Context, InputPending, MissingCapabilityError
 from deltamcp.dialects import delta
-from deltamcp.errors import Fault, InputDeclinedError, PeerError, ResourceNotFoundError, ToolError
+from deltamcp.errors import Fault, InputDeclinedError, PeerError, ResourceNotFoundError, ToolError, UnfitError
 from deltamcp.guard import Deadline, guarded
+from deltamcp.keeping import Keeping
 from deltamcp.life import Life, Lifespan
 from deltamcp.limits import Limits
+from deltamcp.meta_calls import Caller, MetaCalls
+from deltamcp.paging import Paging, Turn
 from deltamcp.reading import Reading
-from deltamcp.results import content
+from deltamcp.results import content, reference
+from deltamcp.results.policy import ResultPolicy, Shaping, nearer, wanted
+from deltamcp.results.rate_limit import rate_limited
 from deltamcp.seal import Seal
 from deltamcp.searching import Searching
+from deltamcp.stores.store import Store, StoreError
 from deltamcp.subscriptions import Hub
 from deltamcp.threads import Threads
 from deltamcp.values import (
@@ -105,6 +110,7 @@ class Engine:
         state_key: bytes | None,
         cache_seconds: float,
         searching: Searching,
+        store: Store,
     ) -> None:
         self.catalog = catalog
         self.info = info
@@ -115,8 +121,10 @@ class Engine:
         self._instructions = instructions
         self._seal = Seal(state_key, limits.input_seconds)
         self._threads = Threads(limits.threads)
-        self._reading = Reading(limits)
-        self._searching = searching
+        keeping = Keeping(store, limits, catalog.scheme, f"{catalog.disclosure.before}{Meta.CONTINUE.value}")
+        self._reading = Reading(keeping)
+        self._paging = Paging(keeping)
+        self._meta_calls = MetaCalls(searching, self._reading, self._operate)
         self._performers: dict[type[Ask], Performer] = {
             CallTool: self._call,
             ListItems: self._list,
@@ -156,7 +164,7 @@ class Engine:
         if kind is Kind.PROMPTS:
             return bool(catalog.prompts)
         # Behind meta-tools operations are resources; under `auto` they may come to be.
-        return bool(catalog.resources or catalog.templates) or catalog.disclosure.surface != "full"
+        return bool(catalog.resources or catalog.templates) or catalog.view().bounds
 
     def honoured(self, wanted: Filter) -> Filter:
         """The part of a subscription this server can keep."""
@@ -178,19 +186,20 @@ class Engine:
         return _WRONG_CURSOR if page is None else Answer(page)
 
     async def _describe(self, ask: Describe, terms: Terms, *_: Any) -> Outcome:
-        operations = self.catalog.view(terms.principal.scopes).operations
+        view = self.catalog.view(terms.principal.scopes)
         most = delta.MOST_NAMES
         if not ask.names:
             return Failure(Fault.INVALID_PARAMS, "params.names is empty; name a tool.", {"reason": "empty"})
         if len(ask.names) > most:
             return Failure(Fault.INVALID_PARAMS, f"params.names takes at most {most} names.", {"maxNames": most})
-        unknown = [name[:200] for name in ask.names if name not in operations]
+        found = {name: view.definition(name) for name in ask.names}
+        unknown = [name[:200] for name, tool in found.items() if tool is None]
         if unknown and ask.alone:
             return self._unknown("tool", ask.names[0], terms)
         if unknown:
             message = f"There are no tools {', '.join(map(repr, unknown[:10]))}."
             return Failure(Fault.NOT_FOUND, message, {"unknownNames": unknown})
-        return Answer(Definitions(tuple(operations[name].tool for name in ask.names), ask.alone))
+        return Answer(Definitions(tuple(tool for name in ask.names if (tool := found[name])), ask.alone))
 
     async def _manifest(self, ask: ListManifest, terms: Terms, *_: Any) -> Outcome:
         page = self.catalog.view(terms.principal.scopes).manifest(ask.cursor)
@@ -201,40 +210,41 @@ class Engine:
     async def _call(self, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
         view = self.catalog.view(terms.principal.scopes)
         operation = view.operations.get(ask.name)
+        caller = Caller(terms, view, channel, request_id)
         if operation is not None:
-            return await self._operate(operation, ask, terms, channel, request_id)
+            return await self._operate(operation, ask, caller, None)
         meta = view.meta_tools.get(ask.name)
         if meta is None:
             audit.record_unknown(ask.name, terms.principal)
             return self._unknown("tool", ask.name, terms)
         try:
-            match meta:
-                case Meta.DISCOVER:
-                    text = await self._discover(view, ask.arguments)
-                case Meta.GET_SCHEMA:
-                    text = discovery.schemas(view, *discovery.read_get_schema(ask.arguments))
-                case Meta.CONTINUE:
-                    return Answer(self._reading.go_on(ask.arguments, terms.principal, ask.name))
-                case Meta.EXECUTE | Meta.QUERY:
-                    return await self._execute(meta, view, ask, terms, channel, request_id)
+            return await self._meta_calls.perform(meta, ask, caller)
         except UnfitError as error:
             return Answer(content.error_result(str(error)))
         except Exception as error:
             return Answer(content.error_result(_broken(f"The tool {ask.name}", error)))
-        return Answer(self._reading.begin(ToolResult([Text(text)]), terms.principal, view.called(Meta.CONTINUE)))
 
     def _operate(
-        self, operation: Operation, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId
+        self, operation: Operation, ask: CallTool, caller: Caller, policy: ResultPolicy | None
     ) -> Coroutine[Any, Any, Outcome]:
         """What every operation passes, whatever it was called by. Await what it returns."""
         operate = self._audited if audit.is_on() else self._unaudited
-        return operate(operation, ask, terms, channel, request_id)
+        return operate(operation, ask, caller, policy)
 
     async def _unaudited(
-        self, operation: Operation, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId
+        self, operation: Operation, ask: CallTool, caller: Caller, policy: ResultPolicy | None
     ) -> Outcome:
+        terms, channel = caller.terms, caller.channel
         try:
-            arguments = operation.bind(ask.arguments)
+            shaping = self._shaping(operation, caller, policy)
+            given, turn = ask.arguments, None
+            if reference.is_in(given):
+                given = await self._reading.resolved(given, terms.principal)
+            if terms.delta and shaping is not None:
+                given, turn = self._paging.turned(operation, given, shaping)
+            arguments = operation.bind(given)
+        except (UnfitError, StoreError) as error:
+            return Answer(content.error_result(str(error)))
         except ArgumentError as error:
             signature = render.line(operation.tool, ask.name, "", _SIGNATURE_TOKENS)
             return Answer(content.error_result(f"Invalid arguments for {ask.name}. {error} Call {signature}."))
@@ -246,18 +256,24 @@ class Engine:
             answers = opened
         deadline = Deadline(operation.timeout or self.limits.handler_seconds, channel)
         try:
+            if turn is not None and shaping is not None:
+                page = await self._paging.snapshot(turn, shaping, terms.principal)
+                if page is not None:
+                    return Answer(page)
             if operation.policy == "confirm":
-                context = Context(terms, channel, request_id, answers, self.life.state, deadline)
+                context = Context(terms, channel, caller.request_id, answers, self.life.state, deadline)
                 await guarded(self._confirm(operation, ask, context), deadline)
             if operation.is_async and operation.context_name is None:
                 value = await guarded(operation.function(**arguments), deadline)
             else:
-                value = await self._run(operation, arguments, terms, channel, request_id, answers, deadline)
-            return Answer(_shown(value, operation))
+                value = await self._run(operation, arguments, terms, channel, caller.request_id, answers, deadline)
+            if shaping is None and not terms.delta:
+                return Answer(_shown(value, operation))
+            return Answer(await self._fitted(value, operation, shaping, turn, terms))
         except (ToolError, InputDeclinedError, ResourceNotFoundError) as error:
             if isinstance(error, MissingCapabilityError) and terms.era is Era.MODERN:
                 return _missing(error)
-            return Answer(content.error_result(str(error)))
+            return Answer(_limited(error, operation) or content.error_result(str(error)))
         except InputPending as pending:
             return self._questions(pending, terms, ["tools/call", operation.name, ask.arguments], answers)
         except asyncio.CancelledError as error:
@@ -267,17 +283,49 @@ class Engine:
                 return Answer(content.error_result(_broken(f"The tool {ask.name}", error)))
             raise
         except BaseException as error:
-            return Answer(content.error_result(_broken(f"The tool {ask.name}", error)))
+            return Answer(_limited(error, operation) or content.error_result(_broken(f"The tool {ask.name}", error)))
+
+    def _shaping(self, operation: Operation, caller: Caller, policy: ResultPolicy | None) -> Shaping | None:
+        """How a result is made to fit; None where nobody asks for that, and it is sent as it is.
+
+        Raises:
+            UnfitError: the request asks for it in a way that cannot be read.
+        """
+        shaping = operation.shaping
+        for said in (wanted(caller.terms.meta), policy):
+            if said is not None:
+                shaping = nearer(said, shaping or caller.view.shaping)
+        return shaping
+
+    async def _fitted(
+        self, value: Any, operation: Operation, shaping: Shaping | None, turn: Turn | None, terms: Terms
+    ) -> ToolResult:
+        """What a function returned, as much of it as fits; in Delta-MCP's shapes for its clients."""
+        has_schema = operation.output_schema is not None
+        try:
+            made = content.returned(value, operation.structured if has_schema else None)
+        except ValueError as error:
+            return _unsendable(error, operation)
+        if isinstance(made, ToolResult):
+            source = None if made.is_error else content.source_of(made)
+            if source is None:
+                if made.is_error or shaping is None:
+                    return made
+                return await self._reading.begin_blocks(made, shaping, terms.principal)
+            made = source
+        if terms.delta or shaping is None:
+            return await self._paging.begin(made, shaping, turn, terms.principal)
+        return await self._reading.begin(made, shaping, terms.principal, operation.admits if has_schema else None)
 
     async def _audited(
-        self, operation: Operation, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId
+        self, operation: Operation, ask: CallTool, caller: Caller, policy: ResultPolicy | None
     ) -> Outcome:
         began = time.perf_counter()
         outcome: Outcome | None = None
         try:
-            outcome = await self._unaudited(operation, ask, terms, channel, request_id)
+            outcome = await self._unaudited(operation, ask, caller, policy)
         finally:
-            audit.record(operation, terms.principal, ask.arguments, outcome, began)
+            audit.record(operation, caller.terms.principal, ask.arguments, outcome, began)
         return outcome
 
     async def _confirm(self, operation: Operation, ask: CallTool, context: Context) -> None:
@@ -295,36 +343,10 @@ class Engine:
         if not answer.accepted:
             raise InputDeclinedError(f"The user declined to run {operation.id}.")
 
-    # Meta-tools
-
-    async def _discover(self, view: View, arguments: Mapping[str, JSON]) -> str:
-        asked = discovery.read_discover(arguments)
-        if not asked.queries:
-            return discovery.listing(view, asked)
-        limit = asked.cursor + asked.limit + 1
-        found = await self._searching.find(view, asked.queries, limit, discovery.among(view, asked))
-        return discovery.found(view, found[asked.cursor :], asked)
-
-    async def _execute(
-        self, meta: Meta, view: View, ask: CallTool, terms: Terms, channel: Channel, request_id: RequestId
-    ) -> Outcome:
-        try:
-            operation, params, repair = route(view, ask.arguments)
-        except UnfitError:
-            audit.record_unknown(ask.arguments.get("operation"), terms.principal)
-            raise
-        if meta is Meta.QUERY and not operation.read_only:
-            raise UnfitError(f"{operation.id} does not say that it only reads; use {view.called(Meta.EXECUTE)}.")
-        inner = CallTool(operation.id, params, ask.inputs)
-        outcome = await self._operate(operation, inner, terms, channel, request_id)
-        if not isinstance(outcome, Answer) or not isinstance(outcome.value, ToolResult):
-            return outcome
-        result = self._reading.begin(outcome.value, terms.principal, view.called(Meta.CONTINUE))
-        if repair:
-            result = msgspec.structs.replace(result, content=[*result.content, Text(f"({repair})")])
-        return Answer(result)
-
     async def _read(self, ask: ReadResource, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
+        kept = await self._kept_resource(ask.uri, terms)
+        if kept is not None:
+            return kept
         view = self.catalog.view(terms.principal.scopes)
         if not self._offers(Kind.RESOURCES):
             return Failure(Fault.UNKNOWN_METHOD, "This server offers no resources.")
@@ -349,6 +371,14 @@ class Engine:
         return await self._settled(
             f"The resource {ask.uri[:200]}", ["resources/read", ask.uri], ask.inputs, terms, channel, read
         )
+
+    async def _kept_resource(self, uri: str, terms: Terms) -> Outcome | None:
+        """A result that was shown in part; None where there is none at the address."""
+        try:
+            kept = await self._reading.resource(uri, terms.principal)
+        except StoreError as error:
+            return Failure(Fault.INTERNAL, _broken(f"The resource {uri[:200]}", error))
+        return None if kept is None else Answer(Contents([kept]))
 
     def _operation_resource(self, uri: str, view: View) -> Outcome | None:
         """The tree, a category or an operation, where operations are resources; None where that is not asked for."""
@@ -486,12 +516,27 @@ def _binding(terms: Terms, request: list[JSON]) -> bytes:
     return hashlib.sha256(whole).digest()
 
 
-def _shown(value: Any, operation: Operation) -> Any:
+def _shown(value: Any, operation: Operation) -> ToolResult:
     try:
         return content.tool_result(value, operation.structured if operation.output_schema is not None else None)
     except ValueError as error:
-        logger.error("tool %s returned a value that cannot be sent: %s", operation.name, error)
-        return content.error_result(f"{operation.name} returned a value that cannot be sent: {error}.")
+        return _unsendable(error, operation)
+
+
+def _unsendable(error: ValueError, operation: Operation) -> ToolResult:
+    logger.error("tool %s returned a value that cannot be sent: %s", operation.name, error)
+    return content.error_result(f"{operation.name} returned a value that cannot be sent: {error}.")
+
+
+def _limited(error: BaseException, operation: Operation) -> ToolResult | None:
+    """An upstream's "too many requests" as a result the model can act on; None for any other failure.
+
+    Where an output schema promises something else, clients accept it only as an error.
+    """
+    said = rate_limited(error, operation.name, time.time())
+    if said is None:
+        return None
+    return ToolResult([Text(jsonrpc.encode(said).decode())], is_error=operation.output_schema is not None)
 
 
 def _is_cancelled() -> bool:

@@ -9,6 +9,7 @@ raises or a program that embeds a server sees.
     ├── ResourceNotFoundError      raised by an author of a templated resource
     ├── InputDeclinedError         the user said no, or went away, where an answer was needed
     ├── PeerError             the client answered our request with an error
+    ├── UnfitError            a meta-tool was called with what it cannot use; the model reads its text
     └── ConfigurationError    a mistake in how the server was put together, told at once
 """
 
@@ -135,6 +136,10 @@ class PeerError(DeltaError):
         super().__init__(message)
         self.code = code
         self.data = data
+
+
+class UnfitError(DeltaError):
+    """A meta-tool was called with what it cannot use; the text, for the model, says how to mend it."""
 
 
 class ConfigurationError(DeltaError):

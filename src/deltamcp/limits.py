@@ -68,20 +68,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     replay_streams: int = 16
     """Finished streams of one session kept for a client that reconnects."""
 
-    long_result_tokens: int = 20_000
-    """A longer text that `execute` gives back comes in pages."""
-
-    result_page_tokens: int = 15_000
-    """One such page; hosts cut at about 25,000 tokens."""
-
     kept_seconds: float = 300.0
-    """A long result nobody reads on from is forgotten after so long."""
+    """A result that was shown in part and nobody reads on in is forgotten after so long."""
 
     kept_seconds_in_all: float = 1800.0
     """And however often it is read, after so long."""
-
-    kept_chars: int = 64 * 1024 * 1024
-    """All long results kept for reading on; the oldest goes first."""
 
     ping_seconds: float = 15.0
     """Silence on an open stream before a comment line keeps proxies from closing it."""

@@ -1,59 +1,126 @@
-"""Long results, read page by page: the first is the answer, the others are kept for `continue`."""
+"""Results that do not fit: shown in part, read on in by their handle, used by reference."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from urllib.parse import unquote
 
 from msgspec import UNSET
-from msgspec.structs import replace
 
-from deltamcp import tokens
-from deltamcp.catalog.meta_tools import UnfitError
-from deltamcp.limits import Limits
-from deltamcp.results.pages import pages
-from deltamcp.stores.memory import MemoryStore
-from deltamcp.values import JSON, Content, Principal, Text, ToolResult
+from deltamcp.errors import UnfitError
+from deltamcp.keeping import Keeping
+from deltamcp.results import blocks, reference, shape
+from deltamcp.results.content import Source
+from deltamcp.results.kept import Head, projected, read_asked
+from deltamcp.results.paginate import find_rows
+from deltamcp.results.policy import META_KEY, Shaping
+from deltamcp.results.shape import Handle
+from deltamcp.results.window import Window
+from deltamcp.values import JSON, Content, Principal, Text, TextResource, ToolResult
+from deltamcp.wire import jsonrpc
+
+_NO_STRUCTURE = "No part that is small enough fits the output schema, so there is no structured content. "
 
 
 class Reading:
-    """What callers have begun to read."""
+    """What callers are shown a part of."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._kept = MemoryStore(limits)
+    def __init__(self, keeping: Keeping) -> None:
+        self._keeping = keeping
 
-    def begin(self, result: ToolResult, principal: Principal, tool: str) -> ToolResult:
-        """A result, or the first page of a text that is too long; `tool` is what reads on."""
-        texts = [item.text for item in result.content if isinstance(item, Text)]
-        # A token has at least one byte, so short texts need no counting.
-        short = sum(len(text.encode()) for text in texts) <= self._limits.long_result_tokens
-        if short or len(texts) != len(result.content):
+    async def begin(
+        self, source: Source, shaping: Shaping, principal: Principal, admits: Callable[[JSON], bool] | None = None
+    ) -> ToolResult:
+        """A result, whole where it fits. `admits` tells whether an output schema holds.
+
+        Raises:
+            UnfitError: the fields that are wanted are no expression.
+        """
+        structured, data = source.structured is not UNSET, source.data
+        shown = data if isinstance(data, str) or shaping.fields is None else projected(data, shaping)
+        less = shown != data
+        whole = None if less else shape.whole(shown, shaping, structured)
+        if whole is not None:
+            # Where the form is not JSON, programs are told by what to decode it.
+            meta = {META_KEY: {"form": whole.form}} if whole.form == "table" else None
+            return ToolResult([Text(whole.text)], source.structured, meta=meta)
+        rows = None if isinstance(shown, str) else find_rows(shown, shaping.rows)
+        value = None if less else source.value
+
+        def part(handle: Handle | None) -> tuple[Head, tuple[Window, bool]]:
+            window, holds = shape.begin(shown, rows, shaping, handle, structured, less, value=value), True
+            if structured and (window.value is UNSET or (admits is not None and not admits(window.value))):
+                window, holds = shape.begin(shown, rows, shaping, handle, False, less, _NO_STRUCTURE, value), False
+            return Head("text" if isinstance(data, str) else "json", rows, shaping, window.next or 0), (window, holds)
+
+        handle, (window, holds) = await self._keeping.keep(data, principal, part)
+        content: list[Content] = [Text(text) for text in window.texts]
+        told = _told(window, "")
+        if handle is not None:
+            told = {"handle": handle.name, **told}
+            content += [handle.link] if shape.is_linked(shaping, window) else []
+        # Without what its output schema promises a result is only accepted as an error.
+        return ToolResult(content, window.value if structured and holds else UNSET, not holds, {META_KEY: told})
+
+    async def begin_blocks(self, result: ToolResult, shaping: Shaping, principal: Principal) -> ToolResult:
+        """The same for a reply of several blocks: texts are shown while they fit, media are not text and stay."""
+        if blocks.fits(result, shaping):
             return result
-        text = "\n".join(texts)
-        if tokens.count(text) <= self._limits.long_result_tokens:
-            return result
-        parts = pages(text, self._limits.result_page_tokens)
-        name = self._kept.put(principal.id, parts, result.is_error)
-        # Beside a page of it the whole structure would be sent after all.
-        return replace(result, content=_content(parts, 1, name, tool), structured=UNSET)
 
-    def go_on(self, arguments: Mapping[str, JSON], principal: Principal, tool: str) -> ToolResult:
+        def part(handle: Handle | None) -> tuple[Head, ToolResult]:
+            return Head("json", None, shaping), blocks.begin(result, shaping, handle)
+
+        return (await self._keeping.keep(blocks.encoded(result), principal, part))[1]
+
+    async def go_on(self, arguments: Mapping[str, JSON], principal: Principal) -> ToolResult:
         """
         Raises:
-            UnfitError: there is nothing to read on in, or no such page.
+            UnfitError: there is nothing to read on in, or not there, or not so.
+            StoreError: what is kept cannot be reached.
         """
-        name, page = arguments.get("session_id"), arguments.get("page")
-        if not isinstance(name, str):
-            raise UnfitError("session_id must be the text that the page before gave.")
-        kept = self._kept.get(principal.id, name)
-        if kept is None:
-            raise UnfitError("Nothing is kept under this session_id any more; execute the operation again.")
-        if page is None:
-            page = min(kept.read + 1, len(kept.pages))
-        if type(page) is not int or not 1 <= page <= len(kept.pages):
-            raise UnfitError(f"page must be a number from 1 to {len(kept.pages)}.")
-        kept.read = page
-        return ToolResult(_content(kept.pages, page, name, tool), is_error=kept.is_error)
+        asked = read_asked(arguments)
+        window, path = (await self._keeping.open(asked.handle, principal)).read(asked)
+        told = {META_KEY: {"handle": asked.handle, **_told(window, path)}}
+        return ToolResult([Text(text) for text in window.texts], meta=told)
+
+    async def resolved(self, arguments: dict[str, JSON], principal: Principal) -> dict[str, JSON]:
+        """Arguments with every `{"$result": ...}` in them replaced by what it stands for.
+
+        Raises:
+            UnfitError: one of them stands for nothing.
+            StoreError: what is kept cannot be reached.
+        """
+        by: dict[int, JSON] = {}
+        for found in reference.found(arguments):
+            name, path = found[reference.KEY], found.get("path", "")
+            if not isinstance(name, str) or not isinstance(path, str):
+                raise UnfitError(f"{reference.KEY} and path must be texts.")
+            value = (await self._keeping.open(name, principal)).part(path)
+            by[id(found)] = reference.changed(value, found["patch"]) if "patch" in found else value
+        made: dict[str, JSON] = reference.replaced(arguments, by)
+        return made
+
+    async def resource(self, uri: str, principal: Principal) -> TextResource | None:
+        """A kept result or a part of one, whole; None where there is none at the address.
+
+        Raises:
+            StoreError: what is kept cannot be reached.
+        """
+        place = self._keeping.place(unquote(uri))
+        if place is None:
+            return None
+        try:
+            value = (await self._keeping.open(place[0], principal)).part(place[1])
+        except UnfitError:
+            return None
+        if isinstance(value, str):
+            return TextResource(uri, value, "text/plain")
+        return TextResource(uri, jsonrpc.encode(value).decode(), "application/json")
 
 
-def _content(pages: list[str], page: int, name: str, tool: str) -> list[Content]:
-    rest = f'. {tool}(session_id="{name}", page={page + 1}) reads on' if page < len(pages) else ", the last"
-    return [Text(pages[page - 1]), Text(f"[Page {page} of {len(pages)}{rest}.]")]
+def _told(window: Window, path: str) -> dict[str, JSON]:
+    """What a program needs to put a value together from replies."""
+    told: dict[str, JSON] = {"form": window.form, "unit": window.unit, "path": path}
+    if window.unit != "whole":
+        told |= {"start": window.start, "end": window.end, "total": window.total}
+    if window.cuts:
+        told["cuts"] = list(window.cuts)
+    return told

@@ -23,7 +23,9 @@ from deltamcp.context import Context
 from deltamcp.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
+from deltamcp.results.policy import ResultPolicy
 from deltamcp.searching import Searching
+from deltamcp.stores.store import open_store
 from deltamcp.values import JSON, Icon, Kind
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ class DeltaServer:
         strict: bool = False,
         embedder: Embedder | None = None,
         embedder_weight: float = 0.7,
+        results: ResultPolicy | None = None,
+        store: str = "memory://",
     ) -> None:
         """
         Args:
@@ -76,6 +80,10 @@ class DeltaServer:
                 the model less. Clients that negotiate Delta-MCP get names and summaries in any case.
             embedder: turns texts into vectors, plain or async; `discover` then searches by meaning as well as by words,
                 meaning having `embedder_weight` of the say.
+            results: how results are made to fit, for every tool that does not say otherwise: a budget in tokens, rows a
+                page, tables. Without it, plain tools send what they return and meta-tools have 20,000 tokens.
+            store: where results that did not fit are kept to be read on in: `"memory://"`, `"sqlite:///path"`,
+                `"redis://host:port/0"`. Replicas need the same.
             strict: a tool whose summary is longer than 60 characters is refused, as Delta-MCP does, instead of cut.
         """
         if state_key is not None and len(state_key) != 32:
@@ -89,7 +97,9 @@ class DeltaServer:
         self._strict = strict
         self._lifespan = lifespan
         self._files: list[OperationsFile] = []
-        self._catalog = Catalog(name, page_size, disclosure)
+        self._results = results
+        self._store = open_store(store)
+        self._catalog = Catalog(name, page_size, disclosure, results)
         self._engine = Engine(
             self._catalog,
             info,
@@ -99,6 +109,7 @@ class DeltaServer:
             state_key,
             cache_seconds,
             Searching(self._catalog, embedder, embedder_weight),
+            self._store,
         )
 
     @property
@@ -139,6 +150,7 @@ class DeltaServer:
     async def _living(self) -> AsyncIterator[Any]:
         """The author's lifespan, and inside it whoever follows an operations file."""
         async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._store.close)
             state = None if self._lifespan is None else await stack.enter_async_context(self._lifespan(self))
             for file in self._files:
                 stack.push_async_callback(file.close)
@@ -220,6 +232,8 @@ class DeltaServer:
             raise ConfigurationError(
                 f'Tool "{operation.name}" description exceeds 60 chars in summary mode; pass a shorter summary=...'
             )
+        # Behind meta-tools the one that runs the others has the legend.
+        operation.fit_results(self._results, legend=self._catalog.disclosure.surface != "meta")
         return operation
 
     def _tell_cut(self, operations: list[Operation]) -> None:

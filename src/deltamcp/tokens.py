@@ -73,6 +73,7 @@ def is_exact() -> bool:
     return _tokenizer("o200k_base") is not None
 
 
+@functools.cache
 def vocabulary_of(model: str) -> Vocabulary:
     name = model.casefold().rpartition("/")[2]
     fitting = [beginning for beginning in MODELS if name.startswith(beginning)]

@@ -61,7 +61,7 @@ Message: TypeAlias = Request | Notification | Response | Malformed
 
 
 class Principal(Struct, frozen=True):
-    """On whose behalf a request is made. Without authentication, everyone is `ANONYMOUS`."""
+    """On whose behalf a request is made."""
 
     id: str
     scopes: frozenset[str] = frozenset()
@@ -69,6 +69,9 @@ class Principal(Struct, frozen=True):
 
 
 ANONYMOUS = Principal("anonymous")
+"""Anyone who reaches an open port."""
+LOCAL = Principal("local")
+"""Whoever started this process, or runs inside it: on a pipe and in memory there is nobody else."""
 
 
 class Era(enum.Enum):
@@ -103,6 +106,8 @@ class Terms(Struct, frozen=True, gc=False):
     principal: Principal = ANONYMOUS
     surface: Surface | None = None
     """What the sender negotiated to be shown; the server's own choice without."""
+    delta: bool = False
+    """The sender knows Delta-MCP's result shapes, and pages by them."""
 
 
 # What is asked for

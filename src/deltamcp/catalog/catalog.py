@@ -15,6 +15,7 @@ from deltamcp.catalog.resource import Resource
 from deltamcp.catalog.search.index import Index
 from deltamcp.catalog.view import Shelves, View
 from deltamcp.errors import ConfigurationError
+from deltamcp.results.policy import ResultPolicy, shaping
 from deltamcp.values import Kind
 
 _CHANGED_BY_OPERATIONS = {"operations", "version", "_ids", "_categories", "_scopes", "_views", "_unindexed"}
@@ -25,10 +26,18 @@ _VIEWS = 64
 class Catalog:
     """Looks up in constant time. What a caller sees of it is a `View`."""
 
-    def __init__(self, name: str = "", page_size: int | None = None, disclosure: Disclosure | None = None) -> None:
+    def __init__(
+        self,
+        name: str = "",
+        page_size: int | None = None,
+        disclosure: Disclosure | None = None,
+        results: ResultPolicy | None = None,
+    ) -> None:
         self._page_size = page_size
         self.disclosure = disclosure or Disclosure()
-        self._scheme = scheme_of(self.disclosure.scheme or self.disclosure.prefix or name)
+        self._shaping = None if results is None else shaping(results)
+        self._bounded = results is not None
+        self.scheme = scheme_of(self.disclosure.scheme or self.disclosure.prefix or name)
         self.operations: dict[str, Operation] = {}
         self.resources: dict[str, Resource] = {}
         self.templates: dict[str, Resource] = {}
@@ -53,6 +62,9 @@ class Catalog:
         if isinstance(item, Operation):
             if self.disclosure.surface != "full":
                 self._check_id(item)
+            if item.shaping is not None and not self._bounded:
+                self._bounded = True
+                self._check_free(self._reserved() & self.operations.keys())
             kind = self._put(self.operations, item.name, item, Kind.TOOLS)
             self._ids[item.id] = item.name
             if "." in item.id:
@@ -80,16 +92,20 @@ class Catalog:
     def _put(self, shelf: dict[str, Any], name: str, item: Any, kind: Kind) -> Kind:
         if name in shelf:
             raise ConfigurationError(f"{name!r} is registered already; remove it first or pick another name.")
-        if kind is Kind.TOOLS and name in self._reserved():
-            raise ConfigurationError(f"{name!r} is a meta-tool's name; pick another, or give the disclosure a prefix.")
+        if kind is Kind.TOOLS:
+            self._check_free(self._reserved() & {name})
         shelf[name] = item
         self._change()
         return kind
 
+    def _check_free(self, taken: set[str]) -> None:
+        for name in taken:
+            raise ConfigurationError(f"{name!r} is a meta-tool's name; pick another, or give the disclosure a prefix.")
+
     def _reserved(self) -> set[str]:
-        if self.disclosure.surface == "full":
-            return set()
         before = self.disclosure.before
+        if self.disclosure.surface == "full":
+            return {f"{before}{Meta.CONTINUE.value}"} if self._bounded else set()
         return {f"{before}{meta.value}" for meta in Meta if meta is not Meta.QUERY or self.disclosure.query}
 
     def remove(self, kind: Kind, name: str) -> None:
@@ -149,7 +165,14 @@ class Catalog:
         visible = {name: item for name, item in self.operations.items() if item.scopes <= granted}
         shelves = Shelves(self.resources, self.templates, self.prompts)
         return View(
-            visible, shelves, self.disclosure, self._scheme, self._page_size, self.index, shared=not self._scopes
+            visible,
+            shelves,
+            self.disclosure,
+            self.scheme,
+            self._page_size,
+            self.index,
+            not self._scopes,
+            self._shaping,
         )
 
     @property

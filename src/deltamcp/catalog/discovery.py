@@ -7,9 +7,10 @@ import msgspec
 
 from deltamcp import tokens
 from deltamcp.catalog import render
-from deltamcp.catalog.meta_tools import Asked, Meta, UnfitError
+from deltamcp.catalog.meta_tools import Asked, Meta
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import View, did_you_mean
+from deltamcp.errors import UnfitError
 from deltamcp.values import JSON
 
 HITS = 5

@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from deltamcp.catalog.directory import Directory
+from deltamcp.results.encode import LEGEND
+from deltamcp.results.policy import Shaping, hint
 from deltamcp.values import JSON
 
 DIGEST_TOKENS = 48
 """What the line naming the catalogue's content may cost."""
-
-
-class UnfitError(Exception):
-    """A meta-tool was called with what it cannot use; the text, for the model, says how to mend it."""
 
 
 class Meta(enum.Enum):
@@ -39,6 +37,7 @@ class Asked(enum.Enum):
 
 
 _STRINGS: Mapping[str, JSON] = {"type": ["string", "array"], "items": {"type": "string"}}
+_TEXT: Mapping[str, JSON] = {"type": "string"}
 _READS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 _ANNOTATIONS: Mapping[Meta, dict[str, JSON]] = {
     Meta.DISCOVER: _READS,
@@ -57,40 +56,43 @@ _TITLES: Mapping[Meta, str] = {
 }
 
 
-def tools(directory: Directory, prefix: str, query: bool) -> dict[str, dict[str, JSON]]:
-    """The definitions by name, as `tools/list` shows them."""
-    made: dict[str, dict[str, JSON]] = {}
-    for meta in Meta:
-        if meta is not Meta.QUERY or query:
-            name = f"{prefix}{meta.value}"
-            made[name] = {
-                "name": name,
-                "title": _TITLES[meta],
-                "description": _description(meta, directory),
-                "inputSchema": _schema(meta),
-                "annotations": _ANNOTATIONS[meta],
-                # Hosts that defer tools behind a search of their own would hide what is itself a search.
-                "_meta": {"anthropic/alwaysLoad": True},
-            }
-    return made
+def tools(directory: Directory, prefix: str, query: bool, shaping: Shaping) -> dict[str, dict[str, JSON]]:
+    """The definitions by name, as `tools/list` shows them; `shaping` is how results are made to fit."""
+    among = [meta for meta in Meta if meta is not Meta.QUERY or query]
+    return {f"{prefix}{meta.value}": tool(meta, prefix, shaping, directory) for meta in among}
 
 
-def _description(meta: Meta, directory: Directory) -> str:
+def tool(meta: Meta, prefix: str, shaping: Shaping, directory: Directory | None = None) -> dict[str, JSON]:
+    """One of them; only `discover` tells of the directory."""
+    return {
+        "name": f"{prefix}{meta.value}",
+        "title": _TITLES[meta],
+        "description": _description(meta, shaping, directory),
+        "inputSchema": _schema(meta),
+        "annotations": _ANNOTATIONS[meta],
+        # Hosts that defer tools behind a search of their own would hide what is itself a search.
+        "_meta": {"anthropic/alwaysLoad": True, **hint(shaping)},
+    }
+
+
+def _description(meta: Meta, shaping: Shaping, directory: Directory | None) -> str:
+    legend = f" {LEGEND}" if shaping.tables else ""
     match meta:
         case Meta.DISCOVER:
+            assert directory is not None, "what there is to discover"
             there = f"{directory.size} operation{'s' * (directory.size != 1)}: {directory.digest(DIGEST_TOKENS)}."
             return (
-                f"{there} Search by query (verb, object, service; not the user's words; a list for several) "
+                f"{there} Search by query (verb, object, service; not the user's words) "
                 "or list a category; neither: overview."
             )
         case Meta.GET_SCHEMA:
-            return 'Parameters of up to 10 operations. detail "full": every word, "schema": JSON Schema.'
+            return 'Parameters of operations; detail "full": every word, "schema": JSON Schema.'
         case Meta.EXECUTE:
-            return "Run an operation; params as its signature says."
+            return f"Run an operation.{legend}"
         case Meta.QUERY:
             return "Run an operation that only reads."
         case Meta.CONTINUE:
-            return "Next page of a long result."
+            return "Read on in a cut result."
 
 
 def _schema(meta: Meta) -> dict[str, JSON]:
@@ -113,9 +115,22 @@ def _schema(meta: Meta) -> dict[str, JSON]:
                 "operation",
             )
         case Meta.EXECUTE | Meta.QUERY:
-            return _object({"operation": {"type": "string"}, "params": {"type": "object"}}, "operation")
+            return _object(
+                {"operation": _TEXT, "params": {"type": "object"}, "fields": _TEXT},
+                "operation",
+            )
         case Meta.CONTINUE:
-            return _object({"session_id": {"type": "string"}, "page": {"type": "integer"}}, "session_id")
+            return _object(
+                {
+                    "handle": {"type": "string"},
+                    "offset": {"type": "integer"},
+                    "page": {"type": "integer"},
+                    "path": {"type": "string"},
+                    "fields": {"type": "string"},
+                    "grep": {"type": "string"},
+                },
+                "handle",
+            )
 
 
 def _object(properties: dict[str, Any], *required: str) -> dict[str, JSON]:

@@ -14,12 +14,15 @@ from deltamcp.catalog.json_schema import Foreign
 from deltamcp.catalog.options import check, listed
 from deltamcp.catalog.signature import ArgumentError, Signature, function_name, output_schema, returns, shape
 from deltamcp.errors import ConfigurationError
-from deltamcp.values import JSON, Icon
+from deltamcp.results.encode import LEGEND
+from deltamcp.results.policy import ResultPolicy, Shaping, hint, shaping
+from deltamcp.values import CONTENT_TYPES, JSON, Icon
 from deltamcp.wire.canonical import canonical
 from deltamcp.wire.digest import digest
 
 _NAME = re.compile(r"(?! )[^\x00-\x1f\x7f]{1,256}(?<! )")
 """What MCP asks for, letters, digits, `_`, `-` and `.`, is a SHOULD that servers of others need not keep."""
+_NO_ROWS = (str, int, float, bool, bytes, None, type(None), *CONTENT_TYPES)
 SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 """A part of an id, where its author is at hand to choose another."""
 
@@ -55,6 +58,8 @@ class ToolOptions(TypedDict, total=False):
     """`"confirm"` asks the user, by elicitation, before every call."""
     scopes: list[str]
     """What a caller must have been granted; to others the operation does not exist."""
+    results: ResultPolicy
+    """How its results are made to fit; what this leaves open is the server's to say."""
 
 
 class Operation:
@@ -67,6 +72,7 @@ class Operation:
         "__dict__",
         "_about",
         "_bind",
+        "_returned",
         "_returns",
         "context_name",
         "examples",
@@ -77,7 +83,9 @@ class Operation:
         "name",
         "pinned",
         "policy",
+        "results",
         "scopes",
+        "shaping",
         "timeout",
         "tool",
     )
@@ -104,6 +112,8 @@ class Operation:
         if isinstance(scopes, str):
             raise ConfigurationError(f"{self.name}: scopes must be a list of texts, not one text.")
         self.scopes = frozenset(scopes)
+        self.results = options.get("results")
+        self.shaping: Shaping | None = None
         input_schema = options.get("input_schema")
         if input_schema is None:
             signature = Signature(function, context_type)
@@ -118,6 +128,7 @@ class Operation:
                     "and besides it at most a Context."
                 )
             self._bind = functools.partial(_bind_foreign, Foreign(input_schema), next(iter(fields)))
+        self._returned = returned
         output_schema = options.get("output_schema")
         self._returns = returns(function, returned) if output_schema is None else output_schema
         self.tool = _tool(self.name, options, inspect.getdoc(function), input_schema)
@@ -125,6 +136,28 @@ class Operation:
         if self._returns is not None:
             self.tool["outputSchema"] = self.output_schema
         self.parameter_headers  # noqa: B018 - a bad x-mcp-header is told at registration
+
+    def fit_results(self, policy: ResultPolicy | None, legend: bool) -> None:
+        """Says, once and before the tool is listed, how its results are made to fit: as it says itself, else so.
+
+        `legend` has the description tell how to read a table, where one may come.
+        """
+        if self.results is None and policy is None:
+            return
+        self.shaping = shaping(self.results, policy)
+        self.tool["_meta"] = {**self.tool.get("_meta", {}), **hint(self.shaping)}
+        if legend and self.shaping.tables and self._may_hold_rows:
+            self.tool["description"] = f"{self.tool.get('description', '')}\n{LEGEND}".lstrip()
+
+    @property
+    def _may_hold_rows(self) -> bool:
+        """Beside structured content there is JSON, and a function that says it returns text returns no rows."""
+        return self._returns is None and self._returned not in _NO_ROWS
+
+    def admits(self, value: JSON) -> bool:
+        """Whether a value is one its output schema promises."""
+        assert self.output_schema is not None, "asked only of operations that have one"
+        return self._output.admits(value)
 
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
         """Raises `ArgumentError` where the arguments do not fit."""
@@ -181,8 +214,8 @@ class Operation:
 
     @functools.cached_property
     def _output(self) -> Foreign:
-        assert isinstance(self._returns, dict)
-        return Foreign(self._returns)
+        assert self.output_schema is not None
+        return Foreign(self.output_schema)
 
     @functools.cached_property
     def parameter_names(self) -> frozenset[str]:

@@ -10,10 +10,11 @@ import msgspec
 
 from deltamcp.catalog import render
 from deltamcp.catalog.discovery import unknown
-from deltamcp.catalog.meta_tools import Meta, UnfitError
+from deltamcp.catalog.meta_tools import Meta
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import ArgumentError
 from deltamcp.catalog.view import View
+from deltamcp.errors import UnfitError
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
@@ -26,6 +27,8 @@ _ALSO_PARAMS = ("arguments", "args", "parameters", "input", "inputs", "parameter
 class Routed(NamedTuple):
     operation: Operation
     params: dict[str, JSON]
+    fields: list[str] | str | None
+    """What is wanted of the result."""
     repair: str
     """What was put right, one sentence; empty where nothing was."""
 
@@ -45,10 +48,17 @@ def route(view: View, arguments: Mapping[str, JSON]) -> Routed:
     operation = view.find(name) or view.find(name.strip().removesuffix("()"))
     if operation is None:
         raise UnfitError(unknown(view, name))
+    fields = None if "fields" in operation.parameter_names else given.pop("fields", None)
+    if not (fields is None or isinstance(fields, str) or (isinstance(fields, list) and all(map(_is_text, fields)))):
+        raise UnfitError("fields must be a list of paths into the result, or a JMESPath expression.")
     params = _params(operation, given, repairs)
     if given:
         params = _with_stray(operation, given, params, repairs)
-    return Routed(operation, params, " ".join(repairs))
+    return Routed(operation, params, fields, " ".join(repairs))
+
+
+def _is_text(value: JSON) -> bool:
+    return isinstance(value, str)
 
 
 def _params(operation: Operation, given: dict[str, JSON], repairs: list[str]) -> dict[str, JSON]:

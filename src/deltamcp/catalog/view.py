@@ -16,6 +16,7 @@ from deltamcp.catalog.operation_resources import OperationResources
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
 from deltamcp.catalog.search.index import Index
+from deltamcp.results.policy import Shaping
 from deltamcp.values import JSON, Kind, Manifest, Page, Surface
 
 RESOURCES_A_PAGE = 100
@@ -45,8 +46,9 @@ class View:
         page_size: int | None,
         index: Callable[[], Index],
         shared: bool,
+        shaping: Shaping | None,
     ) -> None:
-        """`shared` tells that every caller has this view."""
+        """`shared` tells that every caller has this view, `shaping` how the server wants results to fit."""
         self.operations = operations
         self._shelves = shelves
         self._disclosure = disclosure
@@ -54,6 +56,7 @@ class View:
         self._page_size = page_size
         self._index = index
         self._shared = shared
+        self._shaping = shaping
         self._pages: dict[tuple[Kind, Surface, int, bool], Page] = {}
 
     # Finding
@@ -127,14 +130,39 @@ class View:
 
     @functools.cached_property
     def _meta_definitions(self) -> dict[str, dict[str, JSON]]:
-        return meta_tools.tools(self.directory, self._disclosure.before, self._disclosure.query)
+        return meta_tools.tools(self.directory, self._disclosure.before, self._disclosure.query, self.shaping)
+
+    @property
+    def shaping(self) -> Shaping:
+        """How results are made to fit where their operation does not say."""
+        return self._shaping or Shaping()
+
+    @property
+    def bounds(self) -> bool:
+        """Whether results may be cut, so that there is something to read on in."""
+        return self.surface is Surface.META or bool(self._read_on)
+
+    @functools.cached_property
+    def _read_on(self) -> list[dict[str, JSON]]:
+        """The one meta-tool that plain tools need, where their results may be cut."""
+        if not any(operation.shaping for operation in self.operations.values()):
+            return []
+        return [meta_tools.tool(Meta.CONTINUE, self._disclosure.before, self.shaping)]
 
     @functools.cached_property
     def meta_tools(self) -> dict[str, Meta]:
-        """The meta-tools by name, where they are what is listed."""
+        """The meta-tools that can be called by name. A request may ask for a budget, so one always can read on."""
         if self.surface is not Surface.META:
-            return {}
+            return {self.called(Meta.CONTINUE): Meta.CONTINUE}
         return {self.called(meta): meta for meta in Meta if self.called(meta) in self._meta_definitions}
+
+    def definition(self, name: str) -> dict[str, JSON] | None:
+        """A listed tool, or an operation behind one, whole."""
+        operation = self.operations.get(name)
+        if operation is not None:
+            return operation.tool
+        listed = self._meta_definitions.values() if self.surface is Surface.META else self._read_on
+        return next((tool for tool in listed if tool["name"] == name), None)
 
     def called(self, meta: Meta) -> str:
         """What a meta-tool is called here."""
@@ -178,7 +206,9 @@ class View:
                 return listed if self.resources is None else listed + self.resources.listed()
             case Kind.TEMPLATES:
                 listed = [template.listed for template in self._shelves.templates.values()]
-                return listed if self.resources is None else [*listed, self.resources.template()]
+                if self.resources is not None:
+                    listed.append(self.resources.template())
+                return [*listed, results_template(self._scheme)] if self.bounds else listed
             case Kind.PROMPTS:
                 return [prompt.listed for prompt in self._shelves.prompts.values()]
 
@@ -186,9 +216,10 @@ class View:
         operations = self.operations.values()
         match surface:
             case Surface.FULL:
-                return [operation.tool for operation in operations]
+                return [*(operation.tool for operation in operations), *self._read_on]
             case Surface.PROGRESSIVE:
-                return [{"name": operation.name, "description": operation.summary} for operation in operations]
+                listed = [{"name": operation.name, "description": operation.summary} for operation in operations]
+                return [*listed, *({"name": tool["name"], "description": tool["title"]} for tool in self._read_on)]
             case Surface.META:
                 pinned = [operation.tool for operation in operations if operation.pinned]
                 return [*self._meta_definitions.values(), *pinned]
@@ -201,6 +232,15 @@ class View:
             return None
         end = len(entries) if self._page_size is None else start + self._page_size
         return Manifest(entries[start:end], str(end) if end < len(entries) else None, self._shared)
+
+
+def results_template(scheme: str) -> dict[str, JSON]:
+    """Results that were shown in part, as resources."""
+    return {
+        "uriTemplate": f"{scheme}://results/{{handle}}{{+path}}",
+        "name": "result",
+        "description": "A result that was shown in part: whole, or what is at a JSON Pointer in it",
+    }
 
 
 def did_you_mean(names: list[str]) -> str:

@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ DEFAULT_DATA = Path("../shared/corpus")
 
 
 def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    verb = verbs.add_parser("bench", help="measure tokens and retrieval over a corpus of tools")
+    verb = verbs.add_parser("bench", help="measure tokens, retrieval and results over a corpus")
     benches = verb.add_subparsers(dest="bench", required=True, metavar="BENCH")
     counting = benches.add_parser("tokens", help="what a catalogue costs a model, up front and on demand")
     counting.set_defaults(measure=_tokens)
@@ -24,7 +26,9 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="FastMCP's search beside ours: where it is installed here, in an environment made for it, or not at all",
     )
     finding.set_defaults(measure=_retrieval)
-    for bench in (counting, finding):
+    reading = benches.add_parser("results", help="what results cost a model under budgets, and whether none is lost")
+    reading.set_defaults(measure=_results)
+    for bench in (counting, finding, reading):
         bench.add_argument(
             "--data", type=Path, default=DEFAULT_DATA, metavar="DIR", help=f"the corpus (default {DEFAULT_DATA})"
         )
@@ -33,8 +37,6 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(given: argparse.Namespace) -> None:
-    if not (given.data / "mcp_tools").is_dir():
-        raise ConfigurationError(f"{given.data} has no mcp_tools; name a corpus with --data DIR.")
     report, table = given.measure(given)
     print(json.dumps(report, indent=2, ensure_ascii=False) if given.json else table)
 
@@ -42,6 +44,7 @@ def run(given: argparse.Namespace) -> None:
 def _tokens(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from deltamcp.bench import tokens
 
+    _need_tools(given.data)
     report = tokens.run(given.data)
     return report, tokens.table(report)
 
@@ -49,6 +52,41 @@ def _tokens(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
 def _retrieval(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from deltamcp.bench import environments, retrieval
 
+    _need_tools(given.data)
     python = environments.python_with(environments.FASTMCP) if given.peer == "install" else sys.executable
     report = retrieval.run(given.data, given.peer != "none", python)
     return report, retrieval.table(report)
+
+
+def _results(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from deltamcp.bench import results
+
+    if not given.data.is_dir():
+        raise ConfigurationError(f"{given.data} is no directory; name one with results in it by --data DIR.")
+    progress = _Progress()
+    report = results.run(given.data, progress.say)
+    progress.end()
+    return report, results.table(report)
+
+
+def _need_tools(data: Path) -> None:
+    if not (data / "mcp_tools").is_dir():
+        raise ConfigurationError(f"{data} has no mcp_tools; name a corpus with --data DIR.")
+
+
+class _Progress:
+    """One line that changes, for somebody who waits at a terminal."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + 1 if sys.stderr.isatty() else float("inf")
+        self._shown = False
+
+    def say(self, text: str) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + 0.2
+            self._shown = True
+            print(f"\r\033[K{text[-shutil.get_terminal_size().columns + 1 :]}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)

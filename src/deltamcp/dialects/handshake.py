@@ -73,6 +73,7 @@ def read(
         log_level,
         principal,
         agreement.surface,
+        agreement.delta,
     )
     return terms, ask
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, DecodeError, Struct, UnsetType
+from msgspec.json import decode as _decode
 from msgspec.structs import replace
 
 from deltamcp.values import (
@@ -27,8 +28,19 @@ _SEQUENCES = (list, tuple)
 _BYTES = (bytes, bytearray)
 
 
+class Source(Struct, frozen=True, gc=False):
+    """A result that is one text, or one JSON value."""
+
+    data: str | bytes
+    """Text as `str`, JSON as `bytes`."""
+    structured: JSON | UnsetType = UNSET
+    """The value again, where an output schema promises it."""
+    value: Any = None
+    """What was returned, where it is still at hand."""
+
+
 def tool_result(value: Any, structured: Callable[[Any], JSON] | None) -> ToolResult:
-    """A tool's return value. `structured` checks and converts it where the tool has an output schema.
+    """A tool's return value as a whole reply. `structured` checks and converts it where the tool has an output schema.
 
     Text is sent as it is and content as content; anything else is compact JSON, once. With an output
     schema the JSON goes into `structuredContent` too, because peers that validate need it there and
@@ -39,13 +51,26 @@ def tool_result(value: Any, structured: Callable[[Any], JSON] | None) -> ToolRes
     """
     if structured is None and type(value) in _PLAIN:
         return ToolResult([Text(jsonrpc.encode_finite(value).decode())])
+    made = returned(value, structured)
+    if isinstance(made, ToolResult):
+        return made
+    text = made.data if isinstance(made.data, str) else made.data.decode()
+    return ToolResult([Text(text)], structured=made.structured)
+
+
+def returned(value: Any, structured: Callable[[Any], JSON] | None) -> Source | ToolResult:
+    """The same before it is made a reply, for those who may not send all of it.
+
+    Raises:
+        ValueError: the value cannot be sent; the text says why.
+    """
     if isinstance(value, ToolResult):
         return _made_by_hand(value, structured)
     if structured is not None:
         value = structured(value)
-        return ToolResult([Text(jsonrpc.encode_finite(value).decode())], structured=value)
+        return Source(jsonrpc.encode_finite(value), value, value)
     if isinstance(value, str):
-        return ToolResult([_text(value)])
+        return Source(_text(value).text)
     if value is None:
         return ToolResult([])
     if isinstance(value, CONTENT_TYPES):
@@ -54,7 +79,43 @@ def tool_result(value: Any, structured: Callable[[Any], JSON] | None) -> ToolRes
         return ToolResult(_check_text(list(value)))
     if isinstance(value, _BYTES):
         raise ValueError("the tool returned bytes; return Image, Audio or EmbeddedResource instead")
-    return ToolResult([Text(jsonrpc.encode_finite(value).decode())])
+    return Source(jsonrpc.encode_finite(value), value=value)
+
+
+def source_of(result: ToolResult) -> Source | None:
+    """The one text or JSON value that a reply made by hand consists of; None where it is more than that.
+
+    A text that is a JSON object or list is that value: servers of others have no other way to send one. Structured
+    content that says the same as the text is sent because an output schema promises it.
+    """
+    text = _only_text(result)
+    if text is None:
+        return None
+    value = _read(text)
+    if result.structured is UNSET:
+        return Source(text if value is UNSET else jsonrpc.encode(value))
+    if value is UNSET or value != result.structured:
+        return None
+    return Source(jsonrpc.encode(result.structured), result.structured)
+
+
+def _only_text(result: ToolResult) -> str | None:
+    if len(result.content) != 1:
+        return None
+    block: Any = result.content[0]
+    if isinstance(block, dict):  # as a server of others sent it
+        text = block.get("text") if block.get("type") == "text" else None
+        return text if isinstance(text, str) else None
+    return block.text if isinstance(block, Text) else None
+
+
+def _read(text: str) -> JSON | UnsetType:
+    if text.lstrip()[:1] not in ("{", "["):
+        return UNSET
+    try:
+        return _decode(text)
+    except (DecodeError, RecursionError, UnicodeEncodeError):
+        return UNSET
 
 
 def _made_by_hand(value: ToolResult, structured: Callable[[Any], JSON] | None) -> ToolResult:

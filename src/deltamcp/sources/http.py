@@ -1,10 +1,8 @@
 """HTTP services: an operation's arguments as a request, and the response as what the operation gives back."""
 
 import asyncio
-import email.utils
 import logging
 import re
-import time
 from collections.abc import Mapping
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
@@ -32,6 +30,15 @@ _REDIRECTS = 5
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _JSON = re.compile(r"application/json|.+\+json|text/json")
 _TEXT = re.compile(r"text/.*|.+\+(xml|yaml)|application/(xml|javascript|yaml|x-yaml|toml|x-ndjson|jsonl|sql)")
+
+
+class RefusedError(ToolError):
+    """A service's refusal. Status and headers let a limit on requests be known for one."""
+
+    def __init__(self, message: str, response: "httpx2.Response") -> None:
+        super().__init__(message)
+        self.status = response.status_code
+        self.headers = response.headers
 
 
 class HttpService:
@@ -122,7 +129,7 @@ class HttpService:
                 await response.aclose()
                 response = await self._sent(following, name)
             if response.status_code >= 300:
-                raise ToolError(await self._refusal(response, name))
+                raise await self._refusal(response, name)
             return _value(await _body(response, name), response, path)
         finally:
             await response.aclose()
@@ -137,7 +144,7 @@ class HttpService:
                 logger.warning("%s got no answer: %s", name, error or type(error).__name__)
         raise ToolError(f"{name} got no answer from the service; try again later.")
 
-    async def _refusal(self, response: "httpx2.Response", name: str) -> str:
+    async def _refusal(self, response: "httpx2.Response", name: str) -> "RefusedError":
         body = b""
         async for chunk in response.aiter_bytes():
             body += chunk
@@ -145,9 +152,7 @@ class HttpService:
                 break
         text = _decoded(body, response).strip() or response.reason_phrase
         text = self._secrets.left_out(text)[:_ERROR_CHARS]
-        sentence = f"{name} answered {response.status_code}: {text}"
-        wait = _seconds(response.headers.get("retry-after", "")) if response.status_code == 429 else None
-        return sentence if wait is None else f"{sentence} (try again in {wait} s)"
+        return RefusedError(f"{name} answered {response.status_code}: {text}", response)
 
 
 def _same_host(here: "httpx2.URL", there: "httpx2.URL") -> bool:
@@ -201,13 +206,3 @@ def _is_utf8(body: bytes) -> bool:
         return "\0" not in body.decode()
     except UnicodeDecodeError:
         return False
-
-
-def _seconds(retry_after: str) -> int | None:
-    # RFC 9110, 10.2.3: seconds or a date
-    if retry_after.isdecimal():
-        return int(retry_after[:9])
-    try:
-        return max(0, round(email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()))
-    except ValueError:
-        return None

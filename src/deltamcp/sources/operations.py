@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
-import pydantic_core
 
 from deltamcp.catalog import prose
 from deltamcp.catalog.operation import Operation, ToolOptions
@@ -18,11 +17,11 @@ from deltamcp.catalog.operations_file.document import ByName, Document, HttpHand
 from deltamcp.catalog.signature import is_async, type_hints
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
-from deltamcp.results.project import project
+from deltamcp.results.policy import ResultPolicy
 from deltamcp.sources import python
 from deltamcp.sources.http import HttpService
 from deltamcp.sources.mcp import McpUpstream
-from deltamcp.values import JSON, Text, ToolResult
+from deltamcp.values import JSON
 
 LOOK_SECONDS = 0.5
 """Between two looks at the file; one that changed is read when two looks saw the same."""
@@ -233,6 +232,8 @@ class _Making:
         options["keywords"] = [*leaf.tags, about]
         if leaf.timeout is not None:
             options["timeout"] = leaf.timeout
+        if leaf.fields:
+            options["results"] = ResultPolicy(fields=leaf.fields)
         if not leaf.category:
             del options["category"]
         return Operation(self._function(leaf), Context, **options)
@@ -240,19 +241,19 @@ class _Making:
     def _function(self, leaf: Leaf) -> Function:
         match leaf.handler:
             case PythonHandler(ref):
-                return _by_keyword(python.resolve(ref), leaf.fields)
+                return _by_keyword(python.resolve(ref))
             case ByName(name):
                 if self._functions is None:
-                    return _by_keyword(_to_come, leaf.fields)
+                    return _by_keyword(_to_come)
                 if name not in self._functions:
                     raise ConfigurationError(f"no handler, and no function {name!r} was passed in functions=...")
-                return _by_keyword(self._functions[name], leaf.fields)
+                return _by_keyword(self._functions[name])
             case HttpHandler():
                 service = self._service(leaf.handler.service)
-                return _remote(functools.partial(service.call, leaf.handler), leaf.fields)
+                return _remote(functools.partial(service.call, leaf.handler))
             case McpHandler(server, tool):
                 upstream = self._upstream(server)
-                return _remote(functools.partial(upstream.call, tool, timeout=leaf.timeout), leaf.fields)
+                return _remote(functools.partial(upstream.call, tool, timeout=leaf.timeout))
 
     def _service(self, name: str) -> HttpService:
         definition = self._document.services[name]
@@ -277,14 +278,14 @@ def _to_come() -> None:
     """Stands for a function that a program will pass."""
 
 
-def _remote(call: Function, fields: list[str]) -> Function:
+def _remote(call: Function) -> Function:
     async def remote(arguments: dict[str, JSON]) -> Any:
-        return _projected(await call(arguments), fields)
+        return await call(arguments)
 
     return remote
 
 
-def _by_keyword(function: Function, fields: list[str]) -> Function:
+def _by_keyword(function: Function) -> Function:
     """A function of the program, called with its parameters by name; the schema is the file's."""
     context_name = next((name for name, hint in type_hints(function).items() if hint is Context), None)
 
@@ -294,37 +295,11 @@ def _by_keyword(function: Function, fields: list[str]) -> Function:
     if is_async(function):
 
         async def waiting(arguments: dict[str, JSON], context: Context) -> Any:
-            return _projected(await function(**given(arguments, context)), fields)
+            return await function(**given(arguments, context))
 
         return waiting
 
     def plain(arguments: dict[str, JSON], context: Context) -> Any:
-        return _projected(function(**given(arguments, context)), fields)
+        return function(**given(arguments, context))
 
     return plain
-
-
-def _projected(value: Any, fields: list[str]) -> Any:
-    if not fields:
-        return value
-    if not isinstance(value, ToolResult):
-        return project(pydantic_core.to_jsonable_python(value), fields)
-    if value.is_error:
-        return value
-    whole = value.structured if value.structured is not msgspec.UNSET else _read_text(value)
-    if whole is msgspec.UNSET:
-        return value
-    kept = project(whole, fields)
-    # The text says the structure again, with everything that was not wanted.
-    text = Text(msgspec.json.encode(kept).decode())
-    structured = value.structured if value.structured is msgspec.UNSET else kept
-    return msgspec.structs.replace(value, content=[text], structured=structured)
-
-
-def _read_text(value: ToolResult) -> JSON | msgspec.UnsetType:
-    """What a result of one text says, where that is JSON."""
-    try:
-        (only,) = value.content
-        return msgspec.json.decode(only.text) if isinstance(only, Text) else msgspec.UNSET
-    except (ValueError, msgspec.DecodeError):
-        return msgspec.UNSET

@@ -16,6 +16,7 @@ from deltamcp.limits import Limits
 from deltamcp.session import Session, cancel
 from deltamcp.values import (
     JSON,
+    LOCAL,
     Ask,
     Failure,
     Filter,
@@ -172,7 +173,7 @@ class Duplex:
         agreement = handshake.agree(request.params)
         if isinstance(agreement, Failure):
             return _refused(request.id, agreement)
-        self._session = Session(agreement, self)
+        self._session = Session(agreement, self, LOCAL)
         return handshake.introduce(request.id, self._engine.about(), agreement)
 
     async def _serve_handshake(self, request: Request, session: Session, answer: Answering) -> None:
@@ -191,7 +192,7 @@ class Duplex:
 
     async def _serve_modern(self, request: Request, answer: Answering) -> None:
         meta = modern.envelope(request)
-        understood = meta if isinstance(meta, Failure) else modern.read(request, meta)
+        understood = meta if isinstance(meta, Failure) else modern.read(request, meta, LOCAL)
         outcome: Outcome | None
         version = versions.MODERN[0]
         if isinstance(understood, Failure):

@@ -1,0 +1,86 @@
+"""Calls of the meta-tools: what each does, and which operation it runs."""
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeAlias
+
+from msgspec.structs import replace
+
+from deltamcp import audit, tokens
+from deltamcp.catalog import discovery
+from deltamcp.catalog.meta_tools import Meta
+from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.routing import route
+from deltamcp.catalog.view import View
+from deltamcp.context import Channel
+from deltamcp.errors import UnfitError
+from deltamcp.reading import Reading
+from deltamcp.results.content import Source
+from deltamcp.results.policy import LEAST_TOKENS, ResultPolicy
+from deltamcp.searching import Searching
+from deltamcp.values import JSON, Answer, CallTool, Outcome, RequestId, Terms, Text, ToolResult
+
+
+class Caller(NamedTuple):
+    """Who calls, what they see, and how they are reached."""
+
+    terms: Terms
+    view: View
+    channel: Channel
+    request_id: RequestId
+
+
+Operate: TypeAlias = Callable[[Operation, CallTool, Caller, ResultPolicy | None], Awaitable[Outcome]]
+
+
+class MetaCalls:
+    """`operate` runs an operation, its results made to fit by a policy beside its own."""
+
+    def __init__(self, searching: Searching, reading: Reading, operate: Operate) -> None:
+        self._searching = searching
+        self._reading = reading
+        self._operate = operate
+
+    async def perform(self, meta: Meta, ask: CallTool, caller: Caller) -> Outcome:
+        """
+        Raises:
+            UnfitError: it was called with what it cannot use.
+        """
+        view, principal = caller.view, caller.terms.principal
+        match meta:
+            case Meta.DISCOVER:
+                text = await self._discover(view, ask.arguments)
+            case Meta.GET_SCHEMA:
+                text = discovery.schemas(view, *discovery.read_get_schema(ask.arguments))
+            case Meta.CONTINUE:
+                return Answer(await self._reading.go_on(ask.arguments, principal))
+            case Meta.EXECUTE | Meta.QUERY:
+                return await self._execute(meta, ask, caller)
+        return Answer(await self._reading.begin(Source(text), view.shaping, principal))
+
+    async def _discover(self, view: View, arguments: dict[str, JSON]) -> str:
+        asked = discovery.read_discover(arguments)
+        if not asked.queries:
+            return discovery.listing(view, asked)
+        limit = asked.cursor + asked.limit + 1
+        found = await self._searching.find(view, asked.queries, limit, discovery.among(view, asked))
+        return discovery.found(view, found[asked.cursor :], asked)
+
+    async def _execute(self, meta: Meta, ask: CallTool, caller: Caller) -> Outcome:
+        view = caller.view
+        try:
+            operation, params, fields, repair = route(view, ask.arguments)
+        except UnfitError:
+            audit.record_unknown(ask.arguments.get("operation"), caller.terms.principal)
+            raise
+        if meta is Meta.QUERY and not operation.read_only:
+            raise UnfitError(f"{operation.id} does not say that it only reads; use {view.called(Meta.EXECUTE)}.")
+        policy = ResultPolicy(fields=fields)
+        if repair:
+            repair = f"({repair})"
+            # What is said besides is part of the reply, and of its budget.
+            most = (operation.shaping or view.shaping).max_tokens - tokens.count(repair) - 1
+            policy = ResultPolicy(fields=fields, max_tokens=max(LEAST_TOKENS, most))
+        outcome = await self._operate(operation, CallTool(operation.id, params, ask.inputs), caller, policy)
+        if not repair or not isinstance(outcome, Answer) or not isinstance(outcome.value, ToolResult):
+            return outcome
+        return Answer(replace(outcome.value, content=[*outcome.value.content, Text(repair)]))

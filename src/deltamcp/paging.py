@@ -1,0 +1,97 @@
+"""Delta-MCP's results for that protocol's clients: its shapes, and its paging by the arguments `page` and `pageSize`.
+
+A page is turned in a snapshot of the result, so that the tool is not run again and what one page ends with the next
+goes on from.
+"""
+
+import hashlib
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from deltamcp.catalog.operation import Operation
+from deltamcp.keeping import Keeping
+from deltamcp.results import delta_shapes, document
+from deltamcp.results.content import Source
+from deltamcp.results.kept import Head
+from deltamcp.results.policy import META_KEY, Shaping
+from deltamcp.results.shape import Handle, is_linked
+from deltamcp.results.window import budget_of
+from deltamcp.values import JSON, Principal, ResourceLink, Text, ToolResult
+from deltamcp.wire import jsonrpc
+
+_NAMES = ("page", "pageSize")
+
+
+class Turn(Struct, frozen=True):
+    """Which page of a result a call asks for."""
+
+    name: str
+    """The snapshot's."""
+    page: JSON
+    page_size: JSON
+
+
+class Paging:
+    """Replies in Delta-MCP's shapes. What they leave out is kept, and read on in as any other result."""
+
+    def __init__(self, keeping: Keeping) -> None:
+        self._keeping = keeping
+
+    def turned(
+        self, operation: Operation, arguments: Mapping[str, JSON], shaping: Shaping
+    ) -> tuple[dict[str, JSON], Turn | None]:
+        """A call's arguments for the tool, and the page it asks for where that is not the tool's own affair."""
+        declared = not operation.parameter_names.isdisjoint(_NAMES)
+        if shaping.auto_page is False or (declared and shaping.auto_page is not True):
+            return dict(arguments), None
+        own = {name: value for name, value in arguments.items() if name not in _NAMES}
+        form = msgspec.json.encode([operation.name, own], order="deterministic")
+        turn = Turn(f"page {hashlib.sha256(form).hexdigest()}", *(arguments.get(name) for name in _NAMES))
+        return (dict(arguments) if declared else own), turn
+
+    async def snapshot(self, turn: Turn, shaping: Shaping, principal: Principal) -> ToolResult | None:
+        """Another page of a result that was given before; None where the tool has to run."""
+        if turn.page is None or turn.page == 1:
+            return None
+        value = await self._keeping.recalled(turn.name, principal)
+        return None if value is None else await self._reply(value, shaping, turn, principal)
+
+    async def begin(
+        self, source: Source, shaping: Shaping | None, turn: Turn | None, principal: Principal
+    ) -> ToolResult:
+        """A result in the protocol's shapes, where it needs one of them; without a `shaping` it never does."""
+        value = source.data if isinstance(source.data, str) else document.decode(source.data)
+        if shaping is None:
+            return _said(value)
+        if turn is not None and isinstance(value, list):
+            await self._keeping.remember(turn.name, value, principal)
+        return await self._reply(value, shaping, turn, principal)
+
+    async def _reply(self, value: JSON, shaping: Shaping, turn: Turn | None, principal: Principal) -> ToolResult:
+        page, size = (turn.page, turn.page_size) if turn is not None else (None, None)
+        most, after = shaping.max_tokens, shaping.page_size
+        if shaping.compat:
+            return _said(delta_shapes.original(value, most, after, page, size))
+        budget = budget_of(shaping)
+        made = delta_shapes.mended(value, budget.admits, most, page, size, after)
+        if not made.cut:
+            return _said(value)
+
+        def part(handle: Handle | None) -> tuple[Head, ToolResult]:
+            head = Head("text" if isinstance(value, str) else "json", None, shaping)
+            if handle is None or not is_linked(shaping):
+                return head, _said(made.value, handle)
+            link = jsonrpc.encode(handle.link).decode()
+            beside = delta_shapes.mended(value, lambda text: budget.admits(f"{text}\n{link}"), most, page, size, after)
+            return head, _said(beside.value, handle, handle.link)
+
+        data = value if isinstance(value, str) else jsonrpc.encode(value)
+        return (await self._keeping.keep(data, principal, part))[1]
+
+
+def _said(value: JSON, handle: Handle | None = None, *links: ResourceLink) -> ToolResult:
+    """A value as the protocol has it: JSON in one text, whatever it is."""
+    meta = None if handle is None else {META_KEY: {"handle": handle.name}}
+    return ToolResult([Text(delta_shapes.stringify(value)), *links], meta=meta)

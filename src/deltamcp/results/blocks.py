@@ -1,0 +1,96 @@
+"""A reply of several content blocks that does not fit: its texts while there is room, everything else as it is."""
+
+from itertools import accumulate
+
+from msgspec import UNSET, to_builtins
+from msgspec.structs import replace
+
+from deltamcp.results.budget import largest
+from deltamcp.results.policy import META_KEY, Shaping
+from deltamcp.results.shape import Handle, is_linked
+from deltamcp.results.window import budget_of
+from deltamcp.values import JSON, Content, EmbeddedResource, ResourceLink, Text, TextResource, ToolResult
+from deltamcp.wire import jsonrpc
+
+
+def encoded(result: ToolResult) -> bytes:
+    """All of a reply, as MCP has it."""
+    structured = {} if result.structured is UNSET else {"structuredContent": result.structured}
+    return jsonrpc.encode({"content": result.content, **structured})
+
+
+def seen(result: ToolResult) -> str:
+    """Everything a model may be shown of a reply as text."""
+    texts = [_text(block) for block in result.content]
+    if result.structured is not UNSET:
+        texts.append(jsonrpc.encode(result.structured).decode())
+    return "\n".join(text for text in texts if text)
+
+
+def fits(result: ToolResult, shaping: Shaping) -> bool:
+    return budget_of(shaping).admits(seen(result))
+
+
+def begin(result: ToolResult, shaping: Shaping, handle: Handle | None) -> ToolResult:
+    """As much of the texts as fits. Structured content goes: what is left of it would not be what was promised."""
+    texts = [_text(block) for block in result.content]
+    ends = list(accumulate(map(len, texts)))
+    budget = budget_of(shaping)
+    made: dict[int, ToolResult] = {}
+
+    def cost(keep: int) -> int:
+        content = [
+            cut
+            for block, text, end in zip(result.content, texts, ends, strict=True)
+            if (cut := _cut(block, max(0, keep - end + len(text)))) is not None
+        ]
+        content.append(Text(_note(keep, ends[-1], handle)))
+        if handle is not None and is_linked(shaping):
+            content.append(handle.link)
+        made[keep] = replace(result, content=content, structured=UNSET, is_error=result.structured is not UNSET)
+        return budget.cost(seen(made[keep]))
+
+    kept = largest(min(ends[-1], shaping.most_chars), shaping.max_tokens * 3, cost, shaping.max_tokens)
+    if kept is None:
+        # Links and embedded resources are more than there is room for by themselves.
+        return ToolResult([Text(_note(0, ends[-1], handle))], is_error=result.structured is not UNSET)
+    meta = {**(result.meta or {}), META_KEY: {"handle": handle.name} if handle is not None else {}}
+    return replace(made[kept], meta=meta)
+
+
+def _note(keep: int, total: int, handle: Handle | None) -> str:
+    rest = "the rest could not be kept" if handle is None else f'{handle.tool}(handle="{handle.name}") has all'
+    return f"[{keep} of {total} characters; {rest}.]"
+
+
+def _text(block: Content | dict[str, JSON]) -> str:
+    """What a model reads of a block; nothing of media, which are not text."""
+    match block:
+        case Text():
+            return block.text
+        case EmbeddedResource(TextResource(text=text)):
+            return text
+        case ResourceLink():
+            return jsonrpc.encode(block).decode()
+        case {"type": "text", "text": str(text)} | {"type": "resource", "resource": {"text": str(text)}}:
+            return text
+        case {"type": "resource_link"}:
+            return jsonrpc.encode(block).decode()
+        case _:
+            return ""
+
+
+def _cut(block: Content, keep: int) -> Content | None:
+    """The beginning of a block that has text; None where nothing of it is left."""
+    text = _text(block)
+    if keep >= len(text):
+        return block
+    if not keep or isinstance(block, ResourceLink):
+        return None
+    match to_builtins(block):
+        case {"type": "text"}:
+            return Text(text[:keep])
+        case {"type": "resource", "resource": {"uri": str(uri)}}:
+            return EmbeddedResource(TextResource(uri, text[:keep]))
+        case _:
+            return None

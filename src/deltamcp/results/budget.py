@@ -1,0 +1,49 @@
+"""A number of tokens, and the largest part of something that stays within it."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from deltamcp import tokens
+
+
+class Budget(Struct, frozen=True):
+    """Tokens of a model."""
+
+    tokens: int
+    model: str | float = "o200k"
+    chars: int = 1 << 62
+    """Characters that are too many, whatever they cost."""
+
+    def cost(self, text: str) -> int:
+        """In tokens; what is too long costs more than there is."""
+        if len(text) > self.chars:
+            return max(self.tokens + 1, self.tokens * len(text) // self.chars)
+        return tokens.count(text, self.model)
+
+    def admits(self, text: str) -> bool:
+        return self.cost(text) <= self.tokens
+
+
+def largest(most: int, guess: int, cost: Callable[[int], int], room: int, grain: int = 1, least: int = 0) -> int | None:
+    """The largest number whose cost is within room; None where not even `least` is.
+
+    Costs are taken to grow with the number. Where they do not, what is found still fits. A `grain` above 1 stops
+    the search that much early.
+    """
+    fits, fails = least - 1, most + 1
+    at = max(least, min(guess, most))
+    for step in range(64):
+        spent = cost(at)
+        if spent <= room:
+            fits = at
+        else:
+            fails = at
+        if fails - fits <= (grain if fits >= least else 1):
+            break
+        scaled = at * room // spent if spent else most
+        at = scaled if step < 4 else (fits + fails) // 2
+        # A step that does not move is taken by one grain instead.
+        at = max(fits + grain, min(at, fails - grain)) if fails - fits > 2 * grain else (fits + fails) // 2
+        at = max(at, least, fits + 1)
+    return fits if fits >= least else None

@@ -1,0 +1,96 @@
+"""A JSON document read without decoding more of it than is wanted."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from deltamcp.errors import UnfitError
+from deltamcp.results.pointer import pointer
+from deltamcp.values import JSON
+from deltamcp.wire import jsonrpc
+
+Encoded: TypeAlias = bytes | memoryview | Raw
+Kind: TypeAlias = Literal["list", "object", "text", "scalar"]
+
+_KINDS: dict[int, Kind] = {ord("["): "list", ord("{"): "object", ord('"'): "text"}
+_items = msgspec.json.Decoder(list[Raw]).decode
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+decode: Callable[[Encoded], JSON] = msgspec.json.Decoder().decode
+
+
+class NowhereError(UnfitError):
+    """There is nothing at a path; the text, for the model, says how far it leads."""
+
+
+def kind(data: Encoded) -> Kind:
+    first = memoryview(data)[0]
+    if first in b" \t\r\n":
+        first = bytes(memoryview(data)).lstrip()[0]
+    return _KINDS.get(first, "scalar")
+
+
+def items(data: Encoded) -> list[Encoded]:
+    found: list[Encoded] = _items(data)  # type: ignore[assignment]
+    return found
+
+
+def members(data: Encoded) -> dict[str, Raw]:
+    return _members(data)
+
+
+def at(data: Encoded, path: Sequence[str]) -> Encoded:
+    """The part at a path.
+
+    Raises:
+        NowhereError: the path leads nowhere.
+    """
+    for depth, step in enumerate(path):
+        here = pointer(*path[:depth]) or "the result"
+        match kind(data):
+            case "list":
+                listed = items(data)
+                if not (step.isascii() and step.isdigit() and int(step[:12]) < len(listed)):
+                    raise NowhereError(f"There is no item {step[:50]!r} in {here[:200]}, which has {len(listed)}.")
+                data = listed[int(step)]
+            case "object":
+                known = members(data)
+                if step not in known:
+                    few = ", ".join(name[:40] for name in list(known)[:12])
+                    raise NowhereError(f"There is no {step[:50]!r} in {here[:200]}, which has: {few}.")
+                data = known[step]
+            case _:
+                raise NowhereError(f"{here[:200]} has no parts.")
+    return data
+
+
+class Live(Sequence[Encoded]):
+    """The items of a list that is at hand, each encoded when it is looked at.
+
+    The items of an encoded one take 70 bytes each besides their own, which for small ones is more than the document.
+    """
+
+    def __init__(self, values: list[JSON]) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [jsonrpc.encode(value) for value in self._values[place]]
+        return jsonrpc.encode(self._values[place])
+
+    @classmethod
+    def at(cls, value: Any, path: Sequence[str]) -> "Live | None":
+        """The list at a path in a value; None where it is not there, or not a plain one."""
+        for step in path:
+            if type(value) is not dict or step not in value:
+                return None
+            value = value[step]
+        return cls(value) if type(value) is list else None
+
+
+Units: TypeAlias = list[Encoded] | Mapping[str, Encoded] | str | bytes
+"""What is shown in windows: the items of a list, the members of an object, a text; or JSON that has none of these."""

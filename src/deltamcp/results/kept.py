@@ -1,0 +1,193 @@
+"""A kept result: how it is stored, and what of it may be asked for."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from deltamcp.errors import UnfitError
+from deltamcp.results import document, grep
+from deltamcp.results.document import Encoded, Units
+from deltamcp.results.paginate import find_rows
+from deltamcp.results.pointer import pointer, steps
+from deltamcp.results.policy import Shaping
+from deltamcp.results.project import wanted
+from deltamcp.results.shape import RAW, raw, read, read_raw
+from deltamcp.results.window import Window
+from deltamcp.values import JSON
+from deltamcp.wire import jsonrpc
+
+
+class Head(Struct, frozen=True, omit_defaults=True):
+    """What is said of a result, before its bytes."""
+
+    kind: Literal["text", "json"]
+    rows: list[str] | None
+    """Where its rows are, once the wanted fields are taken."""
+    shaping: Shaping
+    first: int = 0
+    """Where the first reply left off in what is read without a path; 0 where that is not where reading goes on."""
+
+
+class Asked(Struct, frozen=True):
+    """What `continue` is called with."""
+
+    handle: str
+    page: int | None = None
+    offset: int | None = None
+    path: str | None = None
+    fields: list[str] | str | None = None
+    grep: str | None = None
+
+
+class View(Struct, frozen=True):
+    """What is read in windows."""
+
+    units: Units
+    path: str
+    """Where in the result it is."""
+    starts: list[int]
+    """Where its pages begin, as far as they were turned."""
+
+
+_read_head = msgspec.json.Decoder(Head).decode
+
+
+def pack(head: Head, data: str | bytes) -> bytes:
+    """For a store, which keeps bytes."""
+    said = msgspec.json.encode(head)
+    return b"".join((len(said).to_bytes(4), said, data.encode() if isinstance(data, str) else data))
+
+
+class Kept:
+    """A result out of a store."""
+
+    def __init__(self, packed: bytes) -> None:
+        whole = memoryview(packed)
+        begin = 4 + int.from_bytes(whole[:4])
+        self._head = _read_head(whole[4:begin])
+        self._data = whole[begin:]
+        self._views: dict[tuple[str | None, str, str | None], View] = {}
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self._data.nbytes
+
+    def part(self, path: str) -> JSON:
+        """The value at a path.
+
+        Raises:
+            UnfitError: there is none.
+        """
+        if self._head.kind == "json":
+            return document.decode(document.at(self._data, steps(path)))
+        if path:
+            raise UnfitError("This result is a text, which has no parts.")
+        return str(self._data, "utf-8")
+
+    def read(self, asked: Asked) -> tuple[Window, str]:
+        """A window, and the path of what it is a window of.
+
+        Raises:
+            UnfitError: it cannot be read so; the text says why.
+        """
+        as_text = asked.path is not None and asked.path.startswith(RAW)
+        if as_text:
+            asked = replace(asked, path=str(asked.path).removeprefix(RAW))
+        view, shaping = self._view(asked), self._head.shaping
+        total = len(raw(view.units).decode()) if as_text else len(view.units)
+        start = asked.offset
+        if start is None:
+            start = 0 if as_text else self._page(view, asked.page or len(view.starts[:2]))
+        if start and start >= total:
+            raise UnfitError(f"offset must be below {total}.")
+        return (read_raw if as_text else read)(view.units, start, shaping, view.path), view.path
+
+    def _page(self, view: View, page: int) -> int:
+        """Where a page begins; pages are as long as the ones before leave them, so those are turned first."""
+        while len(view.starts) < page:
+            window = read(view.units, view.starts[-1], self._head.shaping, view.path)
+            if window.next is None or window.unit == "JSON characters":
+                raise UnfitError(f"page must be a number from 1 to {len(view.starts)}.")
+            view.starts.append(window.next)
+        return view.starts[page - 1]
+
+    def _view(self, asked: Asked) -> View:
+        key = (asked.path, repr(asked.fields), asked.grep)
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = self._make_view(asked)
+        return view
+
+    def _make_view(self, asked: Asked) -> View:
+        path = ""
+        if self._head.kind == "text":
+            if asked.path or asked.fields:
+                raise UnfitError(
+                    "This result is a text, without paths and fields; read on by offset, or search by grep."
+                )
+            units: Units = str(self._data, "utf-8")
+        else:
+            plain = asked.path is None and asked.fields is None
+            path = pointer(*(self._head.rows or ())) if plain else asked.path or ""
+            units = _units(self._selected(asked, path))
+        if asked.grep:
+            return View(grep.matching(units, asked.grep), path, [0])
+        follows = self._head.first if asked.path is None and asked.fields is None else 0
+        return View(units, path, [0, follows] if follows else [0])
+
+    def _selected(self, asked: Asked, path: str) -> Encoded:
+        data: Encoded = self._data
+        shaping = self._head.shaping
+        if asked.path is None and asked.fields is None and shaping.fields is not None:
+            data = projected(data, shaping)
+        data = document.at(data, steps(path))
+        if asked.fields is not None:
+            data = jsonrpc.encode(wanted(document.decode(data), asked.fields, find_rows(data, None)))
+        return data
+
+
+def projected(data: Encoded, shaping: Shaping) -> bytes:
+    """Only the fields that are wanted of a result.
+
+    Raises:
+        UnfitError: they are given by an expression that is wrong.
+    """
+    assert shaping.fields is not None, "asked for only where fields are wanted"
+    return jsonrpc.encode(wanted(document.decode(data), shaping.fields, find_rows(data, shaping.rows)))
+
+
+def _units(data: Encoded) -> Units:
+    match document.kind(data):
+        case "list":
+            return document.items(data)
+        case "object":
+            return document.members(data)
+        case "text":
+            return str(document.decode(data))
+        case _:
+            return bytes(memoryview(data))
+
+
+def read_asked(arguments: Mapping[str, JSON]) -> Asked:
+    """
+    Raises:
+        UnfitError: they are not what `continue` takes.
+    """
+    given: dict[str, Any] = {key: value for key, value in arguments.items() if value is not None}
+    if "session_id" in given:  # what the pattern's authors call it
+        given.setdefault("handle", given.pop("session_id"))
+    for name in ("page", "offset"):
+        text = given.get(name)
+        if isinstance(text, str) and text.strip().isdecimal():
+            given[name] = int(text.strip()[:18])
+    try:
+        asked = msgspec.convert(given, Asked)
+    except msgspec.ValidationError as error:
+        raise UnfitError(f"{error}. Pass handle, and what you need of page, offset, path, fields and grep.") from None
+    if (asked.page is not None and asked.page < 1) or (asked.offset is not None and asked.offset < 0):
+        raise UnfitError("page counts from 1, offset from 0.")
+    return asked

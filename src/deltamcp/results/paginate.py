@@ -1,0 +1,108 @@
+"""The largest part of a list or an object that fits: whole rows or members; of one that is too large, a part."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+
+from deltamcp.results import document, summarise
+from deltamcp.results.budget import largest
+from deltamcp.results.document import Encoded
+from deltamcp.results.pointer import pointer, steps
+from deltamcp.results.window import Frame, Window
+from deltamcp.values import JSON
+
+_USUAL = ("data", "items", "results")
+_DEPTH = 3
+"""How far down rows are looked for."""
+_BYTES_A_TOKEN = 3
+"""Of JSON; a first guess, put right by what the part costs."""
+
+
+def find_rows(data: Encoded, declared: str | None) -> list[str] | None:
+    """The path to the rows of a result; None where it has none.
+
+    Where it was declared, else the root, `data`, `items` or `results`, else the list that is most of it (RB-64).
+    """
+    if declared is not None:
+        path = steps(declared)
+        try:
+            return path if document.kind(document.at(data, path)) == "list" else None
+        except document.NowhereError:
+            return None
+    return _rows(data, _DEPTH)
+
+
+def _rows(data: Encoded, depth: int) -> list[str] | None:
+    kind = document.kind(data)
+    if kind == "list":
+        return []
+    if kind != "object" or not depth:
+        return None
+    members = document.members(data)
+    for name in _USUAL:
+        if name in members and len(members[name]) > 2:
+            below = _rows(members[name], depth - 1)
+            if below is not None:
+                return [name, *below]
+    # Another list is the rows where it is most of the result.
+    most = max(members, key=lambda name: len(members[name]), default=None)
+    if most is None or len(members[most]) * 2 < len(data) or document.kind(members[most]) != "list":
+        return None
+    return [most]
+
+
+def rows(
+    units: Sequence[Encoded], start: int, around: Callable[[list[JSON]], JSON], below: Sequence[str], frame: Frame
+) -> Window | None:
+    """As many rows as fit, at least one; `around` puts them where they belong, which is `below` the view's root.
+
+    None where not even a mark in place of the first fits.
+    """
+    decoded: list[JSON] = []
+
+    def first(count: int) -> Window:
+        decoded.extend(document.decode(unit) for unit in units[start + len(decoded) : start + count])
+        return frame.shown("rows", around(decoded[:count]), start, start + count, len(units))
+
+    def begun(frame: Frame, value: JSON, cuts: tuple[str, ...]) -> Window:
+        inside = tuple(pointer(*below, start) + cut for cut in cuts)
+        return frame.shown("rows", around([value]), start, start + 1, len(units), inside)
+
+    most = min(len(units) - start, frame.shaping.page_size or len(units))
+    if most <= 0:
+        return first(0)
+    return _largest(most, islice(units, start, None), first, frame) or summarise.window(units[start], begun, frame)
+
+
+def members(units: Mapping[str, Encoded], start: int, frame: Frame) -> Window | None:
+    """The same for the members of an object; None where a key by itself is too long."""
+    keys = list(islice(units, start, None))
+
+    def first(count: int) -> Window:
+        value = {key: document.decode(units[key]) for key in keys[:count]}
+        return frame.shown("keys", value, start, start + count, len(units))
+
+    def begun(frame: Frame, value: JSON, cuts: tuple[str, ...]) -> Window:
+        inside = tuple(pointer(keys[0]) + cut for cut in cuts)
+        return frame.shown("keys", {keys[0]: value}, start, start + 1, len(units), inside)
+
+    if not keys:
+        return first(0)
+    sized = (units[key] for key in keys)
+    return _largest(len(keys), sized, first, frame) or summarise.window(units[keys[0]], begun, frame)
+
+
+def _largest(most: int, units: Iterable[Encoded], first: Callable[[int], Window], frame: Frame) -> Window | None:
+    made: dict[int, Window] = {}
+
+    def cost(count: int) -> int:
+        made[count] = first(count)
+        return frame.cost(made[count])
+
+    room, guess = frame.budget.tokens * _BYTES_A_TOKEN, 0
+    for unit in units:
+        room -= len(unit) + 1
+        if room < 0:
+            break
+        guess += 1
+    count = largest(most, guess, cost, frame.budget.tokens, least=1)
+    return None if count is None else made[count]

@@ -1,0 +1,106 @@
+"""How results are made to fit: what a server, a tool and a request say, and what comes of it."""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from deltamcp.errors import ConfigurationError, UnfitError
+from deltamcp.values import JSON
+
+LEAST_TOKENS = 50
+"""Below it a note and a handle leave no room for anything else."""
+META_KEY = "io.github.delta-mcp/result"
+"""Where a reply's `_meta` tells programs what was done, and where a request's says what is wanted."""
+
+
+class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
+    """What to do with results. A field left out is the server's to say, and then the default's below."""
+
+    max_tokens: int | None = None
+    """Most tokens of a whole reply, notes and structured content included."""
+    page_size: int | None = None
+    """Most rows of one reply; as many as fit without."""
+    rows: str | None = None
+    """Where the rows are, as `/data/users` or `data.users`; found where they commonly are without."""
+    fields: list[str] | str | None = None
+    """Only these fields of an object, or of each row, by dotted path; or a JMESPath expression. The rest is kept."""
+    tail: float | None = None
+    """The part of a cut text that shows its end, from 0 to 0.9."""
+    tables: bool | None = None
+    """Whether rows may come as tables, where that is shorter than JSON."""
+    dictionary: bool | None = None
+    """Whether values that repeat in a table may be listed once and referred to by number."""
+    model: str | float | None = None
+    """Whose tokens are counted, as `deltamcp.tokens.count` takes it."""
+    auto_page: bool | None = None
+    """Whether Delta-MCP's clients turn pages by the arguments `page` and `pageSize`. By default of tools that do not
+    declare these themselves."""
+    compat: bool | None = None
+    """Clients of Delta-MCP get that protocol's results to the byte, its faults included: no budget holds then."""
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None and self.max_tokens < LEAST_TOKENS:
+            raise ConfigurationError(f"max_tokens must be {LEAST_TOKENS} or more, not {self.max_tokens}.")
+        if self.page_size is not None and self.page_size < 1:
+            raise ConfigurationError(f"page_size must be 1 or more, not {self.page_size}.")
+        if self.tail is not None and not 0 <= self.tail <= 0.9:
+            raise ConfigurationError(f"tail must be from 0 to 0.9, not {self.tail}.")
+
+
+class Shaping(Struct, frozen=True, kw_only=True):
+    """What is to be done with one result."""
+
+    max_tokens: int = 20_000
+    """RB-63; hosts cut at about 25,000."""
+    page_size: int | None = None
+    rows: str | None = None
+    fields: list[str] | str | None = None
+    tail: float = 0.25
+    tables: bool = True
+    dictionary: bool = True
+    model: str | float = "o200k"
+    auto_page: bool | None = None
+    compat: bool = False
+
+    @property
+    def most_chars(self) -> int:
+        """Most characters of a reply: what hosts are told, and kept where a text has few tokens for its length."""
+        return self.max_tokens * 8
+
+
+def shaping(*policies: ResultPolicy | None) -> Shaping:
+    """The nearest policy first; what none of them says is the default, Delta-MCP's own in the way of Delta-MCP."""
+    as_original = next((policy.compat for policy in policies if policy and policy.compat is not None), False)
+    made = Shaping(max_tokens=500, page_size=50) if as_original else Shaping()
+    for policy in reversed(policies):
+        if policy is not None:
+            made = nearer(policy, made)
+    return made
+
+
+def nearer(policy: ResultPolicy, base: Shaping) -> Shaping:
+    """What is to be done where this policy is heard first."""
+    said = {name: value for name in policy.__struct_fields__ if (value := getattr(policy, name)) is not None}
+    return replace(base, **said)
+
+
+def hint(shaping: Shaping) -> dict[str, JSON]:
+    """What hosts are told of a tool, so that they do not cut what is cut already; they take 500,000 at most."""
+    return {"anthropic/maxResultSizeChars": min(shaping.most_chars, 500_000)}
+
+
+def wanted(meta: Mapping[str, JSON]) -> ResultPolicy | None:
+    """What a request's `_meta` says: a budget no smaller than the least, fields, whether tables are understood.
+
+    Raises:
+        UnfitError: it says something else; the text tells what.
+    """
+    said = meta.get(META_KEY)
+    if said is None:
+        return None
+    try:
+        return msgspec.convert(said, ResultPolicy)
+    except (msgspec.ValidationError, ConfigurationError) as error:
+        raise UnfitError(f"_meta[{META_KEY!r}]: {error}") from None

@@ -1,0 +1,98 @@
+"""An argument that says "this part of that result, with this change", so that the value need not pass through a model.
+
+    {"$result": "R7", "path": "/items/3/body", "patch": [{"find": "teh", "replace": "the"}]}
+
+A patch is a list of JSON Patch operations (RFC 6902), or of texts to find and what to put in their place.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any, TypeGuard
+
+from deltamcp.errors import UnfitError
+from deltamcp.values import JSON
+
+KEY = "$result"
+_MAY_HOLD = frozenset({KEY, "path", "patch"})
+_MOST_CHANGES = 1_000
+_NESTED = (dict, list)
+
+
+def is_reference(value: JSON) -> TypeGuard[dict[str, JSON]]:
+    return type(value) is dict and KEY in value and value.keys() <= _MAY_HOLD
+
+
+def is_in(arguments: Mapping[str, JSON]) -> bool:
+    return any(type(value) in _NESTED and any(found(value)) for value in arguments.values())
+
+
+def found(value: JSON) -> Iterator[dict[str, JSON]]:
+    """Every reference in some arguments."""
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if is_reference(node):
+            yield node
+        elif type(node) is dict:
+            stack.extend(node.values())
+        elif type(node) is list:
+            stack.extend(node)
+
+
+def replaced(value: JSON, by: Mapping[int, JSON]) -> JSON:
+    """The arguments with each reference, told by its `id()`, replaced by what it stands for."""
+    if id(value) in by:
+        return by[id(value)]
+    if type(value) is dict:
+        return {key: replaced(inner, by) for key, inner in value.items()}
+    if type(value) is list:
+        return [replaced(inner, by) for inner in value]
+    return value
+
+
+def changed(value: JSON, patch: JSON) -> JSON:
+    """A copy of the value with the changes made, in order.
+
+    Raises:
+        UnfitError: one of them cannot be made; none is then.
+    """
+    if not isinstance(patch, list) or len(patch) > _MOST_CHANGES:
+        raise UnfitError(f"patch must be a list of at most {_MOST_CHANGES} changes.")
+    for place, change in enumerate(patch):
+        if not isinstance(change, dict):
+            raise UnfitError(f"patch[{place}] must be an object.")
+    for finds, run in groupby(enumerate(patch), key=lambda placed: "find" in placed[1]):
+        if finds:
+            for place, change in run:
+                value = _found_and_replaced(value, change, place)
+        else:
+            value = _patched(value, [change for _, change in run])
+    return value
+
+
+def _found_and_replaced(value: JSON, change: dict[str, JSON], place: int) -> JSON:
+    find, replace, every = change["find"], change.get("replace", ""), change.get("all", False)
+    if not isinstance(value, str):
+        raise UnfitError(f"patch[{place}] finds in a text, and this is none; name one by path.")
+    if not isinstance(find, str) or not find or not isinstance(replace, str):
+        raise UnfitError(f"patch[{place}] must have texts in find and replace.")
+    times = value.count(find)
+    if not times:
+        raise UnfitError(f"patch[{place}]: {find[:60]!r} is not in the text.")
+    if times > 1 and every is not True:
+        raise UnfitError(
+            f'patch[{place}]: {find[:60]!r} is in the text {times} times; find more of it, or "all": true.'
+        )
+    return value.replace(find, replace)
+
+
+def _patched(value: JSON, changes: list[dict[str, Any]]) -> JSON:
+    import jsonpatch  # 10 ms, seldom needed
+    from jsonpointer import JsonPointerException
+
+    try:
+        return jsonpatch.JsonPatch(changes).apply(value)
+    except (jsonpatch.JsonPatchException, JsonPointerException, TypeError, ValueError, KeyError) as error:
+        raise UnfitError(f"The patch cannot be applied: {str(error)[:200]}.") from None
+    except RecursionError:
+        raise UnfitError("The patch cannot be applied: the value is nested too deeply.") from None

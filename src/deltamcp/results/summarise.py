@@ -1,0 +1,138 @@
+"""A value abridged to so many bytes: every key while there is room, small values whole, large ones begun.
+
+Members share the room evenly, and what a small one leaves goes to the large ones. What is cut says how much is missing,
+behind an ellipsis; where, for programs, is in `cuts`.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec import Raw
+
+from deltamcp.results import document
+from deltamcp.results.budget import largest
+from deltamcp.results.document import Encoded, Kind
+from deltamcp.results.pointer import pointer
+from deltamcp.results.window import Frame, Window
+from deltamcp.values import JSON
+
+ELLIPSIS = "…"
+_DEPTH = 24
+"""Below it nothing is opened: nobody reads so deep in a summary."""
+_MEMBER_BYTES = 18
+"""The least a member costs besides its key: quotes, colon, comma, and a mark."""
+_WIDENED = 3
+_SMALL: dict[Kind, int] = {"list": 2, "object": 2, "text": 12, "scalar": 31}
+"""Bytes of what is whole in any room: a mark in its place would be no shorter."""
+
+
+class Abridged(NamedTuple):
+    value: JSON
+    cuts: tuple[str, ...]
+    """Pointers to what is not whole, from the outermost on."""
+
+
+class Summary:
+    """A value to be abridged, perhaps to several sizes: what was looked into once is not looked into again."""
+
+    def __init__(self, data: Encoded) -> None:
+        self._data = data
+        self._members: dict[tuple[str | int, ...], dict[str, Raw]] = {}
+
+    def abridged(self, room: int) -> Abridged:
+        """In about `room` bytes; whole where that is enough. In no room at all only what it is remains."""
+        cuts: list[str] = []
+        return Abridged(self._value(self._data, room, (), cuts), tuple(cuts))
+
+    def _value(self, data: Encoded, room: int, path: tuple[str | int, ...], cuts: list[str]) -> JSON:
+        size, kind = len(data), document.kind(data)
+        if size <= room or size <= _SMALL[kind]:
+            return document.decode(data)
+        if kind == "list":
+            return self._list(data, room if len(path) < _DEPTH else 0, path, cuts)
+        if kind == "object":
+            return self._object(data, room if len(path) < _DEPTH else 0, path, cuts)
+        cuts.append(pointer(*path))
+        if kind == "scalar":
+            return f"{ELLIPSIS} a number of {size} digits"
+        text: str = document.decode(data)
+        # An escape or a character beyond ASCII takes more room than one.
+        keep = max(0, (room - 16) * len(text) // size)
+        return f"{text[:keep]}{ELLIPSIS} +{len(text) - keep} chars"
+
+    def _list(self, data: Encoded, room: int, path: tuple[str | int, ...], cuts: list[str]) -> JSON:
+        """The first items: whole while they fit, the next one begun."""
+        items = document.items(data)
+        left = room - 12
+        shown: list[JSON] = []
+        for place, item in enumerate(items):
+            whole = len(item) + 1
+            if whole > left and (place or left < 2 * _MEMBER_BYTES):
+                break
+            shown.append(self._value(item, left - 1, (*path, place), cuts))
+            left -= min(whole, left)
+        if len(shown) < len(items):
+            cuts.append(pointer(*path))
+            shown.append(f"{ELLIPSIS} +{len(items) - len(shown)}")
+        return shown
+
+    def _object(self, data: Encoded, room: int, path: tuple[str | int, ...], cuts: list[str]) -> JSON:
+        members = self._members.get(path)
+        if members is None:
+            members = self._members[path] = document.members(data)
+        left = room - 2
+        shares: dict[str, int] = {}
+        for key, value in members.items():
+            least = len(key) + 4 + min(len(value), _MEMBER_BYTES)
+            if least > left:
+                break
+            shares[key] = len(value)
+            left -= least
+        missing = len(members) - len(shares)
+        _share_out(shares, left - _MEMBER_BYTES if missing else left)
+        shown: dict[str, JSON] = {
+            key: self._value(members[key], share, (*path, key), cuts) for key, share in shares.items()
+        }
+        if missing:
+            cuts.append(pointer(*path))
+            shown[ELLIPSIS] = f"+{missing} key{'s' * (missing != 1)}"
+        return shown
+
+
+def window(data: Encoded, show: Callable[[Frame, JSON, tuple[str, ...]], Window], frame: Frame) -> Window | None:
+    """As much of a value as fits, where `show` makes a window of it; None where not even a mark in its place does.
+
+    The room is found for JSON, which is soon made, and widened by what the shortest form leaves of it.
+    """
+    summary, tokens = Summary(data), frame.budget.tokens
+    most, plain = min(len(data), tokens * 8), frame.without_tables()
+    made: dict[int, Window] = {}
+
+    def cost(room: int) -> int:
+        made[room] = show(plain, *summary.abridged(room))
+        return frame.cost(made[room])
+
+    room = largest(most, tokens * 3, cost, tokens, grain=max(1, tokens // 50))
+    if room is None or not frame.shaping.tables:
+        return None if room is None else made[room]
+    best = made[room]
+    for _ in range(_WIDENED):
+        shown = show(frame, *summary.abridged(room))
+        spent = frame.cost(shown)
+        if spent > tokens:
+            break
+        best, wider = shown, min(most, room * tokens // spent)
+        if wider - room <= room // 10:
+            break
+        room = wider
+    return best
+
+
+def _share_out(shares: dict[str, int], left: int) -> None:
+    """Sizes become shares: everyone's least, and what is left evenly, the small ones first."""
+    waiting = len(shares)
+    for key, size in sorted(shares.items(), key=lambda share: share[1]):
+        extra = max(0, min(size - _MEMBER_BYTES, left // waiting))
+        shares[key] = min(size, _MEMBER_BYTES) + extra
+        left -= extra
+        waiting -= 1

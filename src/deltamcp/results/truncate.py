@@ -1,0 +1,63 @@
+"""A text cut where a reader would cut it: before a heading, between paragraphs, lines, sentences, words."""
+
+import re
+
+from deltamcp.results.budget import largest
+from deltamcp.results.window import Frame, Unit, Window
+
+_REACH = 0.25
+"""How much of a part may be given up for a better place to cut."""
+_EDGES = (
+    re.compile(r"\n(?=#{1,6} )"),
+    re.compile(r"\n[ \t]*\n"),
+    re.compile(r"\n"),
+    re.compile(r"[.!?…。！？][\"')\]]*\s"),
+    re.compile(r"\s"),
+)
+"""What may stand before a cut, the best first. A heading must not close a part, so the cut is before it."""
+_JOINED = re.compile(r"[\u0300-\u036f\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]")
+"""Marks that belong to the character before them: accents, joiners, variants, skin tones."""
+
+
+def end(text: str, begin: int, length: int) -> int:
+    """Where a part that begins here ends, `length` characters on or a little before."""
+    last = begin + length
+    if last >= len(text):
+        return len(text)
+    reach = max(begin + 1, last - int(length * _REACH))
+    for edge in _EDGES:
+        found = 0
+        for match in edge.finditer(text, reach, last):
+            found = match.end()
+        if found:
+            return found
+    while last > reach and _JOINED.match(text, last):
+        last -= 1
+    return last
+
+
+def start(text: str, first: int) -> int:
+    """Where the part that shows the end begins: at a line, here or a little further on."""
+    if first >= len(text):
+        return len(text)
+    line = text.find("\n", max(0, first - 1), first + int((len(text) - first) * _REACH))
+    return line + 1 if line >= 0 else first
+
+
+def window(text: str, begin: int, unit: Unit, frame: Frame, tail: float = 0.0) -> Window | None:
+    """As much of a text as fits, from `begin` on, and with a `tail` its end too; None where not one character fits."""
+    rest = len(text) - begin
+    made: dict[int, Window] = {}
+
+    def cost(keep: int) -> int:
+        behind = int(keep * tail)
+        ends = end(text, begin, keep - behind)
+        tail_start = max(ends, start(text, len(text) - behind)) if behind and keep < rest else len(text)
+        shown = Window(unit, begin, ends, len(text), text[begin:ends], tail=text[tail_start:], form="text")
+        made[keep] = frame.noted(shown)
+        return frame.cost(made[keep])
+
+    room = frame.budget.tokens
+    grain = max(1, room // 25)
+    kept = largest(min(rest, frame.budget.chars), room * 3, cost, room, grain, least=min(1, rest))
+    return None if kept is None else made[kept]
