@@ -239,7 +239,7 @@ class Engine:
             shaping = self._shaping(operation, caller, policy)
             given, turn = ask.arguments, None
             if reference.is_in(given):
-                given = await self._reading.resolved(given, terms.principal)
+                given = await self._reading.resolved(given, terms.principal, strict=caller.view.bounds)
             if terms.delta and shaping is not None:
                 given, turn = self._paging.turned(operation, given, shaping)
             arguments = operation.bind(given)
@@ -262,7 +262,7 @@ class Engine:
                     return Answer(page)
             if operation.policy == "confirm":
                 context = Context(terms, channel, caller.request_id, answers, self.life.state, deadline)
-                await guarded(self._confirm(operation, ask, context), deadline)
+                await guarded(self._confirm(operation, given, context), deadline)
             if operation.is_async and operation.context_name is None:
                 value = await guarded(operation.function(**arguments), deadline)
             else:
@@ -307,15 +307,24 @@ class Engine:
         except ValueError as error:
             return _unsendable(error, operation)
         if isinstance(made, ToolResult):
-            source = None if made.is_error else content.source_of(made)
+            if made.is_error:
+                return made
+            source = content.source_of(made) or (content.NOTHING if terms.delta and not made.content else None)
             if source is None:
-                if made.is_error or shaping is None:
+                if shaping is None:
                     return made
-                return await self._reading.begin_blocks(made, shaping, terms.principal)
-            made = source
+                return await self._reading.begin_blocks(made, shaping, terms.principal, has_schema)
+            reply = await self._begun(source, operation, shaping, turn, terms)
+            return msgspec.structs.replace(reply, meta={**made.meta, **(reply.meta or {})}) if made.meta else reply
+        return await self._begun(made, operation, shaping, turn, terms)
+
+    async def _begun(
+        self, source: content.Source, operation: Operation, shaping: Shaping | None, turn: Turn | None, terms: Terms
+    ) -> ToolResult:
         if terms.delta or shaping is None:
-            return await self._paging.begin(made, shaping, turn, terms.principal)
-        return await self._reading.begin(made, shaping, terms.principal, operation.admits if has_schema else None)
+            return await self._paging.begin(source, shaping, turn, terms.principal)
+        admits = operation.admits if operation.output_schema is not None else None
+        return await self._reading.begin(source, shaping, terms.principal, admits)
 
     async def _audited(
         self, operation: Operation, ask: CallTool, caller: Caller, policy: ResultPolicy | None
@@ -328,7 +337,7 @@ class Engine:
             audit.record(operation, caller.terms.principal, ask.arguments, outcome, began)
         return outcome
 
-    async def _confirm(self, operation: Operation, ask: CallTool, context: Context) -> None:
+    async def _confirm(self, operation: Operation, arguments: dict[str, JSON], context: Context) -> None:
         """
         Raises:
             ToolError, InputDeclinedError: the user cannot be asked, or said no.
@@ -336,7 +345,7 @@ class Engine:
         terms = context.terms
         if terms.era is Era.HANDSHAKE and not context.can("elicitation"):
             raise ToolError(f"{operation.id} runs only with the user's consent, and this client cannot ask for it.")
-        with_what = jsonrpc.encode(ask.arguments).decode()
+        with_what = jsonrpc.encode(arguments).decode()
         shown = with_what if len(with_what) <= 500 else with_what[:499] + "…"
         form: dict[str, JSON] = {"type": "object", "properties": {}}
         answer = await context.elicit(f"Run {operation.id} with {shown}?", form, key=f"confirm {operation.id}")

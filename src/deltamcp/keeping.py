@@ -12,14 +12,14 @@ from deltamcp.errors import UnfitError
 from deltamcp.limits import Limits
 from deltamcp.results import document
 from deltamcp.results.kept import Head, Kept, pack
-from deltamcp.results.shape import Handle
+from deltamcp.results.notes import Handle
 from deltamcp.stores.store import Store, StoreError
 from deltamcp.values import ANONYMOUS, JSON, Principal, ResourceLink
 from deltamcp.wire import jsonrpc
 
 _LETTERS = "23456789abcdefghjkmnpqrstvwxyz"
-_OPEN_SECONDS = 10.0
-"""How long an opened result is used without asking the store again; pages are turned in quick succession."""
+_OPEN_SECONDS = 20.0
+"""Half of it an opened result is used without asking the store again; pages are turned in quick succession."""
 _OPENED = 4
 _OPENED_BYTES = 64 * 1024 * 1024
 
@@ -34,6 +34,7 @@ class Keeping:
         """`tool` is what reads on in a kept result, `scheme` that of their addresses."""
         self._store = store
         self._lives = (limits.kept_seconds, limits.kept_seconds_in_all)
+        self._open_seconds = min(_OPEN_SECONDS, *self._lives) / 2
         self._base = f"{scheme}://results/"
         self._tool = tool
         self._opened: OrderedDict[tuple[str, str], tuple[float, Kept]] = OrderedDict()
@@ -46,7 +47,7 @@ class Keeping:
         No handle where it could not be kept: the call is done, and what fits of its result is better than nothing.
         """
         while True:
-            handle = self._handle(principal)
+            handle = self.handle(_name(principal))
             head, shown = make(handle)
             try:
                 if await self._store.add(principal.id, handle.name, pack(head, data), *self._lives):
@@ -55,15 +56,7 @@ class Keeping:
                 logger.error("a result could not be kept, and is told in part: %s", error)
                 return None, make(None)[1]
 
-    def _handle(self, principal: Principal) -> Handle:
-        """Short where it is looked up under a principal; where everyone is the same, what nobody guesses (RB-66).
-
-        Random even then: after a restart a handle from before must not name another result.
-        """
-        if principal == ANONYMOUS:
-            name = secrets.token_urlsafe(17)
-        else:
-            name = "R" + "".join(secrets.choice(_LETTERS) for _ in range(4))
+    def handle(self, name: str) -> Handle:
         return Handle(name, self._tool, ResourceLink(f"{self._base}{name}", name))
 
     async def open(self, name: str, principal: Principal) -> Kept:
@@ -82,7 +75,7 @@ class Keeping:
             self._opened.pop(key, None)
             raise UnfitError(f"Nothing is kept under the handle {name[:40]!r} any more; call the tool again.")
         kept = Kept(packed)
-        self._opened[key] = (now + _OPEN_SECONDS, kept)
+        self._opened[key] = (now + self._open_seconds, kept)
         while len(self._opened) > 1 and (len(self._opened) > _OPENED or self._opened_bytes() > _OPENED_BYTES):
             self._opened.popitem(last=False)
         return kept
@@ -108,3 +101,13 @@ class Keeping:
         with contextlib.suppress(StoreError):
             data = await self._store.get(principal.id, name)
         return None if data is None else document.decode(data)
+
+
+def _name(principal: Principal) -> str:
+    """Short where it is looked up under a principal; where everyone is the same, what nobody guesses (RB-66).
+
+    Random even then: after a restart a handle from before must not name another result.
+    """
+    if principal == ANONYMOUS:
+        return secrets.token_urlsafe(17)
+    return "R" + "".join(secrets.choice(_LETTERS) for _ in range(4))

@@ -15,7 +15,7 @@ from deltamcp.context import Channel
 from deltamcp.errors import UnfitError
 from deltamcp.reading import Reading
 from deltamcp.results.content import Source
-from deltamcp.results.policy import LEAST_TOKENS, ResultPolicy
+from deltamcp.results.policy import LEAST_TOKENS, ResultPolicy, wanted
 from deltamcp.searching import Searching
 from deltamcp.values import JSON, Answer, CallTool, Outcome, RequestId, Terms, Text, ToolResult
 
@@ -52,7 +52,7 @@ class MetaCalls:
             case Meta.GET_SCHEMA:
                 text = discovery.schemas(view, *discovery.read_get_schema(ask.arguments))
             case Meta.CONTINUE:
-                return Answer(await self._reading.go_on(ask.arguments, principal))
+                return Answer(await self._reading.go_on(ask.arguments, principal, wanted(caller.terms.meta)))
             case Meta.EXECUTE | Meta.QUERY:
                 return await self._execute(meta, ask, caller)
         return Answer(await self._reading.begin(Source(text), view.shaping, principal))

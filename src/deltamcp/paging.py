@@ -9,14 +9,17 @@ from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from deltamcp import tokens
 from deltamcp.catalog.operation import Operation
 from deltamcp.keeping import Keeping
 from deltamcp.results import delta_shapes, document
 from deltamcp.results.content import Source
 from deltamcp.results.kept import Head
+from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, Shaping
-from deltamcp.results.shape import Handle, is_linked
+from deltamcp.results.shape import is_linked
 from deltamcp.results.window import budget_of
 from deltamcp.values import JSON, Principal, ResourceLink, Text, ToolResult
 from deltamcp.wire import jsonrpc
@@ -55,8 +58,11 @@ class Paging:
         """Another page of a result that was given before; None where the tool has to run."""
         if turn.page is None or turn.page == 1:
             return None
-        value = await self._keeping.recalled(turn.name, principal)
-        return None if value is None else await self._reply(value, shaping, turn, principal)
+        known = await self._keeping.recalled(turn.name, principal)
+        if known is None:
+            return None
+        name, value = known
+        return _reply(value, shaping, turn, None if name is None else self._keeping.handle(name))
 
     async def begin(
         self, source: Source, shaping: Shaping | None, turn: Turn | None, principal: Principal
@@ -65,30 +71,38 @@ class Paging:
         value = source.data if isinstance(source.data, str) else document.decode(source.data)
         if shaping is None:
             return _said(value)
-        if turn is not None and isinstance(value, list):
-            await self._keeping.remember(turn.name, value, principal)
-        return await self._reply(value, shaping, turn, principal)
-
-    async def _reply(self, value: JSON, shaping: Shaping, turn: Turn | None, principal: Principal) -> ToolResult:
-        page, size = (turn.page, turn.page_size) if turn is not None else (None, None)
-        most, after = shaping.max_tokens, shaping.page_size
-        if shaping.compat:
-            return _said(delta_shapes.original(value, most, after, page, size))
-        budget = budget_of(shaping)
-        made = delta_shapes.mended(value, budget.admits, most, page, size, after)
-        if not made.cut:
-            return _said(value)
-
-        def part(handle: Handle | None) -> tuple[Head, ToolResult]:
+        handle = None
+        if not shaping.compat:
+            if not _mended(value, shaping, turn, 0).cut:
+                return _said(value)
             head = Head("text" if isinstance(value, str) else "json", None, shaping)
-            if handle is None or not is_linked(shaping):
-                return head, _said(made.value, handle)
-            link = jsonrpc.encode(handle.link).decode()
-            beside = delta_shapes.mended(value, lambda text: budget.admits(f"{text}\n{link}"), most, page, size, after)
-            return head, _said(beside.value, handle, handle.link)
+            handle, _ = await self._keeping.keep(source.data, principal, lambda _: (head, None))
+        if turn is not None and isinstance(value, list):
+            await self._keeping.remember(turn.name, [handle and handle.name, value], principal)
+        return _reply(value, shaping, turn, handle)
 
-        data = value if isinstance(value, str) else jsonrpc.encode(value)
-        return (await self._keeping.keep(data, principal, part))[1]
+
+def _reply(value: JSON, shaping: Shaping, turn: Turn | None, handle: Handle | None) -> ToolResult:
+    if shaping.compat:
+        return _said(delta_shapes.original(value, shaping.max_tokens, shaping.page_size, *_asked(turn)))
+    if handle is None or not is_linked(shaping):
+        return _said(_mended(value, shaping, turn, 0).value, handle)
+    # The same pages whatever the handle, which chance makes longer or shorter: each of its characters counts as one.
+    nameless = jsonrpc.encode(handle.link).decode().replace(handle.name, "")
+    spare = tokens.count(nameless, shaping.model) + 2 * len(handle.name) + 1
+    return _said(_mended(value, shaping, turn, spare).value, handle, handle.link)
+
+
+def _asked(turn: Turn | None) -> tuple[JSON, JSON]:
+    return (None, None) if turn is None else (turn.page, turn.page_size)
+
+
+def _mended(value: JSON, shaping: Shaping, turn: Turn | None, spare: int) -> delta_shapes.Shape:
+    """`spare` tokens are for something else."""
+    budget = budget_of(replace(shaping, max_tokens=shaping.max_tokens - spare))
+    page, size = _asked(turn)
+    most, after = shaping.max_tokens, shaping.page_size
+    return delta_shapes.mended(value, budget.admits, most, page, size, after, turns=turn is not None)
 
 
 def _said(value: JSON, handle: Handle | None = None, *links: ResourceLink) -> ToolResult:

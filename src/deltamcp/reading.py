@@ -10,14 +10,14 @@ from deltamcp.keeping import Keeping
 from deltamcp.results import blocks, reference, shape
 from deltamcp.results.content import Source
 from deltamcp.results.kept import Head, projected, read_asked
+from deltamcp.results.notes import Handle
 from deltamcp.results.paginate import find_rows
-from deltamcp.results.policy import META_KEY, Shaping
-from deltamcp.results.shape import Handle
+from deltamcp.results.policy import META_KEY, ResultPolicy, Shaping
 from deltamcp.results.window import Window
 from deltamcp.values import JSON, Content, Principal, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 
-_NO_STRUCTURE = "No part that is small enough fits the output schema, so there is no structured content. "
+_NO_STRUCTURE = "No part that fits is one the output schema admits. "
 
 
 class Reading:
@@ -37,12 +37,12 @@ class Reading:
         structured, data = source.structured is not UNSET, source.data
         shown = data if isinstance(data, str) or shaping.fields is None else projected(data, shaping)
         less = shown != data
-        whole = None if less else shape.whole(shown, shaping, structured)
+        rows = None if isinstance(shown, str) else find_rows(shown, shaping.rows)
+        whole = None if less else shape.whole(shown, shaping, structured, rows)
         if whole is not None:
             # Where the form is not JSON, programs are told by what to decode it.
             meta = {META_KEY: {"form": whole.form}} if whole.form == "table" else None
             return ToolResult([Text(whole.text)], source.structured, meta=meta)
-        rows = None if isinstance(shown, str) else find_rows(shown, shaping.rows)
         value = None if less else source.value
 
         def part(handle: Handle | None) -> tuple[Head, tuple[Window, bool]]:
@@ -60,29 +60,39 @@ class Reading:
         # Without what its output schema promises a result is only accepted as an error.
         return ToolResult(content, window.value if structured and holds else UNSET, not holds, {META_KEY: told})
 
-    async def begin_blocks(self, result: ToolResult, shaping: Shaping, principal: Principal) -> ToolResult:
-        """The same for a reply of several blocks: texts are shown while they fit, media are not text and stay."""
+    async def begin_blocks(
+        self, result: ToolResult, shaping: Shaping, principal: Principal, promised: bool
+    ) -> ToolResult:
+        """The same for a reply of several blocks: texts are shown while they fit, media are not text and stay.
+
+        `promised` tells that an output schema asks for structured content.
+        """
         if blocks.fits(result, shaping):
             return result
 
         def part(handle: Handle | None) -> tuple[Head, ToolResult]:
-            return Head("json", None, shaping), blocks.begin(result, shaping, handle)
+            return Head("json", None, shaping), blocks.begin(result, shaping, handle, promised)
 
         return (await self._keeping.keep(blocks.encoded(result), principal, part))[1]
 
-    async def go_on(self, arguments: Mapping[str, JSON], principal: Principal) -> ToolResult:
-        """
+    async def go_on(
+        self, arguments: Mapping[str, JSON], principal: Principal, wish: ResultPolicy | None = None
+    ) -> ToolResult:
+        """`wish` is how a request would have it fit.
+
         Raises:
             UnfitError: there is nothing to read on in, or not there, or not so.
             StoreError: what is kept cannot be reached.
         """
         asked = read_asked(arguments)
-        window, path = (await self._keeping.open(asked.handle, principal)).read(asked)
+        window, path = (await self._keeping.open(asked.handle, principal)).read(asked, wish)
         told = {META_KEY: {"handle": asked.handle, **_told(window, path)}}
         return ToolResult([Text(text) for text in window.texts], meta=told)
 
-    async def resolved(self, arguments: dict[str, JSON], principal: Principal) -> dict[str, JSON]:
+    async def resolved(self, arguments: dict[str, JSON], principal: Principal, strict: bool) -> dict[str, JSON]:
         """Arguments with every `{"$result": ...}` in them replaced by what it stands for.
+
+        Unless `strict`, what is under no handle of ours means something else, and stays.
 
         Raises:
             UnfitError: one of them stands for nothing.
@@ -92,8 +102,16 @@ class Reading:
         for found in reference.found(arguments):
             name, path = found[reference.KEY], found.get("path", "")
             if not isinstance(name, str) or not isinstance(path, str):
-                raise UnfitError(f"{reference.KEY} and path must be texts.")
-            value = (await self._keeping.open(name, principal)).part(path)
+                if strict:
+                    raise UnfitError(f"{reference.KEY} and path must be texts.")
+                continue
+            try:
+                kept = await self._keeping.open(name, principal)
+            except UnfitError:
+                if strict:
+                    raise
+                continue
+            value = kept.part(path)
             by[id(found)] = reference.changed(value, found["patch"]) if "patch" in found else value
         made: dict[str, JSON] = reference.replaced(arguments, by)
         return made

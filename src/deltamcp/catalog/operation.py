@@ -128,7 +128,7 @@ class Operation:
                     "and besides it at most a Context."
                 )
             self._bind = functools.partial(_bind_foreign, Foreign(input_schema), next(iter(fields)))
-        self._returned = returned
+        self._returned = returned if "return" in getattr(function, "__annotations__", ()) else Any
         output_schema = options.get("output_schema")
         self._returns = returns(function, returned) if output_schema is None else output_schema
         self.tool = _tool(self.name, options, inspect.getdoc(function), input_schema)
@@ -145,7 +145,7 @@ class Operation:
         if self.results is None and policy is None:
             return
         self.shaping = shaping(self.results, policy)
-        self.tool["_meta"] = {**self.tool.get("_meta", {}), **hint(self.shaping)}
+        self.tool["_meta"] = {**hint(self.shaping), **self.tool.get("_meta", {})}
         if legend and self.shaping.tables and self._may_hold_rows:
             self.tool["description"] = f"{self.tool.get('description', '')}\n{LEGEND}".lstrip()
 

@@ -6,8 +6,9 @@ from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
 from deltamcp.results.budget import largest
+from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, Shaping
-from deltamcp.results.shape import Handle, is_linked
+from deltamcp.results.shape import is_linked
 from deltamcp.results.window import budget_of
 from deltamcp.values import JSON, Content, EmbeddedResource, ResourceLink, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
@@ -31,10 +32,14 @@ def fits(result: ToolResult, shaping: Shaping) -> bool:
     return budget_of(shaping).admits(seen(result))
 
 
-def begin(result: ToolResult, shaping: Shaping, handle: Handle | None) -> ToolResult:
-    """As much of the texts as fits. Structured content goes: what is left of it would not be what was promised."""
+def begin(result: ToolResult, shaping: Shaping, handle: Handle | None, promised: bool) -> ToolResult:
+    """As much of the texts as fits.
+
+    Structured content goes, as the text says something else; where it was `promised`, the reply is an error.
+    """
     texts = [_text(block) for block in result.content]
     ends = list(accumulate(map(len, texts)))
+    why = "There is no structured content beside a cut text. " if promised else ""
     budget = budget_of(shaping)
     made: dict[int, ToolResult] = {}
 
@@ -44,23 +49,23 @@ def begin(result: ToolResult, shaping: Shaping, handle: Handle | None) -> ToolRe
             for block, text, end in zip(result.content, texts, ends, strict=True)
             if (cut := _cut(block, max(0, keep - end + len(text)))) is not None
         ]
-        content.append(Text(_note(keep, ends[-1], handle)))
+        content.append(Text(_note(why, keep, ends[-1], handle)))
         if handle is not None and is_linked(shaping):
             content.append(handle.link)
-        made[keep] = replace(result, content=content, structured=UNSET, is_error=result.structured is not UNSET)
+        made[keep] = replace(result, content=content, structured=UNSET, is_error=promised)
         return budget.cost(seen(made[keep]))
 
     kept = largest(min(ends[-1], shaping.most_chars), shaping.max_tokens * 3, cost, shaping.max_tokens)
     if kept is None:
         # Links and embedded resources are more than there is room for by themselves.
-        return ToolResult([Text(_note(0, ends[-1], handle))], is_error=result.structured is not UNSET)
+        return ToolResult([Text(_note(why, 0, ends[-1], handle))], is_error=promised)
     meta = {**(result.meta or {}), META_KEY: {"handle": handle.name} if handle is not None else {}}
     return replace(made[kept], meta=meta)
 
 
-def _note(keep: int, total: int, handle: Handle | None) -> str:
+def _note(why: str, keep: int, total: int, handle: Handle | None) -> str:
     rest = "the rest could not be kept" if handle is None else f'{handle.tool}(handle="{handle.name}") has all'
-    return f"[{keep} of {total} characters; {rest}.]"
+    return f"[{why}{keep} of {total} characters; {rest}.]"
 
 
 def _text(block: Content | dict[str, JSON]) -> str:
@@ -90,7 +95,7 @@ def _cut(block: Content, keep: int) -> Content | None:
     match to_builtins(block):
         case {"type": "text"}:
             return Text(text[:keep])
-        case {"type": "resource", "resource": {"uri": str(uri)}}:
-            return EmbeddedResource(TextResource(uri, text[:keep]))
+        case {"type": "resource", "resource": {"uri": str(uri)} as resource}:
+            return EmbeddedResource(TextResource(uri, text[:keep], resource.get("mimeType")))
         case _:
             return None

@@ -39,6 +39,10 @@ class Source(Struct, frozen=True, gc=False):
     """What was returned, where it is still at hand."""
 
 
+NOTHING = Source(b"null")
+"""What a function returned that returned nothing, where that has to be said."""
+
+
 def tool_result(value: Any, structured: Callable[[Any], JSON] | None) -> ToolResult:
     """A tool's return value as a whole reply. `structured` checks and converts it where the tool has an output schema.
 
@@ -88,6 +92,8 @@ def source_of(result: ToolResult) -> Source | None:
     A text that is a JSON object or list is that value: servers of others have no other way to send one. Structured
     content that says the same as the text is sent because an output schema promises it.
     """
+    if not result.content and result.structured is not UNSET:
+        return Source(jsonrpc.encode(result.structured), result.structured)
     text = _only_text(result)
     if text is None:
         return None

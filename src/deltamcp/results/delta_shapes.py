@@ -96,6 +96,7 @@ def mended(
     page: JSON = None,
     page_size: JSON = None,
     paginate_after: JSON = None,
+    turns: bool = True,
 ) -> Shape:
     """A tool's value in the same shapes, such that `fits(stringify(shape.value))`.
 
@@ -107,8 +108,9 @@ def mended(
       whole list has smaller ones: with the same arguments, or the `pageSize` of the reply, the next page goes on
       where this one ends.
     - An item that does not fit on a page by itself is there in its own truncated or summarised shape, without note.
-    - The note of the last page offers no next. Under 200 tokens there are no notes, and under 100 a page has
-      `paginated`, `hasMore` and `items` alone; other shapes lose their numbers only where they do not fit otherwise.
+    - The note of the last page offers no next, nor does any where pages are not turned by argument (`turns`). Under
+      200 tokens there are no notes, and under 100 a page has `paginated`, `hasMore` and `items` alone; other shapes
+      lose their numbers only where they do not fit otherwise.
 
     Raises:
         TypeError, ValueError: `stringify` does.
@@ -119,7 +121,7 @@ def mended(
         texts = [stringify(item) for item in value]
         if len(texts) <= size and fits(f"[{','.join(texts)}]"):
             return Shape(value, False)
-        return Shape(_turned(value, texts, fits, limit, page, size), True)
+        return Shape(_turned(value, texts, fits, limit, page, size, turns), True)
     text = stringify(value)
     return Shape(value, False) if fits(text) else Shape(_fitted(value, text, fits, limit), True)
 
@@ -344,12 +346,18 @@ def _fitting(shape: Callable[..., JSON], fits: Callable[[str], bool]) -> Callabl
 
 
 def _turned(
-    items: Sequence[JSON], texts: list[str], fits: Callable[[str], bool], limit: int, page: JSON, size: int
+    items: Sequence[JSON],
+    texts: list[str],
+    fits: Callable[[str], bool],
+    limit: int,
+    page: JSON,
+    size: int,
+    turns: bool,
 ) -> JSON:
     """The page asked for, of the first listing, from the fullest to the barest, all of whose pages fit."""
     for detail in _details(limit, _PAGE_NUMBERS_FROM):
         for glimpse in (limit * _CHARS // _GLIMPSE, 0):
-            listing = _Listing(items, texts, fits, limit, detail, glimpse)
+            listing = _Listing(items, texts, fits, limit, detail, glimpse, turns)
             found = listing.largest_size(min(size, len(items)))
             if found is not None:
                 return listing.page(_clamped(page, len(items), found), found)
@@ -367,7 +375,9 @@ class _Listing:
         limit: int,
         detail: _Detail,
         glimpse: int,
+        turns: bool,
     ) -> None:
+        self._turns = turns
         self._items, self._texts, self._limit, self._detail, self._glimpse = items, texts, limit, detail, glimpse
         self._fits = fits
         # Within the longest frame there can be: of the last page but one, if each had one item.
@@ -409,7 +419,7 @@ class _Listing:
 
     def _framed(self, items: list[JSON], number: int, size: int) -> dict[str, JSON]:
         total = len(self._items)
-        return _page(items, total, number, size, self._detail, offers_next=number * size < total)
+        return _page(items, total, number, size, self._detail, offers_next=self._turns and number * size < total)
 
     def _item(self, at: int, chars: int) -> JSON:
         item = self._items[at]

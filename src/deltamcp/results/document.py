@@ -1,5 +1,6 @@
 """A JSON document read without decoding more of it than is wanted."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -15,6 +16,7 @@ Encoded: TypeAlias = bytes | memoryview | Raw
 Kind: TypeAlias = Literal["list", "object", "text", "scalar"]
 
 _KINDS: dict[int, Kind] = {ord("["): "list", ord("{"): "object", ord('"'): "text"}
+_INDEX = re.compile(r"0|[1-9][0-9]{0,11}")
 _items = msgspec.json.Decoder(list[Raw]).decode
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 decode: Callable[[Encoded], JSON] = msgspec.json.Decoder().decode
@@ -51,7 +53,7 @@ def at(data: Encoded, path: Sequence[str]) -> Encoded:
         match kind(data):
             case "list":
                 listed = items(data)
-                if not (step.isascii() and step.isdigit() and int(step[:12]) < len(listed)):
+                if not _INDEX.fullmatch(step) or int(step) >= len(listed):
                     raise NowhereError(f"There is no item {step[:50]!r} in {here[:200]}, which has {len(listed)}.")
                 data = listed[int(step)]
             case "object":

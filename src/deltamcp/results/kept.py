@@ -10,11 +10,12 @@ from msgspec.structs import replace
 from deltamcp.errors import UnfitError
 from deltamcp.results import document, grep
 from deltamcp.results.document import Encoded, Units
+from deltamcp.results.notes import RAW
 from deltamcp.results.paginate import find_rows
 from deltamcp.results.pointer import pointer, steps
-from deltamcp.results.policy import Shaping
+from deltamcp.results.policy import ResultPolicy, Shaping, nearer
 from deltamcp.results.project import wanted
-from deltamcp.results.shape import RAW, raw, read, read_raw
+from deltamcp.results.shape import raw, read, read_raw
 from deltamcp.results.window import Window
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
@@ -88,8 +89,8 @@ class Kept:
             raise UnfitError("This result is a text, which has no parts.")
         return str(self._data, "utf-8")
 
-    def read(self, asked: Asked) -> tuple[Window, str]:
-        """A window, and the path of what it is a window of.
+    def read(self, asked: Asked, wish: ResultPolicy | None = None) -> tuple[Window, str]:
+        """A window, made to fit as the first reply was unless one wishes otherwise, and the path of what it is of.
 
         Raises:
             UnfitError: it cannot be read so; the text says why.
@@ -97,23 +98,29 @@ class Kept:
         as_text = asked.path is not None and asked.path.startswith(RAW)
         if as_text:
             asked = replace(asked, path=str(asked.path).removeprefix(RAW))
-        view, shaping = self._view(asked), self._head.shaping
+        shaping = self._head.shaping if wish is None else nearer(wish, self._head.shaping)
+        view = self._view(asked)
+        # Pages are as long as they were made to be: who wishes for others turns others.
+        starts = view.starts if wish is None else [0]
         total = len(raw(view.units).decode()) if as_text else len(view.units)
-        start = asked.offset
-        if start is None:
-            start = 0 if as_text else self._page(view, asked.page or len(view.starts[:2]))
+        start, until = asked.offset, None
+        if start is None and not as_text:
+            page = asked.page or len(starts[:2])
+            start, until = self._page(view, starts, page, shaping)
         if start and start >= total:
             raise UnfitError(f"offset must be below {total}.")
-        return (read_raw if as_text else read)(view.units, start, shaping, view.path), view.path
+        if as_text:
+            return read_raw(view.units, start or 0, shaping, view.path), view.path
+        return read(view.units, start or 0, shaping, view.path, until), view.path
 
-    def _page(self, view: View, page: int) -> int:
-        """Where a page begins; pages are as long as the ones before leave them, so those are turned first."""
-        while len(view.starts) < page:
-            window = read(view.units, view.starts[-1], self._head.shaping, view.path)
+    def _page(self, view: View, starts: list[int], page: int, shaping: Shaping) -> tuple[int, int | None]:
+        """Where a page begins, and where it ends if it was turned before. Those before it are turned first."""
+        while len(starts) < page:
+            window = read(view.units, starts[-1], shaping, view.path)
             if window.next is None or window.unit == "JSON characters":
-                raise UnfitError(f"page must be a number from 1 to {len(view.starts)}.")
-            view.starts.append(window.next)
-        return view.starts[page - 1]
+                raise UnfitError(f"page must be a number from 1 to {len(starts)}.")
+            starts.append(window.next)
+        return starts[page - 1], starts[page] if page < len(starts) else None
 
     def _view(self, asked: Asked) -> View:
         key = (asked.path, repr(asked.fields), asked.grep)
@@ -132,7 +139,7 @@ class Kept:
             units: Units = str(self._data, "utf-8")
         else:
             plain = asked.path is None and asked.fields is None
-            path = pointer(*(self._head.rows or ())) if plain else asked.path or ""
+            path = pointer(*((self._head.rows or ()) if plain else steps(asked.path or "")))
             units = _units(self._selected(asked, path))
         if asked.grep:
             return View(grep.matching(units, asked.grep), path, [0])

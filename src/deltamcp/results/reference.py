@@ -92,6 +92,8 @@ def _patched(value: JSON, changes: list[dict[str, Any]]) -> JSON:
 
     try:
         return jsonpatch.JsonPatch(changes).apply(value)
+    except jsonpatch.JsonPatchTestFailed:
+        raise UnfitError("The patch cannot be applied: a test in it does not hold.") from None
     except (jsonpatch.JsonPatchException, JsonPointerException, TypeError, ValueError, KeyError) as error:
         raise UnfitError(f"The patch cannot be applied: {str(error)[:200]}.") from None
     except RecursionError:

@@ -6,43 +6,41 @@ The pipeline of decision 0004. Values in, windows out: keeping the whole, and gi
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from deltamcp.results import document, paginate, reference, summarise, truncate
+from deltamcp.results import document, notes, paginate, reference, summarise, truncate
 from deltamcp.results.document import Encoded, Units
+from deltamcp.results.notes import Handle
 from deltamcp.results.pointer import pointer
 from deltamcp.results.policy import Shaping
 from deltamcp.results.window import Frame, Window
-from deltamcp.values import JSON, ResourceLink
+from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
 _LINKED_FROM = 200
 """Tokens of a budget that has room for a link, and for how to pass a result on, beside the note."""
+_FIELDS = ' Not all fields are shown; path="" has them.'
 _MOST_SHRUNK = 24
 """Bytes of JSON a token may stand for in a table; a value of more in all is not tried whole."""
 
 
-class Handle(Struct, frozen=True):
-    """Where the whole of a result can be read."""
-
-    name: str
-    tool: str
-    """What reads on in it is called so."""
-    link: ResourceLink
-    """The same for hosts."""
-
-
-def whole(source: str | bytes, shaping: Shaping, structured: bool) -> Window | None:
-    """A text or JSON in its shortest form, where all of it fits; None where it does not."""
-    around = Frame(shaping, lambda window: "", structured=structured)
+def whole(
+    source: str | bytes, shaping: Shaping, structured: bool, rows: Sequence[str] | None, note: str = ""
+) -> Window | None:
+    """A text or JSON in its shortest form, where all of it fits; None where it does not, or has too many rows."""
+    around = Frame(shaping, lambda window: note, structured=structured)
     if isinstance(source, str):
         window = Window("whole", 0, 1, 1, source, form="text")
-    elif len(source) <= shaping.max_tokens * _MOST_SHRUNK:
+    elif len(source) <= shaping.max_tokens * _MOST_SHRUNK and not _has_more_rows(source, rows, shaping):
         window = around.shown("whole", document.decode(source), 0, 1, 1)
     else:
         return None
     return window if around.cost(window) <= shaping.max_tokens else None
+
+
+def _has_more_rows(source: bytes, rows: Sequence[str] | None, shaping: Shaping) -> bool:
+    size = shaping.page_size
+    return size is not None and rows is not None and len(document.items(document.at(source, rows))) > size
 
 
 # The first reply
@@ -67,16 +65,15 @@ def begin(
         value: what `source` is of, where that is at hand.
     """
 
-    if projected and isinstance(source, bytes) and len(source) <= shaping.max_tokens * _MOST_SHRUNK:
-        around = Frame(shaping, lambda _: _fewer(handle), structured=structured)
-        window = around.shown("whole", document.decode(source), 0, 1, 1)
-        if around.cost(window) <= shaping.max_tokens:
-            return window
+    fewer = whole(source, shaping, structured, rows, notes.fewer(handle)) if projected else None
+    if fewer is not None:
+        return fewer
     named = handle if is_linked(shaping) else None
+    fields = _FIELDS if projected and named is not None else ""
     passing = f' {{"{reference.KEY}":"{named.name}"}} as an argument passes it on.' if named is not None else ""
 
     def note(window: Window) -> str:
-        return f"[{why}{_opening(window, handle)}{_FIELDS if projected else ''}{passing}]"
+        return f"[{why}{notes.opening(window, handle, shaping.max_tokens)}{fields}{passing}]"
 
     link = jsonrpc.encode(named.link).decode() if named is not None else ""
     around = Frame(shaping, note, link, structured)
@@ -147,11 +144,16 @@ def _some(window: Window | None) -> Window:
 # Further replies
 
 
-def read(units: Units, start: int, shaping: Shaping, path: str) -> Window:
-    """A window of the view at `path` from `start` on; of what has no windows, its JSON from the beginning."""
-    around = Frame(shaping, _following)
+def read(units: Units, start: int, shaping: Shaping, path: str, until: int | None = None) -> Window:
+    """A window of the view at `path` from `start` on; of what has no windows, its JSON from the beginning.
+
+    It ends at `until` if not before.
+    """
+    around = Frame(shaping, lambda window: notes.following(window, path, shaping.max_tokens))
     if isinstance(units, str):
-        return _some(truncate.window(units, start, "characters", around))
+        return _some(truncate.window(units, start, "characters", around, until=until))
+    if until is not None:
+        around = replace(around, shaping=replace(shaping, page_size=until - start))
     window: Window | None = None
     if isinstance(units, Mapping):
         window = paginate.members(units, start, around)
@@ -162,65 +164,9 @@ def read(units: Units, start: int, shaping: Shaping, path: str) -> Window:
 
 def read_raw(units: Units, start: int, shaping: Shaping, path: str) -> Window:
     """A window of the view's JSON, from a character on."""
-    return _raw(raw(units), start, Frame(shaping, lambda window: _following(window, path)))
+    return _raw(raw(units), start, Frame(shaping, lambda window: notes.following(window, path, shaping.max_tokens)))
 
 
 def raw(units: Units) -> bytes:
     """The JSON of a view."""
     return units if isinstance(units, bytes) else jsonrpc.encode(units)
-
-
-# What is said around them
-
-_CUT = f'"{summarise.ELLIPSIS}" marks what is cut'
-RAW = "raw:"
-"""Before a path: the characters of the JSON that is there."""
-_EXAMPLE_CHARS = 40
-_FIELDS = ' Not all fields are shown; path="" has them.'
-
-
-def _opening(window: Window, handle: Handle | None) -> str:
-    """How much there is, and how to read on, to a caller that does not know the handle."""
-    if handle is None:
-        return f"{_span(window)}. The rest could not be kept; ask for less of it."
-    call = f'{handle.tool}(handle="{handle.name}"'
-    match window.unit:
-        case "whole":
-            return f'{_CUT}. {call}, path="{_example(window.cuts)}") shows it.'
-        case "characters":
-            left = window.total - window.end - len(window.tail)
-            return f"{left} of {window.total} characters left out. {call}, offset={window.end}) reads on."
-        case "JSON characters":
-            return f'Characters 1-{window.end} of {window.total}. {call}, path="{RAW}", offset={window.end}) reads on.'
-        case _:
-            cut = f" {_CUT}; path=... shows it." if window.cuts else ""
-            rest = f", offset={window.end}) reads on" if window.next is not None else ") has all"
-            return f"{_span(window)}. {call}{rest}.{cut}"
-
-
-def _fewer(handle: Handle | None) -> str:
-    """What is said where nothing is missing but fields that were not wanted."""
-    return "" if handle is None else f'[All fields: {handle.tool}(handle="{handle.name}", path="")]'
-
-
-def _following(window: Window, path: str = "") -> str:
-    """The note of a further reply, to a caller that knows the handle."""
-    cut = f"; {_CUT}, path=... shows it" if window.cuts else ""
-    place = ""
-    if window.unit == "JSON characters":
-        # A path may be longer than a reply.
-        place = f'path="{RAW}{path}", ' if len(path) <= _EXAMPLE_CHARS else f'"{RAW}" before path, '
-    rest = f"next: {place}offset={window.end}" if window.next is not None else "the last"
-    return f"[{_span(window)}; {rest}{cut}]"
-
-
-def _span(window: Window) -> str:
-    shown = window.end - window.start
-    if window.total <= shown:
-        return f"{window.total} {window.unit}"
-    pages = f", page 1 of about {-(-window.total // shown)}" if shown and not window.start else ""
-    return f"{window.start + 1}-{window.end} of {window.total} {window.unit}{pages}"
-
-
-def _example(cuts: tuple[str, ...]) -> str:
-    return next((cut for cut in cuts if 0 < len(cut) <= _EXAMPLE_CHARS), "/...")

@@ -12,11 +12,11 @@ from msgspec import Raw
 from deltamcp.results import document
 from deltamcp.results.budget import largest
 from deltamcp.results.document import Encoded, Kind
+from deltamcp.results.notes import ELLIPSIS
 from deltamcp.results.pointer import pointer
 from deltamcp.results.window import Frame, Window
 from deltamcp.values import JSON
 
-ELLIPSIS = "…"
 _DEPTH = 24
 """Below it nothing is opened: nobody reads so deep in a summary."""
 _MEMBER_BYTES = 18
@@ -35,8 +35,10 @@ class Abridged(NamedTuple):
 class Summary:
     """A value to be abridged, perhaps to several sizes: what was looked into once is not looked into again."""
 
-    def __init__(self, data: Encoded) -> None:
+    def __init__(self, data: Encoded, marked: bool = True) -> None:
+        """Without marks nothing is put in that was not there, and no key left out: what a schema may still admit."""
         self._data = data
+        self._marked = marked
         self._members: dict[tuple[str | int, ...], dict[str, Raw]] = {}
 
     def abridged(self, room: int) -> Abridged:
@@ -52,6 +54,8 @@ class Summary:
             return self._list(data, room if len(path) < _DEPTH else 0, path, cuts)
         if kind == "object":
             return self._object(data, room if len(path) < _DEPTH else 0, path, cuts)
+        if kind == "scalar" and not self._marked:
+            return document.decode(data)
         cuts.append(pointer(*path))
         if kind == "scalar":
             return f"{ELLIPSIS} a number of {size} digits"
@@ -67,13 +71,14 @@ class Summary:
         shown: list[JSON] = []
         for place, item in enumerate(items):
             whole = len(item) + 1
-            if whole > left and (place or left < 2 * _MEMBER_BYTES):
+            if whole > left and (place or left < 2 * _MEMBER_BYTES or not self._marked):
                 break
             shown.append(self._value(item, left - 1, (*path, place), cuts))
             left -= min(whole, left)
         if len(shown) < len(items):
             cuts.append(pointer(*path))
-            shown.append(f"{ELLIPSIS} +{len(items) - len(shown)}")
+            if self._marked:
+                shown.append(f"{ELLIPSIS} +{len(items) - len(shown)}")
         return shown
 
     def _object(self, data: Encoded, room: int, path: tuple[str | int, ...], cuts: list[str]) -> JSON:
@@ -84,7 +89,7 @@ class Summary:
         shares: dict[str, int] = {}
         for key, value in members.items():
             least = len(key) + 4 + min(len(value), _MEMBER_BYTES)
-            if least > left:
+            if least > left and self._marked:
                 break
             shares[key] = len(value)
             left -= least
@@ -104,7 +109,7 @@ def window(data: Encoded, show: Callable[[Frame, JSON, tuple[str, ...]], Window]
 
     The room is found for JSON, which is soon made, and widened by what the shortest form leaves of it.
     """
-    summary, tokens = Summary(data), frame.budget.tokens
+    summary, tokens = Summary(data, marked=not frame.structured), frame.budget.tokens
     most, plain = min(len(data), tokens * 8), frame.without_tables()
     made: dict[int, Window] = {}
 

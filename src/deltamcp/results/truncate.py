@@ -2,6 +2,8 @@
 
 import re
 
+from msgspec.structs import replace
+
 from deltamcp.results.budget import largest
 from deltamcp.results.window import Frame, Unit, Window
 
@@ -44,20 +46,37 @@ def start(text: str, first: int) -> int:
     return line + 1 if line >= 0 else first
 
 
-def window(text: str, begin: int, unit: Unit, frame: Frame, tail: float = 0.0) -> Window | None:
+def window(
+    text: str, begin: int, unit: Unit, frame: Frame, tail: float = 0.0, until: int | None = None
+) -> Window | None:
     """As much of a text as fits, from `begin` on, and with a `tail` its end too; None where not one character fits."""
-    rest = len(text) - begin
+    rest = (until or len(text)) - begin
     made: dict[int, Window] = {}
 
     def cost(keep: int) -> int:
         behind = int(keep * tail)
-        ends = end(text, begin, keep - behind)
+        ends = end(text, begin, keep - behind) if keep < rest else begin + rest
         tail_start = max(ends, start(text, len(text) - behind)) if behind and keep < rest else len(text)
         shown = Window(unit, begin, ends, len(text), text[begin:ends], tail=text[tail_start:], form="text")
         made[keep] = frame.noted(shown)
         return frame.cost(made[keep])
 
     room = frame.budget.tokens
+    if until is not None and cost(rest) <= room:
+        return made[rest]
     grain = max(1, room // 25)
     kept = largest(min(rest, frame.budget.chars), room * 3, cost, room, grain, least=min(1, rest))
-    return None if kept is None else made[kept]
+    return None if kept is None else _extended(text, made[kept], frame)
+
+
+def _extended(text: str, window: Window, frame: Frame) -> Window:
+    """With every further line that still fits, for the search leaves some room; but not past a better place to cut."""
+    better = text.startswith("#", window.end) or window.text.endswith(("\n\n", "\n\r\n"))
+    if better or not window.text.endswith("\n"):
+        return window
+    while (line := text.find("\n", window.end, window.end + frame.budget.chars)) >= 0:
+        wider = frame.noted(replace(window, end=line + 1, text=text[window.start : line + 1]))
+        if line + 1 > len(text) - len(window.tail) or frame.cost(wider) > frame.budget.tokens:
+            break
+        window = wider
+    return window

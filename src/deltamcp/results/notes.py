@@ -1,0 +1,82 @@
+"""What is said around a window: how much there is, and how to read on; in a small budget, in fewer words."""
+
+from msgspec import Struct
+
+from deltamcp.results.window import Window
+from deltamcp.values import ResourceLink
+
+ELLIPSIS = "…"
+RAW = "raw:"
+"""Before a path: the characters of the JSON that is there."""
+
+_BRIEF_BELOW = 100
+_CUT = f'"{ELLIPSIS}" marks what is cut'
+_PATH_BYTES = 24
+"""Of a path that is repeated; each may be a token, and a path may be longer than a reply."""
+
+
+class Handle(Struct, frozen=True):
+    """Where the whole of a result can be read."""
+
+    name: str
+    tool: str
+    """What reads on in it is called so."""
+    link: ResourceLink
+    """The same for hosts."""
+
+
+def opening(window: Window, handle: Handle | None, tokens: int) -> str:
+    """To a caller that does not know the handle, within a reply of so many tokens. Without one nothing was kept."""
+    if handle is None:
+        return f"{_span(window)}. The rest could not be kept; ask for less of it."
+    cut = _short(next(iter(window.cuts), "")) or "/..."
+    call = f'{handle.tool}(handle="{handle.name}"'
+    places = {
+        "whole": f', path="{cut}")',
+        "JSON characters": f', path="{RAW}", offset={window.end})',
+    }
+    on = call + places.get(window.unit, f", offset={window.end})" if window.next is not None else ")")
+    brief = tokens < _BRIEF_BELOW
+    match window.unit:
+        case "whole":
+            return on if brief else f"{_CUT}. {on} shows it."
+        case "characters":
+            left = window.total - window.end - len(window.tail)
+            return f"{left} of {window.total} characters left out. {on}{'' if brief else ' reads on.'}"
+        case _ if window.next is None:
+            return f"{_span(window)}. {on} has all."
+        case _ if brief:
+            return f"{_span(window)}. {on}"
+        case _:
+            inside = f" {_CUT}; path=... shows it." if window.cuts and window.unit == "rows" else ""
+            return f"{_span(window)}{_pages(window)}. {on} reads on.{inside}"
+
+
+def fewer(handle: Handle | None) -> str:
+    """Where nothing is missing but fields that were not wanted."""
+    return "" if handle is None else f'[All fields: {handle.tool}(handle="{handle.name}", path="")]'
+
+
+def following(window: Window, path: str, tokens: int) -> str:
+    """To a caller that knows the handle and the path."""
+    place = ""
+    if window.unit == "JSON characters":
+        place = f'path="{RAW}{path}", ' if _short(path) == path else f'"{RAW}" before path, '
+    rest = f"next: {place}offset={window.end}" if window.next is not None else "the last"
+    cut = f"; {_CUT}, path=... shows it" if window.cuts and tokens >= _BRIEF_BELOW else ""
+    return f"[{_span(window)}; {rest}{cut}]"
+
+
+def _span(window: Window) -> str:
+    shown = window.end - window.start
+    if window.total <= shown:
+        return f"{window.total} {window.unit}"
+    return f"{window.start + 1}-{window.end} of {window.total} {window.unit}"
+
+
+def _pages(window: Window) -> str:
+    return f", page 1 of about {-(-window.total // window.end)}" if window.end else ""
+
+
+def _short(path: str) -> str:
+    return path if len(path.encode()) <= _PATH_BYTES else ""
