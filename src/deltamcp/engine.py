@@ -25,16 +25,16 @@ from deltamcp.catalog.view import View, did_you_mean
 from deltamcp.context import Channel, Context, InputPending, MissingCapabilityError
 from deltamcp.dialects import delta
 from deltamcp.errors import Fault, InputDeclinedError, PeerError, ResourceNotFoundError, ToolError, UnfitError
+from deltamcp.fitting import Fitting, limited, shaping_of
 from deltamcp.guard import Deadline, guarded
 from deltamcp.keeping import Keeping
 from deltamcp.life import Life, Lifespan
 from deltamcp.limits import Limits
 from deltamcp.meta_calls import Caller, MetaCalls
-from deltamcp.paging import Paging, Turn
+from deltamcp.paging import Paging
 from deltamcp.reading import Reading
 from deltamcp.results import content, reference
-from deltamcp.results.policy import ResultPolicy, Shaping, nearer, wanted
-from deltamcp.results.rate_limit import rate_limited
+from deltamcp.results.policy import ResultPolicy
 from deltamcp.seal import Seal
 from deltamcp.searching import Searching
 from deltamcp.stores.store import Store, StoreError
@@ -68,9 +68,7 @@ from deltamcp.values import (
     ReadResource,
     RequestId,
     Terms,
-    Text,
     TextResource,
-    ToolResult,
 )
 from deltamcp.watchdog import Watchdog
 from deltamcp.wire import jsonrpc
@@ -124,6 +122,7 @@ class Engine:
         keeping = Keeping(store, limits, catalog.scheme, f"{catalog.disclosure.before}{Meta.CONTINUE.value}")
         self._reading = Reading(keeping)
         self._paging = Paging(keeping)
+        self._fitting = Fitting(self._reading, self._paging)
         self._meta_calls = MetaCalls(searching, self._reading, self._operate)
         self._performers: dict[type[Ask], Performer] = {
             CallTool: self._call,
@@ -236,15 +235,17 @@ class Engine:
     ) -> Outcome:
         terms, channel = caller.terms, caller.channel
         try:
-            shaping = self._shaping(operation, caller, policy)
+            shaping = shaping_of(operation, caller.view, terms, policy)
             given, turn = ask.arguments, None
             if reference.is_in(given):
                 given = await self._reading.resolved(given, terms.principal, strict=caller.view.bounds)
             if terms.delta and shaping is not None:
                 given, turn = self._paging.turned(operation, given, shaping)
             arguments = operation.bind(given)
-        except (UnfitError, StoreError) as error:
+        except UnfitError as error:
             return Answer(content.error_result(str(error)))
+        except StoreError as error:
+            return Answer(content.error_result(_broken(f"The tool {ask.name}", error)))
         except ArgumentError as error:
             signature = render.line(operation.tool, ask.name, "", _SIGNATURE_TOKENS)
             return Answer(content.error_result(f"Invalid arguments for {ask.name}. {error} Call {signature}."))
@@ -267,13 +268,11 @@ class Engine:
                 value = await guarded(operation.function(**arguments), deadline)
             else:
                 value = await self._run(operation, arguments, terms, channel, caller.request_id, answers, deadline)
-            if shaping is None and not terms.delta:
-                return Answer(_shown(value, operation))
-            return Answer(await self._fitted(value, operation, shaping, turn, terms))
+            return Answer(await self._fitting.reply(value, operation, shaping, turn, terms))
         except (ToolError, InputDeclinedError, ResourceNotFoundError) as error:
             if isinstance(error, MissingCapabilityError) and terms.era is Era.MODERN:
                 return _missing(error)
-            return Answer(_limited(error, operation) or content.error_result(str(error)))
+            return Answer(limited(error, operation) or content.error_result(str(error)))
         except InputPending as pending:
             return self._questions(pending, terms, ["tools/call", operation.name, ask.arguments], answers)
         except asyncio.CancelledError as error:
@@ -283,48 +282,7 @@ class Engine:
                 return Answer(content.error_result(_broken(f"The tool {ask.name}", error)))
             raise
         except BaseException as error:
-            return Answer(_limited(error, operation) or content.error_result(_broken(f"The tool {ask.name}", error)))
-
-    def _shaping(self, operation: Operation, caller: Caller, policy: ResultPolicy | None) -> Shaping | None:
-        """How a result is made to fit; None where nobody asks for that, and it is sent as it is.
-
-        Raises:
-            UnfitError: the request asks for it in a way that cannot be read.
-        """
-        shaping = operation.shaping
-        for said in (wanted(caller.terms.meta), policy):
-            if said is not None:
-                shaping = nearer(said, shaping or caller.view.shaping)
-        return shaping
-
-    async def _fitted(
-        self, value: Any, operation: Operation, shaping: Shaping | None, turn: Turn | None, terms: Terms
-    ) -> ToolResult:
-        """What a function returned, as much of it as fits; in Delta-MCP's shapes for its clients."""
-        has_schema = operation.output_schema is not None
-        try:
-            made = content.returned(value, operation.structured if has_schema else None)
-        except ValueError as error:
-            return _unsendable(error, operation)
-        if isinstance(made, ToolResult):
-            if made.is_error:
-                return made
-            source = content.source_of(made) or (content.NOTHING if terms.delta and not made.content else None)
-            if source is None:
-                if shaping is None:
-                    return made
-                return await self._reading.begin_blocks(made, shaping, terms.principal, has_schema)
-            reply = await self._begun(source, operation, shaping, turn, terms)
-            return msgspec.structs.replace(reply, meta={**made.meta, **(reply.meta or {})}) if made.meta else reply
-        return await self._begun(made, operation, shaping, turn, terms)
-
-    async def _begun(
-        self, source: content.Source, operation: Operation, shaping: Shaping | None, turn: Turn | None, terms: Terms
-    ) -> ToolResult:
-        if terms.delta or shaping is None:
-            return await self._paging.begin(source, shaping, turn, terms.principal)
-        admits = operation.admits if operation.output_schema is not None else None
-        return await self._reading.begin(source, shaping, terms.principal, admits)
+            return Answer(limited(error, operation) or content.error_result(_broken(f"The tool {ask.name}", error)))
 
     async def _audited(
         self, operation: Operation, ask: CallTool, caller: Caller, policy: ResultPolicy | None
@@ -523,29 +481,6 @@ class Engine:
 def _binding(terms: Terms, request: list[JSON]) -> bytes:
     whole = msgspec.json.encode([terms.principal.id, *request], order="deterministic")
     return hashlib.sha256(whole).digest()
-
-
-def _shown(value: Any, operation: Operation) -> ToolResult:
-    try:
-        return content.tool_result(value, operation.structured if operation.output_schema is not None else None)
-    except ValueError as error:
-        return _unsendable(error, operation)
-
-
-def _unsendable(error: ValueError, operation: Operation) -> ToolResult:
-    logger.error("tool %s returned a value that cannot be sent: %s", operation.name, error)
-    return content.error_result(f"{operation.name} returned a value that cannot be sent: {error}.")
-
-
-def _limited(error: BaseException, operation: Operation) -> ToolResult | None:
-    """An upstream's "too many requests" as a result the model can act on; None for any other failure.
-
-    Where an output schema promises something else, clients accept it only as an error.
-    """
-    said = rate_limited(error, operation.name, time.time())
-    if said is None:
-        return None
-    return ToolResult([Text(jsonrpc.encode(said).decode())], is_error=operation.output_schema is not None)
 
 
 def _is_cancelled() -> bool:

@@ -29,24 +29,20 @@ class Reading:
     async def begin(
         self, source: Source, shaping: Shaping, principal: Principal, admits: Callable[[JSON], bool] | None = None
     ) -> ToolResult:
-        """A result, whole where it fits. `admits` tells whether an output schema holds.
-
-        Raises:
-            UnfitError: the fields that are wanted are no expression.
-        """
+        """A result, whole where it fits. `admits` tells whether an output schema holds."""
         structured, data = source.structured is not UNSET, source.data
-        shown = data if isinstance(data, str) or shaping.fields is None else projected(data, shaping)
+        shown, why = _wanted(data, shaping)
         less = shown != data
         rows = None if isinstance(shown, str) else find_rows(shown, shaping.rows)
-        whole = None if less else shape.whole(shown, shaping, structured, rows)
+        whole = None if less else shape.whole(shown, shaping, structured, rows, f"[{why}]" if why else "")
         if whole is not None:
             # Where the form is not JSON, programs are told by what to decode it.
             meta = {META_KEY: {"form": whole.form}} if whole.form == "table" else None
-            return ToolResult([Text(whole.text)], source.structured, meta=meta)
+            return ToolResult([Text(text) for text in whole.texts], source.structured, meta=meta)
         value = None if less else source.value
 
         def part(handle: Handle | None) -> tuple[Head, tuple[Window, bool]]:
-            window, holds = shape.begin(shown, rows, shaping, handle, structured, less, value=value), True
+            window, holds = shape.begin(shown, rows, shaping, handle, structured, less, why, value), True
             if structured and (window.value is UNSET or (admits is not None and not admits(window.value))):
                 window, holds = shape.begin(shown, rows, shaping, handle, False, less, _NO_STRUCTURE, value), False
             return Head("text" if isinstance(data, str) else "json", rows, shaping, window.next or 0), (window, holds)
@@ -132,6 +128,16 @@ class Reading:
         if isinstance(value, str):
             return TextResource(uri, value, "text/plain")
         return TextResource(uri, jsonrpc.encode(value).decode(), "application/json")
+
+
+def _wanted(data: str | bytes, shaping: Shaping) -> tuple[str | bytes, str]:
+    """What is wanted of a result; all of it, and why, where an expression does not apply: the call is done by now."""
+    if isinstance(data, str) or shaping.fields is None:
+        return data, ""
+    try:
+        return projected(data, shaping), ""
+    except UnfitError as error:
+        return data, f"{error} "
 
 
 def _told(window: Window, path: str) -> dict[str, JSON]:

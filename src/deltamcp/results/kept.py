@@ -53,6 +53,8 @@ class View(Struct, frozen=True):
     """Where its pages begin, as far as they were turned."""
 
 
+_VIEWS = 8
+"""Views of one result kept at a time, for the pages that follow."""
 _read_head = msgspec.json.Decoder(Head).decode
 
 
@@ -126,7 +128,10 @@ class Kept:
         key = (asked.path, repr(asked.fields), asked.grep)
         view = self._views.get(key)
         if view is None:
-            view = self._views[key] = self._make_view(asked)
+            view = self._make_view(asked)
+            if len(self._views) >= _VIEWS:
+                self._views.clear()
+            self._views[key] = view
         return view
 
     def _make_view(self, asked: Asked) -> View:

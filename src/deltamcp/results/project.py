@@ -11,6 +11,15 @@ _LONGEST = 2_000
 """Characters of an expression; parsing one is recursive."""
 
 
+def check(fields: Sequence[str] | str | None) -> None:
+    """
+    Raises:
+        UnfitError: it is an expression that cannot be read.
+    """
+    if isinstance(fields, str) and isinstance(_listed(fields), str):
+        _search(None, fields)
+
+
 def project(value: JSON, fields: Sequence[str] | str) -> JSON:
     """`["id", "user.login"]` of an object or of each object in a list; what is not there is left out.
 

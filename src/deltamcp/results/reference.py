@@ -23,7 +23,10 @@ def is_reference(value: JSON) -> TypeGuard[dict[str, JSON]]:
 
 
 def is_in(arguments: Mapping[str, JSON]) -> bool:
-    return any(type(value) in _NESTED and any(found(value)) for value in arguments.values())
+    for value in arguments.values():  # noqa: SIM110 - a generator costs every call 0.4 µs
+        if type(value) in _NESTED and any(found(value)):
+            return True
+    return False
 
 
 def found(value: JSON) -> Iterator[dict[str, JSON]]:

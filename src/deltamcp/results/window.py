@@ -41,7 +41,7 @@ class Window(Struct, frozen=True):
 
     @property
     def texts(self) -> list[str]:
-        return [part for part in (self.text, self.note, self.tail) if part]
+        return [self.text, *(part for part in (self.note, self.tail) if part)]
 
 
 def budget_of(shaping: Shaping) -> Budget:
