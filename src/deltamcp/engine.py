@@ -30,11 +30,10 @@ from deltamcp.guard import Deadline, guarded
 from deltamcp.keeping import Keeping
 from deltamcp.life import Life, Lifespan
 from deltamcp.limits import Limits
-from deltamcp.meta_calls import Caller, MetaCalls
+from deltamcp.meta_calls import Caller, MetaCalls, Wishes
 from deltamcp.paging import Paging
 from deltamcp.reading import Reading
 from deltamcp.results import content, reference
-from deltamcp.results.policy import ResultPolicy
 from deltamcp.seal import Seal
 from deltamcp.searching import Searching
 from deltamcp.stores.store import Store, StoreError
@@ -119,7 +118,9 @@ class Engine:
         self._instructions = instructions
         self._seal = Seal(state_key, limits.input_seconds)
         self._threads = Threads(limits.threads)
-        keeping = Keeping(store, limits, catalog.scheme, f"{catalog.disclosure.before}{Meta.CONTINUE.value}")
+        keeping = Keeping(
+            store, limits, info["name"], catalog.scheme, f"{catalog.disclosure.before}{Meta.CONTINUE.value}"
+        )
         self._reading = Reading(keeping)
         self._paging = Paging(keeping)
         self._fitting = Fitting(self._reading, self._paging)
@@ -224,18 +225,16 @@ class Engine:
             return Answer(content.error_result(_broken(f"The tool {ask.name}", error)))
 
     def _operate(
-        self, operation: Operation, ask: CallTool, caller: Caller, policy: ResultPolicy | None
+        self, operation: Operation, ask: CallTool, caller: Caller, wishes: Wishes | None
     ) -> Coroutine[Any, Any, Outcome]:
         """What every operation passes, whatever it was called by. Await what it returns."""
         operate = self._audited if audit.is_on() else self._unaudited
-        return operate(operation, ask, caller, policy)
+        return operate(operation, ask, caller, wishes)
 
-    async def _unaudited(
-        self, operation: Operation, ask: CallTool, caller: Caller, policy: ResultPolicy | None
-    ) -> Outcome:
+    async def _unaudited(self, operation: Operation, ask: CallTool, caller: Caller, wishes: Wishes | None) -> Outcome:
         terms, channel = caller.terms, caller.channel
         try:
-            shaping = shaping_of(operation, caller.view, terms, policy)
+            shaping = shaping_of(operation, caller.view, terms, wishes)
             given, turn = ask.arguments, None
             if reference.is_in(given):
                 given = await self._reading.resolved(given, terms.principal, strict=caller.view.bounds)
@@ -268,7 +267,7 @@ class Engine:
                 value = await guarded(operation.function(**arguments), deadline)
             else:
                 value = await self._run(operation, arguments, terms, channel, caller.request_id, answers, deadline)
-            return Answer(await self._fitting.reply(value, operation, shaping, turn, terms))
+            return Answer(await self._fitting.reply(value, operation, shaping, turn, terms, flat=wishes is None))
         except (ToolError, InputDeclinedError, ResourceNotFoundError) as error:
             if isinstance(error, MissingCapabilityError) and terms.era is Era.MODERN:
                 return _missing(error)
@@ -284,13 +283,11 @@ class Engine:
         except BaseException as error:
             return Answer(limited(error, operation) or content.error_result(_broken(f"The tool {ask.name}", error)))
 
-    async def _audited(
-        self, operation: Operation, ask: CallTool, caller: Caller, policy: ResultPolicy | None
-    ) -> Outcome:
+    async def _audited(self, operation: Operation, ask: CallTool, caller: Caller, wishes: Wishes | None) -> Outcome:
         began = time.perf_counter()
         outcome: Outcome | None = None
         try:
-            outcome = await self._unaudited(operation, ask, caller, policy)
+            outcome = await self._unaudited(operation, ask, caller, wishes)
         finally:
             audit.record(operation, caller.terms.principal, ask.arguments, outcome, began)
         return outcome

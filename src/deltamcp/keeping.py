@@ -8,19 +8,22 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar
 
+import msgspec
+
 from deltamcp.errors import UnfitError
 from deltamcp.limits import Limits
 from deltamcp.results import document
 from deltamcp.results.kept import Head, Kept, pack
 from deltamcp.results.notes import Handle
 from deltamcp.stores.store import Store, StoreError
-from deltamcp.values import ANONYMOUS, JSON, Principal, ResourceLink
+from deltamcp.values import ANONYMOUS, JSON, LOCAL, Principal, ResourceLink
 from deltamcp.wire import jsonrpc
 
 _LETTERS = "23456789abcdefghjkmnpqrstvwxyz"
-_OPEN_SECONDS = 20.0
-"""Half of it an opened result is used without asking the store again; pages are turned in quick succession."""
+_OPEN_SECONDS = 10.0
+"""How long an opened result is used without asking the store again; pages are turned in quick succession."""
 _OPENED = 4
+_REMEMBERED = "page"
 _OPENED_BYTES = 64 * 1024 * 1024
 
 T = TypeVar("T")
@@ -30,11 +33,12 @@ logger = logging.getLogger("deltamcp")
 class Keeping:
     """The store as results use it."""
 
-    def __init__(self, store: Store, limits: Limits, scheme: str, tool: str) -> None:
-        """`tool` is what reads on in a kept result, `scheme` that of their addresses."""
+    def __init__(self, store: Store, limits: Limits, server: str, scheme: str, tool: str) -> None:
+        """`server` is whose results they are, `tool` what reads on in one, `scheme` that of their addresses."""
         self._store = store
         self._lives = (limits.kept_seconds, limits.kept_seconds_in_all)
-        self._open_seconds = min(_OPEN_SECONDS, *self._lives) / 2
+        self._open_seconds = min(_OPEN_SECONDS, limits.kept_seconds / 2, limits.kept_seconds_in_all / 2)
+        self._server = server
         self._base = f"{scheme}://results/"
         self._tool = tool
         self._opened: OrderedDict[tuple[str, str], tuple[float, Kept]] = OrderedDict()
@@ -47,10 +51,10 @@ class Keeping:
         No handle where it could not be kept: the call is done, and what fits of its result is better than nothing.
         """
         while True:
-            handle = self.handle(_name(principal))
-            head, shown = make(handle)
+            handle = self.handle(self._name(principal))
+            head, shown = make(handle)  # once more in the rare case that the handle is taken
             try:
-                if await self._store.add(principal.id, handle.name, pack(head, data), *self._lives):
+                if await self._store.add(self._owner(principal), handle.name, pack(head, data), *self._lives):
                     return handle, shown
             except StoreError as error:
                 logger.error("a result could not be kept, and is told in part: %s", error)
@@ -65,16 +69,19 @@ class Keeping:
             UnfitError: nothing is kept under this handle, or not for this caller.
             StoreError: what is kept cannot be reached.
         """
-        key, now = (principal.id, name), time.monotonic()
-        until, kept = self._opened.get(key, (0.0, None))
-        if kept is not None and until > now:
+        key, now = (self._owner(principal), name), time.monotonic()
+        for stale in [key for key, (until, _) in self._opened.items() if until <= now]:
+            del self._opened[stale]
+        if key in self._opened:
             self._opened.move_to_end(key)
-            return kept
-        packed = await self._store.get(principal.id, name)
-        if packed is None:
-            self._opened.pop(key, None)
+            return self._opened[key][1]
+        packed = await self._store.get(*key)
+        try:
+            kept = None if packed is None else Kept(packed)
+        except msgspec.DecodeError:  # of another version of this program
+            kept = None
+        if kept is None:
             raise UnfitError(f"Nothing is kept under the handle {name[:40]!r} any more; call the tool again.")
-        kept = Kept(packed)
         self._opened[key] = (now + self._open_seconds, kept)
         while len(self._opened) > 1 and (len(self._opened) > _OPENED or self._opened_bytes() > _OPENED_BYTES):
             self._opened.popitem(last=False)
@@ -92,22 +99,28 @@ class Keeping:
 
     async def remember(self, name: str, value: JSON, principal: Principal) -> None:
         """Keeps a value under a name of one's own, if it can be kept."""
-        with contextlib.suppress(StoreError):
-            await self._store.put(principal.id, name, jsonrpc.encode(value), *self._lives)
+        try:
+            await self._store.put(self._owner(principal, _REMEMBERED), name, jsonrpc.encode(value), *self._lives)
+        except StoreError as error:
+            logger.error("a page may not be turned without running its tool again: %s", error)
 
     async def recalled(self, name: str, principal: Principal) -> JSON | None:
         """What is remembered; None where nothing is."""
         data: bytes | None = None
         with contextlib.suppress(StoreError):
-            data = await self._store.get(principal.id, name)
+            data = await self._store.get(self._owner(principal, _REMEMBERED), name)
         return None if data is None else document.decode(data)
 
+    def _owner(self, principal: Principal, what: str = "result") -> str:
+        """Whose something is: servers that share a store, and callers of the same name by other doors, stay apart."""
+        door = "local" if principal is LOCAL else "open" if principal is ANONYMOUS else "named"
+        return f"{self._server}\0{what}\0{door}\0{principal.id}"
 
-def _name(principal: Principal) -> str:
-    """Short where it is looked up under a principal; where everyone is the same, what nobody guesses (RB-66).
+    def _name(self, principal: Principal) -> str:
+        """Short where only its owner can look it up; where many are one, what nobody guesses (RB-66).
 
-    Random even then: after a restart a handle from before must not name another result.
-    """
-    if principal == ANONYMOUS:
-        return secrets.token_urlsafe(17)
-    return "R" + "".join(secrets.choice(_LETTERS) for _ in range(4))
+        Random even then: after a restart a handle from before must not name another result.
+        """
+        if principal.id == ANONYMOUS.id or (principal is LOCAL and not self._store.private):
+            return secrets.token_urlsafe(17)
+        return "R" + "".join(secrets.choice(_LETTERS) for _ in range(4))

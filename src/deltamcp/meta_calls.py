@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from deltamcp import audit, tokens
+from deltamcp import audit
 from deltamcp.catalog import discovery
 from deltamcp.catalog.meta_tools import Meta
 from deltamcp.catalog.operation import Operation
@@ -14,8 +14,9 @@ from deltamcp.catalog.view import View
 from deltamcp.context import Channel
 from deltamcp.errors import UnfitError
 from deltamcp.reading import Reading
+from deltamcp.results import project
 from deltamcp.results.content import Source
-from deltamcp.results.policy import LEAST_TOKENS, ResultPolicy, wanted
+from deltamcp.results.policy import ResultPolicy, wish_of
 from deltamcp.searching import Searching
 from deltamcp.values import JSON, Answer, CallTool, Outcome, RequestId, Terms, Text, ToolResult
 
@@ -29,11 +30,19 @@ class Caller(NamedTuple):
     request_id: RequestId
 
 
-Operate: TypeAlias = Callable[[Operation, CallTool, Caller, ResultPolicy | None], Awaitable[Outcome]]
+class Wishes(NamedTuple):
+    """What a meta-tool says of the result of an operation it runs."""
+
+    policy: ResultPolicy
+    beside: str = ""
+    """A text that goes out with the reply, and counts."""
+
+
+Operate: TypeAlias = Callable[[Operation, CallTool, Caller, Wishes | None], Awaitable[Outcome]]
 
 
 class MetaCalls:
-    """`operate` runs an operation, its results made to fit by a policy beside its own."""
+    """`operate` runs an operation, its results made to fit as it says itself and as is wished."""
 
     def __init__(self, searching: Searching, reading: Reading, operate: Operate) -> None:
         self._searching = searching
@@ -52,7 +61,7 @@ class MetaCalls:
             case Meta.GET_SCHEMA:
                 text = discovery.schemas(view, *discovery.read_get_schema(ask.arguments))
             case Meta.CONTINUE:
-                return Answer(await self._reading.go_on(ask.arguments, principal, wanted(caller.terms.meta)))
+                return Answer(await self._reading.go_on(ask.arguments, principal, wish_of(caller.terms.meta)))
             case Meta.EXECUTE | Meta.QUERY:
                 return await self._execute(meta, ask, caller)
         return Answer(await self._reading.begin(Source(text), view.shaping, principal))
@@ -74,13 +83,10 @@ class MetaCalls:
             raise
         if meta is Meta.QUERY and not operation.read_only:
             raise UnfitError(f"{operation.id} does not say that it only reads; use {view.called(Meta.EXECUTE)}.")
-        policy = ResultPolicy(fields=fields)
-        if repair:
-            repair = f"({repair})"
-            # What is said besides is part of the reply, and of its budget.
-            most = (operation.shaping or view.shaping).max_tokens - tokens.count(repair) - 1
-            policy = ResultPolicy(fields=fields, max_tokens=max(LEAST_TOKENS, most))
-        outcome = await self._operate(operation, CallTool(operation.id, params, ask.inputs), caller, policy)
-        if not repair or not isinstance(outcome, Answer) or not isinstance(outcome.value, ToolResult):
+        beside = f"({repair})" if repair else ""
+        project.check(fields)
+        wishes = Wishes(ResultPolicy(fields=fields), beside)
+        outcome = await self._operate(operation, CallTool(operation.id, params, ask.inputs), caller, wishes)
+        if not beside or not isinstance(outcome, Answer) or not isinstance(outcome.value, ToolResult):
             return outcome
-        return Answer(replace(outcome.value, content=[*outcome.value.content, Text(repair)]))
+        return Answer(replace(outcome.value, content=[*outcome.value.content, Text(beside)]))

@@ -16,12 +16,12 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.keeping import Keeping
 from deltamcp.results import delta_shapes, document
 from deltamcp.results.content import Source
-from deltamcp.results.kept import Head
+from deltamcp.results.kept import Head, wanted
 from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, Shaping
 from deltamcp.results.shape import is_linked
 from deltamcp.results.window import budget_of
-from deltamcp.values import JSON, Principal, ResourceLink, Text, ToolResult
+from deltamcp.values import ANONYMOUS, JSON, Principal, ResourceLink, Text, ToolResult
 from deltamcp.wire import jsonrpc
 
 _NAMES = ("page", "pageSize")
@@ -56,7 +56,8 @@ class Paging:
 
     async def snapshot(self, turn: Turn, shaping: Shaping, principal: Principal) -> ToolResult | None:
         """Another page of a result that was given before; None where the tool has to run."""
-        if turn.page is None or turn.page == 1:
+        # Strangers would be shown each other's: to the same call of a tool that looks at who asks.
+        if turn.page is None or turn.page == 1 or principal.id == ANONYMOUS.id:
             return None
         known = await self._keeping.recalled(turn.name, principal)
         if known is None:
@@ -68,16 +69,17 @@ class Paging:
         self, source: Source, shaping: Shaping | None, turn: Turn | None, principal: Principal
     ) -> ToolResult:
         """A result in the protocol's shapes, where it needs one of them; without a `shaping` it never does."""
-        value = source.data if isinstance(source.data, str) else document.decode(source.data)
+        data = source.data if shaping is None else wanted(source.data, shaping)[0]
+        value = data if isinstance(data, str) else document.decode(data)
         if shaping is None:
             return _said(value)
         handle = None
         if not shaping.compat:
-            if not _mended(value, shaping, turn, 0).cut:
+            if data == source.data and not _mended(value, shaping, turn, 0).cut:
                 return _said(value)
             head = Head("text" if isinstance(value, str) else "json", None, shaping)
             handle, _ = await self._keeping.keep(source.data, principal, lambda _: (head, None))
-        if turn is not None and isinstance(value, list):
+        if turn is not None and isinstance(value, list) and principal.id != ANONYMOUS.id:
             await self._keeping.remember(turn.name, [handle and handle.name, value], principal)
         return _reply(value, shaping, turn, handle)
 

@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from deltamcp.errors import UnfitError
 from deltamcp.keeping import Keeping
-from deltamcp.results import blocks, reference, shape
+from deltamcp.results import blocks, document, reference, shape
 from deltamcp.results.content import Source
-from deltamcp.results.kept import Head, projected, read_asked
+from deltamcp.results.kept import Head, read_asked, wanted
 from deltamcp.results.notes import Handle
 from deltamcp.results.paginate import find_rows
 from deltamcp.results.policy import META_KEY, ResultPolicy, Shaping
@@ -17,6 +18,8 @@ from deltamcp.results.window import Window
 from deltamcp.values import JSON, Content, Principal, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 
+_MOST_BYTES = 64 * 1024 * 1024
+"""Of results that one call's arguments refer to."""
 _NO_STRUCTURE = "No part that fits is one the output schema admits. "
 
 
@@ -29,21 +32,25 @@ class Reading:
     async def begin(
         self, source: Source, shaping: Shaping, principal: Principal, admits: Callable[[JSON], bool] | None = None
     ) -> ToolResult:
-        """A result, whole where it fits. `admits` tells whether an output schema holds."""
-        structured, data = source.structured is not UNSET, source.data
-        shown, why = _wanted(data, shaping)
+        """A result, whole where it fits. `admits` tells whether an output schema holds, where one has to."""
+        data, promised = source.data, admits is not None
+        shown, why = wanted(data, shaping)
+        if admits is not None and shown != data and not admits(document.decode(shown)):  # type: ignore[arg-type]
+            shown, why = data, "The output schema asks for every field. "
+        if why:
+            shaping = replace(shaping, fields=None)
         less = shown != data
         rows = None if isinstance(shown, str) else find_rows(shown, shaping.rows)
-        whole = None if less else shape.whole(shown, shaping, structured, rows, f"[{why}]" if why else "")
+        whole = None
+        if not less:
+            whole = shape.whole(shown, shaping, source.structured is not UNSET, rows, f"[{why[:-1]}]" if why else "")
         if whole is not None:
-            # Where the form is not JSON, programs are told by what to decode it.
-            meta = {META_KEY: {"form": whole.form}} if whole.form == "table" else None
-            return ToolResult([Text(text) for text in whole.texts], source.structured, meta=meta)
+            return _whole(whole, source, shaping)
         value = None if less else source.value
 
         def part(handle: Handle | None) -> tuple[Head, tuple[Window, bool]]:
-            window, holds = shape.begin(shown, rows, shaping, handle, structured, less, why, value), True
-            if structured and (window.value is UNSET or (admits is not None and not admits(window.value))):
+            window, holds = shape.begin(shown, rows, shaping, handle, promised, less, why, value), True
+            if admits is not None and (window.value is UNSET or not admits(window.value)):
                 window, holds = shape.begin(shown, rows, shaping, handle, False, less, _NO_STRUCTURE, value), False
             return Head("text" if isinstance(data, str) else "json", rows, shaping, window.next or 0), (window, holds)
 
@@ -54,7 +61,7 @@ class Reading:
             told = {"handle": handle.name, **told}
             content += [handle.link] if shape.is_linked(shaping, window) else []
         # Without what its output schema promises a result is only accepted as an error.
-        return ToolResult(content, window.value if structured and holds else UNSET, not holds, {META_KEY: told})
+        return ToolResult(content, window.value if promised and holds else UNSET, not holds, {META_KEY: told})
 
     async def begin_blocks(
         self, result: ToolResult, shaping: Shaping, principal: Principal, promised: bool
@@ -67,7 +74,7 @@ class Reading:
             return result
 
         def part(handle: Handle | None) -> tuple[Head, ToolResult]:
-            return Head("json", None, shaping), blocks.begin(result, shaping, handle, promised)
+            return Head("json", None, replace(shaping, fields=None)), blocks.begin(result, shaping, handle, promised)
 
         return (await self._keeping.keep(blocks.encoded(result), principal, part))[1]
 
@@ -95,6 +102,8 @@ class Reading:
             StoreError: what is kept cannot be reached.
         """
         by: dict[int, JSON] = {}
+        parts: dict[tuple[str, str], JSON] = {}
+        left = _MOST_BYTES
         for found in reference.found(arguments):
             name, path = found[reference.KEY], found.get("path", "")
             if not isinstance(name, str) or not isinstance(path, str):
@@ -107,8 +116,13 @@ class Reading:
                 if strict:
                     raise
                 continue
-            value = kept.part(path)
-            by[id(found)] = reference.changed(value, found["patch"]) if "patch" in found else value
+            left -= kept.bytes_at(path)
+            if left < 0:
+                raise UnfitError(f"The results in one call's arguments come to more than {_MOST_BYTES >> 20} MiB.")
+            if (name, path) not in parts:
+                parts[name, path] = kept.part(path)
+            value = parts[name, path]
+            by[id(found)] = reference.changed(value, found["patch"], left) if "patch" in found else value
         made: dict[str, JSON] = reference.replaced(arguments, by)
         return made
 
@@ -130,14 +144,12 @@ class Reading:
         return TextResource(uri, jsonrpc.encode(value).decode(), "application/json")
 
 
-def _wanted(data: str | bytes, shaping: Shaping) -> tuple[str | bytes, str]:
-    """What is wanted of a result; all of it, and why, where an expression does not apply: the call is done by now."""
-    if isinstance(data, str) or shaping.fields is None:
-        return data, ""
-    try:
-        return projected(data, shaping), ""
-    except UnfitError as error:
-        return data, f"{error} "
+def _whole(window: Window, source: Source, shaping: Shaping) -> ToolResult:
+    if source.given is not None and window.form != "table" and blocks.fits(source.given, shaping):
+        return source.given
+    # Where the form is not JSON, programs are told by what to decode it.
+    meta = {META_KEY: {"form": window.form}} if window.form == "table" else None
+    return ToolResult([Text(text) for text in window.texts], source.structured, meta=meta)
 
 
 def _told(window: Window, path: str) -> dict[str, JSON]:

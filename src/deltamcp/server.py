@@ -92,6 +92,8 @@ class DeltaServer:
         for key, value in (("title", title), ("websiteUrl", website_url), ("icons", icons)):
             if value:
                 info[key] = msgspec.to_builtins(value)
+        if results is not None and not isinstance(results, ResultPolicy):
+            raise ConfigurationError("results must be a ResultPolicy(...).")
         if isinstance(disclosure, str):
             disclosure = Disclosure(disclosure)
         self._strict = strict

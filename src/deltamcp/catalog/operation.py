@@ -113,6 +113,8 @@ class Operation:
             raise ConfigurationError(f"{self.name}: scopes must be a list of texts, not one text.")
         self.scopes = frozenset(scopes)
         self.results = options.get("results")
+        if self.results is not None and not isinstance(self.results, ResultPolicy):
+            raise ConfigurationError(f"{self.name}: results must be a ResultPolicy(...).")
         self.shaping: Shaping | None = None
         input_schema = options.get("input_schema")
         if input_schema is None:

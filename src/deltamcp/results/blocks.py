@@ -20,16 +20,14 @@ def encoded(result: ToolResult) -> bytes:
     return jsonrpc.encode({"content": result.content, **structured})
 
 
-def seen(result: ToolResult) -> str:
+def seen(result: ToolResult) -> list[str]:
     """Everything a model may be shown of a reply as text."""
     texts = [_text(block) for block in result.content]
-    if result.structured is not UNSET:
-        texts.append(jsonrpc.encode(result.structured).decode())
-    return "\n".join(text for text in texts if text)
+    return texts if result.structured is UNSET else [*texts, jsonrpc.encode(result.structured).decode()]
 
 
 def fits(result: ToolResult, shaping: Shaping) -> bool:
-    return budget_of(shaping).admits(seen(result))
+    return budget_of(shaping).cost_of(seen(result)) <= shaping.max_tokens
 
 
 def begin(result: ToolResult, shaping: Shaping, handle: Handle | None, promised: bool) -> ToolResult:
@@ -53,7 +51,7 @@ def begin(result: ToolResult, shaping: Shaping, handle: Handle | None, promised:
         if handle is not None and is_linked(shaping):
             content.append(handle.link)
         made[keep] = replace(result, content=content, structured=UNSET, is_error=promised)
-        return budget.cost(seen(made[keep]))
+        return budget.cost_of(seen(made[keep]))
 
     kept = largest(min(ends[-1], shaping.most_chars), shaping.max_tokens * 3, cost, shaping.max_tokens)
     if kept is None:

@@ -1,6 +1,6 @@
 """A number of tokens, and the largest part of something that stays within it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
@@ -20,6 +20,12 @@ class Budget(Struct, frozen=True):
         if len(text) > self.chars:
             return max(self.tokens + 1, self.tokens * len(text) // self.chars)
         return tokens.count(text, self.model)
+
+    def cost_of(self, parts: Iterable[str]) -> int:
+        """Of several texts, whether a host joins them or not."""
+        parts = [part for part in parts if part]
+        joined = self.cost("\n".join(parts))
+        return joined if joined > self.tokens else max(joined, sum(map(self.cost, parts)))
 
     def admits(self, text: str) -> bool:
         return self.cost(text) <= self.tokens
@@ -42,7 +48,8 @@ def largest(most: int, guess: int, cost: Callable[[int], int], room: int, grain:
         if fails - fits <= (grain if fits >= least else 1):
             break
         scaled = at * room // spent if spent else most
-        at = scaled if step < 4 else (fits + fails) // 2
+        # Until something fails, at least twice as much: what is said around the parts makes first guesses too small.
+        at = max(scaled, 2 * at) if fails > most else scaled if step < 6 else (fits + fails) // 2
         # A step that does not move is taken by one grain instead.
         at = max(fits + grain, min(at, fails - grain)) if fails - fits > 2 * grain else (fits + fails) // 2
         at = max(at, least, fits + 1)

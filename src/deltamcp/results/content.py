@@ -37,6 +37,8 @@ class Source(Struct, frozen=True, gc=False):
     """The value again, where an output schema promises it."""
     value: Any = None
     """What was returned, where it is still at hand."""
+    given: ToolResult | None = None
+    """The reply made by hand, or by another server, that it is out of."""
 
 
 NOTHING = Source(b"null")
@@ -93,16 +95,16 @@ def source_of(result: ToolResult) -> Source | None:
     content that says the same as the text is sent because an output schema promises it.
     """
     if not result.content and result.structured is not UNSET:
-        return Source(jsonrpc.encode(result.structured), result.structured)
+        return Source(jsonrpc.encode(result.structured), result.structured, given=result)
     text = _only_text(result)
     if text is None:
         return None
     value = _read(text)
     if result.structured is UNSET:
-        return Source(text if value is UNSET else jsonrpc.encode(value))
+        return Source(text if value is UNSET else text.encode(), given=result)
     if value is UNSET or value != result.structured:
         return None
-    return Source(jsonrpc.encode(result.structured), result.structured)
+    return Source(text.encode(), result.structured, given=result)
 
 
 def _only_text(result: ToolResult) -> str | None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -49,22 +50,27 @@ def at(data: Encoded, path: Sequence[str]) -> Encoded:
         NowhereError: the path leads nowhere.
     """
     for depth, step in enumerate(path):
-        here = pointer(*path[:depth]) or "the result"
         match kind(data):
             case "list":
                 listed = items(data)
                 if not _INDEX.fullmatch(step) or int(step) >= len(listed):
-                    raise NowhereError(f"There is no item {step[:50]!r} in {here[:200]}, which has {len(listed)}.")
+                    raise NowhereError(
+                        f"There is no item {step[:50]!r} in {_here(path[:depth])}: it has {len(listed)}."
+                    )
                 data = listed[int(step)]
             case "object":
                 known = members(data)
                 if step not in known:
-                    few = ", ".join(name[:40] for name in list(known)[:12])
-                    raise NowhereError(f"There is no {step[:50]!r} in {here[:200]}, which has: {few}.")
+                    few = ", ".join(name[:40] for name in islice(known, 12))
+                    raise NowhereError(f"There is no {step[:50]!r} in {_here(path[:depth])}, which has: {few}.")
                 data = known[step]
             case _:
-                raise NowhereError(f"{here[:200]} has no parts.")
+                raise NowhereError(f"{_here(path[:depth])} has no parts.")
     return data
+
+
+def _here(path: Sequence[str]) -> str:
+    return pointer(*path)[:200] or "the result"
 
 
 class Live(Sequence[Encoded]):

@@ -3,7 +3,8 @@
 Words are plain, letter case aside, and `|` stands between alternatives. Regular expressions could run for ever.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 
 from deltamcp.results import document
 from deltamcp.results.document import Encoded
@@ -15,23 +16,23 @@ _LINE_CHARS = 300
 
 def lines(text: str, words: str) -> str:
     """The lines that match, each after the offset at which it begins, to read on there."""
-    wanted = _alternatives(words)
+    wanted = _pattern(words)
     found: list[str] = []
     begin = 0
     for line in text.splitlines(keepends=True):
-        if _holds(line.casefold(), wanted):
-            found.append(f"{begin}: {_around(line.rstrip(), wanted)}")
+        match = wanted.search(line)
+        if match is not None:
+            found.append(f"{begin}: {_around(line, match.start())}")
         begin += len(line)
     return "\n".join(found)
 
 
-def _around(line: str, wanted: list[str]) -> str:
-    """A line, or of a long one what stands around the first match."""
+def _around(line: str, place: int) -> str:
+    """A line, or of a long one what stands around the match."""
+    line = line.rstrip()
     if len(line) <= _LINE_CHARS:
         return line
-    lower = line.casefold()
-    first = min(place for word in wanted if (place := lower.find(word)) >= 0)
-    start = max(0, min(first - _LINE_CHARS // 3, len(line) - _LINE_CHARS))
+    start = max(0, min(place - _LINE_CHARS // 3, len(line) - _LINE_CHARS))
     return f"{'…' * (start > 0)}{line[start : start + _LINE_CHARS]}{'…' * (start + _LINE_CHARS < len(line))}"
 
 
@@ -42,13 +43,13 @@ def items(units: Sequence[Encoded], words: str) -> dict[str, Encoded]:
 
 def members(units: Mapping[str, Encoded], words: str, keys: bool = True) -> dict[str, Encoded]:
     """The members that match, in key or value."""
-    wanted = _alternatives(words)
+    wanted = _pattern(words)
     # As they stand in JSON, without the quotes around them.
-    written = [jsonrpc.encode(word).decode()[1:-1] for word in wanted]
+    written = _pattern(words, lambda word: jsonrpc.encode(word).decode()[1:-1])
     return {
         key: unit
         for key, unit in units.items()
-        if _holds(bytes(memoryview(unit)).decode().casefold(), written) or (keys and _holds(key.casefold(), wanted))
+        if written.search(str(memoryview(unit), "utf-8")) or (keys and wanted.search(key))
     }
 
 
@@ -61,9 +62,6 @@ def matching(view: document.Units, words: str) -> document.Units:
     return members(view, words) if isinstance(view, Mapping) else items(view, words)
 
 
-def _alternatives(words: str) -> list[str]:
-    return [word for word in words.casefold().split("|") if word] or [words.casefold()]
-
-
-def _holds(text: str, wanted: list[str]) -> bool:
-    return any(word in text for word in wanted)
+def _pattern(words: str, written: Callable[[str], str] = str) -> re.Pattern[str]:
+    alternatives = [word for word in words.split("|") if word] or [words]
+    return re.compile("|".join(re.escape(written(word)) for word in alternatives), re.IGNORECASE)

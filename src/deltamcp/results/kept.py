@@ -1,5 +1,6 @@
 """A kept result: how it is stored, and what of it may be asked for."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from deltamcp.results.notes import RAW
 from deltamcp.results.paginate import find_rows
 from deltamcp.results.pointer import pointer, steps
 from deltamcp.results.policy import ResultPolicy, Shaping, nearer
-from deltamcp.results.project import wanted
+from deltamcp.results.project import of_rows
 from deltamcp.results.shape import raw, read, read_raw
 from deltamcp.results.window import Window
 from deltamcp.values import JSON
@@ -43,16 +44,23 @@ class Asked(Struct, frozen=True):
     grep: str | None = None
 
 
-class View(Struct, frozen=True):
-    """What is read in windows."""
+class Selection:
+    """A part of a result that is read in windows."""
 
-    units: Units
-    path: str
-    """Where in the result it is."""
-    starts: list[int]
-    """Where its pages begin, as far as they were turned."""
+    def __init__(self, units: Units, path: str, starts: list[int]) -> None:
+        """`path` is where in the result it is, `starts` where its pages begin, as far as they were turned."""
+        self.units = units
+        self.path = path
+        self.starts = starts
+
+    @functools.cached_property
+    def raw(self) -> str:
+        """Its JSON as a text."""
+        return raw(self.units).decode()
 
 
+_TURNED = 200
+"""Pages turned at once on the way to one; each takes some milliseconds."""
 _VIEWS = 8
 """Views of one result kept at a time, for the pages that follow."""
 _read_head = msgspec.json.Decoder(Head).decode
@@ -72,12 +80,20 @@ class Kept:
         begin = 4 + int.from_bytes(whole[:4])
         self._head = _read_head(whole[4:begin])
         self._data = whole[begin:]
-        self._views: dict[tuple[str | None, str, str | None], View] = {}
+        self._views: dict[tuple[str | None, str, str | None], Selection] = {}
 
     @property
     def size(self) -> int:
         """In bytes."""
         return self._data.nbytes
+
+    def bytes_at(self, path: str) -> int:
+        """How much is at a path.
+
+        Raises:
+            UnfitError: there is nothing.
+        """
+        return len(document.at(self._data, steps(path))) if self._head.kind == "json" else self.size
 
     def part(self, path: str) -> JSON:
         """The value at a path.
@@ -97,34 +113,22 @@ class Kept:
         Raises:
             UnfitError: it cannot be read so; the text says why.
         """
-        as_text = asked.path is not None and asked.path.startswith(RAW)
-        if as_text:
-            asked = replace(asked, path=str(asked.path).removeprefix(RAW))
         shaping = self._head.shaping if wish is None else nearer(wish, self._head.shaping)
-        view = self._view(asked)
+        if asked.path is not None and asked.path.startswith(RAW):
+            selection = self._view(replace(asked, path=asked.path.removeprefix(RAW)))
+            start = _within(asked.offset or 0, len(selection.raw))
+            return read_raw(selection.raw, start, shaping, selection.path), selection.path
+        selection = self._view(asked)
+        if asked.offset is not None:
+            start = _within(asked.offset, len(selection.units))
+            return read(selection.units, start, shaping, selection.path), selection.path
         # Pages are as long as they were made to be: who wishes for others turns others.
-        starts = view.starts if wish is None else [0]
-        total = len(raw(view.units).decode()) if as_text else len(view.units)
-        start, until = asked.offset, None
-        if start is None and not as_text:
-            page = asked.page or len(starts[:2])
-            start, until = self._page(view, starts, page, shaping)
-        if start and start >= total:
-            raise UnfitError(f"offset must be below {total}.")
-        if as_text:
-            return read_raw(view.units, start or 0, shaping, view.path), view.path
-        return read(view.units, start or 0, shaping, view.path, until), view.path
+        starts = selection.starts if wish is None else [0]
+        page = asked.page or min(2, len(starts))  # on from the first reply, where that is known
+        start, until = _page(selection, starts, page, shaping)
+        return read(selection.units, start, shaping, selection.path, until), selection.path
 
-    def _page(self, view: View, starts: list[int], page: int, shaping: Shaping) -> tuple[int, int | None]:
-        """Where a page begins, and where it ends if it was turned before. Those before it are turned first."""
-        while len(starts) < page:
-            window = read(view.units, starts[-1], shaping, view.path)
-            if window.next is None or window.unit == "JSON characters":
-                raise UnfitError(f"page must be a number from 1 to {len(starts)}.")
-            starts.append(window.next)
-        return starts[page - 1], starts[page] if page < len(starts) else None
-
-    def _view(self, asked: Asked) -> View:
+    def _view(self, asked: Asked) -> Selection:
         key = (asked.path, repr(asked.fields), asked.grep)
         view = self._views.get(key)
         if view is None:
@@ -134,7 +138,7 @@ class Kept:
             self._views[key] = view
         return view
 
-    def _make_view(self, asked: Asked) -> View:
+    def _make_view(self, asked: Asked) -> Selection:
         path = ""
         if self._head.kind == "text":
             if asked.path or asked.fields:
@@ -147,9 +151,9 @@ class Kept:
             path = pointer(*((self._head.rows or ()) if plain else steps(asked.path or "")))
             units = _units(self._selected(asked, path))
         if asked.grep:
-            return View(grep.matching(units, asked.grep), path, [0])
+            return Selection(grep.matching(units, asked.grep), path, [0])
         follows = self._head.first if asked.path is None and asked.fields is None else 0
-        return View(units, path, [0, follows] if follows else [0])
+        return Selection(units, path, [0, follows] if follows else [0])
 
     def _selected(self, asked: Asked, path: str) -> Encoded:
         data: Encoded = self._data
@@ -158,7 +162,7 @@ class Kept:
             data = projected(data, shaping)
         data = document.at(data, steps(path))
         if asked.fields is not None:
-            data = jsonrpc.encode(wanted(document.decode(data), asked.fields, find_rows(data, None)))
+            data = jsonrpc.encode(of_rows(document.decode(data), asked.fields, find_rows(data, None)))
         return data
 
 
@@ -169,7 +173,35 @@ def projected(data: Encoded, shaping: Shaping) -> bytes:
         UnfitError: they are given by an expression that is wrong.
     """
     assert shaping.fields is not None, "asked for only where fields are wanted"
-    return jsonrpc.encode(wanted(document.decode(data), shaping.fields, find_rows(data, shaping.rows)))
+    return jsonrpc.encode(of_rows(document.decode(data), shaping.fields, find_rows(data, shaping.rows)))
+
+
+def wanted(data: str | bytes, shaping: Shaping) -> tuple[str | bytes, str]:
+    """What is wanted of a result; all of it, and why, where an expression does not apply: the call is done by now."""
+    if isinstance(data, str) or shaping.fields is None:
+        return data, ""
+    try:
+        return projected(data, shaping), ""
+    except UnfitError:
+        return data, "The expression in fields does not apply. "
+
+
+def _within(offset: int, total: int) -> int:
+    if offset and offset >= total:
+        raise UnfitError(f"offset must be below {total}.")
+    return offset
+
+
+def _page(selection: Selection, starts: list[int], page: int, shaping: Shaping) -> tuple[int, int | None]:
+    """Where a page begins, and where it ends if it was turned before. Those before it are turned first."""
+    if page > len(starts) + _TURNED:
+        raise UnfitError(f"page {page} is too far ahead to be found; read on by offset.")
+    while len(starts) < page:
+        window = read(selection.units, starts[-1], shaping, selection.path)
+        if window.next is None or window.unit == "JSON characters":
+            raise UnfitError(f"page must be a number from 1 to {len(starts)}.")
+        starts.append(window.next)
+    return starts[page - 1], starts[page] if page < len(starts) else None
 
 
 def _units(data: Encoded) -> Units:

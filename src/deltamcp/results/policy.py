@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from deltamcp.errors import ConfigurationError, UnfitError
+from deltamcp.results import project
 from deltamcp.values import JSON
 
 LEAST_TOKENS = 50
@@ -41,12 +42,23 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     """Clients of Delta-MCP get that protocol's results to the byte, its faults included: no budget holds then."""
 
     def __post_init__(self) -> None:
+        for field in fields(type(self)):
+            try:
+                msgspec.convert(getattr(self, field.name), field.type)
+            except msgspec.ValidationError as error:
+                raise ConfigurationError(f"{field.name}: {error}.") from None
         if self.max_tokens is not None and self.max_tokens < LEAST_TOKENS:
             raise ConfigurationError(f"max_tokens must be {LEAST_TOKENS} or more, not {self.max_tokens}.")
         if self.page_size is not None and self.page_size < 1:
             raise ConfigurationError(f"page_size must be 1 or more, not {self.page_size}.")
         if self.tail is not None and not 0 <= self.tail <= 0.9:
             raise ConfigurationError(f"tail must be from 0 to 0.9, not {self.tail}.")
+        if isinstance(self.model, float | int) and not 0.1 <= self.model <= 10:
+            raise ConfigurationError(f"model must be a name, or from 0.1 to 10 times o200k's tokens, not {self.model}.")
+        try:
+            project.check(self.fields)
+        except UnfitError as error:
+            raise ConfigurationError(str(error)) from None
 
 
 class Shaping(Struct, frozen=True, kw_only=True):
@@ -91,7 +103,7 @@ def hint(shaping: Shaping) -> dict[str, JSON]:
     return {"anthropic/maxResultSizeChars": min(shaping.most_chars, 500_000)}
 
 
-def wanted(meta: Mapping[str, JSON]) -> ResultPolicy | None:
+def wish_of(meta: Mapping[str, JSON]) -> ResultPolicy | None:
     """What a request's `_meta` says: a budget no smaller than the least, fields, whether tables are understood.
 
     Raises:

@@ -1,12 +1,15 @@
 """Only the fields that are wanted of a value: by dotted path, which goes through lists, or by JMESPath."""
 
+import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from deltamcp.errors import UnfitError
 from deltamcp.values import JSON
 
 _PATHS = re.compile(r"[\w.-]+(\s*,\s*[\w.-]+)*")
+_COPIES = 16
 _LONGEST = 2_000
 """Characters of an expression; parsing one is recursive."""
 
@@ -14,10 +17,10 @@ _LONGEST = 2_000
 def check(fields: Sequence[str] | str | None) -> None:
     """
     Raises:
-        UnfitError: it is an expression that cannot be read.
+        UnfitError: it is an expression that cannot be read, or would make far more of a value than there is.
     """
     if isinstance(fields, str) and isinstance(_listed(fields), str):
-        _search(None, fields)
+        _compiled(fields)
 
 
 def project(value: JSON, fields: Sequence[str] | str) -> JSON:
@@ -39,27 +42,51 @@ def _listed(fields: Sequence[str] | str) -> Sequence[str] | str:
 
 
 def _search(value: JSON, expression: str) -> JSON:
+    from jmespath.exceptions import JMESPathTypeError
+
+    try:
+        return _compiled(expression).search(value)
+    except JMESPathTypeError as error:
+        # Its own words hold the value.
+        raise UnfitError(f"fields: {error.function_name}() does not take what it is given here.") from None
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
+        raise UnfitError("fields: the expression does not apply to this value.") from None
+
+
+def _compiled(expression: str) -> Any:
     import jmespath  # 15 ms, seldom needed
     from jmespath.exceptions import JMESPathError
 
     if len(expression) > _LONGEST:
-        raise UnfitError(f"An expression may have {_LONGEST} characters.")
+        raise UnfitError(f"fields: an expression may have {_LONGEST} characters.")
     try:
-        return jmespath.search(expression, value)
-    except (JMESPathError, TypeError, AttributeError) as error:
-        raise UnfitError(f"fields is not a list of paths, and as JMESPath it is wrong: {error}") from None
+        made = jmespath.compile(expression)
+        copies = _copies(made.parsed)
+    except (JMESPathError, ValueError) as error:
+        raise UnfitError(f"fields is neither paths nor JMESPath: {str(error)[:200]}") from None
     except RecursionError:
-        raise UnfitError("The expression in fields is nested too deeply.") from None
+        raise UnfitError("fields: the expression is nested too deeply.") from None
+    if copies > _COPIES or expression.count("to_string") > 1:
+        raise UnfitError("fields: the expression would make many times the value that is there.")
+    return made
 
 
-def wanted(value: JSON, fields: Sequence[str] | str, rows: Sequence[str] | None) -> JSON:
+def _copies(node: Any) -> int:
+    """How many times what it is applied to may stand in an expression's value: `[@, @] | [@, @]` makes four of it."""
+    inner = [_copies(child) for child in node["children"] if isinstance(child, dict)]
+    if node["type"] in ("multi_select_list", "multi_select_dict"):
+        return max(1, sum(inner))
+    return min(math.prod(inner), _COPIES + 1)
+
+
+def of_rows(value: JSON, fields: Sequence[str] | str, rows: Sequence[str] | None) -> JSON:
     """The same, but fields that the value itself has none of are its rows', and what stands beside those stays."""
     fields = _listed(fields)
     names = set() if isinstance(fields, str) else {field.partition(".")[0] for field in fields}
     if not rows or not isinstance(value, dict) or not names or not names.isdisjoint(value):
         return project(value, fields)
     inner = value.get(rows[0])
-    return {**value, rows[0]: wanted(inner, fields, rows[1:]) if rows[1:] else project(inner, fields)}
+    return {**value, rows[0]: of_rows(inner, fields, rows[1:]) if rows[1:] else project(inner, fields)}
 
 
 def _wanted(value: JSON, fields: Sequence[str]) -> JSON:

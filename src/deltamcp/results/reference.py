@@ -11,6 +11,7 @@ from typing import Any, TypeGuard
 
 from deltamcp.errors import UnfitError
 from deltamcp.values import JSON
+from deltamcp.wire import jsonrpc
 
 KEY = "$result"
 _MAY_HOLD = frozenset({KEY, "path", "patch"})
@@ -53,8 +54,8 @@ def replaced(value: JSON, by: Mapping[int, JSON]) -> JSON:
     return value
 
 
-def changed(value: JSON, patch: JSON) -> JSON:
-    """A copy of the value with the changes made, in order.
+def changed(value: JSON, patch: JSON, most: int) -> JSON:
+    """A copy of the value with the changes made, in order; it may grow by `most` bytes.
 
     Raises:
         UnfitError: one of them cannot be made; none is then.
@@ -67,13 +68,13 @@ def changed(value: JSON, patch: JSON) -> JSON:
     for finds, run in groupby(enumerate(patch), key=lambda placed: "find" in placed[1]):
         if finds:
             for place, change in run:
-                value = _found_and_replaced(value, change, place)
+                value = _found_and_replaced(value, change, place, most)
         else:
-            value = _patched(value, [change for _, change in run])
+            value = _patched(value, [change for _, change in run], most)
     return value
 
 
-def _found_and_replaced(value: JSON, change: dict[str, JSON], place: int) -> JSON:
+def _found_and_replaced(value: JSON, change: dict[str, JSON], place: int, most: int) -> JSON:
     find, replace, every = change["find"], change.get("replace", ""), change.get("all", False)
     if not isinstance(value, str):
         raise UnfitError(f"patch[{place}] finds in a text, and this is none; name one by path.")
@@ -86,13 +87,19 @@ def _found_and_replaced(value: JSON, change: dict[str, JSON], place: int) -> JSO
         raise UnfitError(
             f'patch[{place}]: {find[:60]!r} is in the text {times} times; find more of it, or "all": true.'
         )
+    if times * (len(replace) - len(find)) > most or len(value) > most:
+        raise UnfitError(f"patch[{place}] makes the text too long.")
     return value.replace(find, replace)
 
 
-def _patched(value: JSON, changes: list[dict[str, Any]]) -> JSON:
+def _patched(value: JSON, changes: list[dict[str, Any]], most: int) -> JSON:
     import jsonpatch  # 10 ms, seldom needed
     from jsonpointer import JsonPointerException
 
+    # A copy may be of everything, into itself.
+    copies = sum(change.get("op") == "copy" for change in changes)
+    if copies and len(jsonrpc.encode(value)) << min(copies, 64) > most:
+        raise UnfitError("The patch copies too much.")
     try:
         return jsonpatch.JsonPatch(changes).apply(value)
     except jsonpatch.JsonPatchTestFailed:

@@ -78,7 +78,7 @@ def begin(
     link = jsonrpc.encode(named.link).decode() if named is not None else ""
     around = Frame(shaping, note, link, structured)
     if isinstance(source, str):
-        return _some(truncate.window(source, 0, "characters", around, shaping.tail))
+        return truncate.window(source, 0, "characters", around, shaping.tail)
     return (
         (_rows(source, rows, around, value) if rows is not None else None)
         or (_summary(source, around) if document.kind(source) in ("object", "list") else None)
@@ -92,7 +92,8 @@ def is_linked(shaping: Shaping, window: Window | None = None) -> bool:
 
 
 def _rows(source: bytes, path: list[str], around: Frame, value: Any) -> Window | None:
-    wrap, cuts = _envelope(source, path, around.budget.tokens, ())
+    # Beside structured content nothing is abridged: programs would take it for what it is.
+    wrap, cuts = _envelope(source, path, len(source) if around.structured else around.budget.tokens, ())
     # The cuts of the envelope are part of what a note tells.
     inner = Frame(around.shaping, lambda window: around.note(_also(window, cuts)), around.further, around.structured)
     units = document.Live.at(value, path) or document.items(document.at(source, path))
@@ -132,13 +133,8 @@ def _summary(source: bytes, around: Frame) -> Window | None:
 
 def _raw(source: Encoded, start: int, around: Frame) -> Window:
     """The JSON itself as a text: what can be shown of anything."""
-    text = bytes(memoryview(source)).decode()
-    return _some(truncate.window(text, start, "JSON characters", around))
-
-
-def _some(window: Window | None) -> Window:
-    assert window is not None, "a budget of 50 tokens has room for a note and a character"
-    return window
+    text = str(memoryview(source), "utf-8")
+    return truncate.window(text, start, "JSON characters", around)
 
 
 # Further replies
@@ -149,9 +145,9 @@ def read(units: Units, start: int, shaping: Shaping, path: str, until: int | Non
 
     It ends at `until` if not before.
     """
-    around = Frame(shaping, lambda window: notes.following(window, path, shaping.max_tokens))
+    around = _reading(shaping, path)
     if isinstance(units, str):
-        return _some(truncate.window(units, start, "characters", around, until=until))
+        return truncate.window(units, start, "characters", around, until=until)
     if until is not None:
         around = replace(around, shaping=replace(shaping, page_size=until - start))
     window: Window | None = None
@@ -159,12 +155,16 @@ def read(units: Units, start: int, shaping: Shaping, path: str, until: int | Non
         window = paginate.members(units, start, around)
     elif isinstance(units, list):
         window = paginate.rows(units, start, lambda rows: rows, (), around)
-    return window or read_raw(units, 0, shaping, path)
+    return window or read_raw(raw(units).decode(), 0, shaping, path)
 
 
-def read_raw(units: Units, start: int, shaping: Shaping, path: str) -> Window:
-    """A window of the view's JSON, from a character on."""
-    return _raw(raw(units), start, Frame(shaping, lambda window: notes.following(window, path, shaping.max_tokens)))
+def read_raw(text: str, start: int, shaping: Shaping, path: str) -> Window:
+    """A window of the JSON of what is at `path`, from a character on."""
+    return truncate.window(text, start, "JSON characters", _reading(shaping, path))
+
+
+def _reading(shaping: Shaping, path: str) -> Frame:
+    return Frame(shaping, lambda window: notes.following(window, path, shaping.max_tokens))
 
 
 def raw(units: Units) -> bytes:

@@ -4,6 +4,7 @@ Members share the room evenly, and what a small one leaves goes to the large one
 behind an ellipsis; where, for programs, is in `cuts`.
 """
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ _DEPTH = 24
 """Below it nothing is opened: nobody reads so deep in a summary."""
 _MEMBER_BYTES = 18
 """The least a member costs besides its key: quotes, colon, comma, and a mark."""
+_PROSE = re.compile(r"(?=[\s\S]{1000})\S{0,200}\s")
+"""Long, and for a reader: an address, a key or a cursor has no blanks."""
 _WIDENED = 3
 _SMALL: dict[Kind, int] = {"list": 2, "object": 2, "text": 12, "scalar": 31}
 """Bytes of what is whole in any room: a mark in its place would be no shorter."""
@@ -36,7 +39,7 @@ class Summary:
     """A value to be abridged, perhaps to several sizes: what was looked into once is not looked into again."""
 
     def __init__(self, data: Encoded, marked: bool = True) -> None:
-        """Without marks nothing is put in that was not there, and no key left out: what a schema may still admit."""
+        """Without marks only lists and long prose are cut: programs take keys and addresses for what they are."""
         self._data = data
         self._marked = marked
         self._members: dict[tuple[str | int, ...], dict[str, Raw]] = {}
@@ -54,7 +57,7 @@ class Summary:
             return self._list(data, room if len(path) < _DEPTH else 0, path, cuts)
         if kind == "object":
             return self._object(data, room if len(path) < _DEPTH else 0, path, cuts)
-        if kind == "scalar" and not self._marked:
+        if not self._marked and (kind == "scalar" or not _PROSE.match(document.decode(data))):
             return document.decode(data)
         cuts.append(pointer(*path))
         if kind == "scalar":

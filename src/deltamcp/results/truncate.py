@@ -17,6 +17,7 @@ _EDGES = (
     re.compile(r"\s"),
 )
 """What may stand before a cut, the best first. A heading must not close a part, so the cut is before it."""
+_LINE = re.compile(r"\n")
 _JOINED = re.compile(r"[\u0300-\u036f\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]")
 """Marks that belong to the character before them: accents, joiners, variants, skin tones."""
 
@@ -46,10 +47,8 @@ def start(text: str, first: int) -> int:
     return line + 1 if line >= 0 else first
 
 
-def window(
-    text: str, begin: int, unit: Unit, frame: Frame, tail: float = 0.0, until: int | None = None
-) -> Window | None:
-    """As much of a text as fits, from `begin` on, and with a `tail` its end too; None where not one character fits."""
+def window(text: str, begin: int, unit: Unit, frame: Frame, tail: float = 0.0, until: int | None = None) -> Window:
+    """As much of a text as fits, from `begin` on, and with a `tail` its end too; one character at least."""
     rest = (until or len(text)) - begin
     made: dict[int, Window] = {}
 
@@ -66,7 +65,8 @@ def window(
         return made[rest]
     grain = max(1, room // 25)
     kept = largest(min(rest, frame.budget.chars), room * 3, cost, room, grain, least=min(1, rest))
-    return None if kept is None else _extended(text, made[kept], frame)
+    # Where not one character fits, as under a very long name, the least there can be goes out.
+    return _extended(text, made[min(1, rest) if kept is None else kept], frame)
 
 
 def _extended(text: str, window: Window, frame: Frame) -> Window:
@@ -74,9 +74,14 @@ def _extended(text: str, window: Window, frame: Frame) -> Window:
     better = text.startswith("#", window.end) or window.text.endswith(("\n\n", "\n\r\n"))
     if better or not window.text.endswith("\n"):
         return window
-    while (line := text.find("\n", window.end, window.end + frame.budget.chars)) >= 0:
-        wider = frame.noted(replace(window, end=line + 1, text=text[window.start : line + 1]))
-        if line + 1 > len(text) - len(window.tail) or frame.cost(wider) > frame.budget.tokens:
-            break
-        window = wider
-    return window
+    room = frame.budget.tokens
+    last = min(len(text) - len(window.tail), window.end + (room - frame.cost(window)) * 8)
+    ends = [window.end, *(line.end() for line in _LINE.finditer(text, window.end, last))]
+    made = {0: window}
+
+    def cost(lines: int) -> int:
+        shown = text[window.start : ends[lines]]
+        made[lines] = frame.noted(replace(window, end=ends[lines], text=shown))
+        return frame.cost(made[lines])
+
+    return made[largest(len(ends) - 1, 1, cost, room) or 0]

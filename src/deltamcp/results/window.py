@@ -82,4 +82,4 @@ class Frame(Struct, frozen=True):
         parts = [*window.texts, self.further]
         if self.structured and window.value is not UNSET:
             parts.append(jsonrpc.encode(window.value).decode())
-        return self.budget.cost("\n".join(part for part in parts if part))
+        return self.budget.cost_of(parts)

@@ -22,6 +22,8 @@ class _Kept(Struct):
 class MemoryStore:
     """See `Store`. Keeps the very object it is given, and gives it back."""
 
+    private = True
+
     def __init__(self, most_bytes: int = 256 * 1024 * 1024, clock: Callable[[], float] = time.monotonic) -> None:
         self._most_bytes = most_bytes
         self._clock = clock

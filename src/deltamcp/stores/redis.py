@@ -35,6 +35,8 @@ class RedisStore:
     `noeviction` a full server refuses. What is kept lies there in clear; owners and names are hashed.
     """
 
+    private = False
+
     def __init__(self, url: str, prefix: str = "deltamcp:") -> None:
         try:
             from redis.asyncio import BlockingConnectionPool, Redis

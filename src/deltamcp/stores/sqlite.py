@@ -44,6 +44,8 @@ class SqliteStore:
     What is forgotten may be seen in the file until other data take its place. Owners and names are hashed.
     """
 
+    private = True
+
     def __init__(
         self, path: str | Path, most_bytes: int = 1024 * 1024 * 1024, clock: Callable[[], float] = time.time
     ) -> None:

@@ -22,6 +22,9 @@ class Store(Protocol):
     not read for the longest time goes first.
     """
 
+    private: bool
+    """Whether nobody reaches it but who started this process."""
+
     async def put(self, owner: str, name: str, data: bytes, seconds: float, longest: float) -> None:
         """Keeps `data` in place of what was there, until it is unread for `seconds`, and `longest` in any case.
 

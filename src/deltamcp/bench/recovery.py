@@ -1,0 +1,111 @@
+"""A value put together from replies, as a program does it that has nothing else: their texts, and their `_meta`."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from deltamcp.results.encode import decode
+from deltamcp.results.notes import RAW
+from deltamcp.results.pointer import steps
+from deltamcp.results.policy import META_KEY
+from deltamcp.values import JSON, Text, ToolResult
+
+Continue: TypeAlias = Callable[[dict[str, JSON]], Awaitable[ToolResult]]
+"""Calls `continue` with arguments."""
+
+
+class LostError(Exception):
+    """The replies do not lead to the whole; the text says where they stop."""
+
+
+class _Place(NamedTuple):
+    """What is to be read, and where it belongs."""
+
+    path: str
+    holder: Any
+    key: str | int
+
+
+async def recover(first: ToolResult, is_text: bool, go_on: Continue) -> JSON:
+    """The whole of the result that a first reply shows or begins. Whether it is a text a client knows from the tool.
+
+    Raises:
+        LostError: it is not to be had.
+    """
+    told = _told(first)
+    if "handle" not in told:
+        if "unit" in told:
+            raise LostError("a part is shown, and no handle leads to the rest")
+        return _text(first) if is_text else decode(_text(first))
+    made: list[JSON] = [None]
+    # A list instead of calls within calls: values are nested deeper than Python calls.
+    waiting = [_Place("", made, 0)]
+    while waiting:
+        place = waiting.pop()
+        view = _View(place.path)
+        while view.arguments is not None:
+            view.take(await go_on({"handle": told["handle"], **view.arguments}))
+        place.holder[place.key] = view.value
+        waiting += view.missing
+    return made[0]
+
+
+class _View:
+    """One value, read window by window. What is in it and was too large for a window is to be read by itself."""
+
+    def __init__(self, path: str) -> None:
+        self.value: Any = None
+        self.missing: list[_Place] = []
+        self.arguments: dict[str, JSON] | None = {"path": path, "offset": 0}
+        """What to ask for next; None once it was read to its end."""
+        self._path = path
+        self._texts: list[str] = []
+
+    def take(self, reply: ToolResult) -> None:
+        assert self.arguments is not None, "asked for only while there is more"
+        told = _told(reply)
+        unit, start, end, total = told["unit"], told["start"], told["end"], told["total"]
+        raw = unit == "JSON characters"
+        if raw and self.arguments["path"] == self._path:
+            # It has no windows of its own, and is told from the beginning as the text of its JSON.
+            self._texts, self.arguments = [], {"path": RAW + self._path, "offset": 0}
+        if start != self.arguments["offset"] or not start <= end <= total or start == end < total:
+            raise LostError(f"{self._path[:200]!r}, {self.arguments['offset']}: answered by {start}-{end} of {total}")
+        if raw or unit == "characters":
+            self._texts.append(_text(reply) if end > start else "")
+        elif unit in ("rows", "keys"):
+            self._add(decode(_text(reply)), told)
+        else:
+            raise LostError(f"{self._path[:200]!r} is told in {unit!r}")
+        if end < total:
+            self.arguments = {**self.arguments, "offset": end}
+            return
+        self.arguments = None
+        if raw:
+            self.value, self.missing = decode("".join(self._texts)), []
+        elif unit == "characters":
+            self.value = "".join(self._texts)
+
+    def _add(self, part: Any, told: dict[str, Any]) -> None:
+        if self.value is None:
+            self.value = part
+        elif isinstance(part, list):
+            self.value += part
+        else:
+            self.value |= part
+        if len(self.value) != told["end"]:
+            raise LostError(f"{self._path[:200]!r}: {len(self.value)} {told['unit']}, said to be {told['end']}")
+        for cut in {"/" + cut.split("/")[1] for cut in told.get("cuts", ())}:
+            (step,) = steps(cut)
+            self.missing.append(_Place(self._path + cut, self.value, int(step) if isinstance(part, list) else step))
+
+
+def _told(reply: ToolResult) -> dict[str, Any]:
+    told: dict[str, Any] = (reply.meta or {}).get(META_KEY, {})
+    return told
+
+
+def _text(reply: ToolResult) -> str:
+    first = reply.content[0]
+    if not isinstance(first, Text):
+        raise LostError("a reply that does not begin with a text")
+    return first.text

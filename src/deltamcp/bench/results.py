@@ -1,0 +1,331 @@
+"""The benchmark of results: what they cost a model whole and under budgets, and whether all of them can be read.
+
+Measured are the files under DIR/results and DIR/evolving, or under DIR where it has neither:
+
+*.json     a JSON value; what does not parse is a text
+*.jsonl    a result a line, {"t": ..., "data": a JSON value} or {"t": ..., "text": a text}; or a session a line,
+           {"session": ..., "calls": [{"t": ..., "tool": ..., "args": ..., "result": a JSON value}]}; or a text
+*          a text; what is not UTF-8 is passed over
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import UNSET
+
+from deltamcp import tokens
+from deltamcp.bench.recovery import recover
+from deltamcp.keeping import Keeping
+from deltamcp.limits import Limits
+from deltamcp.reading import Reading
+from deltamcp.results.content import Source
+from deltamcp.results.encode import Encoded, decode, encode
+from deltamcp.results.policy import Shaping
+from deltamcp.stores.memory import MemoryStore
+from deltamcp.values import JSON, Principal, Text, ToolResult
+from deltamcp.wire import jsonrpc
+
+Report: TypeAlias = dict[str, Any]
+Progress: TypeAlias = Callable[[str], None]
+
+BUDGETS = (500, 2_000, 10_000)
+PRINCIPAL = Principal("bench")
+# Reading on in a giant takes longer than a client may.
+LIMITS = Limits(kept_seconds=86_400, kept_seconds_in_all=86_400)
+
+METHOD = (
+    "Tokens of o200k_base. As sent: a file's own text, an entry of a .jsonl as compact JSON or its text. In full: the "
+    "shortest form of the whole. Under a budget: everything a model is shown of a reply, texts, structured content and "
+    "links, joined or block by block, whichever is dearer; told is the dearest first reply of a file. Every reply of "
+    "`continue` is held against the same budget; one above it is an overrun. Recovered: the replies alone, their texts "
+    "and _meta, give the value back, 1, 1.0 and true told apart; so do the forms in full. Every result is read to its "
+    "end under every budget, however long that takes."
+)
+_SAMPLED = f"~: longer than {tokens.SAMPLED_ABOVE:,} characters, tokens estimated from samples."
+
+
+class Result(NamedTuple):
+    """What a tool may have returned."""
+
+    data: str | bytes
+    """Text as `str`, compact JSON as `bytes`."""
+    sent: str | None = None
+    """As it stands in its file, where it has one of its own."""
+
+    @property
+    def compact(self) -> str:
+        return self.data if isinstance(self.data, str) else self.data.decode()
+
+
+def run(data: Path, progress: Progress = lambda _: None) -> Report:
+    """Measures every file; `progress` is told what is being done. What fails is told in the report, never raised."""
+    rows: list[Report] = []
+    passed_over: dict[str, str] = {}
+    for path in files(data):
+        # A name may be bytes that are no text.
+        name = str(path.relative_to(data)).encode(errors="replace").decode()
+        try:
+            content = path.read_bytes().decode()
+        except UnicodeDecodeError:
+            passed_over[name] = "binary: not UTF-8"
+        except OSError as error:
+            passed_over[name] = f"cannot be read: {error.strerror}"
+        else:
+            rows.append({"file": name, **_measured(results(path.suffix, content), name, progress)})
+    return {
+        "summary": _summary(rows),
+        "files": rows,
+        "passed_over": passed_over,
+        "method": METHOD,
+        "tokenizer": "o200k_base, exact" if tokens.is_exact() else "an estimate of o200k_base",
+    }
+
+
+# What is measured
+
+
+def files(data: Path) -> list[Path]:
+    folders = [folder for folder in (data / "results", data / "evolving") if folder.is_dir()] or [data]
+    return [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
+
+
+def results(suffix: str, content: str) -> list[Result]:
+    """The results a file holds; one text, where it is not what its suffix says."""
+    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError, MemoryError):
+        if suffix == ".json":
+            return [Result(_json(content), content)]
+        if suffix == ".jsonl":
+            entries = [entry for line in content.split("\n") if line.strip() for entry in _entries(json.loads(line))]
+            return entries or [Result(content, content)]
+    return [Result(content, content)]
+
+
+def _json(content: str) -> bytes:
+    """Raises ValueError for what no tool could return: infinite numbers, halves of characters."""
+    return jsonrpc.encode_finite(json.loads(content))
+
+
+def _entries(line: Any) -> Iterator[Result]:
+    if "calls" in line:
+        for call in line["calls"]:
+            yield Result(jsonrpc.encode_finite(call["result"]))
+    elif "data" in line:
+        yield Result(jsonrpc.encode_finite(line["data"]))
+    else:
+        if not isinstance(line["text"], str):
+            raise TypeError("text is a text")
+        jsonrpc.encode(line["text"])  # refuses halves of characters, as of data
+        yield Result(line["text"])
+
+
+# Measuring
+
+
+def _measured(listed: Sequence[Result], name: str, progress: Progress) -> Report:
+    """The figures of a file, added up over its results."""
+    row: Report = {
+        "results": len(listed),
+        "tokens_as_sent": 0,
+        "tokens_compact": 0,
+        "tokens_ours_full": 0,
+        "tokens_ours_full_without_dictionary": 0,
+        "sampled": any(len(result.compact) > tokens.SAMPLED_ABOVE for result in listed),
+        "forms": Counter(),
+        "above_compact": 0,
+        "budgets": {str(budget): Counter() for budget in BUDGETS},
+        "not_recovered": [],
+    }
+    for number, result in enumerate(listed, 1):
+        where = name if len(listed) == 1 else f"{name}, result {number} of {len(listed)}"
+        progress(f"{where}: in full")
+        _count_in_full(result, number, row)
+        for budget in BUDGETS:
+            found, began = row["budgets"][str(budget)], time.perf_counter()
+
+            def tell(replies: int, where: str = f"{where}: {budget:,} tokens") -> None:
+                progress(f"{where}, reply {replies:,}")
+
+            meter = Meter(budget, tell)
+            try:
+                back = asyncio.run(meter.read(result.data))
+                trouble = None if same(back, result.data) else "what came back differs"
+            except Exception as error:
+                trouble = _reason(error)
+            found["first_reply"] = max(found["first_reply"], meter.first)
+            found["replies"] += meter.replies
+            found["overruns"] += meter.overruns
+            found["recovered"] += trouble is None
+            found["seconds"] += time.perf_counter() - began
+            if trouble is not None:
+                row["not_recovered"].append({"result": number, "budget": budget, "reason": trouble})
+    for found in row["budgets"].values():
+        found["seconds"] = round(found["seconds"], 3)
+    return row
+
+
+def _count_in_full(result: Result, number: int, row: Report) -> None:
+    compact = result.compact
+    least = tokens.count(compact)
+    row["tokens_as_sent"] += least if result.sent is None else tokens.count(result.sent)
+    row["tokens_compact"] += least
+    try:
+        made = [_in_full(result.data, dictionary) for dictionary in (True, False)]
+    except Exception as error:
+        row["not_recovered"].append({"result": number, "budget": None, "reason": _reason(error)})
+        row["tokens_ours_full"] += least
+        row["tokens_ours_full_without_dictionary"] += least
+        return
+    costs = [least if one.text == compact else tokens.count(one.text) for one in made]
+    row["forms"]["text" if isinstance(result.data, str) else made[0].form] += 1
+    row["tokens_ours_full"] += costs[0]
+    row["tokens_ours_full_without_dictionary"] += costs[1]
+    row["above_compact"] += max(costs) > least
+
+
+def _in_full(data: str | bytes, dictionary: bool) -> Encoded:
+    if isinstance(data, str):
+        return Encoded(data, "json")
+    made = encode(msgspec.json.decode(data), dictionary=dictionary)
+    if not same(decode(made.text), data):
+        raise ValueError(f"the {made.form} in full {'with' if dictionary else 'without'} dictionary differs")
+    return made
+
+
+class Meter:
+    """Reads a result under a budget to its end, and holds every reply against it."""
+
+    def __init__(self, budget: int, tell: Callable[[int], None] = lambda _: None) -> None:
+        self.budget = budget
+        self.first = 0
+        """Tokens of the first reply."""
+        self.replies = 0
+        self.overruns = 0
+        self._tell = tell
+
+    async def read(self, data: str | bytes) -> JSON:
+        """What the replies give back.
+
+        Raises:
+            Exception: whatever keeps them from it.
+        """
+        reading = Reading(Keeping(MemoryStore(), LIMITS, "bench", "delta", "continue"))
+        value = None if isinstance(data, str) else msgspec.json.decode(data)
+        first = await reading.begin(Source(data, value=value), Shaping(max_tokens=self.budget), PRINCIPAL)
+        self.first = self._held(first)
+
+        async def go_on(arguments: dict[str, JSON]) -> ToolResult:
+            reply = await reading.go_on(arguments, PRINCIPAL)
+            self._held(reply)
+            return reply
+
+        return await recover(first, isinstance(data, str), go_on)
+
+    def _held(self, reply: ToolResult) -> int:
+        spent = cost(reply)
+        self.replies += 1
+        self.overruns += spent > self.budget
+        self._tell(self.replies)
+        return spent
+
+
+def cost(reply: ToolResult) -> int:
+    """Tokens of all that a model may be shown of a reply, its blocks joined or apart, whichever is dearer."""
+    parts = [block.text if isinstance(block, Text) else jsonrpc.encode(block).decode() for block in reply.content]
+    if reply.structured is not UNSET:
+        parts.append(jsonrpc.encode(reply.structured).decode())
+    return max(tokens.count("\n".join(parts)), sum(map(tokens.count, parts)))
+
+
+def same(value: JSON, data: str | bytes) -> bool:
+    """Whether a value is the very one: JSON tells 1, 1.0 and true apart, as == does not."""
+    if isinstance(data, str):
+        return isinstance(value, str) and value == data
+    # The members of an object have no order.
+    return jsonrpc.encode_finite(value) == data or _sorted(value) == _sorted(msgspec.json.decode(data))
+
+
+_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300].encode(errors="replace").decode()
+
+
+# Telling
+
+
+def _summary(rows: Sequence[Report]) -> Report:
+    added = ("tokens_as_sent", "tokens_compact", "tokens_ours_full", "tokens_ours_full_without_dictionary")
+    return {
+        "files": len(rows),
+        "results": sum(row["results"] for row in rows),
+        "budget_overruns": sum(found["overruns"] for row in rows for found in row["budgets"].values()),
+        "not_recovered": sum(len(row["not_recovered"]) for row in rows),
+        "above_compact": sum(row["above_compact"] for row in rows),
+        **{name: sum(row[name] for row in rows) for name in added},
+    }
+
+
+def table(report: Report) -> str:
+    """For people."""
+    head = ["file", "results", "as sent", "compact", "in full", "no dict.", "form"]
+    lines = [[*head, *(text for budget in BUDGETS for text in (f"≤{budget:,}", "replies", "back"))]]
+    lines += [_line(row) for row in report["files"]]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    texts = (0, head.index("form"))
+    told = [
+        "  ".join(
+            cell.ljust(width) if place in texts else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    summary = report["summary"]
+    closing = (
+        f"{summary['results']:,} results of {summary['files']:,} files under budgets of "
+        f"{', '.join(f'{budget:,}' for budget in BUDGETS)} tokens: {summary['budget_overruns']:,} replies above their "
+        f"budget, {summary['not_recovered']:,} times not recovered, {summary['above_compact']:,} dearer than compact."
+    )
+    return "\n".join(
+        [
+            report["tokenizer"],
+            "",
+            *told,
+            "",
+            *(f"{name:<36} {value:>12,}" for name, value in summary.items()),
+            "",
+            *([_SAMPLED] if any(row["sampled"] for row in report["files"]) else []),
+            *(f"passed over {name}: {why}" for name, why in report["passed_over"].items()),
+            *_failures(report["files"]),
+            report["method"],
+            closing,
+        ]
+    )
+
+
+def _line(row: Report) -> list[str]:
+    mark = "~" if row["sampled"] else ""
+    costs = ("tokens_as_sent", "tokens_compact", "tokens_ours_full", "tokens_ours_full_without_dictionary")
+    forms = ", ".join(form if len(row["forms"]) == 1 else f"{count} {form}" for form, count in row["forms"].items())
+    line = [row["file"][-48:], f"{row['results']:,}", *(f"{mark}{row[name]:,}" for name in costs), forms]
+    for found in row["budgets"].values():
+        back = "yes" if found["recovered"] == row["results"] else f"{found['recovered']} of {row['results']}"
+        line += [f"{found['first_reply']:,}{'!' * bool(found['overruns'])}", f"{found['replies']:,}", back]
+    return line
+
+
+def _failures(rows: Sequence[Report]) -> Iterator[str]:
+    for row in rows:
+        for failure in row["not_recovered"]:
+            under = "in full" if failure["budget"] is None else f"budget {failure['budget']:,}"
+            yield f"not recovered {row['file']}, result {failure['result']}, {under}: {failure['reason']}"
+        for budget, found in row["budgets"].items():
+            if found["overruns"]:
+                yield f"above its budget {row['file']}, budget {int(budget):,}: {found['overruns']:,} replies"
