@@ -31,7 +31,7 @@ async def test_a_filter_makes_fewer_pages():
 
 
 async def test_all_pages_are_fetched_until_there_are_no_more(monkeypatch):
-    asked: list[dict] = []
+    asked: list[dict[str, object]] = []
     whole = Client.call
 
     async def counted(self, tool, **arguments):

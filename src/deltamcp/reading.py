@@ -1,5 +1,6 @@
 """Results that do not fit: shown in part, read on in by their handle, used by reference."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 
@@ -18,6 +19,8 @@ from deltamcp.results.window import Window
 from deltamcp.values import JSON, Content, Principal, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 
+_LARGE = 1024 * 1024
+"""Bytes of a result in which reading may take longer than others should wait; a thread does it, one at a time."""
 _MOST_BYTES = 64 * 1024 * 1024
 """Of results that one call's arguments refer to."""
 _NO_STRUCTURE = "No part that fits is one the output schema admits. "
@@ -28,6 +31,7 @@ class Reading:
 
     def __init__(self, keeping: Keeping) -> None:
         self._keeping = keeping
+        self._reads = asyncio.Lock()
 
     async def begin(
         self, source: Source, shaping: Shaping, principal: Principal, admits: Callable[[JSON], bool] | None = None
@@ -40,13 +44,13 @@ class Reading:
         if why:
             shaping = replace(shaping, fields=None)
         less = shown != data
-        rows = None if isinstance(shown, str) else find_rows(shown, shaping.rows)
+        value = None if less else source.value
+        rows = None if isinstance(shown, str) else find_rows(shown, shaping.rows, value)
         whole = None
         if not less:
             whole = shape.whole(shown, shaping, source.structured is not UNSET, rows, f"[{why[:-1]}]" if why else "")
         if whole is not None:
             return _whole(whole, source, shaping)
-        value = None if less else source.value
 
         def part(handle: Handle | None) -> tuple[Head, tuple[Window, bool]]:
             window, holds = shape.begin(shown, rows, shaping, handle, promised, less, why, value), True
@@ -88,7 +92,12 @@ class Reading:
             StoreError: what is kept cannot be reached.
         """
         asked = read_asked(arguments)
-        window, path = (await self._keeping.open(asked.handle, principal)).read(asked, wish)
+        kept = await self._keeping.open(asked.handle, principal)
+        if kept.size <= _LARGE:
+            window, path = kept.read(asked, wish)
+        else:
+            async with self._reads:
+                window, path = await asyncio.to_thread(kept.read, asked, wish)
         told = {META_KEY: {"handle": asked.handle, **_told(window, path)}}
         return ToolResult([Text(text) for text in window.texts], meta=told)
 

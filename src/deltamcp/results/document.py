@@ -1,7 +1,7 @@
 """A JSON document read without decoding more of it than is wanted."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
@@ -98,6 +98,27 @@ class Live(Sequence[Encoded]):
                 return None
             value = value[step]
         return cls(value) if type(value) is list else None
+
+
+class LiveMembers(Mapping[str, Encoded]):
+    """The same for the members of an object."""
+
+    def __init__(self, values: dict[str, JSON]) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __getitem__(self, key: str) -> Encoded:
+        return jsonrpc.encode(self._values[key])
+
+    @classmethod
+    def of(cls, value: Any) -> "LiveMembers | None":
+        """Of a plain dict, whose keys are all text."""
+        return cls(value) if type(value) is dict and all(type(key) is str for key in value) else None
 
 
 Units: TypeAlias = list[Encoded] | Mapping[str, Encoded] | str | bytes

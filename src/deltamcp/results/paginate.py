@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from deltamcp.results import document, summarise
 from deltamcp.results.budget import largest
@@ -11,14 +12,15 @@ from deltamcp.results.window import Frame, Window
 from deltamcp.values import JSON
 
 _USUAL = ("data", "items", "results")
+_NO_LISTS = frozenset({str, int, float, bool, dict, type(None)})
 _DEPTH = 3
 """How far down rows are looked for."""
 _BYTES_A_TOKEN = 3
 """Of JSON; a first guess, put right by what the part costs."""
 
 
-def find_rows(data: Encoded, declared: str | None) -> list[str] | None:
-    """The path to the rows of a result; None where it has none.
+def find_rows(data: Encoded, declared: str | None, value: Any = None) -> list[str] | None:
+    """The path to the rows of a result, of `value` where that is at hand; None where it has none.
 
     Where it was declared, else the root, `data`, `items` or `results`, else the list that is most of it (RB-64).
     """
@@ -28,6 +30,12 @@ def find_rows(data: Encoded, declared: str | None) -> list[str] | None:
             return path if document.kind(document.at(data, path)) == "list" else None
         except document.NowhereError:
             return None
+    if (
+        type(value) is dict
+        and value.keys().isdisjoint(_USUAL)
+        and all(type(one) in _NO_LISTS for one in value.values())
+    ):
+        return None  # seen in a tenth of the time that reading the JSON takes
     return _rows(data, _DEPTH)
 
 

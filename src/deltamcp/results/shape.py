@@ -81,7 +81,7 @@ def begin(
         return truncate.window(source, 0, "characters", around, shaping.tail)
     return (
         (_rows(source, rows, around, value) if rows is not None else None)
-        or (_summary(source, around) if document.kind(source) in ("object", "list") else None)
+        or (_summary(source, around, value) if document.kind(source) in ("object", "list") else None)
         or _raw(source, 0, around)
     )
 
@@ -127,8 +127,11 @@ def _envelope(
     return wrap, [pointer(*above) + one for one in cut] + cuts
 
 
-def _summary(source: bytes, around: Frame) -> Window | None:
-    return summarise.window(source, lambda frame, value, cuts: frame.shown("whole", value, 0, 0, 1, cuts), around)
+def _summary(source: bytes, around: Frame, value: Any) -> Window | None:
+    def show(frame: Frame, shown: JSON, cuts: tuple[str, ...]) -> Window:
+        return frame.shown("whole", shown, 0, 0, 1, cuts)
+
+    return summarise.window(source, show, around, value)
 
 
 def _raw(source: Encoded, start: int, around: Frame) -> Window:

@@ -5,10 +5,8 @@ behind an ellipsis; where, for programs, is in `cuts`.
 """
 
 import re
-from collections.abc import Callable
-from typing import NamedTuple
-
-from msgspec import Raw
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from deltamcp.results import document
 from deltamcp.results.budget import largest
@@ -38,11 +36,12 @@ class Abridged(NamedTuple):
 class Summary:
     """A value to be abridged, perhaps to several sizes: what was looked into once is not looked into again."""
 
-    def __init__(self, data: Encoded, marked: bool = True) -> None:
+    def __init__(self, data: Encoded, marked: bool = True, value: Any = None) -> None:
         """Without marks only lists and long prose are cut: programs take keys and addresses for what they are."""
         self._data = data
         self._marked = marked
-        self._members: dict[tuple[str | int, ...], dict[str, Raw]] = {}
+        live = document.LiveMembers.of(value)
+        self._members: dict[tuple[str | int, ...], Mapping[str, Encoded]] = {} if live is None else {(): live}
 
     def abridged(self, room: int) -> Abridged:
         """In about `room` bytes; whole where that is enough. In no room at all only what it is remains."""
@@ -107,12 +106,16 @@ class Summary:
         return shown
 
 
-def window(data: Encoded, show: Callable[[Frame, JSON, tuple[str, ...]], Window], frame: Frame) -> Window | None:
+def window(
+    data: Encoded, show: Callable[[Frame, JSON, tuple[str, ...]], Window], frame: Frame, value: Any = None
+) -> Window | None:
     """As much of a value as fits, where `show` makes a window of it; None where not even a mark in its place does.
+
+    `value` is the value itself, where it is at hand.
 
     The room is found for JSON, which is soon made, and widened by what the shortest form leaves of it.
     """
-    summary, tokens = Summary(data, marked=not frame.structured), frame.budget.tokens
+    summary, tokens = Summary(data, not frame.structured, value), frame.budget.tokens
     most, plain = min(len(data), tokens * 8), frame.without_tables()
     made: dict[int, Window] = {}
 
