@@ -42,3 +42,14 @@ any_schema: st.SearchStrategy[Any] = st.recursive(
     max_leaves=25,
 )
 """What looks like a JSON Schema, and mostly is none."""
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal in kind too: 1, 1.0 and true are three values, and so are 0.0 and -0.0."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return repr(one) == repr(other)

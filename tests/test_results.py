@@ -27,21 +27,12 @@ from deltamcp import (
 from deltamcp.results.encode import decode, encode
 from deltamcp.tokens import count
 from tests.raw import META, Raw, connected
-from tests.strategies import any_json
+from tests.strategies import any_json, same
+from tests.test_delta_shapes import USERS
 
 KEY = "io.github.delta-mcp/result"
 BUDGETS = [50, 60, 100, 200, 500, 2000]
 ERAS = ["handshake", "modern"]
-USERS: list[dict[str, Any]] = [
-    {
-        "id": index + 1,
-        "username": f"user_{index + 1:04}",
-        "email": f"user_{index + 1:04}@example.com",
-        "score": index * 37 % 101,
-        "active": index % 3 != 0,
-    }
-    for index in range(1000)
-]
 Result = dict[str, Any]
 
 
@@ -131,17 +122,6 @@ def cost(result: Result) -> int:
     if "structuredContent" in result:
         seen.append(compact(result["structuredContent"]))
     return count("\n".join(seen))
-
-
-def same(one: Any, other: Any) -> bool:
-    """Equal in kind too: 1, 1.0 and true are three values."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return repr(one) == repr(other)
 
 
 def token(key: object) -> str:

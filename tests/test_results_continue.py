@@ -21,7 +21,9 @@ from deltamcp.tokens import count
 from deltamcp.values import CallTool, Era, ReadResource, Terms
 from tests.conftest import free_port
 from tests.raw import META, connected
-from tests.test_results import ERAS, LINES, USERS, Program, about, compact, cost, first, joined, same, texts
+from tests.strategies import same
+from tests.test_delta_shapes import USERS
+from tests.test_results import ERAS, LINES, Program, about, compact, cost, first, joined, texts
 
 WRAPPED = {"total": 60, "note": {"a/b": "slash", "m~n": "tilde"}, "items": USERS[:60]}
 

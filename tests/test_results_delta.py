@@ -10,7 +10,9 @@ import pytest
 
 from deltamcp import DeltaServer, ResultPolicy, ToolError
 from tests.raw import connected
-from tests.test_results import LINES, USERS, Peer, Program, about, compact, cost, first, joined, same
+from tests.strategies import same
+from tests.test_delta_shapes import USERS
+from tests.test_results import LINES, Peer, Program, about, compact, cost, first, joined
 
 POLICY = ResultPolicy(max_tokens=2000, page_size=20)
 COMPAT = ResultPolicy(max_tokens=2000, page_size=20, compat=True)

@@ -12,18 +12,7 @@ from deltamcp.results.encode import LEGEND, as_table, decode, encode
 from deltamcp.results.tables.table import object_table, table
 from deltamcp.tokens import count
 from deltamcp.wire import jsonrpc
-from tests.strategies import any_json
-
-
-def same(one: Any, other: Any) -> bool:
-    """Equal in kind too: 1, 1.0 and true are three values, and so are 0.0 and -0.0."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return repr(one) == repr(other)
+from tests.strategies import any_json, same
 
 
 def check(value: Any) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer, Disclosure, ResultPolicy
-from tests.test_results import ERAS, LINES, USERS, Peer, about, first, joined
+from tests.test_delta_shapes import USERS
+from tests.test_results import ERAS, LINES, Peer, about, first, joined
 
 WRAPPED = {"total": 60, "items": USERS[:60], "text": LINES}
 

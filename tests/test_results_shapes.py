@@ -14,7 +14,9 @@ from pydantic import BaseModel
 from deltamcp import ConfigurationError, DeltaServer, Disclosure, ResultPolicy, Text, ToolError, ToolResult
 from deltamcp.results.encode import LEGEND, decode
 from deltamcp.tokens import count
-from tests.test_results import ERAS, LINES, USERS, about, cost, first, joined, same, texts
+from tests.strategies import same
+from tests.test_delta_shapes import USERS
+from tests.test_results import ERAS, LINES, about, cost, first, joined, texts
 
 
 @pytest.fixture(params=ERAS)
