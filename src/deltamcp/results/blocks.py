@@ -37,7 +37,7 @@ def begin(result: ToolResult, shaping: Shaping, handle: Handle | None, promised:
     """
     texts = [_text(block) for block in result.content]
     ends = list(accumulate(map(len, texts)))
-    why = "There is no structured content beside a cut text. " if promised else ""
+    why = "" if result.structured is UNSET and not promised else "The structured content is left out. "
     budget = budget_of(shaping)
     made: dict[int, ToolResult] = {}
 
@@ -47,7 +47,7 @@ def begin(result: ToolResult, shaping: Shaping, handle: Handle | None, promised:
             for block, text, end in zip(result.content, texts, ends, strict=True)
             if (cut := _cut(block, max(0, keep - end + len(text)))) is not None
         ]
-        content.append(Text(_note(why, keep, ends[-1], handle)))
+        content.append(Text(_note(why, keep, texts, handle)))
         if handle is not None and is_linked(shaping):
             content.append(handle.link)
         made[keep] = replace(result, content=content, structured=UNSET, is_error=promised)
@@ -56,14 +56,18 @@ def begin(result: ToolResult, shaping: Shaping, handle: Handle | None, promised:
     kept = largest(min(ends[-1], shaping.most_chars), shaping.max_tokens * 3, cost, shaping.max_tokens)
     if kept is None:
         # Links and embedded resources are more than there is room for by themselves.
-        return ToolResult([Text(_note(why, 0, ends[-1], handle))], is_error=promised)
+        return ToolResult([Text(_note(why, 0, texts, handle))], is_error=promised)
     meta = {**(result.meta or {}), META_KEY: {"handle": handle.name} if handle is not None else {}}
     return replace(made[kept], meta=meta)
 
 
-def _note(why: str, keep: int, total: int, handle: Handle | None) -> str:
-    rest = "the rest could not be kept" if handle is None else f'{handle.tool}(handle="{handle.name}") has all'
-    return f"[{why}{keep} of {total} characters; {rest}.]"
+def _note(why: str, keep: int, texts: list[str], handle: Handle | None) -> str:
+    total = sum(map(len, texts))
+    if handle is None:
+        return f"[{why}{keep} of {total} characters; the rest could not be kept.]"
+    place = next((place for place, end in enumerate(accumulate(map(len, texts))) if end > keep), 0)
+    on = f'{handle.tool}(handle="{handle.name}", path="/content/{place}")'
+    return f"[{why}{keep} of {total} characters; {on} and further on has the rest.]"
 
 
 def _text(block: Content | dict[str, JSON]) -> str:

@@ -15,7 +15,7 @@ from deltamcp.results.notes import RAW
 from deltamcp.results.paginate import find_rows
 from deltamcp.results.pointer import pointer, steps
 from deltamcp.results.policy import ResultPolicy, Shaping, nearer
-from deltamcp.results.project import of_rows
+from deltamcp.results.project import are_of_rows, of_rows, project
 from deltamcp.results.shape import raw, read, read_raw
 from deltamcp.results.window import Window
 from deltamcp.values import JSON
@@ -33,7 +33,7 @@ class Head(Struct, frozen=True, omit_defaults=True):
     """Where the first reply left off in what is read without a path; 0 where that is not where reading goes on."""
 
 
-class Asked(Struct, frozen=True):
+class Asked(Struct, frozen=True, forbid_unknown_fields=True):
     """What `continue` is called with."""
 
     handle: str
@@ -139,31 +139,44 @@ class Kept:
         return view
 
     def _make_view(self, asked: Asked) -> Selection:
-        path = ""
+        shaping = self._head.shaping
         if self._head.kind == "text":
             if asked.path or asked.fields:
-                raise UnfitError(
-                    "This result is a text, without paths and fields; read on by offset, or search by grep."
-                )
-            units: Units = str(self._data, "utf-8")
-        else:
-            plain = asked.path is None and asked.fields is None
-            path = pointer(*((self._head.rows or ()) if plain else steps(asked.path or "")))
-            units = _units(self._selected(asked, path))
+                raise UnfitError("This result is a text, without paths; read on by offset, or search by grep.")
+            text = str(self._data, "utf-8")
+            return self._found(text, "", asked) if asked.grep else Selection(text, "", self._starts())
+        if asked.path is None and asked.fields is None and not asked.grep:
+            data = self._data if shaping.fields is None else projected(self._data, shaping)
+            rows = self._head.rows or []
+            return Selection(_units(document.at(data, rows)), pointer(*rows), self._starts())
+        place = self._rows(asked.fields) if asked.path is None else steps(asked.path)
+        part = document.at(self._data, place)
         if asked.grep:
-            return Selection(grep.matching(units, asked.grep), path, [0])
-        follows = self._head.first if asked.path is None and asked.fields is None else 0
-        return Selection(units, path, [0, follows] if follows else [0])
-
-    def _selected(self, asked: Asked, path: str) -> Encoded:
-        data: Encoded = self._data
-        shaping = self._head.shaping
-        if asked.path is None and asked.fields is None and shaping.fields is not None:
-            data = projected(data, shaping)
-        data = document.at(data, steps(path))
+            return self._found(_units(part), pointer(*place), asked)
         if asked.fields is not None:
-            data = jsonrpc.encode(of_rows(document.decode(data), asked.fields, find_rows(data, None)))
-        return data
+            part = jsonrpc.encode(of_rows(document.decode(part), asked.fields, find_rows(part, None)))
+        return Selection(_units(part), pointer(*place), [0])
+
+    def _rows(self, fields: list[str] | str | None) -> list[str]:
+        """Where something is asked for without a path: of the rows, but fields may be the whole's own."""
+        rows = find_rows(self._data, self._head.shaping.rows) or []
+        if rows and fields is not None and document.kind(self._data) == "object":
+            return rows if are_of_rows(fields, document.members(self._data)) else []
+        return rows
+
+    def _starts(self) -> list[int]:
+        return [0, self._head.first] if self._head.first else [0]
+
+    def _found(self, units: Units, path: str, asked: Asked) -> Selection:
+        """What holds some words, and of that the fields that are wanted."""
+        found = grep.matching(units, asked.grep or "")
+        if not found:
+            everywhere = '; path="" searches all of it' if path and asked.path is None else ""
+            return Selection(f"Nothing {f'in {path} ' if path else ''}holds that{everywhere}.", path, [0])
+        if asked.fields is not None and isinstance(found, Mapping):
+            fewer = project([document.decode(unit) for unit in found.values()], asked.fields)
+            found = _units(jsonrpc.encode(fewer))
+        return Selection(found, path, [0])
 
 
 def projected(data: Encoded, shaping: Shaping) -> bytes:

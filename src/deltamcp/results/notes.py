@@ -29,10 +29,10 @@ def opening(window: Window, handle: Handle | None, tokens: int) -> str:
     """To a caller that does not know the handle, within a reply of so many tokens. Without one nothing was kept."""
     if handle is None:
         return f"{_span(window)}. The rest could not be kept; ask for less of it."
-    cut = _short(next(iter(window.cuts), "")) or "/..."
+    cut = next((short for cut in window.cuts if (short := _short(cut))), "")
     call = f'{handle.tool}(handle="{handle.name}"'
     places = {
-        "whole": f', path="{cut}")',
+        "whole": f', path="{cut}")' if cut else ")",
         "JSON characters": f', path="{RAW}", offset={window.end})',
     }
     on = call + places.get(window.unit, f", offset={window.end})" if window.next is not None else ")")

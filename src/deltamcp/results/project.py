@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from deltamcp.errors import UnfitError
@@ -79,11 +79,16 @@ def _copies(node: Any) -> int:
     return min(math.prod(inner), _COPIES + 1)
 
 
-def of_rows(value: JSON, fields: Sequence[str] | str, rows: Sequence[str] | None) -> JSON:
-    """The same, but fields that the value itself has none of are its rows', and what stands beside those stays."""
+def are_of_rows(fields: Sequence[str] | str, members: Iterable[str]) -> bool:
+    """Whether fields are none of an object's own. An expression says itself what it is of."""
     fields = _listed(fields)
     names = set() if isinstance(fields, str) else {field.partition(".")[0] for field in fields}
-    if not rows or not isinstance(value, dict) or not names or not names.isdisjoint(value):
+    return bool(names) and names.isdisjoint(members)
+
+
+def of_rows(value: JSON, fields: Sequence[str] | str, rows: Sequence[str] | None) -> JSON:
+    """The same, but fields that the value itself has none of are its rows', and what stands beside those stays."""
+    if not rows or not isinstance(value, dict) or not are_of_rows(fields, value):
         return project(value, fields)
     inner = value.get(rows[0])
     return {**value, rows[0]: of_rows(inner, fields, rows[1:]) if rows[1:] else project(inner, fields)}

@@ -54,6 +54,8 @@ def open_store(url: str) -> Store:
     Raises:
         ConfigurationError: there can be no such store.
     """
+    if not isinstance(url, str):
+        raise ConfigurationError(_POSSIBLE)
     scheme, _, rest = url.partition("://")
     if url == "memory://":
         from deltamcp.stores.memory import MemoryStore
