@@ -232,7 +232,7 @@ class Engine:
         return operate(operation, ask, caller, wishes)
 
     async def _unaudited(self, operation: Operation, ask: CallTool, caller: Caller, wishes: Wishes | None) -> Outcome:
-        terms, channel = caller.terms, caller.channel
+        terms, channel, flat = caller.terms, caller.channel, wishes is None
         try:
             shaping = shaping_of(operation, caller.view, terms, wishes)
             given, turn = ask.arguments, None
@@ -267,11 +267,11 @@ class Engine:
                 value = await guarded(operation.function(**arguments), deadline)
             else:
                 value = await self._run(operation, arguments, terms, channel, caller.request_id, answers, deadline)
-            return Answer(await self._fitting.reply(value, operation, shaping, turn, terms, flat=wishes is None))
+            return Answer(await self._fitting.reply(value, operation, shaping, turn, terms, flat))
         except (ToolError, InputDeclinedError, ResourceNotFoundError) as error:
             if isinstance(error, MissingCapabilityError) and terms.era is Era.MODERN:
                 return _missing(error)
-            return Answer(limited(error, operation) or content.error_result(str(error)))
+            return Answer(limited(error, operation, flat) or content.error_result(str(error)))
         except InputPending as pending:
             return self._questions(pending, terms, ["tools/call", operation.name, ask.arguments], answers)
         except asyncio.CancelledError as error:
@@ -281,7 +281,9 @@ class Engine:
                 return Answer(content.error_result(_broken(f"The tool {ask.name}", error)))
             raise
         except BaseException as error:
-            return Answer(limited(error, operation) or content.error_result(_broken(f"The tool {ask.name}", error)))
+            return Answer(
+                limited(error, operation, flat) or content.error_result(_broken(f"The tool {ask.name}", error))
+            )
 
     async def _audited(self, operation: Operation, ask: CallTool, caller: Caller, wishes: Wishes | None) -> Outcome:
         began = time.perf_counter()

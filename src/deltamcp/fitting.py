@@ -89,12 +89,12 @@ class Fitting:
         return await self._reading.begin(source, shaping, terms.principal, admits)
 
 
-def limited(error: BaseException, operation: Operation) -> ToolResult | None:
+def limited(error: BaseException, operation: Operation, flat: bool) -> ToolResult | None:
     """An upstream's "too many requests" as a result the model can act on; None for any other failure.
 
-    Where an output schema promises something else, clients accept it only as an error.
+    Where an output schema promises something else, as to who calls it `flat`, clients accept it only as an error.
     """
     said = rate_limited(error, operation.name, time.time())
     if said is None:
         return None
-    return ToolResult([Text(jsonrpc.encode(said).decode())], is_error=operation.output_schema is not None)
+    return ToolResult([Text(jsonrpc.encode(said).decode())], is_error=flat and operation.output_schema is not None)

@@ -115,11 +115,9 @@ class Reading:
         left = _MOST_BYTES
         for found in reference.found(arguments):
             name, path = found[reference.KEY], found.get("path", "")
-            if not isinstance(name, str) or not isinstance(path, str):
-                if strict:
-                    raise UnfitError(f"{reference.KEY} and path must be texts.")
-                continue
             try:
+                if not isinstance(name, str) or not isinstance(path, str):
+                    raise UnfitError(f"{reference.KEY} and path must be texts.")
                 kept = await self._keeping.open(name, principal)
             except UnfitError:
                 if strict:

@@ -61,8 +61,8 @@ class Selection:
 
 _TURNED = 200
 """Pages turned at once on the way to one; each takes some milliseconds."""
-_VIEWS = 8
-"""Views of one result kept at a time, for the pages that follow."""
+_SELECTIONS = 8
+"""Of one result at a time, for the pages that follow."""
 _read_head = msgspec.json.Decoder(Head).decode
 
 
@@ -80,7 +80,7 @@ class Kept:
         begin = 4 + int.from_bytes(whole[:4])
         self._head = _read_head(whole[4:begin])
         self._data = whole[begin:]
-        self._views: dict[tuple[str | None, str, str | None], Selection] = {}
+        self._selections: dict[tuple[str | None, str, str | None], Selection] = {}
 
     @property
     def size(self) -> int:
@@ -115,10 +115,10 @@ class Kept:
         """
         shaping = self._head.shaping if wish is None else nearer(wish, self._head.shaping)
         if asked.path is not None and asked.path.startswith(RAW):
-            selection = self._view(replace(asked, path=asked.path.removeprefix(RAW)))
+            selection = self._select(replace(asked, path=asked.path.removeprefix(RAW)))
             start = _within(asked.offset or 0, len(selection.raw))
             return read_raw(selection.raw, start, shaping, selection.path), selection.path
-        selection = self._view(asked)
+        selection = self._select(asked)
         if asked.offset is not None:
             start = _within(asked.offset, len(selection.units))
             return read(selection.units, start, shaping, selection.path), selection.path
@@ -128,17 +128,16 @@ class Kept:
         start, until = _page(selection, starts, page, shaping)
         return read(selection.units, start, shaping, selection.path, until), selection.path
 
-    def _view(self, asked: Asked) -> Selection:
+    def _select(self, asked: Asked) -> Selection:
         key = (asked.path, repr(asked.fields), asked.grep)
-        view = self._views.get(key)
-        if view is None:
-            view = self._make_view(asked)
-            if len(self._views) >= _VIEWS:
-                self._views.clear()
-            self._views[key] = view
-        return view
+        if key not in self._selections:
+            made = self._selected(asked)
+            if len(self._selections) >= _SELECTIONS:
+                self._selections.clear()
+            self._selections[key] = made
+        return self._selections[key]
 
-    def _make_view(self, asked: Asked) -> Selection:
+    def _selected(self, asked: Asked) -> Selection:
         shaping = self._head.shaping
         if self._head.kind == "text":
             if asked.path or asked.fields:

@@ -1,6 +1,6 @@
 """A result that does not fit, made to: the first reply, which says where the rest is, and every further one.
 
-The pipeline of decision 0004. Values in, windows out: keeping the whole, and giving it a handle, has been done before.
+The pipeline of decision 0004. Values in, windows out; who calls has chosen a handle, and keeps the whole under it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +64,6 @@ def begin(
         why: a sentence the note begins with.
         value: what `source` is of, where that is at hand.
     """
-
     fewer = whole(source, shaping, structured, rows, notes.fewer(handle)) if projected else None
     if fewer is not None:
         return fewer
@@ -95,7 +94,7 @@ def _rows(source: bytes, path: list[str], around: Frame, value: Any) -> Window |
     # Beside structured content nothing is abridged: programs would take it for what it is.
     wrap, cuts = _envelope(source, path, len(source) if around.structured else around.budget.tokens, ())
     # The cuts of the envelope are part of what a note tells.
-    inner = Frame(around.shaping, lambda window: around.note(_also(window, cuts)), around.further, around.structured)
+    inner = replace(around, note=lambda window: around.note(_also(window, cuts)))
     units = document.Live.at(value, path) or document.items(document.at(source, path))
     window = paginate.rows(units, 0, wrap, path, inner)
     # Where the rows are all there, it is what stands beside them that was too much, and deserves the room.
