@@ -33,6 +33,11 @@ class Channel(Guard, Protocol):
         """Who shares a turn with whom where calls have to wait."""
         ...
 
+    @property
+    def conversation(self) -> str | None:
+        """What lasts from one of the client's requests to the next; None where each stands for itself."""
+        ...
+
     async def notify(self, message: bytes) -> None:
         """Sends a notification that belongs to this request."""
         ...

@@ -25,15 +25,18 @@ from deltamcp.catalog.view import View, did_you_mean
 from deltamcp.context import Channel, Context, InputPending, MissingCapabilityError
 from deltamcp.dialects import delta
 from deltamcp.errors import Fault, InputDeclinedError, PeerError, ResourceNotFoundError, ToolError, UnfitError
-from deltamcp.fitting import Fitting, limited, shaping_of
+from deltamcp.fitting import Fitting, Ran, held, limited, shaping_of
 from deltamcp.guard import Deadline, guarded
+from deltamcp.holding import Call, digest
 from deltamcp.keeping import Keeping
 from deltamcp.life import Life, Lifespan
 from deltamcp.limits import Limits
 from deltamcp.meta_calls import Caller, MetaCalls, Wishes
+from deltamcp.outcomes import Outcomes
 from deltamcp.paging import Paging
 from deltamcp.reading import Reading
 from deltamcp.results import content, reference
+from deltamcp.results.policy import root_held
 from deltamcp.seal import Seal
 from deltamcp.searching import Searching
 from deltamcp.stores.store import Store, StoreError
@@ -123,8 +126,9 @@ class Engine:
         )
         self._reading = Reading(keeping)
         self._paging = Paging(keeping)
-        self._fitting = Fitting(self._reading, self._paging)
-        self._meta_calls = MetaCalls(searching, self._reading, self._operate)
+        self._outcomes = Outcomes(keeping, self._reading)
+        self._fitting = Fitting(self._reading, self._paging, self._outcomes)
+        self._meta_calls = MetaCalls(searching, self._reading, self._outcomes, self._operate)
         self._performers: dict[type[Ask], Performer] = {
             CallTool: self._call,
             ListItems: self._list,
@@ -201,9 +205,18 @@ class Engine:
             return Failure(Fault.NOT_FOUND, message, {"unknownNames": unknown})
         return Answer(Definitions(tuple(tool for name in ask.names if (tool := found[name])), ask.alone))
 
-    async def _manifest(self, ask: ListManifest, terms: Terms, *_: Any) -> Outcome:
+    async def _manifest(self, ask: ListManifest, terms: Terms, channel: Channel, *_: Any) -> Outcome:
         page = self.catalog.view(terms.principal.scopes).manifest(ask.cursor)
-        return _WRONG_CURSOR if page is None else Answer(page)
+        if page is None:
+            return _WRONG_CURSOR
+        try:
+            held = root_held(terms.meta)
+        except UnfitError as error:
+            return Failure(Fault.INVALID_PARAMS, str(error))
+        if held is None:
+            return Answer(page)
+        call = Call(terms.principal, channel.conversation, digest(["tools/manifest", ask.cursor]))
+        return Answer(await self._outcomes.manifest(page, call, held))
 
     # Calls
 
@@ -238,6 +251,8 @@ class Engine:
             given, turn = ask.arguments, None
             if reference.is_in(given):
                 given = await self._reading.resolved(given, terms.principal, strict=caller.view.bounds)
+            if shaping is not None:
+                given, shaping = held(operation, shaping, given)
             if terms.delta and shaping is not None:
                 given, turn = self._paging.turned(operation, given, shaping)
             arguments = operation.bind(given)
@@ -267,7 +282,7 @@ class Engine:
                 value = await guarded(operation.function(**arguments), deadline)
             else:
                 value = await self._run(operation, arguments, terms, channel, caller.request_id, answers, deadline)
-            return Answer(await self._fitting.reply(value, operation, shaping, turn, terms, flat))
+            return Answer(await self._fitting.reply(value, operation, shaping, turn, Ran(caller, given, flat)))
         except (ToolError, InputDeclinedError, ResourceNotFoundError) as error:
             if isinstance(error, MissingCapabilityError) and terms.era is Era.MODERN:
                 return _missing(error)
@@ -310,6 +325,17 @@ class Engine:
             raise InputDeclinedError(f"The user declined to run {operation.id}.")
 
     async def _read(self, ask: ReadResource, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
+        try:
+            held = root_held(terms.meta)
+        except UnfitError as error:
+            return Failure(Fault.INVALID_PARAMS, str(error))
+        read = await self._read_whole(ask, terms, channel, request_id)
+        if held is None or not isinstance(read, Answer) or not isinstance(read.value, Contents):
+            return read
+        call = Call(terms.principal, channel.conversation, digest(["resources/read", ask.uri]))
+        return Answer(await self._outcomes.contents(read.value, call, held))
+
+    async def _read_whole(self, ask: ReadResource, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
         kept = await self._kept_resource(ask.uri, terms)
         if kept is not None:
             return kept

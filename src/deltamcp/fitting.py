@@ -2,7 +2,7 @@
 
 import logging
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -11,14 +11,16 @@ from deltamcp.catalog.meta_tools import Meta
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import View
 from deltamcp.errors import UnfitError
-from deltamcp.meta_calls import Wishes
+from deltamcp.holding import Call, digest
+from deltamcp.meta_calls import Caller, Wishes
+from deltamcp.outcomes import Outcomes
 from deltamcp.paging import Paging, Turn
 from deltamcp.reading import Reading
 from deltamcp.results import content
 from deltamcp.results.content import Source
-from deltamcp.results.policy import META_KEY, Shaping, nearer, wish_of
+from deltamcp.results.policy import META_KEY, ROOT, Shaping, nearer, read_root, wish_of
 from deltamcp.results.rate_limit import rate_limited
-from deltamcp.values import Terms, Text, ToolResult
+from deltamcp.values import JSON, Terms, Text, ToolResult
 from deltamcp.wire import jsonrpc
 
 logger = logging.getLogger("deltamcp")
@@ -46,20 +48,43 @@ def shaping_of(operation: Operation, view: View, terms: Terms, wishes: Wishes | 
     return replace(shaping, max_tokens=shaping.max_tokens - tokens.count(wishes.beside, shaping.model) - 1)
 
 
+def held(operation: Operation, shaping: Shaping, arguments: dict[str, JSON]) -> tuple[dict[str, JSON], Shaping]:
+    """The arguments without the root that the caller says it holds, which is not the function's.
+
+    Raises:
+        UnfitError: it is no root.
+    """
+    if not operation.takes_root or ROOT not in arguments:
+        return arguments, shaping
+    arguments = dict(arguments)
+    return arguments, replace(shaping, pack_root=read_root(arguments.pop(ROOT)))
+
+
+class Ran(NamedTuple):
+    """The call that a result is of."""
+
+    caller: Caller
+    arguments: dict[str, JSON]
+    flat: bool
+    """Called by its own name, not through a meta-tool."""
+
+
 class Fitting:
     """Replies to calls of tools."""
 
-    def __init__(self, reading: Reading, paging: Paging) -> None:
+    def __init__(self, reading: Reading, paging: Paging, outcomes: Outcomes) -> None:
         self._reading = reading
         self._paging = paging
+        self._outcomes = outcomes
 
     async def reply(
-        self, value: Any, operation: Operation, shaping: Shaping | None, turn: Turn | None, terms: Terms, flat: bool
+        self, value: Any, operation: Operation, shaping: Shaping | None, turn: Turn | None, ran: Ran
     ) -> ToolResult:
         """What a function returned; `turn` is the page of it that a client of Delta-MCP asks for.
 
         Called `flat`, by its own name, a tool is held to its output schema; a meta-tool promises none.
         """
+        terms, flat = ran.caller.terms, ran.flat
         structured = operation.structured if operation.output_schema is not None else None
         try:
             if shaping is None and not terms.delta:
@@ -69,24 +94,31 @@ class Fitting:
             logger.error("tool %s returned a value that cannot be sent: %s", operation.name, error)
             return content.error_result(f"{operation.name} returned a value that cannot be sent: {error}.")
         if isinstance(made, Source):
-            return await self._begin(made, operation if flat else None, shaping, turn, terms)
+            return await self._begin(made, operation, shaping, turn, ran)
         if made.is_error:
             return made
         source = content.source_of(made) or (content.NOTHING if terms.delta and not made.content else None)
         if source is not None:
-            reply = await self._begin(source, operation if flat else None, shaping, turn, terms)
+            reply = await self._begin(source, operation, shaping, turn, ran)
             return replace(reply, meta={**made.meta, **(reply.meta or {})}) if made.meta else reply
         if shaping is None:
             return made
         return await self._reading.begin_blocks(made, shaping, terms.principal, flat and structured is not None)
 
     async def _begin(
-        self, source: Source, held_to: Operation | None, shaping: Shaping | None, turn: Turn | None, terms: Terms
+        self, source: Source, operation: Operation, shaping: Shaping | None, turn: Turn | None, ran: Ran
     ) -> ToolResult:
-        if terms.delta or shaping is None:
-            return await self._paging.begin(source, shaping, turn, terms.principal)
-        admits = held_to.admits if held_to is not None and held_to.output_schema is not None else None
-        return await self._reading.begin(source, shaping, terms.principal, admits)
+        principal = ran.caller.terms.principal
+        if ran.caller.terms.delta or shaping is None:
+            return await self._paging.begin(source, shaping, turn, principal)
+        if ran.flat and operation.output_schema is not None:
+            # Its schema promises the whole, which a delta is not.
+            return await self._reading.begin(source, shaping, principal, operation.admits)
+        if shaping.tells_changes:
+            channel = ran.caller.channel
+            call = Call(principal, channel.conversation, digest([operation.id, ran.arguments, shaping.fields]))
+            return await self._outcomes.reply(source, shaping, call)
+        return await self._reading.begin(source, shaping, principal)
 
 
 def limited(error: BaseException, operation: Operation, flat: bool) -> ToolResult | None:

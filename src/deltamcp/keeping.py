@@ -5,11 +5,12 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import msgspec
 
+from deltamcp import tokens
 from deltamcp.errors import UnfitError
 from deltamcp.limits import Limits
 from deltamcp.results import document
@@ -23,6 +24,8 @@ _LETTERS = "23456789abcdefghjkmnpqrstvwxyz"
 _OPEN_SECONDS = 10.0
 """How long an opened result is used without asking the store again; pages are turned in quick succession."""
 _OPENED = 4
+_NAME_TOKENS = 4
+_SHARED_DIGITS = 12
 _REMEMBERED = "page"
 _OPENED_BYTES = 64 * 1024 * 1024
 
@@ -44,21 +47,47 @@ class Keeping:
         self._opened: OrderedDict[tuple[str, str], tuple[float, Kept]] = OrderedDict()
 
     async def keep(
-        self, data: str | bytes, principal: Principal, make: Callable[[Handle | None], tuple[Head, T]]
+        self, data: str | bytes, principal: Principal, make: Callable[[Handle | None], tuple[Head, T]], root: str = ""
     ) -> tuple[Handle | None, T]:
-        """Keeps a result, of which `make` shows a part by the handle it will have.
+        """Keeps a result, of which `make` shows a part by the handle it will have; its `root` may be that.
 
         No handle where it could not be kept: the call is done, and what fits of its result is better than nothing.
         """
-        while True:
-            handle = self.handle(self._name(principal))
-            head, shown = make(handle)  # once more in the rare case that the handle is taken
-            try:
-                if await self._store.add(self._owner(principal), handle.name, pack(head, data), *self._lives):
+        try:
+            names = self._names(principal) if not root else self._names_of(root, principal)
+            for name in names:
+                handle = self.handle(name)
+                head, shown = make(handle)  # once more in the rare case that the handle is taken
+                packed = pack(head, data)
+                if await self._store.add(self._owner(principal), name, packed, *self._lives):
                     return handle, shown
-            except StoreError as error:
-                logger.error("a result could not be kept, and is told in part: %s", error)
-                return None, make(None)[1]
+                if root and await self._is_kept(name, root, principal):
+                    await self._store.put(self._owner(principal), name, packed, *self._lives)
+                    return handle, shown
+        except StoreError as error:
+            logger.error("a result could not be kept, and is told in part: %s", error)
+        return None, make(None)[1]
+
+    async def _is_kept(self, name: str, root: str, principal: Principal) -> bool:
+        try:
+            return (await self.open(name, principal)).root == root
+        except UnfitError:
+            return False
+
+    async def has(self, name: str, principal: Principal) -> bool:
+        """Whether a result is kept under this name."""
+        with contextlib.suppress(UnfitError, StoreError):
+            return bool(await self.open(name, principal))
+        return False
+
+    async def by_root(self, digits: str, principal: Principal) -> tuple[Handle, Kept] | None:
+        """The result with this root, or the one whose root begins so; None where none is kept."""
+        for name in self._names_of(digits, principal):
+            with contextlib.suppress(UnfitError, StoreError):
+                kept = await self.open(name, principal)
+                if kept.root.startswith(digits):
+                    return self.handle(name), kept
+        return None
 
     def handle(self, name: str) -> Handle:
         return Handle(name, self._tool, ResourceLink(f"{self._base}{name}", name))
@@ -102,7 +131,15 @@ class Keeping:
         try:
             await self._store.put(self._owner(principal, _REMEMBERED), name, jsonrpc.encode(value), *self._lives)
         except StoreError as error:
-            logger.error("a page may not be turned without running its tool again: %s", error)
+            logger.error("what was sent is not remembered, and is made anew when asked for again: %s", error)
+
+    async def forget(self, name: str, principal: Principal) -> None:
+        """What is remembered under a name is not any more.
+
+        Raises:
+            StoreError: it may be.
+        """
+        await self._store.forget(self._owner(principal, _REMEMBERED), name)
 
     async def recalled(self, name: str, principal: Principal) -> JSON | None:
         """What is remembered; None where nothing is."""
@@ -116,11 +153,29 @@ class Keeping:
         door = "local" if principal is LOCAL else "open" if principal is ANONYMOUS else "named"
         return f"{self._server}\0{what}\0{door}\0{principal.id}"
 
-    def _name(self, principal: Principal) -> str:
+    def _names(self, principal: Principal) -> Iterator[str]:
         """Short where only its owner can look it up; where many are one, what nobody guesses (RB-66).
 
         Random even then: after a restart a handle from before must not name another result.
         """
-        if principal.id == ANONYMOUS.id or (principal is LOCAL and not self._store.private):
-            return secrets.token_urlsafe(17)
-        return "R" + "".join(secrets.choice(_LETTERS) for _ in range(4))
+        while True:
+            if self._is_shared(principal):
+                yield secrets.token_urlsafe(17)
+            else:
+                yield "R" + "".join(secrets.choice(_LETTERS) for _ in range(4))
+
+    def _names_of(self, digits: str, principal: Principal) -> Iterator[str]:
+        """The same for a result with a root, which is what it is called by: as short as two are told apart.
+
+        A root is 48 bits at least to who does not know the result; where many are one, none of them may be missing.
+        """
+        if not self._is_shared(principal):
+            # Each digit may be a token; what a model is told to call it by should have no more than four.
+            few = (digits[:size] for size in range(8, 4, -1) if tokens.count(f" {digits[:size]}") <= _NAME_TOKENS)
+            yield next(few, digits[:4])
+            yield digits[:12]
+        if len(digits) >= _SHARED_DIGITS:
+            yield digits[:_SHARED_DIGITS]
+
+    def _is_shared(self, principal: Principal) -> bool:
+        return principal.id == ANONYMOUS.id or (principal is LOCAL and not self._store.private)

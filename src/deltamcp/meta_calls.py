@@ -13,10 +13,12 @@ from deltamcp.catalog.routing import route
 from deltamcp.catalog.view import View
 from deltamcp.context import Channel
 from deltamcp.errors import UnfitError
+from deltamcp.holding import Call, digest
+from deltamcp.outcomes import Outcomes
 from deltamcp.reading import Reading
 from deltamcp.results import project
 from deltamcp.results.content import Source
-from deltamcp.results.policy import ResultPolicy, wish_of
+from deltamcp.results.policy import ROOT, ResultPolicy, Wish, read_root, root_held, wish_of
 from deltamcp.searching import Searching
 from deltamcp.values import JSON, Answer, CallTool, Outcome, RequestId, Terms, Text, ToolResult
 
@@ -44,9 +46,10 @@ Operate: TypeAlias = Callable[[Operation, CallTool, Caller, Wishes | None], Awai
 class MetaCalls:
     """`operate` runs an operation, its results made to fit as it says itself and as is wished."""
 
-    def __init__(self, searching: Searching, reading: Reading, operate: Operate) -> None:
+    def __init__(self, searching: Searching, reading: Reading, outcomes: Outcomes, operate: Operate) -> None:
         self._searching = searching
         self._reading = reading
+        self._outcomes = outcomes
         self._operate = operate
 
     async def perform(self, meta: Meta, ask: CallTool, caller: Caller) -> Outcome:
@@ -57,7 +60,7 @@ class MetaCalls:
         view, principal = caller.view, caller.terms.principal
         match meta:
             case Meta.DISCOVER:
-                text = await self._discover(view, ask.arguments)
+                return Answer(await self._discovered(ask.arguments, caller))
             case Meta.GET_SCHEMA:
                 text = discovery.schemas(view, *discovery.read_get_schema(ask.arguments))
             case Meta.CONTINUE:
@@ -65,6 +68,20 @@ class MetaCalls:
             case Meta.EXECUTE | Meta.QUERY:
                 return await self._execute(meta, ask, caller)
         return Answer(await self._reading.begin(Source(text), view.shaping, principal))
+
+    async def _discovered(self, arguments: dict[str, JSON], caller: Caller) -> ToolResult:
+        """What there is, or what of it changed since the caller held it."""
+        shaping, principal = caller.view.shaping, caller.terms.principal
+        held = root_held(caller.terms.meta)
+        if ROOT in arguments:
+            arguments = dict(arguments)
+            held = read_root(arguments.pop(ROOT))
+        shaping = replace(shaping, pack_root=held)
+        source = Source(await self._discover(caller.view, arguments))
+        if not shaping.tells_changes:
+            return await self._reading.begin(source, shaping, principal)
+        call = Call(principal, caller.channel.conversation, digest([Meta.DISCOVER.value, arguments]))
+        return await self._outcomes.reply(source, shaping, call)
 
     async def _discover(self, view: View, arguments: dict[str, JSON]) -> str:
         asked = discovery.read_discover(arguments)
@@ -77,7 +94,7 @@ class MetaCalls:
     async def _execute(self, meta: Meta, ask: CallTool, caller: Caller) -> Outcome:
         view = caller.view
         try:
-            operation, params, fields, repair = route(view, ask.arguments)
+            operation, params, fields, held, repair = route(view, ask.arguments)
         except UnfitError:
             audit.record_unknown(ask.arguments.get("operation"), caller.terms.principal)
             raise
@@ -85,7 +102,7 @@ class MetaCalls:
             raise UnfitError(f"{operation.id} does not say that it only reads; use {view.called(Meta.EXECUTE)}.")
         beside = f"({repair})" if repair else ""
         project.check(fields)
-        wishes = Wishes(ResultPolicy(fields=fields), beside)
+        wishes = Wishes(Wish(fields=fields, pack_root=held), beside)
         outcome = await self._operate(operation, CallTool(operation.id, params, ask.inputs), caller, wishes)
         if not beside or not isinstance(outcome, Answer) or not isinstance(outcome.value, ToolResult):
             return outcome

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Literal
 from urllib.parse import unquote
 
 from msgspec import UNSET
@@ -34,9 +35,17 @@ class Reading:
         self._reads = asyncio.Lock()
 
     async def begin(
-        self, source: Source, shaping: Shaping, principal: Principal, admits: Callable[[JSON], bool] | None = None
+        self,
+        source: Source,
+        shaping: Shaping,
+        principal: Principal,
+        admits: Callable[[JSON], bool] | None = None,
+        root: str = "",
     ) -> ToolResult:
-        """A result, whole where it fits. `admits` tells whether an output schema holds, where one has to."""
+        """A result, whole where it fits. `admits` tells whether an output schema holds, where one has to.
+
+        With a `root` it is kept in any case, to be the base of a delta.
+        """
         data, promised = source.data, admits is not None
         shown, why = wanted(data, shaping)
         if admits is not None and shown != data and not admits(document.decode(shown)):  # type: ignore[arg-type]
@@ -49,16 +58,21 @@ class Reading:
         whole = None
         if not less:
             whole = shape.whole(shown, shaping, source.structured is not UNSET, rows, f"[{why[:-1]}]" if why else "")
+        kind: Literal["text", "json"] = "text" if isinstance(data, str) else "json"
         if whole is not None:
-            return _whole(whole, source, shaping)
+            kept = None
+            if root:
+                head = Head(kind, rows, shaping, root)
+                kept, _ = await self._keeping.keep(data, principal, lambda handle: (head, None), root)
+            return _whole(whole, source, shaping, kept)
 
         def part(handle: Handle | None) -> tuple[Head, tuple[Window, bool]]:
             window, holds = shape.begin(shown, rows, shaping, handle, promised, less, why, value), True
             if admits is not None and (window.value is UNSET or not admits(window.value)):
                 window, holds = shape.begin(shown, rows, shaping, handle, False, less, _NO_STRUCTURE, value), False
-            return Head("text" if isinstance(data, str) else "json", rows, shaping, window.next or 0), (window, holds)
+            return Head(kind, rows, shaping, root, window.next or 0), (window, holds)
 
-        handle, (window, holds) = await self._keeping.keep(data, principal, part)
+        handle, (window, holds) = await self._keeping.keep(data, principal, part, root)
         content: list[Content] = [Text(text) for text in window.texts]
         told = _told(window, "")
         if handle is not None:
@@ -151,12 +165,15 @@ class Reading:
         return TextResource(uri, jsonrpc.encode(value).decode(), "application/json")
 
 
-def _whole(window: Window, source: Source, shaping: Shaping) -> ToolResult:
+def _whole(window: Window, source: Source, shaping: Shaping, kept: Handle | None) -> ToolResult:
+    # Where the form is not JSON, or the result a base, programs are told what to make of it.
+    told: dict[str, JSON] = {"form": window.form} if window.form == "table" or kept is not None else {}
+    if kept is not None:
+        told["handle"] = kept.name
+    reply = ToolResult([Text(text) for text in window.texts], source.structured)
     if source.given is not None and window.form != "table" and blocks.fits(source.given, shaping):
-        return source.given
-    # Where the form is not JSON, programs are told by what to decode it.
-    meta = {META_KEY: {"form": window.form}} if window.form == "table" else None
-    return ToolResult([Text(text) for text in window.texts], source.structured, meta=meta)
+        reply = source.given
+    return replace(reply, meta={**(reply.meta or {}), META_KEY: told}) if told else reply
 
 
 def _told(window: Window, path: str) -> dict[str, JSON]:

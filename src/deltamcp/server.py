@@ -235,7 +235,7 @@ class DeltaServer:
                 f'Tool "{operation.name}" description exceeds 60 chars in summary mode; pass a shorter summary=...'
             )
         # Behind meta-tools the one that runs the others has the legend.
-        operation.fit_results(self._results, legend=self._catalog.disclosure.surface != "meta")
+        operation.fit_results(self._results, flat=self._catalog.disclosure.surface != "meta")
         return operation
 
     def _tell_cut(self, operations: list[Operation]) -> None:

@@ -385,6 +385,7 @@ class Manifest(Struct, frozen=True):
     entries: list[dict[str, JSON]]
     next_cursor: str | None
     public: bool = True
+    meta: dict[str, JSON] | None = None
 
 
 class About(Struct, frozen=True):

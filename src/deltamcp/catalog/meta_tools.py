@@ -9,7 +9,7 @@ from typing import Any
 
 from deltamcp.catalog.directory import Directory
 from deltamcp.results.encode import LEGEND
-from deltamcp.results.policy import Shaping, hint
+from deltamcp.results.policy import ROOT, Shaping, hint
 from deltamcp.values import JSON
 
 DIGEST_TOKENS = 48
@@ -68,7 +68,7 @@ def tool(meta: Meta, prefix: str, shaping: Shaping, directory: Directory | None 
         "name": f"{prefix}{meta.value}",
         "title": _TITLES[meta],
         "description": _description(meta, shaping, directory),
-        "inputSchema": _schema(meta),
+        "inputSchema": _schema(meta, shaping),
         "annotations": _ANNOTATIONS[meta],
         # Hosts that defer tools behind a search of their own would hide what is itself a search.
         "_meta": {"anthropic/alwaysLoad": True, **hint(shaping)},
@@ -95,7 +95,8 @@ def _description(meta: Meta, shaping: Shaping, directory: Directory | None) -> s
             return "Read on in a cut result."
 
 
-def _schema(meta: Meta) -> dict[str, JSON]:
+def _schema(meta: Meta, shaping: Shaping) -> dict[str, JSON]:
+    root: dict[str, JSON] = {ROOT: _TEXT} if shaping.deltas else {}
     match meta:
         case Meta.DISCOVER:
             return _object(
@@ -104,6 +105,7 @@ def _schema(meta: Meta) -> dict[str, JSON]:
                     "category": {"type": "string"},
                     "detail": {"enum": [Asked.NAMES.value, Asked.BRIEF.value, Asked.FULL.value]},
                     "cursor": {"type": "string"},
+                    **root,
                 }
             )
         case Meta.GET_SCHEMA:
@@ -116,7 +118,7 @@ def _schema(meta: Meta) -> dict[str, JSON]:
             )
         case Meta.EXECUTE | Meta.QUERY:
             return _object(
-                {"operation": _TEXT, "params": {"type": "object"}, "fields": _TEXT},
+                {"operation": _TEXT, "params": {"type": "object"}, "fields": _TEXT, **root},
                 "operation",
             )
         case Meta.CONTINUE:

@@ -15,7 +15,7 @@ from deltamcp.catalog.options import check, listed
 from deltamcp.catalog.signature import ArgumentError, Signature, function_name, output_schema, returns, shape
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.encode import LEGEND
-from deltamcp.results.policy import ResultPolicy, Shaping, hint, shaping
+from deltamcp.results.policy import ROOT, ROOT_SCHEMA, ResultPolicy, Shaping, hint, shaping
 from deltamcp.values import CONTENT_TYPES, JSON, Icon
 from deltamcp.wire.canonical import canonical
 from deltamcp.wire.digest import digest
@@ -86,6 +86,7 @@ class Operation:
         "results",
         "scopes",
         "shaping",
+        "takes_root",
         "timeout",
         "tool",
     )
@@ -116,6 +117,8 @@ class Operation:
         if self.results is not None and not isinstance(self.results, ResultPolicy):
             raise ConfigurationError(f"{self.name}: results must be a ResultPolicy(...).")
         self.shaping: Shaping | None = None
+        self.takes_root = False
+        """Whether it is not the function that a caller's root is for, but who sends what it returned."""
         input_schema = options.get("input_schema")
         if input_schema is None:
             signature = Signature(function, context_type)
@@ -139,17 +142,22 @@ class Operation:
             self.tool["outputSchema"] = self.output_schema
         self.parameter_headers  # noqa: B018 - a bad x-mcp-header is told at registration
 
-    def fit_results(self, policy: ResultPolicy | None, legend: bool) -> None:
+    def fit_results(self, policy: ResultPolicy | None, flat: bool) -> None:
         """Says, once and before the tool is listed, how its results are made to fit: as it says itself, else so.
 
-        `legend` has the description tell how to read a table, where one may come.
+        Listed `flat`, by its own name, its description tells how to read a table, where one may come, and it takes the
+        root of what its caller holds, where it may tell what changed.
         """
         if self.results is None and policy is None:
             return
         self.shaping = shaping(self.results, policy)
         self.tool["_meta"] = {**hint(self.shaping), **self.tool.get("_meta", {})}
-        if legend and self.shaping.tables and self._may_hold_rows:
+        if flat and self.shaping.tables and self._may_hold_rows:
             self.tool["description"] = f"{self.tool.get('description', '')}\n{LEGEND}".lstrip()
+        self.takes_root = bool(self.shaping.deltas) and self._returns is None and ROOT not in self.parameter_names
+        if flat and self.takes_root:
+            schema = self.tool["inputSchema"]
+            self.tool["inputSchema"] = {**schema, "properties": {**schema.get("properties", {}), ROOT: ROOT_SCHEMA}}
 
     @property
     def _may_hold_rows(self) -> bool:

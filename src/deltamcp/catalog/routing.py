@@ -15,6 +15,7 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import ArgumentError
 from deltamcp.catalog.view import View
 from deltamcp.errors import UnfitError
+from deltamcp.results.policy import ROOT, read_root
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
@@ -29,6 +30,8 @@ class Routed(NamedTuple):
     params: dict[str, JSON]
     fields: list[str] | str | None
     """What is wanted of the result."""
+    held: str | None
+    """The root of it that the caller holds, where it says one."""
     repair: str
     """What was put right, one sentence; empty where nothing was."""
 
@@ -51,10 +54,12 @@ def route(view: View, arguments: Mapping[str, JSON]) -> Routed:
     fields = None if "fields" in operation.parameter_names else given.pop("fields", None)
     if not (fields is None or isinstance(fields, str) or (isinstance(fields, list) and all(map(_is_text, fields)))):
         raise UnfitError("fields must be a list of paths into the result, or a JMESPath expression.")
+    theirs = ROOT in operation.parameter_names and not operation.takes_root
+    held = None if theirs or ROOT not in given else read_root(given.pop(ROOT))
     params = _params(operation, given, repairs)
     if given:
         params = _with_stray(operation, given, params, repairs)
-    return Routed(operation, params, fields, " ".join(repairs))
+    return Routed(operation, params, fields, held, " ".join(repairs))
 
 
 def _is_text(value: JSON) -> bool:

@@ -20,6 +20,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import is_typeddict
 
 from deltamcp.errors import ConfigurationError
+from deltamcp.results.content import pack_type
 from deltamcp.values import CONTENT_TYPES, JSON, ToolResult
 
 _MISSING = inspect.Parameter.empty
@@ -282,6 +283,8 @@ def returns(function: Callable[..., Any], annotation: Any) -> pydantic.TypeAdapt
     while typing.get_origin(annotation) is typing.Annotated:
         annotation = typing.get_args(annotation)[0]
     if not isinstance(annotation, type) or issubclass(annotation, (*CONTENT_TYPES, ToolResult)):
+        return None
+    if issubclass(annotation, pack_type()):
         return None
     named = issubclass(annotation, pydantic.BaseModel) or dataclasses.is_dataclass(annotation)
     if not named and not is_typeddict(annotation):

@@ -38,6 +38,7 @@ def body(answer: Answer, version: str, made: dict[str, Any]) -> dict[str, Any]:
             made["entries"] = value.entries
             if value.next_cursor is not None:
                 made["nextCursor"] = value.next_cursor
+            _meta(value.meta, made)
         case Contents():
             made["contents"] = value.items
             _meta(value.meta, made)

@@ -211,7 +211,7 @@ class Stamp:
             # What an author reads for one caller is that caller's.
             made |= {"ttlMs": value.ttl_ms, "cacheScope": "private"}
         elif isinstance(value, Manifest):
-            made |= self._fresh(value.public)
+            made |= self._fresh(value.public and value.meta is None)
         elif isinstance(value, About):
             extended = About(value.info, _extended(value.capabilities), value.instructions)
             made |= {

@@ -1,5 +1,6 @@
 """What an author's function returned, as the content a client is shown."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +80,10 @@ def returned(value: Any, structured: Callable[[Any], JSON] | None) -> Source | T
         return Source(_text(value).text)
     if value is None:
         return ToolResult([])
+    if is_pack(value):
+        from deltamcp.results import packs
+
+        return Source(packs.text(value), value=value)
     if isinstance(value, CONTENT_TYPES):
         return ToolResult(_check_text([value]))
     if isinstance(value, _SEQUENCES) and value and all(isinstance(item, CONTENT_TYPES) for item in value):
@@ -86,6 +91,17 @@ def returned(value: Any, structured: Callable[[Any], JSON] | None) -> Source | T
     if isinstance(value, _BYTES):
         raise ValueError("the tool returned bytes; return Image, Audio or EmbeddedResource instead")
     return Source(jsonrpc.encode_finite(value), value=value)
+
+
+def is_pack(value: Any) -> bool:
+    """Whether it is a graph of symbols, which goes out as GCF."""
+    return isinstance(value, pack_type())
+
+
+def pack_type() -> type | tuple[()]:
+    """What graphs of symbols are; nothing where nobody has imported it, who need not wait for that either."""
+    graph = sys.modules.get("deltamcp.gcf.graph")
+    return () if graph is None else graph.Payload
 
 
 def source_of(result: ToolResult) -> Source | None:

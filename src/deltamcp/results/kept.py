@@ -29,6 +29,8 @@ class Head(Struct, frozen=True, omit_defaults=True):
     rows: list[str] | None
     """Where its rows are, once the wanted fields are taken."""
     shaping: Shaping
+    root: str = ""
+    """What it is known by, where it may be the base of a delta."""
     first: int = 0
     """Where the first reply left off in what is read without a path; 0 where that is not where reading goes on."""
 
@@ -81,6 +83,20 @@ class Kept:
         self._head = _read_head(whole[4:begin])
         self._data = whole[begin:]
         self._selections: dict[tuple[str | None, str, str | None], Selection] = {}
+
+    @property
+    def root(self) -> str:
+        """Empty where it has none."""
+        return self._head.root
+
+    @property
+    def shown(self) -> JSON:
+        """What its caller was given of it: the fields that were wanted."""
+        if self._head.kind == "text":
+            return str(self._data, "utf-8")
+        return document.decode(
+            self._data if self._head.shaping.fields is None else projected(self._data, self._head.shaping)
+        )
 
     @property
     def size(self) -> int:

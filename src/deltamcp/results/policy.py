@@ -1,6 +1,7 @@
 """How results are made to fit: what a server, a tool and a request say, and what comes of it."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +15,12 @@ LEAST_TOKENS = 50
 """Below it a note and a handle leave no room for anything else."""
 META_KEY = "io.github.delta-mcp/result"
 """Where a reply's `_meta` tells programs what was done, and where a request's says what is wanted."""
+
+ROOT = "pack_root"
+"""What a caller sends the root it holds by, as the seed has it: among a tool's arguments, or in `_meta`."""
+ROOT_SCHEMA: dict[str, JSON] = {"type": "string", "description": "Root you hold of this; reset: none any more."}
+RESET = "reset"
+"""In place of a root: nothing that was ever sent is known any more."""
 
 
 class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
@@ -38,6 +45,16 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     auto_page: bool | None = None
     """Whether Delta-MCP's clients turn pages by the arguments `page` and `pageSize`. By default of tools that do not
     declare these themselves."""
+    deltas: bool | None = None
+    """Whether callers are sent what changed since they were last sent the result of the same call; False where a
+    request may not even ask for that. By default it may, by the root it holds."""
+    keys: list[str] | None = None
+    """Members that tell rows apart from one time to the next, the first that does; found where they are not said."""
+    volatile: list[str] | None = None
+    """Dotted paths of what changes every time and says nothing, as `took_ms` or `items.age`: alone it is no change."""
+    dedup: bool | Literal["deltas"] | None = None
+    """Whether a row, or a symbol of a graph, that the caller was sent before, whatever by, is only referred to: where
+    a result is sent whole, and with "deltas" in those too."""
     compat: bool | None = None
     """Clients of Delta-MCP get that protocol's results to the byte, its faults included: no budget holds then."""
 
@@ -55,10 +72,20 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
             raise ConfigurationError(f"tail must be from 0 to 0.9, not {self.tail}.")
         if isinstance(self.model, float | int) and not 0.1 <= self.model <= 10:
             raise ConfigurationError(f"model must be a name, or from 0.1 to 10 times o200k's tokens, not {self.model}.")
+        if any(not path or ".." in path for path in self.volatile or ()):
+            raise ConfigurationError("volatile takes dotted paths, as meta.took_ms.")
         try:
             project.check(self.fields)
         except UnfitError as error:
             raise ConfigurationError(str(error)) from None
+
+
+class Wish(ResultPolicy, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
+    """What one request says."""
+
+    pack_root: str | None = msgspec.field(default=None, name=ROOT)
+    """The root of what the sender holds of this result; empty where it holds nothing, `reset` where it has lost
+    everything it was ever sent."""
 
 
 class Shaping(Struct, frozen=True, kw_only=True):
@@ -74,7 +101,17 @@ class Shaping(Struct, frozen=True, kw_only=True):
     dictionary: bool = True
     model: str | float = "o200k"
     auto_page: bool | None = None
+    deltas: bool | None = None
+    keys: list[str] | None = None
+    volatile: list[str] | None = None
+    dedup: bool | Literal["deltas"] = False
     compat: bool = False
+    pack_root: str | None = None
+
+    @property
+    def tells_changes(self) -> bool:
+        """Whether a result may be told by what changed."""
+        return self.deltas or (self.deltas is None and self.pack_root is not None)
 
     @property
     def most_chars(self) -> int:
@@ -103,8 +140,28 @@ def hint(shaping: Shaping) -> dict[str, JSON]:
     return {"anthropic/maxResultSizeChars": min(shaping.most_chars, 500_000)}
 
 
-def wish_of(meta: Mapping[str, JSON]) -> ResultPolicy | None:
-    """What a request's `_meta` says: a budget no smaller than the least, fields, whether tables are understood.
+def read_root(said: JSON) -> str:
+    """
+    Raises:
+        UnfitError: no root can be meant.
+    """
+    if said is None or isinstance(said, str):
+        return said or ""
+    raise UnfitError(f"{ROOT} must be the root of a result, as a text.")
+
+
+def root_held(meta: Mapping[str, JSON]) -> str | None:
+    """What a request's `_meta` says that its sender holds of the answer; None where it says nothing.
+
+    Raises:
+        UnfitError: it cannot be read.
+    """
+    said = wish_of(meta) if META_KEY in meta else None
+    return None if said is None else said.pack_root
+
+
+def wish_of(meta: Mapping[str, JSON]) -> Wish | None:
+    """What a request's `_meta` says: a budget no smaller than the least, fields, whether tables are understood, a root.
 
     Raises:
         UnfitError: it says something else; the text tells what.
@@ -113,6 +170,6 @@ def wish_of(meta: Mapping[str, JSON]) -> ResultPolicy | None:
     if said is None:
         return None
     try:
-        return msgspec.convert(said, ResultPolicy)
+        return msgspec.convert(said, Wish)
     except (msgspec.ValidationError, ConfigurationError) as error:
         raise UnfitError(f"_meta[{META_KEY!r}]: {error}") from None

@@ -5,7 +5,9 @@ session for the connection, a request with the modern `_meta` is served on its o
 """
 
 import asyncio
+import functools
 import logging
+import secrets
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Protocol
 
@@ -68,6 +70,11 @@ class Duplex:
         self._tasks: dict[RequestId, asyncio.Task[Any]] = {}
         self._listening: set[asyncio.Task[Any]] = set()
         self._draining = False
+
+    @functools.cached_property
+    def conversation(self) -> str:
+        """This connection, among those that were and will be."""
+        return secrets.token_hex(8)
 
     @property
     def in_flight(self) -> int:
@@ -276,6 +283,10 @@ class _DuplexChannel:
     @property
     def caller(self) -> Hashable:
         return id(self._duplex)
+
+    @property
+    def conversation(self) -> str:
+        return self._duplex.conversation
 
     def arm(self) -> None:
         """A client that leaves closes the connection, and that ends everything."""

@@ -65,6 +65,11 @@ class Reply:
         self._detached = False
         self._watcher: asyncio.Task[None] | None = None
 
+    @property
+    def conversation(self) -> str | None:
+        """The session, whose id only its client knows."""
+        return None if self._session is None else str(self.caller)
+
     # While the call waits
 
     def arm(self) -> None:

@@ -1,0 +1,1 @@
+"""Deltas of any JSON value or text: the second time, only what changed."""

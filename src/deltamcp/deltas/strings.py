@@ -1,0 +1,156 @@
+"""What changes in a string: pieces of it, or lines."""
+
+import re
+from collections.abc import Iterator
+
+from deltamcp.deltas.align import align
+from deltamcp.deltas.common import common_start
+from deltamcp.deltas.edits import Hunk, Lines, Splices
+
+_LEAST = 24
+"""Characters from which on a string is worth an edit of its parts."""
+_MOST_PIECES = 12
+_MOST_CHARS = 4_000
+"""Of a line whose words are compared; in a longer one only what lies between its common ends changes."""
+_PIECE = 10
+"""Characters a piece has to save beside its own: two quotes on each side, and the reader's care."""
+_HUNK = 4
+"""Characters around a hunk, at least."""
+_LONGEST_WORD = 60
+_word = re.compile(r"\w{1,60}|\s{1,60}|[^\w\s]")
+
+
+def edit(base: str, new: str) -> tuple[Splices | Lines, int] | None:
+    """How to get from one to the other, and about how many characters that takes; None where it is not worth it."""
+    if len(base) < _LEAST:
+        return None
+    if "\n" in base:
+        made = _lines(base.split("\n"), new.split("\n"))
+        return made if made[1] < len(new) else None
+    made_of_pieces = _splices(base, new)
+    return made_of_pieces if made_of_pieces is not None and made_of_pieces[1] < len(new) else None
+
+
+def middle(base: str, new: str) -> tuple[str, str] | None:
+    """What lies between the words that both begin and end with, where that is a word or more in the base."""
+    head, tail = _ends(base, new)
+    old = base[head : len(base) - tail]
+    return (old, new[head : len(new) - tail]) if old else None
+
+
+def _lines(base: list[str], new: list[str]) -> tuple[Lines, int]:
+    hunks: list[Hunk] = []
+    cost = 0
+    for start, stop, new_start, new_stop in gaps(align(base, new), len(base), len(new)):
+        for hunk, size in _hunks(base, new, start, stop, new_start, new_stop):
+            hunks.append(hunk)
+            cost += size
+    return Lines(tuple(hunks)), cost
+
+
+def gaps(pairs: list[tuple[int, int]], length: int, new_length: int) -> Iterator[tuple[int, int, int, int]]:
+    """The stretches between aligned items, with where each begins and ends in both sequences."""
+    at = new_at = 0
+    for place, new_place in [*pairs, (length, new_length)]:
+        if place > at or new_place > new_at:
+            yield at, place, new_at, new_place
+        at, new_at = place + 1, new_place + 1
+
+
+def _hunks(
+    base: list[str], new: list[str], start: int, stop: int, new_start: int, new_stop: int
+) -> Iterator[tuple[Hunk, int]]:
+    """A stretch of lines; where as many stand for as many, each by its pieces if that is shorter."""
+    whole: list[str] = []
+    since = start
+    for place in range(start, stop if stop - start == new_stop - new_start else start):
+        line = new[new_start + place - start]
+        pieces = _splices(base[place], line)
+        if pieces is None or pieces[1] >= len(line) + 1:
+            whole.append(line)
+            continue
+        if whole:
+            yield _replaced(since, place, whole)
+        yield Hunk(place, place + 1, pieces[0]), _HUNK + pieces[1]
+        whole, since = [], place + 1
+    if stop - start != new_stop - new_start:
+        whole = new[new_start:new_stop]
+    if whole or since < stop:
+        yield _replaced(since, stop, whole)
+
+
+def _replaced(start: int, stop: int, lines: list[str]) -> tuple[Hunk, int]:
+    return Hunk(start, stop, tuple(lines)), _HUNK + sum(len(line) + 2 for line in lines)
+
+
+def _splices(base: str, new: str) -> tuple[Splices, int] | None:
+    """The words that differ, each told by what makes it the next of its kind."""
+    head, tail = _ends(base, new)
+    if max(len(base), len(new)) - head - tail > _MOST_CHARS:
+        return None
+    olds = _word.findall(base[head : len(base) - tail])
+    news = _word.findall(new[head : len(new) - tail])
+    places = [head]
+    for word in olds:
+        places.append(places[-1] + len(word))
+    pieces: list[tuple[str, str]] = []
+    cost, at = 0, 0
+    for start, stop, new_start, new_stop in gaps(_joined(align(olds, news)), len(olds), len(news)):
+        piece = _told(base, at, places[start], places[stop], "".join(news[new_start:new_stop]))
+        if piece is None or len(pieces) == _MOST_PIECES:
+            return None
+        old, text, at = piece
+        pieces.append((old, text))
+        cost += len(old) + len(text) + _PIECE
+    return (Splices(tuple(pieces)), cost) if pieces else None
+
+
+def _ends(base: str, new: str) -> tuple[int, int]:
+    """How much both begin and end with, drawn back to where words begin and end in both."""
+    head = common_start(base, new)
+    tail = common_start(base[head:][::-1], new[head:][::-1])
+    least, least_tail = head - _LONGEST_WORD, tail - _LONGEST_WORD
+    while head and head > least and _inside(base, head) | _inside(new, head):
+        head -= 1
+    while tail and tail > least_tail and _inside(base, len(base) - tail) | _inside(new, len(new) - tail):
+        tail -= 1
+    return head, tail
+
+
+def _inside(text: str, at: int) -> bool:
+    return 0 < at < len(text) and (text[at - 1] + text[at]).replace("_", "a").isalnum()
+
+
+def _joined(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Without single words, such as spaces, that stay between two that change: one piece costs less than two."""
+    kept: list[tuple[int, int]] = []
+    for place, pair in enumerate(pairs):
+        after_gap = place > 0 and pairs[place - 1] != (pair[0] - 1, pair[1] - 1)
+        before_gap = place + 1 < len(pairs) and pairs[place + 1] != (pair[0] + 1, pair[1] + 1)
+        if not (after_gap and before_gap):
+            kept.append(pair)
+    return kept
+
+
+def _told(base: str, at: int, start: int, stop: int, new: str) -> tuple[str, str, int] | None:
+    """What is replaced, with as much before or after it as makes it the first of its kind from `at` on."""
+    begin, end = start, stop
+    while begin == end or base.find(base[begin:end], at) != begin:
+        before = _word_before(base, at, begin)
+        if before < begin:
+            begin = before
+        elif end < len(base):
+            match = _word.match(base, end)
+            end = match.end() if match is not None else len(base)
+        else:
+            return None
+    return base[begin:end], base[begin:start] + new + base[stop:end], end
+
+
+def _word_before(base: str, at: int, place: int) -> int:
+    if place <= at:
+        return place
+    found = place - 1
+    while found > at and place - found < _LONGEST_WORD and _inside(base, found):
+        found -= 1
+    return found

@@ -1,0 +1,129 @@
+"""What each caller holds of the results it was sent: the last of every call, the rows and symbols of all of them."""
+
+import asyncio
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakValueDictionary
+
+import msgspec
+from msgspec import Struct
+
+from deltamcp.deltas.root import ALGORITHM, root_of
+from deltamcp.keeping import Keeping
+from deltamcp.results.dedup import MOST_ROWS
+from deltamcp.values import ANONYMOUS, JSON, Principal
+
+if TYPE_CHECKING:
+    from deltamcp.gcf import Session
+
+_SESSIONS = 1_000
+"""Conversations whose symbols are remembered at once; of a further one the oldest is forgotten."""
+
+
+class Call(NamedTuple):
+    """Whose call, and which: the same again is told by what changed."""
+
+    principal: Principal
+    conversation: str | None
+    """What lasts from one of the caller's requests to the next; None where each stands for itself."""
+    digest: str
+    """Of the tool and its arguments."""
+
+    @property
+    def is_remembered(self) -> bool:
+        """Whether anybody knows who comes back."""
+        return self.conversation is not None or self.principal.id != ANONYMOUS.id
+
+
+def digest(call: list[JSON]) -> str:
+    """Of a tool and its arguments, whatever their order."""
+    return root_of(call).removeprefix(ALGORITHM)[:32]
+
+
+class Sent(Struct, frozen=True):
+    """What a caller was sent last by a call."""
+
+    root: str
+    deltas: int = 0
+    """Since it was sent whole."""
+    resets: int = 0
+    """How often the caller had lost everything by then."""
+
+
+class Holding:
+    """In the store, so that replicas share it; but for symbols, whose ids only one of them can give."""
+
+    def __init__(self, keeping: Keeping) -> None:
+        self._keeping = keeping
+        self._sessions: OrderedDict[tuple[str, str], Session] = OrderedDict()
+        self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    async def last(self, call: Call) -> Sent | None:
+        said = await self._recalled(call, call.digest)
+        try:
+            sent = None if said is None else msgspec.convert(said, Sent)
+        except msgspec.ValidationError:  # of another version of this program
+            return None
+        return sent if sent is not None and sent.resets == await self._resets(call) else None
+
+    async def note(self, call: Call, root: str, deltas: int) -> None:
+        """That the caller was sent this, so many deltas after it was sent everything."""
+        if call.is_remembered:
+            sent = Sent(root, deltas, await self._resets(call))
+            await self._remember(call, call.digest, msgspec.to_builtins(sent))
+
+    async def rows(self, call: Call) -> dict[str, str]:
+        """Where the rows are that it was sent, by their digests; whole results among them, by their roots."""
+        said = await self._recalled(call, "rows")
+        return said if isinstance(said, dict) else {}
+
+    async def note_rows(self, call: Call, places: dict[str, str]) -> None:
+        if not call.is_remembered:
+            return
+        known = await self.rows(call)
+        for sign in places:
+            known.pop(sign, None)
+        merged = {**known, **places}
+        excess = len(merged) - MOST_ROWS
+        kept = dict(list(merged.items())[excess:]) if excess > 0 else merged
+        await self._remember(call, "rows", dict(kept))
+
+    def symbols(self, call: Call) -> "Session | None":
+        """What the caller knows of symbols; None where one cannot tell."""
+        if call.conversation is None:
+            return None
+        from deltamcp.gcf import Session
+
+        return self._sessions.get((call.principal.id, call.conversation)) or Session()
+
+    def note_symbols(self, call: Call, session: "Session") -> None:
+        assert call.conversation is not None, "it was given for one"
+        key = (call.principal.id, call.conversation)
+        self._sessions[key] = session
+        self._sessions.move_to_end(key)
+        if len(self._sessions) > _SESSIONS:
+            self._sessions.popitem(last=False)
+
+    def turn(self, call: Call) -> asyncio.Lock:
+        """For who looks at what a caller holds and adds to it."""
+        return self._turns.setdefault((call.principal.id, call.conversation or ""), asyncio.Lock())
+
+    async def reset(self, call: Call) -> None:
+        """The caller has lost everything it was sent."""
+        if call.is_remembered:
+            await self._remember(call, "resets", await self._resets(call) + 1)
+            await self._remember(call, "rows", {})
+        if call.conversation is not None and (call.principal.id, call.conversation) in self._sessions:
+            self._sessions[call.principal.id, call.conversation].reset()
+
+    async def _resets(self, call: Call) -> int:
+        said = await self._recalled(call, "resets")
+        return said if isinstance(said, int) else 0
+
+    async def _recalled(self, call: Call, name: str) -> JSON | None:
+        if not call.is_remembered:
+            return None
+        return await self._keeping.recalled(f"{call.conversation or ''} {name}", call.principal)
+
+    async def _remember(self, call: Call, name: str, value: JSON) -> None:
+        await self._keeping.remember(f"{call.conversation or ''} {name}", value, call.principal)

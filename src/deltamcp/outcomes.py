@@ -1,0 +1,216 @@
+"""A result to a caller that may have had it before: unchanged, what changed, or whole."""
+
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from deltamcp import tokens
+from deltamcp.deltas.root import ALGORITHM, digits
+from deltamcp.holding import Call, Holding, Sent
+from deltamcp.keeping import Keeping
+from deltamcp.reading import Reading
+from deltamcp.results import outcome, shape
+from deltamcp.results.content import Source
+from deltamcp.results.kept import Head, Kept, wanted
+from deltamcp.results.notes import Handle
+from deltamcp.results.outcome import MOST, REANCHOR, Before, Known, Telling
+from deltamcp.results.policy import META_KEY, RESET, Shaping
+from deltamcp.values import JSON, Contents, Manifest, Text, TextResource, ToolResult
+from deltamcp.wire import jsonrpc
+
+_SURELY = 24
+"""Bytes of a result that a token stands for at most, so that what is cheap is known to be so without counting it."""
+_UNBOUNDED = 1 << 40
+_BOUND = 2.0
+"""What a pack with ids of a session may cost of one without, so that ids mean the same in all of a caller's texts."""
+
+
+class _Asked(NamedTuple):
+    """A result that is to be told, and to whom."""
+
+    call: Call
+    shaping: Shaping
+    source: Source
+    shown: str | bytes
+    """What of it is wanted."""
+    result: Known
+    before: Before | None
+
+    def is_cheaper(self, text: str, share: float) -> bool:
+        """Whether a text costs less than a share of the whole result, and fits."""
+        shaping = self.shaping
+        cost = tokens.count(text, shaping.model)
+        if cost > shaping.max_tokens:
+            return False
+        if cost < share * min(len(self.shown) // _SURELY, shaping.max_tokens):
+            return True
+        whole = shape.whole(self.shown, shaping, False, None)
+        full = shaping.max_tokens if whole is None else tokens.count("\n".join(whole.texts), shaping.model)
+        return cost < share * full
+
+
+class Outcomes:
+    """What is sent, and noted of it."""
+
+    def __init__(self, keeping: Keeping, reading: Reading) -> None:
+        self._keeping = keeping
+        self._reading = reading
+        self._holding = Holding(keeping)
+
+    async def reply(self, source: Source, shaping: Shaping, call: Call) -> ToolResult:
+        """The cheapest of the three that tells the result."""
+        shown, why = wanted(source.data, shaping)
+        if why:
+            return await self._reading.begin(source, shaping, call.principal)
+        if shaping.pack_root == RESET:
+            await self._holding.reset(call)
+        if shaping.dedup:
+            # What two replies refer to at once, and the ids they give, must not cross.
+            async with self._holding.turn(call):
+                return await self._reply(source, shown, shaping, call)
+        return await self._reply(source, shown, shaping, call)
+
+    async def _reply(self, source: Source, shown: str | bytes, shaping: Shaping, call: Call) -> ToolResult:
+        result = outcome.known(shown, source.value if shown is source.data else None, shaping)
+        asked = _Asked(call, shaping, source, shown, result, await self._before(result, shaping, call))
+        held = await self._held(shaping, call)
+        if held is None:
+            return await self._known_otherwise(asked) or await self._whole(asked)
+        sent, handle, base = held
+        if sent.root == result.root:
+            return await self._unchanged(asked, handle, sent) or await self._whole(asked)
+        changes = await self._changed(asked, sent, base) if sent.deltas < REANCHOR else None
+        return changes or await self._whole(asked)
+
+    async def contents(self, read: Contents, call: Call, held: str) -> Contents:
+        """A resource's text to who sent the root of what it `held`."""
+        if len(read.items) != 1 or not isinstance(item := read.items[0], TextResource):
+            return read
+        is_json = item.mime_type == "application/json"
+        text, told = await self._text_since(item.text.encode() if is_json else item.text, call, held)
+        if text is not None:
+            item = TextResource(item.uri, text, "text/plain", item.meta)
+        return replace(read, items=[item], meta={**(read.meta or {}), META_KEY: told})
+
+    async def manifest(self, page: Manifest, call: Call, held: str) -> Manifest:
+        """The same for a page of the manifest: what changed is told beside no entries."""
+        text, told = await self._text_since(jsonrpc.encode(page.entries), call, held)
+        if text is None:
+            return replace(page, meta={META_KEY: told})
+        return replace(page, entries=[], meta={META_KEY: {**told, "text": text}})
+
+    async def _text_since(self, data: str | bytes, call: Call, held: str) -> tuple[str | None, dict[str, JSON]]:
+        """What tells it, None where only the whole does; and what is told of it."""
+        reply = await self.reply(Source(data), Shaping(max_tokens=_UNBOUNDED, tables=False, pack_root=held), call)
+        told = (reply.meta or {})[META_KEY]
+        text = next(iter(reply.content))
+        return (text.text if told["outcome"] != "full" and isinstance(text, Text) else None), told
+
+    async def _before(self, result: Known, shaping: Shaping, call: Call) -> Before | None:
+        """What of this result the caller was sent, as far as it can still read it again."""
+        if not shaping.dedup or not call.is_remembered:
+            return None
+        sent = await self._holding.rows(call)
+        again = {sign: sent[sign] for sign in result.places("") if sign in sent}
+        names = {place.partition("/")[0] for place in again.values()}
+        kept = {name for name in names if await self._keeping.has(name, call.principal)}
+        rows = {sign: place for sign, place in again.items() if place.partition("/")[0] in kept}
+        return Before(rows, self._holding.symbols(call), shaping.dedup == "deltas")
+
+    async def _held(self, shaping: Shaping, call: Call) -> tuple[Sent, Handle, Kept] | None:
+        """What the caller has of this result, as it says or as is remembered, where that is kept."""
+        sent = await self._holding.last(call) if shaping.deltas or shaping.pack_root is not None else None
+        if shaping.pack_root is None:
+            found = None if sent is None else await self._keeping.by_root(sent.root, call.principal)
+            return None if sent is None or found is None else (sent, *found)
+        given = digits(shaping.pack_root)
+        found = None if given is None else await self._keeping.by_root(given, call.principal)
+        if found is None:
+            return None
+        root = found[1].root
+        return (sent if sent is not None and sent.root == root else Sent(root)), *found
+
+    async def _known_otherwise(self, asked: _Asked) -> ToolResult | None:
+        """Where another call gave the same, and the caller has not said that it holds nothing."""
+        if asked.before is None or asked.shaping.pack_root is not None:
+            return None
+        name = asked.before.rows.get(asked.result.root)
+        if name is None:
+            return None
+        return await self._unchanged(asked, self._keeping.handle(name), Sent(asked.result.root))
+
+    async def _unchanged(self, asked: _Asked, handle: Handle, sent: Sent) -> ToolResult | None:
+        text = outcome.unchanged(asked.result, handle, asked.shaping.pack_root)
+        if not asked.is_cheaper(text, 1.0):
+            return None
+        await self._holding.note(asked.call, sent.root, sent.deltas)
+        return _told(text, "unchanged", (sent.root, sent.root), handle)
+
+    async def _changed(self, asked: _Asked, sent: Sent, base: Kept) -> ToolResult | None:
+        roots = (sent.root, asked.result.root)
+        changes = asked.result.since(base.shown, roots, asked.shaping, asked.before)
+        handle = None if changes is None else await self._keep(asked)
+        if changes is None or handle is None:
+            return None
+        text = outcome.changed(changes.text, handle, roots, asked.shaping.pack_root)
+        if not asked.is_cheaper(text, MOST):
+            return None
+        await self._note(asked, handle, sent.deltas + 1, changes)
+        return _told(text, "delta", roots, handle)
+
+    async def _whole(self, asked: _Asked) -> ToolResult:
+        return await self._brief(asked) or await self._plain(asked)
+
+    async def _brief(self, asked: _Asked) -> ToolResult | None:
+        brief = None if asked.before is None else asked.result.brief(asked.shaping, asked.before)
+        if brief is None or not asked.is_cheaper(brief.text, 1.0 if brief.session is None else _BOUND):
+            return None
+        handle = await self._keep(asked)
+        if handle is None:
+            return None
+        await self._note(asked, handle, 0, brief)
+        return _told(brief.text, "full", (None, asked.result.root), handle, brief.form)
+
+    async def _plain(self, asked: _Asked) -> ToolResult:
+        shaping, call, result = asked.shaping, asked.call, asked.result
+        note = outcome.rooted(result.root) if shaping.pack_root is not None or not call.is_remembered else ""
+        room = shaping.max_tokens - tokens.count(note, shaping.model) - 1 if note else shaping.max_tokens
+        shaping = replace(shaping, max_tokens=room)
+        reply = await self._reading.begin(asked.source, shaping, call.principal, root=result.root)
+        told = (reply.meta or {}).get(META_KEY, {})
+        if "handle" in told:
+            await self._note(asked, self._keeping.handle(told["handle"]), 0, None if "unit" in told else Telling(""))
+        content = [*reply.content, Text(note)] if note else reply.content
+        told = {**told, "outcome": "full", "root": ALGORITHM + result.root}
+        return replace(reply, content=content, meta={**(reply.meta or {}), META_KEY: told})
+
+    async def _keep(self, asked: _Asked) -> Handle | None:
+        data, root = asked.source.data, asked.result.root
+        head = Head("text" if isinstance(data, str) else "json", None, asked.shaping, root)
+        return (await self._keeping.keep(data, asked.call.principal, lambda handle: (head, None), root))[0]
+
+    async def _note(self, asked: _Asked, handle: Handle, deltas: int, telling: Telling | None) -> None:
+        """That this is sent; without a `telling` only a part of it, to which nothing refers."""
+        await self._holding.note(asked.call, asked.result.root, deltas)
+        if asked.before is None or telling is None:
+            return
+        if telling.session is not None:
+            self._holding.note_symbols(asked.call, telling.session)
+        await self._holding.note_rows(asked.call, asked.result.places(handle.name))
+
+
+def _told(
+    text: str,
+    kind: Literal["unchanged", "delta", "full"],
+    roots: tuple[str | None, str],
+    handle: Handle,
+    form: str | None = None,
+) -> ToolResult:
+    """With what a program needs to follow: the base of what is told by it, the form of what is told whole."""
+    base, root = roots
+    said: dict[str, JSON] = {"outcome": kind, "root": ALGORITHM + root, "handle": handle.name}
+    if base is not None:
+        said["base"] = ALGORITHM + base
+    if form is not None:
+        said["form"] = form
+    return ToolResult([Text(text)], meta={META_KEY: said})

@@ -1,0 +1,157 @@
+"""A result the second time: what it is known by, what changed, and the words for either."""
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from deltamcp.deltas.delta import delta
+from deltamcp.deltas.root import ALGORITHM, SHORT_DIGITS, root_of
+from deltamcp.results import dedup, document
+from deltamcp.results.content import is_pack
+from deltamcp.results.encode import encode
+from deltamcp.results.notes import Handle
+from deltamcp.results.paginate import find_rows
+from deltamcp.results.policy import Shaping
+from deltamcp.tokens import count
+from deltamcp.values import JSON
+
+if TYPE_CHECKING:
+    from deltamcp.gcf import Session
+
+REANCHOR = 15
+"""Deltas in a row, after which a result is sent whole again (GCF 10a.8)."""
+MOST = 0.6
+"""What a delta may cost of the whole; beyond it a reader is better served with that (seed 001)."""
+UNCHANGED_TOKENS = 16
+"""What it may cost to be told that nothing changed."""
+
+_SHORTER = (12, 10, 8, 6, 4)
+
+
+class Before(NamedTuple):
+    """What the caller was sent by other calls, where results may refer to it."""
+
+    rows: dict[str, str]
+    session: "Session | None"
+    in_deltas: bool
+    """Whether deltas refer to it too, which GCF 10.6 forbids and its first guide allows."""
+
+
+class Telling(NamedTuple):
+    """A text that refers to what was sent before, or may be referred to."""
+
+    text: str
+    form: Literal["json", "table", "text"] = "text"
+    session: "Session | None" = None
+    """What its reader knows of symbols once it has the text."""
+
+
+class Known(Protocol):
+    """A result as it is compared with another."""
+
+    @property
+    def root(self) -> str:
+        """64 digits."""
+        ...
+
+    @property
+    def size(self) -> str:
+        """How much there is of it, in words."""
+        ...
+
+    def since(self, base: JSON, roots: tuple[str, str], shaping: Shaping, before: Before | None) -> Telling | None:
+        """The changes from a base as it was kept, a line each; None where they are no shorter, or cannot be told.
+
+        `roots` are the base's and its own, to be told where the format has them.
+        """
+        ...
+
+    def brief(self, shaping: Shaping, before: Before) -> Telling | None:
+        """All of it, with references to what was sent before; None where nothing was.
+
+        With a session it is to be sent even where it is no shorter: ids of other texts would mean something else.
+        """
+        ...
+
+    def places(self, name: str) -> dict[str, str]:
+        """Where what others may refer to is, in a result that is kept under a name."""
+        ...
+
+
+class Value(NamedTuple):
+    """JSON, or a text."""
+
+    value: JSON
+    root: str
+    size: str
+    rows: list[str] | None = None
+
+    def since(self, base: JSON, roots: tuple[str, str], shaping: Shaping, before: Before | None) -> Telling | None:
+        new = self.value
+        if before is not None and before.in_deltas:
+            new = self._referred(before.rows)
+        text = delta(base, new, shaping.keys or ())
+        return None if text.startswith("=") else Telling(text)
+
+    def brief(self, shaping: Shaping, before: Before) -> Telling | None:
+        referred = self._referred(before.rows)
+        if referred is self.value:
+            return None
+        made = encode(referred, tables=shaping.tables, dictionary=shaping.dictionary, model=shaping.model)
+        return Telling(f"{made.text}\n{dedup.NOTE}", made.form)
+
+    def places(self, name: str) -> dict[str, str]:
+        whole = {self.root: name}
+        return whole if self.rows is None else dedup.places(self.value, self.rows, name) | whole
+
+    def _referred(self, seen: dict[str, str]) -> JSON:
+        made = None if self.rows is None else dedup.referred(self.value, self.rows, seen)
+        return self.value if made is None else made
+
+
+def known(data: str | bytes, value: Any, shaping: Shaping) -> Known:
+    """A result by its text or JSON; `value` is what was returned, where that is at hand."""
+    if is_pack(value):
+        from deltamcp.results import packs
+
+        if (pack := packs.known(value)) is not None:
+            return pack
+    if isinstance(data, str):
+        return Value(data, root_of(data).removeprefix(ALGORITHM), _number(data.count("\n") + 1, "line"))
+    made = document.decode(data)
+    root = root_of(made, shaping.volatile or ()).removeprefix(ALGORITHM)
+    rows = find_rows(data, shaping.rows)
+    if rows is not None:
+        return Value(made, root, _number(len(document.items(document.at(data, rows))), "row"), rows)
+    return Value(made, root, _number(len(made), "field") if isinstance(made, dict) else "value")
+
+
+def _number(number: int, unit: str) -> str:
+    return f"{number} {unit}{'s' * (number != 1)}"
+
+
+def unchanged(result: Known, handle: Handle, said: str | None) -> str:
+    """To a caller that holds this result, and `said` so by its root, or was only sent it."""
+    same = f"Executed now: same {result.size}"
+    if said is None:
+        texts = [f"{same}; full: {handle.tool} {handle.name}", f"{same} ({handle.name})"]
+    else:
+        texts = [f"{same} as {result.root[:digits]}" for digits in _SHORTER]
+    return next((text for text in texts if count(text) <= UNCHANGED_TOKENS), same)
+
+
+def changed(text: str, handle: Handle, roots: tuple[str, str], said: str | None) -> str:
+    """The changes under a line that tells what they are, and where all is."""
+    if text.startswith("GCF "):
+        return text
+    if said is None:
+        return f"Changes only; full: {handle.tool} {handle.name}\n{text}"
+    return f"Changes since {roots[0][:SHORT_DIGITS]}, now {roots[1][:SHORT_DIGITS]}:\n{text}"
+
+
+def body(text: str) -> str:
+    """The changes out of a reply that tells them."""
+    return text if text.startswith("GCF ") else text.partition("\n")[2]
+
+
+def rooted(root: str) -> str:
+    """What is said beside a whole result, for who shall send its root the next time."""
+    return f"[pack_root {root[:SHORT_DIGITS]}]"
