@@ -14,7 +14,7 @@ DEFAULT_DATA = Path("../shared/corpus")
 
 
 def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    verb = verbs.add_parser("bench", help="measure tokens, retrieval and results over a corpus")
+    verb = verbs.add_parser("bench", help="measure tokens, retrieval, results and deltas over a corpus")
     benches = verb.add_subparsers(dest="bench", required=True, metavar="BENCH")
     counting = benches.add_parser("tokens", help="what a catalogue costs a model, up front and on demand")
     counting.set_defaults(measure=_tokens)
@@ -28,7 +28,17 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     finding.set_defaults(measure=_retrieval)
     reading = benches.add_parser("results", help="what results cost a model under budgets, and whether none is lost")
     reading.set_defaults(measure=_results)
-    for bench in (counting, finding, reading):
+    changing = benches.add_parser(
+        "deltas", help="what the steps of a changing result cost a model, and whether none is lost"
+    )
+    changing.add_argument(
+        "--peer",
+        choices=("here", "install", "none"),
+        default="here",
+        help="gcf-python's deltas beside ours: as installed here, in an environment made for it, or not at all",
+    )
+    changing.set_defaults(measure=_deltas)
+    for bench in (counting, finding, reading, changing):
         bench.add_argument(
             "--data", type=Path, default=DEFAULT_DATA, metavar="DIR", help=f"the corpus (default {DEFAULT_DATA})"
         )
@@ -61,12 +71,28 @@ def _retrieval(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
 def _results(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from deltamcp.bench import results
 
-    if not given.data.is_dir():
-        raise ConfigurationError(f"{given.data} is no directory; name one with results in it by --data DIR.")
+    _need_directory(given.data, "results")
     progress = _Progress()
     report = results.run(given.data, progress.say)
     progress.end()
     return report, results.table(report)
+
+
+def _deltas(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from deltamcp.bench import deltas, environments, rivals
+
+    _need_directory(given.data, "states of results")
+    pythons = {"here": sys.executable, "none": None}
+    python = environments.python_with(rivals.GCF) if given.peer == "install" else pythons[given.peer]
+    progress = _Progress()
+    report = deltas.run(given.data, python, progress.say)
+    progress.end()
+    return report, deltas.table(report)
+
+
+def _need_directory(data: Path, what: str) -> None:
+    if not data.is_dir():
+        raise ConfigurationError(f"{data} is no directory; name one with {what} in it by --data DIR.")
 
 
 def _need_tools(data: Path) -> None:

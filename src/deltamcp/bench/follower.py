@@ -1,0 +1,53 @@
+"""A caller that puts results together from what it is sent, and nothing else."""
+
+from typing import Any
+
+from deltamcp.deltas.delta import applied
+from deltamcp.results import dedup
+from deltamcp.results.encode import decode
+from deltamcp.results.outcome import body
+from deltamcp.results.pointer import steps
+from deltamcp.results.policy import META_KEY
+from deltamcp.values import JSON, Text, ToolResult
+
+
+class Follower:
+    """What it holds, by root and by handle."""
+
+    def __init__(self) -> None:
+        self._by_root: dict[str, JSON] = {}
+        self._by_handle: dict[str, JSON] = {}
+
+    def value(self, reply: ToolResult) -> JSON:
+        """The result a reply tells of."""
+        told: dict[str, Any] = (reply.meta or {}).get(META_KEY, {})
+        text = shown(reply)
+        match told.get("outcome"):
+            case "unchanged":
+                value = self._by_root[told["base"]]
+            case "delta":
+                value = self._restored(applied(self._by_root[told["base"]], body(text)))
+            case _:
+                value = self._whole(text, told)
+        if "root" in told:
+            self._by_root[told["root"]] = self._by_handle[told.get("handle", "")] = value
+        return value
+
+    def _whole(self, text: str, told: dict[str, Any]) -> JSON:
+        text = text.removesuffix(f"\n{dedup.NOTE}")
+        return text if told.get("form") == "text" else self._restored(decode(text))
+
+    def _restored(self, value: JSON) -> JSON:
+        return dedup.restored(value, self._part)
+
+    def _part(self, handle: str, path: str) -> JSON:
+        value: Any = self._by_handle[handle]
+        for step in steps(path):
+            value = value[int(step)] if isinstance(value, list) else value[step]
+        found: JSON = value
+        return found
+
+
+def shown(reply: ToolResult) -> str:
+    """Everything a model reads of it."""
+    return "\n".join(block.text for block in reply.content if isinstance(block, Text))
