@@ -1,0 +1,1 @@
+"""Python code as a graph of symbols: read, linked and ranked."""
