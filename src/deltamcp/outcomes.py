@@ -77,7 +77,7 @@ class Outcomes:
         if held is None:
             return await self._known_otherwise(asked) or await self._whole(asked)
         sent, handle, base = held
-        if sent.root == result.root:
+        if sent.root == result.root or result.is_as(base.shown, shaping):
             return await self._unchanged(asked, handle, sent) or await self._whole(asked)
         changes = await self._changed(asked, sent, base) if sent.deltas < REANCHOR else None
         return changes or await self._whole(asked)
@@ -127,8 +127,8 @@ class Outcomes:
         found = None if given is None else await self._keeping.by_root(given, call.principal)
         if found is None:
             return None
-        root = found[1].root
-        return (sent if sent is not None and sent.root == root else Sent(root)), *found
+        base = found[1]
+        return (sent if sent is not None and sent.root == base.root else Sent(base.root, base.deltas)), *found
 
     async def _known_otherwise(self, asked: _Asked) -> ToolResult | None:
         """Where another call gave the same, and the caller has not said that it holds nothing."""
@@ -140,7 +140,7 @@ class Outcomes:
         return await self._unchanged(asked, self._keeping.handle(name), Sent(asked.result.root))
 
     async def _unchanged(self, asked: _Asked, handle: Handle, sent: Sent) -> ToolResult | None:
-        text = outcome.unchanged(asked.result, handle, asked.shaping.pack_root)
+        text = outcome.unchanged(asked.result.size, handle, sent.root, asked.shaping.pack_root)
         if not asked.is_cheaper(text, 1.0):
             return None
         await self._holding.note(asked.call, sent.root, sent.deltas)
@@ -149,7 +149,7 @@ class Outcomes:
     async def _changed(self, asked: _Asked, sent: Sent, base: Kept) -> ToolResult | None:
         roots = (sent.root, asked.result.root)
         changes = asked.result.since(base.shown, roots, asked.shaping, asked.before)
-        handle = None if changes is None else await self._keep(asked)
+        handle = None if changes is None else await self._keep(asked, sent.deltas + 1)
         if changes is None or handle is None:
             return None
         text = outcome.changed(changes.text, handle, roots, asked.shaping.pack_root)
@@ -184,9 +184,9 @@ class Outcomes:
         told = {**told, "outcome": "full", "root": ALGORITHM + result.root}
         return replace(reply, content=content, meta={**(reply.meta or {}), META_KEY: told})
 
-    async def _keep(self, asked: _Asked) -> Handle | None:
+    async def _keep(self, asked: _Asked, deltas: int = 0) -> Handle | None:
         data, root = asked.source.data, asked.result.root
-        head = Head("text" if isinstance(data, str) else "json", None, asked.shaping, root)
+        head = Head("text" if isinstance(data, str) else "json", None, asked.shaping, root, deltas)
         return (await self._keeping.keep(data, asked.call.principal, lambda handle: (head, None), root))[0]
 
     async def _note(self, asked: _Asked, handle: Handle, deltas: int, telling: Telling | None) -> None:

@@ -6,32 +6,54 @@ _NAMES = ("id", "key", "uid", "uuid", "guid", "name", "path", "url", "sha", "num
 _ENDS = ("id", "_key", "uuid", "guid")
 _MOST = 4
 """Members that are tried as keys."""
+_SAMPLED = 50
+"""Changed rows that are looked at to tell what a key would cost."""
 _MOST_CHARS = 200
 
 
 def find_key(base: list[Any], new: list[Any], base_forms: list[bytes], new_forms: list[bytes]) -> str | None:
-    """The member whose values name the rows best; None where none does. `*_forms` are the rows' canonical bytes."""
+    """The member by whose values the rows are told apart at the least cost; None where none tells them apart.
+
+    `*_forms` are the rows' canonical bytes.
+    """
     if not base or not new or type(base[0]) is not dict:
         return None
-    candidates = sorted((rank(name), place, name) for place, name in enumerate(base[0]))
-    best: tuple[Any, ...] | None = None
+    best: tuple[float, str] | None = None
     tried = 0
-    for order, _, name in candidates:
+    for name in sorted(base[0], key=rank):
         here = usable(base, name)
         there = None if here is None else usable(new, name)
         if here is None or there is None or type(here[0]) is not type(there[0]):
             continue
-        before = dict(zip(here, base_forms, strict=True))
-        same = sum(before.get(value) == form for value, form in zip(there, new_forms, strict=True))
-        common = sum(value in before for value in there)
-        length = sum(len(str(value)) for value in here[:50])
-        merit = (same, order < len(_NAMES) + 1, common, -length)
-        if common and (best is None or merit > best[0]):
-            best = (merit, name)
+        places = {value: place for place, value in enumerate(here)}
+        pairs = [(places.get(value), place) for place, value in enumerate(there)]
+        changed = [
+            (place, new_place)
+            for place, new_place in pairs
+            if place is not None and base_forms[place] != new_forms[new_place]
+        ]
+        added = [len(new_forms[new_place]) for place, new_place in pairs if place is None]
+        if len(added) < len(pairs):
+            cost = sum(added) + _changes(base, new, name, changed)
+            if best is None or cost < best[0]:
+                best = (cost, name)
         tried += 1
         if tried == _MOST:
             break
     return None if best is None else best[1]
+
+
+def _changes(base: list[Any], new: list[Any], key: str, pairs: list[tuple[int, int]]) -> float:
+    """About how many characters it takes to tell what changed in rows that go together."""
+    if not pairs:
+        return 0.0
+    cost = 0
+    sample = pairs[:: max(1, len(pairs) // _SAMPLED)]
+    for place, new_place in sample:
+        before, after = base[place], new[new_place]
+        cost += len(str(after[key]))
+        cost += sum(len(name) + len(str(item)) for name, item in after.items() if before.get(name) != item)
+    return cost * len(pairs) / len(sample)
 
 
 def rank(name: str) -> int:

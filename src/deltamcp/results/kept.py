@@ -31,6 +31,8 @@ class Head(Struct, frozen=True, omit_defaults=True):
     shaping: Shaping
     root: str = ""
     """What it is known by, where it may be the base of a delta."""
+    deltas: int = 0
+    """How many its caller was told it by, since it was sent whole."""
     first: int = 0
     """Where the first reply left off in what is read without a path; 0 where that is not where reading goes on."""
 
@@ -88,6 +90,11 @@ class Kept:
     def root(self) -> str:
         """Empty where it has none."""
         return self._head.root
+
+    @property
+    def deltas(self) -> int:
+        """Since it was sent whole."""
+        return self._head.deltas
 
     @property
     def shown(self) -> JSON:

@@ -57,6 +57,10 @@ class Known(Protocol):
         """How much there is of it, in words."""
         ...
 
+    def is_as(self, base: JSON, shaping: Shaping) -> bool:
+        """Whether a base as it was kept, of another root, differs only in what does not count."""
+        ...
+
     def since(self, base: JSON, roots: tuple[str, str], shaping: Shaping, before: Before | None) -> Telling | None:
         """The changes from a base as it was kept, a line each; None where they are no shorter, or cannot be told.
 
@@ -83,6 +87,10 @@ class Value(NamedTuple):
     root: str
     size: str
     rows: list[str] | None = None
+
+    def is_as(self, base: JSON, shaping: Shaping) -> bool:
+        volatile = shaping.volatile
+        return volatile is not None and root_of(base, volatile) == root_of(self.value, volatile)
 
     def since(self, base: JSON, roots: tuple[str, str], shaping: Shaping, before: Before | None) -> Telling | None:
         new = self.value
@@ -117,7 +125,7 @@ def known(data: str | bytes, value: Any, shaping: Shaping) -> Known:
     if isinstance(data, str):
         return Value(data, root_of(data).removeprefix(ALGORITHM), _number(data.count("\n") + 1, "line"))
     made = document.decode(data)
-    root = root_of(made, shaping.volatile or ()).removeprefix(ALGORITHM)
+    root = root_of(made).removeprefix(ALGORITHM)
     rows = find_rows(data, shaping.rows)
     if rows is not None:
         return Value(made, root, _number(len(document.items(document.at(data, rows))), "row"), rows)
@@ -128,13 +136,13 @@ def _number(number: int, unit: str) -> str:
     return f"{number} {unit}{'s' * (number != 1)}"
 
 
-def unchanged(result: Known, handle: Handle, said: str | None) -> str:
+def unchanged(size: str, handle: Handle, root: str, said: str | None) -> str:
     """To a caller that holds this result, and `said` so by its root, or was only sent it."""
-    same = f"Executed now: same {result.size}"
+    same = f"Executed now: same {size}"
     if said is None:
         texts = [f"{same}; full: {handle.tool} {handle.name}", f"{same} ({handle.name})"]
     else:
-        texts = [f"{same} as {result.root[:digits]}" for digits in _SHORTER]
+        texts = [f"{same} as {root[:digits]}" for digits in _SHORTER]
     return next((text for text in texts if count(text) <= UNCHANGED_TOKENS), same)
 
 

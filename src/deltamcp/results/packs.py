@@ -19,6 +19,9 @@ class Graph(NamedTuple):
     root: str
     size: str
 
+    def is_as(self, base: JSON, shaping: Shaping) -> bool:
+        return False
+
     def since(self, base: JSON, roots: tuple[str, str], shaping: Shaping, before: Before | None) -> Telling | None:
         try:
             made = gcf.diff(gcf.decode(str(base)), self.pack)
