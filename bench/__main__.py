@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import execute, growth, http, machine, memory, results, start, stdio
+from bench import deltas, execute, growth, http, machine, memory, results, start, stdio
 from bench.report import Report
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", help="some of http,stdio,start,growth,memory,execute,results")
+    parser.add_argument("--only", help="some of http,stdio,start,growth,memory,execute,results,deltas")
     parser.add_argument("--rounds", type=int, default=3, help="times each side is loaded (3)")
     parser.add_argument("--seconds", type=int, default=1, help="length of one load (1; over stdio half of it)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
@@ -26,6 +26,7 @@ def main() -> None:
         "memory": memory.measure,
         "execute": execute.measure,
         "results": results.measure,
+        "deltas": deltas.measure,
     }
     wanted = given.only.split(",") if given.only else list(measurements)
     for name in wanted:

@@ -24,7 +24,7 @@ _LETTERS = "23456789abcdefghjkmnpqrstvwxyz"
 _OPEN_SECONDS = 10.0
 """How long an opened result is used without asking the store again; pages are turned in quick succession."""
 _OPENED = 4
-_NAME_TOKENS = 4
+_NAME_TOKENS = 3
 _SHARED_DIGITS = 12
 _REMEMBERED = "page"
 _OPENED_BYTES = 64 * 1024 * 1024
@@ -170,7 +170,7 @@ class Keeping:
         A root is 48 bits at least to who does not know the result; where many are one, none of them may be missing.
         """
         if not self._is_shared(principal):
-            # Each digit may be a token; what a model is told to call it by should have no more than four.
+            # Each digit may be a token; what a model is told to call it by should have no more than three.
             few = (digits[:size] for size in range(8, 4, -1) if tokens.count(f" {digits[:size]}") <= _NAME_TOKENS)
             yield next(few, digits[:4])
             yield digits[:12]

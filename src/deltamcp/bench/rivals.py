@@ -29,8 +29,7 @@ def json_patch(base: State, new: State) -> str | None:
 
 def unified_diff(base: State, new: State) -> str:
     """Without context, which is its shortest; of JSON an item or member a line."""
-    lines = difflib.unified_diff(_lines(base), _lines(new), n=0, lineterm="")
-    return "\n".join(list(lines)[2:])  # the files' names say nothing here
+    return "\n".join(difflib.unified_diff(_lines(base), _lines(new), n=0, lineterm=""))
 
 
 def _lines(state: State) -> list[str]:

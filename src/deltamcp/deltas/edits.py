@@ -39,6 +39,10 @@ class Splices(NamedTuple):
     pieces: tuple[tuple[str, str], ...]
 
 
+END = -1
+"""In place of a line's number: after the last."""
+
+
 class Hunk(NamedTuple):
     """Lines `start` to `stop` (from 0, without `stop`) become others, or one of them is spliced."""
 
@@ -159,6 +163,8 @@ def spliced(text: str, pieces: tuple[tuple[str, str], ...]) -> str:
 def _lined(text: str, hunks: tuple[Hunk, ...]) -> str:
     lines, made, at = text.split("\n"), list[str](), 0
     for start, stop, new in hunks:
+        if start == END:
+            start = stop = len(lines)
         if not at <= start <= stop <= len(lines):
             raise DeltaError(f"the base has no lines {start + 1} to {stop}")
         made += lines[at:start]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from deltamcp.deltas.edits import (
+    END,
     Copy,
     DeltaError,
     Edit,
@@ -290,6 +291,10 @@ class _Reader:
     def hunks(self, depth: int) -> tuple[Hunk, ...]:
         found: list[Hunk] = []
         while (line := self.line(depth)) is not None:
+            if line.startswith("+"):
+                self._at -= 1
+                found.append(Hunk(END, END, self._added(depth)))
+                continue
             match = _hunk(line)
             if match is None:
                 raise DeltaError(f"a line of the delta cannot be read: {line[:80]!r}")
@@ -300,15 +305,17 @@ class _Reader:
                 found.append(Hunk(start, stop, Splices(cursor.pieces())))
                 cursor.end()
                 continue
-            mark = " " * depth + "+"
-            until = self._at
-            while until < len(self._lines) and self._lines[until].startswith(mark):
-                until += 1
-            found.append(Hunk(start, stop, tuple(line[depth + 1 :] for line in self._lines[self._at : until])))
-            self._at = until
+            found.append(Hunk(start, stop, self._added(depth)))
         if not found:
             raise DeltaError("the delta has nothing where lines should be")
         return tuple(found)
+
+    def _added(self, depth: int) -> tuple[str, ...]:
+        mark = " " * depth + "+"
+        begin = self._at
+        while self._at < len(self._lines) and self._lines[self._at].startswith(mark):
+            self._at += 1
+        return tuple(line[depth + 1 :] for line in self._lines[begin : self._at])
 
 
 def _merge(edits: dict[str, Edit], path: list[str], edit: Edit) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from deltamcp.deltas.align import align
 from deltamcp.deltas.common import common_start
-from deltamcp.deltas.edits import Hunk, Lines, Splices
+from deltamcp.deltas.edits import END, Hunk, Lines, Splices
 
 _LEAST = 24
 """Characters from which on a string is worth an edit of its parts."""
@@ -76,7 +76,7 @@ def _hunks(
     if stop - start != new_stop - new_start:
         whole = new[new_start:new_stop]
     if whole or since < stop:
-        yield _replaced(since, stop, whole)
+        yield _replaced(END, END, whole) if since == len(base) else _replaced(since, stop, whole)
 
 
 def _replaced(start: int, stop: int, lines: list[str]) -> tuple[Hunk, int]:

@@ -12,7 +12,7 @@ users[id]                      a table, its rows by their `id`; by their place i
  >17 0                          a row moved to a place
 log~                           a text, by its lines
  12-14                          lines 12 to 14 become those that follow, `12+` what follows line 12
- +a new line
+ +a new line                    without such a number before it, at the end
 *"ann">"bob"                   before the rest, a piece of every string
 [base]                         before the rest, the base becomes the one item of a list
 base[3]                        before the rest, of the base, a list, only one item stays
@@ -25,6 +25,7 @@ from collections.abc import Iterable
 import msgspec
 
 from deltamcp.deltas.edits import (
+    END,
     Copy,
     Edit,
     Everywhere,
@@ -208,6 +209,9 @@ def _apart(new: JSON) -> str:
 def _hunks(hunks: Iterable[Hunk], depth: int, lines: list[str]) -> None:
     indent = " " * depth
     for start, stop, new in hunks:
+        if start == END and not isinstance(new, Splices):
+            lines += [f"{indent}+{line}" for line in new]
+            continue
         where = f"{start}+" if start == stop else str(stop) if start + 1 == stop else f"{start + 1}-{stop}"
         if isinstance(new, Splices):
             lines.append(f"{indent}{where} {_pieces(new)}")

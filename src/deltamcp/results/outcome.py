@@ -151,8 +151,8 @@ def changed(text: str, handle: Handle, roots: tuple[str, str], said: str | None)
     if text.startswith("GCF "):
         return text
     if said is None:
-        return f"Changes only; full: {handle.tool} {handle.name}\n{text}"
-    return f"Changes since {roots[0][:SHORT_DIGITS]}, now {roots[1][:SHORT_DIGITS]}:\n{text}"
+        return f"Changed; full: {handle.tool} {handle.name}\n{text}"
+    return f"Changed since {roots[0][:SHORT_DIGITS]}, now {roots[1][:SHORT_DIGITS]}:\n{text}"
 
 
 def body(text: str) -> str:
