@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import random
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -285,9 +284,10 @@ def test_a_delta_of_another_base_is_refused(base, text):
 
 @given(st.lists(st.integers(0, 9), max_size=30), st.lists(st.integers(0, 9), max_size=30))
 def test_alignment_pairs_equal_items_in_order(base, new):
-    pairs = align(base, new)
-    assert all(base[place] == new[new_place] for place, new_place in pairs)
-    assert all(one[0] < other[0] and one[1] < other[1] for one, other in pairwise(pairs))
+    runs = align(base, new)
+    assert all(base[at : at + length] == new[new_at : new_at + length] and length for at, new_at, length in runs)
+    ends = [(0, 0), *((at + length, new_at + length) for at, new_at, length in runs)]
+    assert all(end <= run.at and new_end <= run.new_at for (end, new_end), run in zip(ends, runs, strict=False))
 
 
 @given(st.lists(st.integers(0, 50), max_size=40, unique=True))

@@ -94,7 +94,8 @@ class Holding:
             return None
         from deltamcp.gcf import Session
 
-        return self._sessions.get((call.principal.id, call.conversation)) or Session()
+        known = self._sessions.get((call.principal.id, call.conversation))
+        return Session() if known is None else known
 
     def note_symbols(self, call: Call, session: "Session") -> None:
         assert call.conversation is not None, "it was given for one"
@@ -112,7 +113,7 @@ class Holding:
         """The caller has lost everything it was sent."""
         if call.is_remembered:
             await self._remember(call, "resets", await self._resets(call) + 1)
-            await self._remember(call, "rows", {})
+            await self._keeping.forget(_name(call, "rows"), call.principal)
         if call.conversation is not None and (call.principal.id, call.conversation) in self._sessions:
             self._sessions[call.principal.id, call.conversation].reset()
 
@@ -123,7 +124,11 @@ class Holding:
     async def _recalled(self, call: Call, name: str) -> JSON | None:
         if not call.is_remembered:
             return None
-        return await self._keeping.recalled(f"{call.conversation or ''} {name}", call.principal)
+        return await self._keeping.recalled(_name(call, name), call.principal)
 
     async def _remember(self, call: Call, name: str, value: JSON) -> None:
-        await self._keeping.remember(f"{call.conversation or ''} {name}", value, call.principal)
+        await self._keeping.remember(_name(call, name), value, call.principal)
+
+
+def _name(call: Call, what: str) -> str:
+    return f"{call.conversation or ''} {what}"

@@ -5,12 +5,13 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from deltamcp import tokens
+from deltamcp.deltas.root import SHORT_DIGITS
 from deltamcp.errors import UnfitError
 from deltamcp.limits import Limits
 from deltamcp.results import document
@@ -25,12 +26,22 @@ _OPEN_SECONDS = 10.0
 """How long an opened result is used without asking the store again; pages are turned in quick succession."""
 _OPENED = 4
 _NAME_TOKENS = 3
-_SHARED_DIGITS = 12
 _REMEMBERED = "page"
 _OPENED_BYTES = 64 * 1024 * 1024
 
 T = TypeVar("T")
 logger = logging.getLogger("deltamcp")
+
+
+class Rooted(NamedTuple):
+    """What a result is known by, all or the first digits; and the call that gave it."""
+
+    root: str
+    call: str
+
+    @property
+    def place(self) -> str:
+        return f"root {self.root[:SHORT_DIGITS]} {self.call}"
 
 
 class Keeping:
@@ -47,21 +58,27 @@ class Keeping:
         self._opened: OrderedDict[tuple[str, str], tuple[float, Kept]] = OrderedDict()
 
     async def keep(
-        self, data: str | bytes, principal: Principal, make: Callable[[Handle | None], tuple[Head, T]], root: str = ""
+        self,
+        data: str | bytes,
+        principal: Principal,
+        make: Callable[[Handle | None], tuple[Head, T]],
+        rooted: Rooted | None = None,
     ) -> tuple[Handle | None, T]:
-        """Keeps a result, of which `make` shows a part by the handle it will have; its `root` may be that.
+        """Keeps a result, of which `make` shows a part by the handle it will have; `rooted` can be found again.
 
         No handle where it could not be kept: the call is done, and what fits of its result is better than nothing.
         """
         try:
-            names = self._names(principal) if not root else self._names_of(root, principal)
-            for name in names:
+            by_root = rooted is not None and not self._is_shared(principal)
+            for name in self._names_of(rooted.root) if rooted is not None and by_root else self._names(principal):
                 handle = self.handle(name)
                 head, shown = make(handle)  # once more in the rare case that the handle is taken
                 packed = pack(head, data)
                 if await self._store.add(self._owner(principal), name, packed, *self._lives):
+                    if rooted is not None and not by_root:
+                        await self.remember(rooted.place, name, principal)
                     return handle, shown
-                if root and await self._is_kept(name, root, principal):
+                if rooted is not None and by_root and await self._is_kept(name, rooted.root, principal):
                     await self._store.put(self._owner(principal), name, packed, *self._lives)
                     return handle, shown
         except StoreError as error:
@@ -80,9 +97,17 @@ class Keeping:
             return bool(await self.open(name, principal))
         return False
 
-    async def by_root(self, digits: str, principal: Principal) -> tuple[Handle, Kept] | None:
-        """The result with this root, or the one whose root begins so; None where none is kept."""
-        for name in self._names_of(digits, principal):
+    async def by_root(self, rooted: Rooted, principal: Principal) -> tuple[Handle, Kept] | None:
+        """The result with this root, or the one whose root begins so; None where none is kept.
+
+        Where many callers are one, only one that the same call gave, and by no less of its root than is shown.
+        """
+        digits = rooted.root
+        names: Iterable[str] = self._names_of(digits)
+        if self._is_shared(principal):
+            found = await self.recalled(rooted.place, principal) if len(digits) >= SHORT_DIGITS else None
+            names = [found] if isinstance(found, str) else []
+        for name in names:
             with contextlib.suppress(UnfitError, StoreError):
                 kept = await self.open(name, principal)
                 if kept.root.startswith(digits):
@@ -134,12 +159,11 @@ class Keeping:
             logger.error("what was sent is not remembered, and is made anew when asked for again: %s", error)
 
     async def forget(self, name: str, principal: Principal) -> None:
-        """What is remembered under a name is not any more.
-
-        Raises:
-            StoreError: it may be.
-        """
-        await self._store.forget(self._owner(principal, _REMEMBERED), name)
+        """What is remembered under a name is not any more, if it can be reached."""
+        try:
+            await self._store.forget(self._owner(principal, _REMEMBERED), name)
+        except StoreError as error:
+            logger.error("what was sent may still be remembered: %s", error)
 
     async def recalled(self, name: str, principal: Principal) -> JSON | None:
         """What is remembered; None where nothing is."""
@@ -164,18 +188,12 @@ class Keeping:
             else:
                 yield "R" + "".join(secrets.choice(_LETTERS) for _ in range(4))
 
-    def _names_of(self, digits: str, principal: Principal) -> Iterator[str]:
-        """The same for a result with a root, which is what it is called by: as short as two are told apart.
-
-        A root is 48 bits at least to who does not know the result; where many are one, none of them may be missing.
-        """
-        if not self._is_shared(principal):
-            # Each digit may be a token; what a model is told to call it by should have no more than three.
-            few = (digits[:size] for size in range(8, 4, -1) if tokens.count(f" {digits[:size]}") <= _NAME_TOKENS)
-            yield next(few, digits[:4])
-            yield digits[:12]
-        if len(digits) >= _SHARED_DIGITS:
-            yield digits[:_SHARED_DIGITS]
+    def _names_of(self, digits: str) -> Iterator[str]:
+        """The same for a result with a root, of a caller who is alone: as short as two are told apart."""
+        # Each digit may be a token; what a model is told to call it by should have no more than three.
+        few = (digits[:size] for size in range(8, 4, -1) if tokens.count(f" {digits[:size]}") <= _NAME_TOKENS)
+        yield next(few, digits[:4])
+        yield digits[:SHORT_DIGITS]
 
     def _is_shared(self, principal: Principal) -> bool:
         return principal.id == ANONYMOUS.id or (principal is LOCAL and not self._store.private)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from deltamcp import tokens
 from deltamcp.deltas.root import ALGORITHM, digits
 from deltamcp.holding import Call, Holding, Sent
-from deltamcp.keeping import Keeping
+from deltamcp.keeping import Keeping, Rooted
 from deltamcp.reading import Reading
 from deltamcp.results import outcome, shape
 from deltamcp.results.content import Source
@@ -18,7 +18,7 @@ from deltamcp.results.policy import META_KEY, RESET, Shaping
 from deltamcp.values import JSON, Contents, Manifest, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 
-_SURELY = 24
+_SURELY = 400
 """Bytes of a result that a token stands for at most, so that what is cheap is known to be so without counting it."""
 _UNBOUNDED = 1 << 40
 _BOUND = 2.0
@@ -119,12 +119,16 @@ class Outcomes:
 
     async def _held(self, shaping: Shaping, call: Call) -> tuple[Sent, Handle, Kept] | None:
         """What the caller has of this result, as it says or as is remembered, where that is kept."""
-        sent = await self._holding.last(call) if shaping.deltas or shaping.pack_root is not None else None
+        if shaping.deltas is False or (not shaping.deltas and shaping.pack_root is None):
+            return None
+        sent = await self._holding.last(call)
         if shaping.pack_root is None:
-            found = None if sent is None else await self._keeping.by_root(sent.root, call.principal)
+            found = (
+                None if sent is None else await self._keeping.by_root(Rooted(sent.root, call.digest), call.principal)
+            )
             return None if sent is None or found is None else (sent, *found)
         given = digits(shaping.pack_root)
-        found = None if given is None else await self._keeping.by_root(given, call.principal)
+        found = None if given is None else await self._keeping.by_root(Rooted(given, call.digest), call.principal)
         if found is None:
             return None
         base = found[1]
@@ -163,20 +167,22 @@ class Outcomes:
 
     async def _brief(self, asked: _Asked) -> ToolResult | None:
         brief = None if asked.before is None else asked.result.brief(asked.shaping, asked.before)
-        if brief is None or not asked.is_cheaper(brief.text, 1.0 if brief.session is None else _BOUND):
+        if brief is None or not asked.is_cheaper(brief.whole, 1.0 if brief.session is None else _BOUND):
             return None
         handle = await self._keep(asked)
         if handle is None:
             return None
         await self._note(asked, handle, 0, brief)
-        return _told(brief.text, "full", (None, asked.result.root), handle, brief.form)
+        reply = _told(brief.text, "full", (None, asked.result.root), handle, brief.form)
+        return replace(reply, content=[*reply.content, Text(brief.note)]) if brief.note else reply
 
     async def _plain(self, asked: _Asked) -> ToolResult:
         shaping, call, result = asked.shaping, asked.call, asked.result
         note = outcome.rooted(result.root) if shaping.pack_root is not None or not call.is_remembered else ""
         room = shaping.max_tokens - tokens.count(note, shaping.model) - 1 if note else shaping.max_tokens
         shaping = replace(shaping, max_tokens=room)
-        reply = await self._reading.begin(asked.source, shaping, call.principal, root=result.root)
+        rooted = Rooted(result.root, call.digest)
+        reply = await self._reading.begin(asked.source, shaping, call.principal, rooted=rooted)
         told = (reply.meta or {}).get(META_KEY, {})
         if "handle" in told:
             await self._note(asked, self._keeping.handle(told["handle"]), 0, None if "unit" in told else Telling(""))
@@ -185,9 +191,10 @@ class Outcomes:
         return replace(reply, content=content, meta={**(reply.meta or {}), META_KEY: told})
 
     async def _keep(self, asked: _Asked, deltas: int = 0) -> Handle | None:
-        data, root = asked.source.data, asked.result.root
+        data, root, call = asked.source.data, asked.result.root, asked.call
         head = Head("text" if isinstance(data, str) else "json", None, asked.shaping, root, deltas)
-        return (await self._keeping.keep(data, asked.call.principal, lambda handle: (head, None), root))[0]
+        rooted = Rooted(root, call.digest)
+        return (await self._keeping.keep(data, call.principal, lambda handle: (head, None), rooted))[0]
 
     async def _note(self, asked: _Asked, handle: Handle, deltas: int, telling: Telling | None) -> None:
         """That this is sent; without a `telling` only a part of it, to which nothing refers."""
@@ -196,7 +203,8 @@ class Outcomes:
             return
         if telling.session is not None:
             self._holding.note_symbols(asked.call, telling.session)
-        await self._holding.note_rows(asked.call, asked.result.places(handle.name))
+        # What was only referred to stays where it was told.
+        await self._holding.note_rows(asked.call, asked.result.places(handle.name) | asked.before.rows)
 
 
 def _told(

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from deltamcp.errors import UnfitError
-from deltamcp.keeping import Keeping
+from deltamcp.keeping import Keeping, Rooted
 from deltamcp.results import blocks, document, reference, shape
 from deltamcp.results.content import Source
 from deltamcp.results.kept import Head, read_asked, wanted
@@ -40,12 +40,13 @@ class Reading:
         shaping: Shaping,
         principal: Principal,
         admits: Callable[[JSON], bool] | None = None,
-        root: str = "",
+        rooted: Rooted | None = None,
     ) -> ToolResult:
         """A result, whole where it fits. `admits` tells whether an output schema holds, where one has to.
 
-        With a `root` it is kept in any case, to be the base of a delta.
+        What is `rooted` is kept in any case, to be the base of a delta.
         """
+        root = "" if rooted is None else rooted.root
         data, promised = source.data, admits is not None
         shown, why = wanted(data, shaping)
         if admits is not None and shown != data and not admits(document.decode(shown)):  # type: ignore[arg-type]
@@ -61,9 +62,9 @@ class Reading:
         kind: Literal["text", "json"] = "text" if isinstance(data, str) else "json"
         if whole is not None:
             kept = None
-            if root:
+            if rooted is not None:
                 head = Head(kind, rows, shaping, root)
-                kept, _ = await self._keeping.keep(data, principal, lambda handle: (head, None), root)
+                kept, _ = await self._keeping.keep(data, principal, lambda handle: (head, None), rooted)
             return _whole(whole, source, shaping, kept)
 
         def part(handle: Handle | None) -> tuple[Head, tuple[Window, bool]]:
@@ -72,7 +73,7 @@ class Reading:
                 window, holds = shape.begin(shown, rows, shaping, handle, False, less, _NO_STRUCTURE, value), False
             return Head(kind, rows, shaping, root, first=window.next or 0), (window, holds)
 
-        handle, (window, holds) = await self._keeping.keep(data, principal, part, root)
+        handle, (window, holds) = await self._keeping.keep(data, principal, part, rooted)
         content: list[Content] = [Text(text) for text in window.texts]
         told = _told(window, "")
         if handle is not None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-import gcf  # type: ignore[import-untyped]
+import gcf
 
 from deltamcp.gcf import (
     DeltaPayload,

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import gcf  # type: ignore[import-untyped]
+import gcf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

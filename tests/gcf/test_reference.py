@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
 
-import gcf  # type: ignore[import-untyped]
+import gcf
 import pytest
 
 from deltamcp.gcf.generic_decode import decode_generic

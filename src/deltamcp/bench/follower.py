@@ -34,7 +34,7 @@ class Follower:
         return value
 
     def _whole(self, text: str, told: dict[str, Any]) -> JSON:
-        text = text.removesuffix(f"\n{dedup.NOTE}")
+        text = text.removesuffix(f"\n{dedup.NOTE}")  # shown joins what are two blocks
         return text if told.get("form") == "text" else self._restored(decode(text))
 
     def _restored(self, value: JSON) -> JSON:

@@ -107,6 +107,6 @@ def _pieces(base: Any, edit: Edit) -> Iterator[tuple[str, str]]:
             for name, change in edits.items():
                 yield from _pieces(base.get(name), change)
         case Rows(key, edits) if edits:
-            rows = dict(zip(called(base, key), base, strict=True))
+            rows = None if key is None else dict(zip(called(base, key), base, strict=True))
             for name, change in edits.items():
-                yield from _pieces(rows[name], change)
+                yield from _pieces(base[int(name)] if rows is None else rows[name], change)

@@ -1,15 +1,14 @@
 """From one JSON value to another, by edits: objects by member, tables by row, texts by line."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
 from deltamcp.deltas import strings
-from deltamcp.deltas.align import align, rising
 from deltamcp.deltas.edits import Copy, Edit, Members, Placed, Put, Rows, called
 from deltamcp.deltas.keys import find_key, usable
-from deltamcp.deltas.strings import gaps
+from deltamcp.deltas.pairing import by_key, by_place
 from deltamcp.values import JSON
 
 _DEEPEST = 40
@@ -85,61 +84,37 @@ class _Diff:
         return (Copy(name, made[0] if made is not None else None), cost) if cost < best[1] else best
 
     def _rows(self, base: list[Any], new: list[Any], depth: int) -> Made:
-        forms, new_forms = list(map(_form, base)), list(map(_form, new))
+        forms, new_forms = _forms(base, new)
         key = next((key for key in self._keys if _tells(base, new, key)), None)
         key = key or find_key(base, new, forms, new_forms)
-        head, tail = _common_ends(forms, new_forms)
-        stop, new_stop = len(base) - tail, len(new) - tail
-        if key is None:
-            name_of: Callable[[int], str] = str
-            found = _by_place(forms[head:stop], new_forms[head:new_stop])
-            pairs = [(head + place, head + new_place) for place, new_place in found]
-        else:
-            name_of = called(base, key).__getitem__
-            places = {base[place][key]: place for place in range(head, stop)}
-            named = ((places.get(new[place][key]), place) for place in range(head, new_stop))
-            pairs = [(old, place) for old, place in named if old is not None]
+        name_of: Callable[[int], str] = str if key is None else called(base, key).__getitem__
+        pairing = by_place(forms, new_forms) if key is None else by_key(base, new, key, forms, new_forms)
         edits: dict[str, Edit] = {}
         cost = len(key or "") + 3
-        for place, new_place in pairs:
-            made = self.of(base[place], new[new_place], depth + 1) if forms[place] != new_forms[new_place] else None
-            if made is not None:
-                edits[name_of(place)] = made[0]
-                cost += len(name_of(place)) + made[1] + _SIGNS
-        there = {place for place, _ in pairs}
-        removed = tuple(name_of(place) for place in range(head, stop) if place not in there)
+        for place, new_place in pairing.changed:
+            made = self.of(base[place], new[new_place], depth + 1)
+            assert made is not None, "rows that differ have different forms"
+            edits[name_of(place)] = made[0]
+            cost += len(name_of(place)) + made[1] + _SIGNS
+        removed = tuple(map(name_of, pairing.removed))
         cost += sum(len(name) + 2 for name in removed)
         placed: list[Placed] = []
-        for at, old_place, value in _arriving(new, pairs, range(head, new_stop), head + tail):
-            row, size = (
-                self._like(value, _near(base, name_of, at), depth) if old_place is None else (name_of(old_place), 6)
-            )
+        length = len(new) - len(pairing.arriving)
+        for at, old in pairing.arriving:
+            row, size = self._like(new[at], _near(base, name_of, at), depth) if old is None else (name_of(old), 6)
             assert isinstance(row, str | Put | Copy), "a row comes from elsewhere, or is new"
-            placed.append(Placed(at if at < len(new) else None, row))
+            placed.append(Placed(None if at == length else at, row))
+            length += 1
             cost += size + 4
         return Rows(key, edits, removed, tuple(placed)), cost
 
 
-def _common_ends(forms: list[bytes], new_forms: list[bytes]) -> tuple[int, int]:
-    """How many rows both begin and end with."""
-    most = min(len(forms), len(new_forms))
-    head = next((at for at, pair in enumerate(zip(forms, new_forms, strict=False)) if pair[0] != pair[1]), most)
-    backwards = zip(reversed(forms), reversed(new_forms), strict=False)
-    tail = next((at for at, pair in enumerate(backwards) if pair[0] != pair[1]), most)
-    return head, min(tail, most - head)
-
-
-def _arriving(
-    new: list[Any], pairs: list[tuple[int, int]], places: range, length: int
-) -> Iterator[tuple[int, int | None, Any]]:
-    """Rows that are not where the others leave them: their place, the end's being past it all; and where they were."""
-    from_place = {new_place: place for place, new_place in pairs}
-    staying = {pairs[at][1] for at in rising([place for place, _ in pairs])}
-    length += len(staying)
-    for place in places:
-        if place not in staying:
-            yield len(new) if place == length else place, from_place.get(place), new[place]
-            length += 1
+def _forms(base: list[Any], new: list[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """What is equal where items are the same; of numbers or texts alone, themselves."""
+    kinds = {*map(type, base), *map(type, new)}
+    if kinds in ({int}, {str}):
+        return base, new
+    return list(map(_form, base)), list(map(_form, new))
 
 
 def likest(value: dict[str, Any], among: Sequence[Any]) -> int | None:
@@ -163,15 +138,6 @@ def _tells(base: list[Any], new: list[Any], key: str) -> bool:
         return False
     here, there = usable(base, key), usable(new, key)
     return here is not None and there is not None and type(here[0]) is type(there[0])
-
-
-def _by_place(forms: list[bytes], new_forms: list[bytes]) -> list[tuple[int, int]]:
-    """Equal rows, and between them one for one."""
-    pairs = align(forms, new_forms)
-    between: list[tuple[int, int]] = []
-    for start, stop, new_start, new_stop in gaps(pairs, len(forms), len(new_forms)):
-        between += zip(range(start, stop), range(new_start, new_stop), strict=False)
-    return sorted(pairs + between)
 
 
 def _near(base: list[Any], name_of: Callable[[int], str], place: int) -> list[tuple[str, Any]]:

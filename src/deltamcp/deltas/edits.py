@@ -201,7 +201,7 @@ def _changed(edit: Edit, old: Any, beside: Callable[[str, Any], Any]) -> JSON:
 
 
 def _rows(base: list[Any], edit: Rows) -> list[JSON]:
-    named = _Named(names(base, edit.key))
+    named = _Places(len(base)) if edit.key is None else _Named(names(base, edit.key))
     changed = list(base)
     for name, change in edit.edits.items():
         place = named[name]
@@ -225,6 +225,18 @@ def _rows(base: list[Any], edit: Rows) -> list[JSON]:
     return made
 
 
+class _Places:
+    """Places of rows that are named by them."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __getitem__(self, name: str) -> int:
+        if not name.isdecimal() or len(name) > 12 or int(name) >= self._count:
+            raise DeltaError(f"the base has no row {name[:40]!r}")
+        return int(name)
+
+
 class _Named:
     """Places of rows by their names, or by as much of a name as only one begins with."""
 
@@ -245,14 +257,12 @@ class _Named:
         return place
 
 
-def names(rows: list[Any], key: str | None) -> list[str]:
-    """What the rows of a base are called in a delta.
+def names(rows: list[Any], key: str) -> list[str]:
+    """What the rows of a base have under a key.
 
     Raises:
         DeltaError: they cannot all be told apart so.
     """
-    if key is None:
-        return list(map(str, range(len(rows))))
     try:
         found = [row[key] for row in rows]
     except (TypeError, KeyError, IndexError):
@@ -263,10 +273,9 @@ def names(rows: list[Any], key: str | None) -> list[str]:
     return made
 
 
-def called(rows: list[Any], key: str | None) -> list[str]:
-    """The same, long ones by their beginnings where no other begins so."""
-    full = names(rows, key)
-    return full if key is None else _shortened(full)
+def called(rows: list[Any], key: str) -> list[str]:
+    """What they are called in a delta: long ones by their beginnings, where no other begins so."""
+    return _shortened(names(rows, key))
 
 
 def _shortened(names: list[str]) -> list[str]:

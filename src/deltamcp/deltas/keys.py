@@ -1,5 +1,6 @@
 """What tells the rows of a table apart, from one state of it to the next."""
 
+from collections.abc import Sequence
 from typing import Any
 
 _NAMES = ("id", "key", "uid", "uuid", "guid", "name", "path", "url", "sha", "number", "slug", "code", "login")
@@ -11,10 +12,10 @@ _SAMPLED = 50
 _MOST_CHARS = 200
 
 
-def find_key(base: list[Any], new: list[Any], base_forms: list[bytes], new_forms: list[bytes]) -> str | None:
+def find_key(base: list[Any], new: list[Any], base_forms: Sequence[Any], new_forms: Sequence[Any]) -> str | None:
     """The member by whose values the rows are told apart at the least cost; None where none tells them apart.
 
-    `*_forms` are the rows' canonical bytes.
+    `*_forms` are equal where rows are.
     """
     if not base or not new or type(base[0]) is not dict:
         return None

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from deltamcp.deltas.align import align
+from deltamcp.deltas.align import Run, align, gaps
 from deltamcp.deltas.common import common_start
 from deltamcp.deltas.edits import END, Hunk, Lines, Splices
 
@@ -48,15 +48,6 @@ def _lines(base: list[str], new: list[str]) -> tuple[Lines, int]:
     return Lines(tuple(hunks)), cost
 
 
-def gaps(pairs: list[tuple[int, int]], length: int, new_length: int) -> Iterator[tuple[int, int, int, int]]:
-    """The stretches between aligned items, with where each begins and ends in both sequences."""
-    at = new_at = 0
-    for place, new_place in [*pairs, (length, new_length)]:
-        if place > at or new_place > new_at:
-            yield at, place, new_at, new_place
-        at, new_at = place + 1, new_place + 1
-
-
 def _hunks(
     base: list[str], new: list[str], start: int, stop: int, new_start: int, new_stop: int
 ) -> Iterator[tuple[Hunk, int]]:
@@ -95,7 +86,9 @@ def _splices(base: str, new: str) -> tuple[Splices, int] | None:
         places.append(places[-1] + len(word))
     pieces: list[tuple[str, str]] = []
     cost, at = 0, 0
-    for start, stop, new_start, new_stop in gaps(_joined(align(olds, news)), len(olds), len(news)):
+    for start, stop, new_start, new_stop in gaps(
+        _joined(align(olds, news), len(olds), len(news)), len(olds), len(news)
+    ):
         piece = _told(base, at, places[start], places[stop], "".join(news[new_start:new_stop]))
         if piece is None or len(pieces) == _MOST_PIECES:
             return None
@@ -121,15 +114,14 @@ def _inside(text: str, at: int) -> bool:
     return 0 < at < len(text) and (text[at - 1] + text[at]).replace("_", "a").isalnum()
 
 
-def _joined(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _joined(runs: list[Run], length: int, new_length: int) -> list[Run]:
     """Without single words, such as spaces, that stay between two that change: one piece costs less than two."""
-    kept: list[tuple[int, int]] = []
-    for place, pair in enumerate(pairs):
-        after_gap = place > 0 and pairs[place - 1] != (pair[0] - 1, pair[1] - 1)
-        before_gap = place + 1 < len(pairs) and pairs[place + 1] != (pair[0] + 1, pair[1] + 1)
-        if not (after_gap and before_gap):
-            kept.append(pair)
-    return kept
+    ends = ((0, 0), (length, new_length))
+    return [
+        run
+        for run in runs
+        if run.length > 1 or run[:2] in ends or (run.at + run.length, run.new_at + run.length) in ends
+    ]
 
 
 def _told(base: str, at: int, start: int, stop: int, new: str) -> tuple[str, str, int] | None:

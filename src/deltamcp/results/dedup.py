@@ -71,8 +71,14 @@ def digest(row: JSON) -> str:
 
 
 def _at(value: Any, path: Sequence[str]) -> list[Any]:
+    """Nothing where the path leads nowhere: a base may be of another shape."""
     for step in path:
-        value = value[int(step)] if isinstance(value, list) else value[step]
+        if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        elif isinstance(value, dict) and step in value:
+            value = value[step]
+        else:
+            return []
     return value if isinstance(value, list) else []
 
 

@@ -9,7 +9,7 @@ from deltamcp.results.content import is_pack
 from deltamcp.results.encode import encode
 from deltamcp.results.notes import Handle
 from deltamcp.results.paginate import find_rows
-from deltamcp.results.policy import Shaping
+from deltamcp.results.policy import ROOT, Shaping
 from deltamcp.tokens import count
 from deltamcp.values import JSON
 
@@ -40,8 +40,14 @@ class Telling(NamedTuple):
 
     text: str
     form: Literal["json", "table", "text"] = "text"
+    note: str = ""
+    """On what references are."""
     session: "Session | None" = None
     """What its reader knows of symbols once it has the text."""
+
+    @property
+    def whole(self) -> str:
+        return f"{self.text}\n{self.note}" if self.note else self.text
 
 
 class Known(Protocol):
@@ -93,10 +99,11 @@ class Value(NamedTuple):
         return volatile is not None and root_of(base, volatile) == root_of(self.value, volatile)
 
     def since(self, base: JSON, roots: tuple[str, str], shaping: Shaping, before: Before | None) -> Telling | None:
-        new = self.value
-        if before is not None and before.in_deltas:
-            new = self._referred(before.rows)
-        text = delta(base, new, shaping.keys or ())
+        text = delta(base, self.value, shaping.keys or ())
+        if before is not None and before.in_deltas and self.rows is not None:
+            there = dedup.places(base, self.rows, "")
+            new = self._referred({sign: place for sign, place in before.rows.items() if sign not in there})
+            text = min(text, delta(base, new, shaping.keys or ()), key=len)
         return None if text.startswith("=") else Telling(text)
 
     def brief(self, shaping: Shaping, before: Before) -> Telling | None:
@@ -104,7 +111,7 @@ class Value(NamedTuple):
         if referred is self.value:
             return None
         made = encode(referred, tables=shaping.tables, dictionary=shaping.dictionary, model=shaping.model)
-        return Telling(f"{made.text}\n{dedup.NOTE}", made.form)
+        return Telling(made.text, made.form, dedup.NOTE)
 
     def places(self, name: str) -> dict[str, str]:
         whole = {self.root: name}
@@ -120,10 +127,10 @@ def known(data: str | bytes, value: Any, shaping: Shaping) -> Known:
     if is_pack(value):
         from deltamcp.results import packs
 
-        if (pack := packs.known(value)) is not None:
-            return pack
+        return packs.known(value)
     if isinstance(data, str):
-        return Value(data, root_of(data).removeprefix(ALGORITHM), _number(data.count("\n") + 1, "line"))
+        lines = data.count("\n") + (not data.endswith("\n"))
+        return Value(data, root_of(data).removeprefix(ALGORITHM), _number(lines, "line"))
     made = document.decode(data)
     root = root_of(made).removeprefix(ALGORITHM)
     rows = find_rows(data, shaping.rows)
@@ -140,10 +147,15 @@ def unchanged(size: str, handle: Handle, root: str, said: str | None) -> str:
     """To a caller that holds this result, and `said` so by its root, or was only sent it."""
     same = f"Executed now: same {size}"
     if said is None:
-        texts = [f"{same}; full: {handle.tool} {handle.name}", f"{same} ({handle.name})"]
+        texts = [f"{same}; full: {_way(handle)}", f"{same} ({handle.name})"]
     else:
         texts = [f"{same} as {root[:digits]}" for digits in _SHORTER]
     return next((text for text in texts if count(text) <= UNCHANGED_TOKENS), same)
+
+
+def _way(handle: Handle) -> str:
+    """To everything. Where many callers are one, handles are long: to send a root that nobody holds is shorter."""
+    return f"{handle.tool} {handle.name}" if len(handle.name) <= SHORT_DIGITS else f'{ROOT}=""'
 
 
 def changed(text: str, handle: Handle, roots: tuple[str, str], said: str | None) -> str:
@@ -151,7 +163,7 @@ def changed(text: str, handle: Handle, roots: tuple[str, str], said: str | None)
     if text.startswith("GCF "):
         return text
     if said is None:
-        return f"Changed; full: {handle.tool} {handle.name}\n{text}"
+        return f"Changed; full: {_way(handle)}\n{text}"
     return f"Changed since {roots[0][:SHORT_DIGITS]}, now {roots[1][:SHORT_DIGITS]}:\n{text}"
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from deltamcp import gcf
-from deltamcp.deltas.root import ALGORITHM, SHORT_DIGITS
+from deltamcp.deltas.root import ALGORITHM, SHORT_DIGITS, root_of
 from deltamcp.results.outcome import Before, Telling
 from deltamcp.results.policy import Shaping
 from deltamcp.tokens import count
@@ -46,10 +46,7 @@ class Graph(NamedTuple):
         return {self.root: name}
 
 
-def known(pack: gcf.Payload) -> Graph | None:
-    """None where an edge has a status, which is in no root and no delta: such a pack is a text like others."""
-    if any(edge.printed_status for edge in pack.edges):
-        return None
+def known(pack: gcf.Payload) -> Graph:
     return Graph(pack, _root(pack), f"{len(pack.symbols)} symbol{'s' * (len(pack.symbols) != 1)}")
 
 
@@ -67,4 +64,7 @@ def _rooted(pack: gcf.Payload) -> gcf.Payload:
 
 
 def _root(pack: gcf.Payload) -> str:
+    if any(edge.printed_status for edge in pack.edges):
+        # GCF has the status of an edge in no root and no delta: such a pack is known by its text, and sent whole.
+        return root_of(gcf.encode(replace(pack, pack_root=""))).removeprefix(ALGORITHM)
     return gcf.pack_root(pack.symbols, pack.edges).removeprefix(ALGORITHM)

@@ -110,8 +110,8 @@ class Shaping(Struct, frozen=True, kw_only=True):
 
     @property
     def tells_changes(self) -> bool:
-        """Whether a result may be told by what changed."""
-        return self.deltas or (self.deltas is None and self.pack_root is not None)
+        """Whether a result may be told by what its caller was sent before."""
+        return self.deltas or bool(self.dedup) or (self.deltas is None and self.pack_root is not None)
 
     @property
     def most_chars(self) -> int:

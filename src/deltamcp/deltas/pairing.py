@@ -1,0 +1,55 @@
+"""Which rows of one state of a list are which of the next: by what they have under a key, or by their order."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from deltamcp.deltas.align import align, gaps, rising
+
+
+class Pairing(NamedTuple):
+    """What became of the rows; those that are not named stayed as they are."""
+
+    changed: list[tuple[int, int]]
+    """From which place to which."""
+    removed: list[int]
+    arriving: list[tuple[int, int | None]]
+    """To which place, ascending, and from where; from nowhere, if it is new."""
+
+
+def by_key(
+    base: Sequence[Any], new: Sequence[Any], key: str, forms: Sequence[Any], new_forms: Sequence[Any]
+) -> Pairing:
+    """Rows with the same value under the key are the same. `*_forms` are equal where rows are."""
+    head, tail = _common_ends(forms, new_forms)
+    places = {base[place][key]: place for place in range(head, len(base) - tail)}
+    pairs, arriving = list[tuple[int, int]](), list[tuple[int, int | None]]()
+    for new_place in range(head, len(new) - tail):
+        place = places.pop(new[new_place][key], None)
+        if place is None:
+            arriving.append((new_place, None))
+        else:
+            pairs.append((place, new_place))
+    in_order = set(rising([place for place, _ in pairs]))
+    arriving += [(pairs[at][1], pairs[at][0]) for at in range(len(pairs)) if at not in in_order]
+    changed = [pair for pair in pairs if forms[pair[0]] != new_forms[pair[1]]]
+    return Pairing(changed, list(places.values()), sorted(arriving, key=lambda row: row[0]))
+
+
+def by_place(forms: Sequence[Any], new_forms: Sequence[Any]) -> Pairing:
+    """Equal rows stay in order; between them one becomes another, and what is left over goes or comes."""
+    changed, removed, arriving = list[tuple[int, int]](), list[int](), list[tuple[int, int | None]]()
+    for start, stop, new_start, new_stop in gaps(align(forms, new_forms), len(forms), len(new_forms)):
+        both = min(stop - start, new_stop - new_start)
+        changed += zip(range(start, start + both), range(new_start, new_start + both), strict=True)
+        removed += range(start + both, stop)
+        arriving += ((place, None) for place in range(new_start + both, new_stop))
+    return Pairing(changed, removed, arriving)
+
+
+def _common_ends(forms: Sequence[Any], new_forms: Sequence[Any]) -> tuple[int, int]:
+    """How many rows both begin and end with."""
+    most = min(len(forms), len(new_forms))
+    head = next((at for at, pair in enumerate(zip(forms, new_forms, strict=False)) if pair[0] != pair[1]), most)
+    backwards = zip(reversed(forms), reversed(new_forms), strict=False)
+    tail = next((at for at, pair in enumerate(backwards) if pair[0] != pair[1]), most)
+    return head, min(tail, most - head)
