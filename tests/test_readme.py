@@ -77,3 +77,28 @@ async def test_a_result_is_as_shown():
     assert printed is not None and printed[1] in note
     whole = [block for block in answer["result"]["content"] if block["type"] == "resource_link"]
     assert whole[0]["uri"].startswith("tracker://results/R")
+
+
+async def test_the_second_time_is_as_shown():
+    chapter = README.read_text().partition("## The second time, only what changed\n")[2].partition("\n## ")[0]
+    code, unchanged, changed, graphs = (
+        found[1] for found in re.finditer(r"```(?:python)?\n(.*?)```", chapter, re.DOTALL)
+    )
+    module = types.ModuleType("tracker")
+    exec(code, module.__dict__)
+    async with connected(module.server) as client:
+        await client.handshake()
+
+        async def said() -> str:
+            return text(await client.call("tools/call", name="list_issues", arguments={}))
+
+        assert len(await said()) > 1_000
+        assert await said() == unchanged.strip()
+        module.issues[17]["open"] = False
+        module.issues.append({"id": 400, "title": "Issue 400 of the old tracker", "open": True})
+        del module.issues[5]
+        assert await said() == changed.rstrip("\n")
+    printed: list[str] = []
+    exec(graphs, {"print": printed.append})
+    assert printed[0].startswith("GCF profile=generic\n## [2]{id,name}\n")
+    assert printed[1].startswith("GCF tool=context_for_task delta=true base_root=a1b2c3 new_root=d4e5f6 ")
