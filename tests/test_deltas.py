@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from deltamcp.deltas import diff as diffing
@@ -178,6 +178,7 @@ def holds(base: Any, new: Any) -> bool:
         ),
         (LOG, LOG.replace("worker 7 is ready", "worker 7 is gone"), '8 "ready">"gone"'),
         (LOG, f"{LOG}\none more", "+one more"),
+        (LOG, f"{LOG.partition(chr(10))[2]}\none more", "1\n$\n+one more"),
         (LOG, LOG.replace("\n2026-11-15T10:00:04 worker 4 is ready", ""), "5"),
         (ISSUES[0], [ISSUES[0]], "[base]"),
         (ISSUES, ISSUES[2], "base[2]"),
@@ -227,6 +228,7 @@ def test_any_pair_of_values(base, new):
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(st.text(max_size=8), max_size=12), st.lists(st.text(max_size=8), max_size=12))
+@example(["", "", "00000000", "00000000", "0000"], ["00000000", "0000", ""])
 def test_any_pair_of_texts(base, new):
     assert holds("\n".join(base), "\n".join(new))
 

@@ -291,8 +291,8 @@ class _Reader:
     def hunks(self, depth: int) -> tuple[Hunk, ...]:
         found: list[Hunk] = []
         while (line := self.line(depth)) is not None:
-            if line.startswith("+"):
-                self._at -= 1
+            if line == "$" or line.startswith("+"):
+                self._at -= line != "$"
                 found.append(Hunk(END, END, self._added(depth)))
                 continue
             match = _hunk(line)

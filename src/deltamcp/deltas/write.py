@@ -12,7 +12,7 @@ users[id]                      a table, its rows by their `id`; by their place i
  >17 0                          a row moved to a place
 log~                           a text, by its lines
  12-14                          lines 12 to 14 become those that follow, `12+` what follows line 12
- +a new line                    without such a number before it, at the end
+ +a new line                    by itself, or behind `$`: at the end
 *"ann">"bob"                   before the rest, a piece of every string
 [base]                         before the rest, the base becomes the one item of a list
 base[3]                        before the rest, of the base, a list, only one item stays
@@ -208,13 +208,13 @@ def _apart(new: JSON) -> str:
 
 def _hunks(hunks: Iterable[Hunk], depth: int, lines: list[str]) -> None:
     indent = " " * depth
+    ends = True  # whether new lines would not be taken for those of the hunk before
     for start, stop, new in hunks:
-        if start == END and not isinstance(new, Splices):
-            lines += [f"{indent}+{line}" for line in new]
-            continue
         where = f"{start}+" if start == stop else str(stop) if start + 1 == stop else f"{start + 1}-{stop}"
         if isinstance(new, Splices):
             lines.append(f"{indent}{where} {_pieces(new)}")
         else:
-            lines.append(indent + where)
+            if start != END or not ends:
+                lines.append(indent + ("$" if start == END else where))
             lines += [f"{indent}+{line}" for line in new]
+        ends = isinstance(new, Splices)
