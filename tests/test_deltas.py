@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from deltamcp.deltas import diff as diffing
 from deltamcp.deltas import strings
-from deltamcp.deltas.align import align, rising
+from deltamcp.deltas.align import Effort, align, rising
 from deltamcp.deltas.delta import applied, delta
 from deltamcp.deltas.edits import DeltaError
 from deltamcp.deltas.root import digits, root_of
@@ -286,7 +286,7 @@ def test_a_delta_of_another_base_is_refused(base, text):
 
 @given(st.lists(st.integers(0, 9), max_size=30), st.lists(st.integers(0, 9), max_size=30))
 def test_alignment_pairs_equal_items_in_order(base, new):
-    runs = align(base, new)
+    runs = align(base, new, Effort(10_000))
     assert all(base[at : at + length] == new[new_at : new_at + length] and length for at, new_at, length in runs)
     ends = [(0, 0), *((at + length, new_at + length) for at, new_at, length in runs)]
     assert all(end <= run.at and new_end <= run.new_at for (end, new_end), run in zip(ends, runs, strict=False))

@@ -19,24 +19,14 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     counting = benches.add_parser("tokens", help="what a catalogue costs a model, up front and on demand")
     counting.set_defaults(measure=_tokens)
     finding = benches.add_parser("retrieval", help="how often the right tool is found, and how fast")
-    finding.add_argument(
-        "--peer",
-        choices=("here", "install", "none"),
-        default="here",
-        help="FastMCP's search beside ours: where it is installed here, in an environment made for it, or not at all",
-    )
+    _peer_to(finding, "FastMCP's search")
     finding.set_defaults(measure=_retrieval)
     reading = benches.add_parser("results", help="what results cost a model under budgets, and whether none is lost")
     reading.set_defaults(measure=_results)
     changing = benches.add_parser(
         "deltas", help="what the steps of a changing result cost a model, and whether none is lost"
     )
-    changing.add_argument(
-        "--peer",
-        choices=("here", "install", "none"),
-        default="here",
-        help="gcf-python's deltas beside ours: as installed here, in an environment made for it, or not at all",
-    )
+    _peer_to(changing, "gcf-python's deltas")
     changing.set_defaults(measure=_deltas)
     for bench in (counting, finding, reading, changing):
         bench.add_argument(
@@ -44,6 +34,15 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         )
         bench.add_argument("--json", action="store_true", help="one JSON object instead of a table")
         bench.set_defaults(run=run)
+
+
+def _peer_to(bench: argparse.ArgumentParser, what: str) -> None:
+    bench.add_argument(
+        "--peer",
+        choices=("here", "install", "none"),
+        default="here",
+        help=f"{what} beside ours: as installed here, in an environment made for it, or not at all",
+    )
 
 
 def run(given: argparse.Namespace) -> None:

@@ -19,6 +19,17 @@ _SMALL = 40_000
 """Cells of a table of common subsequences that are filled; beyond it a stretch counts as replaced."""
 
 
+class Effort:
+    """What looking for differences may still take, in items compared. Nothing is looked at closely beyond it."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def allows(self, items: int) -> bool:
+        self._left -= items
+        return self._left >= 0
+
+
 class Run(NamedTuple):
     """Equal items on both sides."""
 
@@ -31,7 +42,7 @@ Stretch: TypeAlias = tuple[int, int, int, int]
 """From where to where, here and there."""
 
 
-def align(base: Sequence[Any], new: Sequence[Any]) -> list[Run]:
+def align(base: Sequence[Any], new: Sequence[Any], effort: Effort) -> list[Run]:
     """Runs of equal items, ascending in both; items are hashable."""
     found: list[Run] = []
     todo: list[Stretch] = [(0, len(base), 0, len(new))]
@@ -50,10 +61,12 @@ def align(base: Sequence[Any], new: Sequence[Any]) -> list[Run]:
         while at < end and new_at < new_end and base[end - 1] == new[new_end - 1]:
             end, new_end = end - 1, new_end - 1
             found.append(Run(end, new_end, 1))
-        if at == end or new_at == new_end:
+        items = end - at + new_end - new_at
+        if at == end or new_at == new_end or not effort.allows(items):
             continue
         anchors = _anchors(base, new, (at, end, new_at, new_end))
-        if not anchors and (end - at) * (new_end - new_at) <= _SMALL:
+        cells = (end - at) * (new_end - new_at)
+        if not anchors and cells <= _SMALL and effort.allows(cells):
             anchors = _subsequence(base, new, (at, end, new_at, new_end))
             found += (Run(place, new_place, 1) for place, new_place in anchors)
             continue

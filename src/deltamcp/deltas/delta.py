@@ -7,6 +7,7 @@ from typing import Any
 from deltamcp.deltas import strings
 from deltamcp.deltas.diff import Made, diff, likest
 from deltamcp.deltas.edits import (
+    DeltaError,
     Edit,
     Everywhere,
     Lines,
@@ -21,6 +22,7 @@ from deltamcp.deltas.edits import (
     everywhere,
 )
 from deltamcp.deltas.read import read
+from deltamcp.deltas.root import root_of
 from deltamcp.deltas.write import quoted, write
 from deltamcp.values import JSON
 
@@ -36,26 +38,38 @@ _ASTRAY = 3
 """Places where a piece stands for each where it changes, at most: the others would have to be changed back."""
 
 
-def delta(base: JSON, new: JSON, keys: Iterable[str] = ()) -> str:
+def delta(base: JSON, new: JSON, keys: Iterable[str] = (), *, plain: bool = False) -> str:
     """The changes from `base` to `new`; "" where there are none. It is a text of its own: `write` tells how it reads.
 
     Args:
         keys: members that tell rows of a table apart; found where rows have such a member without.
+        plain: for a reader who may not have seen all of the base: nothing is told by what was there before.
     """
     keys = tuple(keys)
-    made = _singled(base, new, keys) or diff(base, new, keys)
+    made = (None if plain else _singled(base, new, keys)) or diff(base, new, keys, plain=plain)
     if made is None:
         return ""
-    return write(_repeated(base, new, keys, made))
+    return write(made[0] if plain else _repeated(base, new, keys, made))
 
 
-def applied(base: JSON, text: str) -> JSON:
+def applied(base: JSON, text: str, root: str | None = None) -> JSON:
     """What `delta` told of, made again from the base.
 
+    Args:
+        root: of what it must give, as a reply's `_meta` tells it.
+
     Raises:
-        DeltaError: it is not a delta of this base.
+        DeltaError: it is not a delta of this base, or gives something else.
     """
-    return apply(base, read(text, base)) if text else base
+    try:
+        made = apply(base, read(text, base)) if text else base
+    except DeltaError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise DeltaError(f"the delta cannot be read: {type(error).__name__}") from None
+    if root is not None and root_of(made) != root:
+        raise DeltaError("the delta was made for another base")
+    return made
 
 
 def _singled(base: Any, new: Any, keys: tuple[str, ...]) -> Made | None:
@@ -80,7 +94,7 @@ def _repeated(base: JSON, new: JSON, keys: tuple[str, ...], made: Made) -> Edit:
         return edit
     counted = Counter(_pieces(base, edit))
     for (old, text), times in counted.most_common(1):
-        if times < _REPEATED or quoted(base).count(quoted(old)[1:-1]) > _ASTRAY * times:
+        if times < _REPEATED or len(text) > 10 * len(old) or quoted(base).count(quoted(old)[1:-1]) > _ASTRAY * times:
             continue
         changed = everywhere(base, old, text)
         rest = diff(changed, new, keys)

@@ -3,50 +3,54 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-import msgspec
-
 from deltamcp.deltas import strings
+from deltamcp.deltas.align import Effort
 from deltamcp.deltas.edits import Copy, Edit, Members, Placed, Put, Rows, called
 from deltamcp.deltas.keys import find_key, usable
 from deltamcp.deltas.pairing import by_key, by_place
+from deltamcp.deltas.root import form
 from deltamcp.values import JSON
 
+_EFFORT = 1_000_000
 _DEEPEST = 40
 """Levels into which differences are followed; each is encoded once more on the way down."""
 _NEAR = 16
 """Rows looked at for one that a new row is like."""
+_SHORT = 6
+"""Characters of a row's name that are no more than its place has."""
 _SIGNS = 4
 """Characters that a change takes beside its name and value."""
 
 Made: TypeAlias = tuple[Edit, int]
 """An edit, and about how many characters it takes to tell."""
 
-_form = msgspec.json.Encoder(order="sorted").encode
 
-
-def diff(base: JSON, new: JSON, keys: Iterable[str] = ()) -> Made | None:
+def diff(base: JSON, new: JSON, keys: Iterable[str] = (), *, plain: bool = False) -> Made | None:
     """What makes `new` of `base`; None where nothing does, because they are the same.
 
     Args:
         keys: members declared to be what tells rows apart, the first that does being used.
+        plain: nothing is told by what was there before, neither copies nor pieces.
     """
-    return _Diff(tuple(keys)).of(base, new, 0)
+    return _Diff(tuple(keys), plain, Effort(_EFFORT + 4 * len(form(new)))).of(base, new, 0)
 
 
 class _Diff:
-    def __init__(self, keys: tuple[str, ...]) -> None:
+    def __init__(self, keys: tuple[str, ...], plain: bool, effort: Effort) -> None:
         self._keys = keys
+        self._plain = plain
+        self._effort = effort
 
     def of(self, base: Any, new: Any, depth: int) -> Made | None:
         kind = type(base)
         if kind is not type(new):
             return _put(new)
         if kind is str:
-            return None if base == new else _shorter(strings.edit(base, new), new)
+            return None if base == new else _shorter(strings.edit(base, new, self._effort, not self._plain), new)
         if kind is not dict and kind is not list:
             # 0.0 and -0.0 are equal, and not the same.
             return None if base == new and (kind is not float or repr(base) == repr(new)) else _put(new)
-        if _form(base) == _form(new):
+        if form(base) == form(new):
             return None
         if depth == _DEEPEST:
             return _put(new)
@@ -55,31 +59,32 @@ class _Diff:
     def _members(self, base: dict[str, Any], new: dict[str, Any], depth: int) -> Made:
         edits: dict[str, Edit] = {}
         removed = tuple(name for name in base if name not in new)
+        models = [*removed[:_NEAR], next(reversed(base))] if base and not self._plain else []
         cost = sum(map(len, removed)) + _SIGNS * len(removed)
         for name, value in new.items():
-            made = self.of(base[name], value, depth + 1) if name in base else self._added(value, base, new, depth)
+            made = (
+                self.of(base[name], value, depth + 1)
+                if name in base
+                else self._like(value, [(model, base[model]) for model in models], depth)
+            )
             if made is not None:
                 edits[name] = made[0]
                 cost += len(name) + _SIGNS + made[1]
         return Members(edits, removed), cost
 
-    def _added(self, value: Any, base: dict[str, Any], new: dict[str, Any], depth: int) -> Made:
-        """A new member: like one that went away, if any is, because names change; or like the last."""
-        if type(value) is not dict or not base:
-            return _put(value)
-        gone = [name for name in base if name not in new][:_NEAR]
-        return self._like(value, [(name, base[name]) for name in [*gone, next(reversed(base))]], depth)
-
     def _like(self, value: Any, models: Iterable[tuple[str, Any]], depth: int) -> Made:
+        """Something new: a copy of what is like it, up to an edit, where that is shorter."""
         best = _put(value)
-        if type(value) is not dict or len(value) < 2:
+        if self._plain or type(value) is not dict or len(value) < 2:
             return best
         named = list(models)
+        if not self._effort.allows(len(named) * len(value)):
+            return best
         place = likest(value, [model for _, model in named])
         if place is None:
             return best
         name, model = named[place]
-        made = None if _form(model) == _form(value) else self._members(model, value, depth + 1)
+        made = None if form(model) == form(value) else self._members(model, value, depth + 1)
         cost = len(name) + 6 + (made[1] if made is not None else 0)
         return (Copy(name, made[0] if made is not None else None), cost) if cost < best[1] else best
 
@@ -88,7 +93,12 @@ class _Diff:
         key = next((key for key in self._keys if _tells(base, new, key)), None)
         key = key or find_key(base, new, forms, new_forms)
         name_of: Callable[[int], str] = str if key is None else called(base, key).__getitem__
-        pairing = by_place(forms, new_forms) if key is None else by_key(base, new, key, forms, new_forms)
+        if key is None:
+            pairing = by_place(forms, new_forms, self._effort)
+        else:
+            pairing = by_key(base, new, key, forms, new_forms)
+            if pairing.only_ends and sum(map(len, map(name_of, pairing.removed))) > _SHORT * len(pairing.removed):
+                key, name_of = None, str  # rows that only go and come are told by their places, if their names are long
         edits: dict[str, Edit] = {}
         cost = len(key or "") + 3
         for place, new_place in pairing.changed:
@@ -114,7 +124,7 @@ def _forms(base: list[Any], new: list[Any]) -> tuple[Sequence[Any], Sequence[Any
     kinds = {*map(type, base), *map(type, new)}
     if kinds in ({int}, {str}):
         return base, new
-    return list(map(_form, base)), list(map(_form, new))
+    return list(map(form, base)), list(map(form, new))
 
 
 def likest(value: dict[str, Any], among: Sequence[Any]) -> int | None:
@@ -125,7 +135,7 @@ def likest(value: dict[str, Any], among: Sequence[Any]) -> int | None:
 
 
 def _put(value: Any) -> Made:
-    return Put(value), len(_form(value))
+    return Put(value), len(form(value))
 
 
 def _shorter(made: Made | tuple[Any, int] | None, new: Any) -> Made:

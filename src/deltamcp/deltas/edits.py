@@ -11,6 +11,8 @@ from deltamcp.values import JSON
 
 ELLIPSIS = "…"
 """After the beginning of a row's name that no other row's begins with."""
+_MOST_GROWTH = 20
+"""Times its length that a piece may become everywhere."""
 _LONG = 12
 _SHORTENED = 6
 """Characters of a shortened name, at least."""
@@ -135,13 +137,23 @@ def apply(base: JSON, edit: Edit) -> JSON:
 
 
 def everywhere(value: JSON, old: str, new: str) -> Any:
-    """The value with a piece of every string in it replaced; names of members stay."""
+    """The value with a piece of every string in it replaced; names of members stay.
+
+    Raises:
+        DeltaError: it would be much larger than before, which no delta is for.
+    """
+    if len(new) > _MOST_GROWTH * max(len(old), 1):
+        raise DeltaError("a piece becomes too long everywhere")
+    return _everywhere(value, old, new)
+
+
+def _everywhere(value: JSON, old: str, new: str) -> Any:
     if isinstance(value, str):
         return value.replace(old, new) if old in value else value
     if isinstance(value, list):
-        return [everywhere(item, old, new) for item in value]
+        return [_everywhere(item, old, new) for item in value]
     if isinstance(value, dict):
-        return {name: everywhere(item, old, new) for name, item in value.items()}
+        return {name: _everywhere(item, old, new) for name, item in value.items()}
     return value
 
 
@@ -212,16 +224,17 @@ def _rows(base: list[Any], edit: Rows) -> list[JSON]:
     if len(away) < len(leaving):
         raise DeltaError("a row goes twice")
     made = [row for place, row in enumerate(changed) if place not in away] if away else list(changed)
+    last = -1
     for index, row in edit.placed:
         value = (
             changed[named[row]] if isinstance(row, str) else _changed(row, _ABSENT, lambda name, _: base[named[name]])
         )
         if index is None:
-            made.append(value)
-        elif index <= len(made):
-            made.insert(index, value)
-        else:
+            index = len(made)
+        if not last < index <= len(made):
             raise DeltaError(f"there is no place {index} for a row")
+        made.insert(index, value)
+        last = index
     return made
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from deltamcp.deltas.align import align, gaps, rising
+from deltamcp.deltas.align import Effort, align, gaps, rising
 
 
 class Pairing(NamedTuple):
@@ -14,6 +14,11 @@ class Pairing(NamedTuple):
     removed: list[int]
     arriving: list[tuple[int, int | None]]
     """To which place, ascending, and from where; from nowhere, if it is new."""
+
+    @property
+    def only_ends(self) -> bool:
+        """Whether rows only went or came."""
+        return not self.changed and all(place is None for _, place in self.arriving)
 
 
 def by_key(
@@ -35,12 +40,14 @@ def by_key(
     return Pairing(changed, list(places.values()), sorted(arriving, key=lambda row: row[0]))
 
 
-def by_place(forms: Sequence[Any], new_forms: Sequence[Any]) -> Pairing:
+def by_place(forms: Sequence[Any], new_forms: Sequence[Any], effort: Effort) -> Pairing:
     """Equal rows stay in order; between them one becomes another, and what is left over goes or comes."""
     changed, removed, arriving = list[tuple[int, int]](), list[int](), list[tuple[int, int | None]]()
-    for start, stop, new_start, new_stop in gaps(align(forms, new_forms), len(forms), len(new_forms)):
+    for start, stop, new_start, new_stop in gaps(align(forms, new_forms, effort), len(forms), len(new_forms)):
         both = min(stop - start, new_stop - new_start)
-        changed += zip(range(start, start + both), range(new_start, new_start + both), strict=True)
+        # Where nobody looked closely, two of them may be equal.
+        paired = zip(range(start, start + both), range(new_start, new_start + both), strict=True)
+        changed += ((place, new_place) for place, new_place in paired if forms[place] != new_forms[new_place])
         removed += range(start + both, stop)
         arriving += ((place, None) for place in range(new_start + both, new_stop))
     return Pairing(changed, removed, arriving)

@@ -1,5 +1,6 @@
 """Edits out of the text that `write` made of them."""
 
+import json
 import re
 from collections.abc import Callable
 
@@ -21,15 +22,18 @@ from deltamcp.deltas.edits import (
     Rows,
     Splices,
 )
+from deltamcp.deltas.write import is_bare
 from deltamcp.values import JSON
 
 _name = re.compile(r'[A-Za-z0-9_$@/][A-Za-z0-9_$@/:-]*…?|"(?:[^"\\]|\\.)*"').match
 _string = re.compile(r'"(?:[^"\\]|\\.)*"').match
-_hunk = re.compile(r"([0-9]+)(?:-([0-9]+)|(\+))?(?: (.*))?", re.DOTALL).fullmatch
+_hunk = re.compile(r"([0-9]{1,12})(?:-([0-9]{1,12})|(\+))?(?: (.*))?", re.DOTALL).fullmatch
 _picked = re.compile(r"base\[([0-9]{1,12})\]").fullmatch
-_index = re.compile(r"[0-9]+").match
+_index = re.compile(r"[0-9]{1,12}").match
 _decode = msgspec.json.Decoder().decode
-_DEEPEST = 200
+_end = json.JSONDecoder().raw_decode
+_DEEPEST = 60
+"""Levels of a delta, and names in a path; `diff` goes down 40."""
 
 
 def read(text: str, base: JSON) -> Edit:
@@ -37,20 +41,25 @@ def read(text: str, base: JSON) -> Edit:
     Raises:
         DeltaError: it is no delta of a value like the base.
     """
+    return _read(text, base, first=True)
+
+
+def _read(text: str, base: JSON, first: bool) -> Edit:
+    """What is done to a whole base before the rest stands `first`, once."""
     lines = text.split("\n")
-    first, rest = lines[0], "\n".join(lines[1:])
-    if first.startswith("*"):
-        cursor = _Cursor(first[1:])
+    line, rest = lines[0], "\n".join(lines[1:])
+    if first and line.startswith("*"):
+        cursor = _Cursor(line[1:])
         old, new = cursor.piece()
         cursor.end()
-        return Everywhere(old, new, read(rest, base) if rest else None)
-    if first == "[base]" and isinstance(base, dict):
-        return Listed(read(rest, [base]) if rest else None)
-    picked = _picked(first) if isinstance(base, list) else None
+        return Everywhere(old, new, _read(rest, base, False) if rest else None)
+    if first and line == "[base]" and isinstance(base, dict):
+        return Listed(_read(rest, [base], False) if rest else None)
+    picked = _picked(line) if first and isinstance(base, list) else None
     if picked is not None:
         if int(picked[1]) >= len(base):
             raise DeltaError(f"the base has no item {picked[1]}")
-        return Picked(int(picked[1]), read(rest, base[int(picked[1])]) if rest else None)
+        return Picked(int(picked[1]), _read(rest, base[int(picked[1])], False) if rest else None)
     if text.startswith("="):
         try:
             return Put(_decode(text[1:]))
@@ -108,6 +117,8 @@ class _Cursor:
         names = [self.name()]
         while self.take("."):
             names.append(self.name())
+            if len(names) > _DEEPEST:
+                raise DeltaError("the delta is nested too deeply")
         return names
 
     def index(self) -> int | None:
@@ -129,13 +140,15 @@ class _Cursor:
         try:
             return _decode(token)
         except msgspec.DecodeError:
+            if not is_bare(token):
+                raise self.unread() from None
             return token
 
     def _json(self) -> JSON:
-        end = _json_end(self.line, self.at)
         try:
+            _, end = _end(self.line, self.at)
             made: JSON = _decode(self.line[self.at : end])
-        except (msgspec.DecodeError, RecursionError):
+        except (ValueError, RecursionError):
             raise self.unread() from None
         self.at = end
         return made
@@ -250,6 +263,8 @@ class _Reader:
                 return Members(edits, tuple(removed))
 
     def table(self, cursor: _Cursor, depth: int) -> Rows:
+        if depth > _DEEPEST:
+            raise DeltaError("the delta is nested too deeply")
         cursor.need("[")
         key = None
         if not cursor.take("]"):
@@ -331,17 +346,3 @@ def _text(quoted: str) -> str:
         return str(_decode(quoted))
     except msgspec.DecodeError:
         raise DeltaError(f"not a JSON string: {quoted[:40]}") from None
-
-
-_bracket = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]').finditer
-
-
-def _json_end(line: str, start: int) -> int:
-    """Where the JSON that begins there ends."""
-    depth = 0
-    for found in _bracket(line, start):
-        mark = found[0]
-        depth += (mark in "[{") - (mark in "]}")
-        if depth == 0:
-            return found.end()
-    raise DeltaError(f"JSON that does not end: {line[start : start + 40]!r}")

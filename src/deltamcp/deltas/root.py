@@ -18,7 +18,8 @@ SHORT_DIGITS = 12
 """Of a root that a model is shown, and sends back: 7 tokens where all of them are 39."""
 _LEAST_DIGITS = 8
 
-_form = msgspec.json.Encoder(order="sorted").encode
+form = msgspec.json.Encoder(order="sorted").encode
+"""The bytes that are equal for equal values, and for no others."""
 _digits = re.compile(rf"(?:{ALGORITHM})?([0-9a-f]{{{_LEAST_DIGITS},64}})").fullmatch
 
 
@@ -28,7 +29,7 @@ def root_of(value: JSON, volatile: Iterable[str] = ()) -> str:
     Args:
         volatile: dotted paths of what does not count, as `meta.took_ms`; through a list, of each of its items.
     """
-    return ALGORITHM + hashlib.sha256(_form(without(value, volatile))).hexdigest()
+    return ALGORITHM + hashlib.sha256(form(without(value, volatile))).hexdigest()
 
 
 def digits(said: str) -> str | None:

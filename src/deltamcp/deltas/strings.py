@@ -3,31 +3,36 @@
 import re
 from collections.abc import Iterator
 
-from deltamcp.deltas.align import Run, align, gaps
+from deltamcp.deltas.align import Effort, Run, Stretch, align, gaps
 from deltamcp.deltas.common import common_start
 from deltamcp.deltas.edits import END, Hunk, Lines, Splices
 
 _LEAST = 24
 """Characters from which on a string is worth an edit of its parts."""
 _MOST_PIECES = 12
-_MOST_CHARS = 4_000
-"""Of a line whose words are compared; in a longer one only what lies between its common ends changes."""
+_MOST_CHARS = 1_000
+"""Between the common ends of two lines whose words are compared."""
 _PIECE = 10
 """Characters a piece has to save beside its own: two quotes on each side, and the reader's care."""
 _HUNK = 4
 """Characters around a hunk, at least."""
+_MOST_CONTEXT = 120
+"""Characters of a piece, its surroundings included."""
 _LONGEST_WORD = 60
 _word = re.compile(r"\w{1,60}|\s{1,60}|[^\w\s]")
 
 
-def edit(base: str, new: str) -> tuple[Splices | Lines, int] | None:
-    """How to get from one to the other, and about how many characters that takes; None where it is not worth it."""
+def edit(base: str, new: str, effort: Effort, splices: bool) -> tuple[Splices | Lines, int] | None:
+    """How to get from one to the other, and about how many characters that takes; None where it is not worth it.
+
+    With `splices` a piece of a line may be told by what it was.
+    """
     if len(base) < _LEAST:
         return None
     if "\n" in base:
-        made = _lines(base.split("\n"), new.split("\n"))
+        made = _lines(base.split("\n"), new.split("\n"), effort, splices)
         return made if made[1] < len(new) else None
-    made_of_pieces = _splices(base, new)
+    made_of_pieces = _splices(base, new, effort) if splices else None
     return made_of_pieces if made_of_pieces is not None and made_of_pieces[1] < len(new) else None
 
 
@@ -38,25 +43,24 @@ def middle(base: str, new: str) -> tuple[str, str] | None:
     return (old, new[head : len(new) - tail]) if old else None
 
 
-def _lines(base: list[str], new: list[str]) -> tuple[Lines, int]:
+def _lines(base: list[str], new: list[str], effort: Effort, splices: bool) -> tuple[Lines, int]:
     hunks: list[Hunk] = []
     cost = 0
-    for start, stop, new_start, new_stop in gaps(align(base, new), len(base), len(new)):
-        for hunk, size in _hunks(base, new, start, stop, new_start, new_stop):
+    for start, stop, new_start, new_stop in gaps(align(base, new, effort), len(base), len(new)):
+        for hunk, size in _hunks(base, new, (start, stop, new_start, new_stop), effort if splices else None):
             hunks.append(hunk)
             cost += size
     return Lines(tuple(hunks)), cost
 
 
-def _hunks(
-    base: list[str], new: list[str], start: int, stop: int, new_start: int, new_stop: int
-) -> Iterator[tuple[Hunk, int]]:
+def _hunks(base: list[str], new: list[str], stretch: Stretch, effort: Effort | None) -> Iterator[tuple[Hunk, int]]:
     """A stretch of lines; where as many stand for as many, each by its pieces if that is shorter."""
+    start, stop, new_start, new_stop = stretch
     whole: list[str] = []
     since = start
     for place in range(start, stop if stop - start == new_stop - new_start else start):
         line = new[new_start + place - start]
-        pieces = _splices(base[place], line)
+        pieces = None if effort is None else _splices(base[place], line, effort)
         if pieces is None or pieces[1] >= len(line) + 1:
             whole.append(line)
             continue
@@ -74,10 +78,11 @@ def _replaced(start: int, stop: int, lines: list[str]) -> tuple[Hunk, int]:
     return Hunk(start, stop, tuple(lines)), _HUNK + sum(len(line) + 2 for line in lines)
 
 
-def _splices(base: str, new: str) -> tuple[Splices, int] | None:
+def _splices(base: str, new: str, effort: Effort) -> tuple[Splices, int] | None:
     """The words that differ, each told by what makes it the next of its kind."""
     head, tail = _ends(base, new)
-    if max(len(base), len(new)) - head - tail > _MOST_CHARS:
+    middle = max(len(base), len(new)) - head - tail
+    if middle > _MOST_CHARS or not effort.allows(middle + _LEAST):
         return None
     olds = _word.findall(base[head : len(base) - tail])
     news = _word.findall(new[head : len(new) - tail])
@@ -87,7 +92,7 @@ def _splices(base: str, new: str) -> tuple[Splices, int] | None:
     pieces: list[tuple[str, str]] = []
     cost, at = 0, 0
     for start, stop, new_start, new_stop in gaps(
-        _joined(align(olds, news), len(olds), len(news)), len(olds), len(news)
+        _joined(align(olds, news, effort), len(olds), len(news)), len(olds), len(news)
     ):
         piece = _told(base, at, places[start], places[stop], "".join(news[new_start:new_stop]))
         if piece is None or len(pieces) == _MOST_PIECES:
@@ -128,6 +133,8 @@ def _told(base: str, at: int, start: int, stop: int, new: str) -> tuple[str, str
     """What is replaced, with as much before or after it as makes it the first of its kind from `at` on."""
     begin, end = start, stop
     while begin == end or base.find(base[begin:end], at) != begin:
+        if end - begin > _MOST_CONTEXT:
+            return None
         before = _word_before(base, at, begin)
         if before < begin:
             begin = before

@@ -83,9 +83,12 @@ def _first(edit: Everywhere | Listed | Picked) -> str:
 
 def value(of: JSON) -> str:
     """A value on a line: a string as it is where nothing else reads so, JSON otherwise."""
-    if isinstance(of, str) and not _not_bare(of):
-        return of
-    return quoted(of)
+    return of if isinstance(of, str) and is_bare(of) else quoted(of)
+
+
+def is_bare(text: str) -> bool:
+    """Whether a string can stand as it is, because nothing else reads so."""
+    return not _not_bare(text)
 
 
 def quoted(of: JSON) -> str:
@@ -157,7 +160,7 @@ def _inline(head: str, edit: Edit) -> str | None:
         case Splices():
             return f"{head}~{_pieces(edit)}"
         case Copy(source, None):
-            return f"{head} like {name(source)}" if " " not in head else None
+            return f"{head} like {name(source)}"
         case Members(edits, removed) if len(edits) + len(removed) == 1:
             if removed:
                 return f"-{head}.{name(removed[0])}"

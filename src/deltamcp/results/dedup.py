@@ -4,9 +4,8 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from deltamcp.deltas.keys import rank, usable
+from deltamcp.deltas.root import form
 from deltamcp.results.pointer import pointer
 from deltamcp.values import JSON
 
@@ -18,7 +17,6 @@ MOST_ROWS = 5_000
 
 _LEAST = 60
 """Bytes of a row that is worth a reference."""
-_form = msgspec.json.Encoder(order="sorted").encode
 
 
 def referred(value: JSON, path: Sequence[str], seen: Mapping[str, str]) -> JSON | None:
@@ -66,8 +64,8 @@ def places(value: JSON, path: Sequence[str], name: str) -> dict[str, str]:
 
 def digest(row: JSON) -> str:
     """Empty where a row is too small to be worth it."""
-    form = _form(row)
-    return hashlib.sha256(form).hexdigest()[:32] if len(form) >= _LEAST else ""
+    made = form(row)
+    return hashlib.sha256(made).hexdigest()[:32] if len(made) >= _LEAST else ""
 
 
 def _at(value: Any, path: Sequence[str]) -> list[Any]:
