@@ -33,12 +33,14 @@ from tests.test_results import KEY, Peer, Program, Result, about, compact, cost,
 
 ERAS = ["handshake", "modern"]
 ROOT = re.compile(r"sha256:[0-9a-f]{64}")
-SENTENCE = re.compile(r'Executed now: same ([\d,]+) (row|line|field|symbol)s?; full: (?:continue (\S+)|pack_root="")')
+SENTENCE = re.compile(
+    r'Executed now: same ([\d,]+) (row|line|field|symbol)s?; (?:full: )?(?:continue (\S+)|pack_root="")'
+)
 SENTENCE_AS = re.compile(r"Executed now: same ([\d,]+) (row|line|field|symbol)s? as ([0-9a-f]{4,12})")
-TERSE = re.compile(r"Executed now: same ([\d,]+) (row|line|field|symbol)s?(?:; full: continue (\S+)| \((\S+)\))")
+TERSE = re.compile(r"Executed now: same ([\d,]+) (row|line|field|symbol)s?(?:; (?:full: )?continue (\S+)| \((\S+)\))")
 """Where a great count leaves no room for more."""
 # What a delta's first line says is told apart here by either wording; one test below holds the wording promised.
-CHANGES = re.compile(r"Changed; full: (?:continue (\S+)|pack_root=\"\")")
+CHANGES = re.compile(r"Changed; (?:full: )?(?:continue (\S+)|pack_root=\"\")")
 CHANGES_SINCE = re.compile(r"Change[sd] since ([0-9a-f]{12}), now ([0-9a-f]{12}):")
 PACK_ROOT = re.compile(r"\[pack_root ([0-9a-f]{12})\]")
 DELTAS = ResultPolicy(deltas=True)

@@ -36,7 +36,7 @@ from deltamcp.outcomes import Outcomes
 from deltamcp.paging import Paging
 from deltamcp.reading import Reading
 from deltamcp.results import content, reference
-from deltamcp.results.policy import root_held
+from deltamcp.results.policy import RESET, root_held
 from deltamcp.seal import Seal
 from deltamcp.searching import Searching
 from deltamcp.stores.store import Store, StoreError
@@ -210,13 +210,19 @@ class Engine:
         if page is None:
             return _WRONG_CURSOR
         try:
-            held = root_held(terms.meta)
+            held = await self._root_held(terms, channel)
         except UnfitError as error:
             return Failure(Fault.INVALID_PARAMS, str(error))
         if held is None:
             return Answer(page)
         call = Call(terms.principal, channel.conversation, digest(["tools/manifest", ask.cursor]))
         return Answer(await self._outcomes.manifest(page, call, held))
+
+    async def _root_held(self, terms: Terms, channel: Channel) -> str | None:
+        held = root_held(terms.meta)
+        if held == RESET:
+            await self._outcomes.reset(terms.principal, channel.conversation)
+        return held
 
     # Calls
 
@@ -253,6 +259,8 @@ class Engine:
                 given = await self._reading.resolved(given, terms.principal, strict=caller.view.bounds)
             if shaping is not None:
                 given, shaping = held(operation, shaping, given)
+                if shaping.pack_root == RESET:
+                    await self._outcomes.reset(terms.principal, channel.conversation)
             if terms.delta and shaping is not None:
                 given, turn = self._paging.turned(operation, given, shaping)
             arguments = operation.bind(given)
@@ -270,6 +278,7 @@ class Engine:
                 return opened
             answers = opened
         deadline = Deadline(operation.timeout or self.limits.handler_seconds, channel)
+        began = time.monotonic()
         try:
             if turn is not None and shaping is not None:
                 page = await self._paging.snapshot(turn, shaping, terms.principal)
@@ -282,7 +291,7 @@ class Engine:
                 value = await guarded(operation.function(**arguments), deadline)
             else:
                 value = await self._run(operation, arguments, terms, channel, caller.request_id, answers, deadline)
-            return Answer(await self._fitting.reply(value, operation, shaping, turn, Ran(caller, given, flat)))
+            return Answer(await self._fitting.reply(value, operation, shaping, turn, Ran(caller, given, flat, began)))
         except (ToolError, InputDeclinedError, ResourceNotFoundError) as error:
             if isinstance(error, MissingCapabilityError) and terms.era is Era.MODERN:
                 return _missing(error)
@@ -326,7 +335,7 @@ class Engine:
 
     async def _read(self, ask: ReadResource, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
         try:
-            held = root_held(terms.meta)
+            held = await self._root_held(terms, channel)
         except UnfitError as error:
             return Failure(Fault.INVALID_PARAMS, str(error))
         read = await self._read_whole(ask, terms, channel, request_id)

@@ -40,6 +40,10 @@ def shaping_of(operation: Operation, view: View, terms: Terms, wishes: Wishes | 
         if view.called(Meta.CONTINUE) in view.operations:
             raise UnfitError(f"{view.called(Meta.CONTINUE)} is another tool here, so what is cut could not be read.")
         shaping = nearer(said, shaping or view.shaping)
+        own = operation.shaping
+        if own is not None and (own.deltas is False or own.dedup is False):  # who says no is not overruled by who asks
+            deltas = own.deltas if own.deltas is False else shaping.deltas
+            shaping = replace(shaping, deltas=deltas, dedup=own.dedup or False)
     if wishes is None:
         return shaping
     shaping = nearer(wishes.policy, shaping or view.shaping)
@@ -67,6 +71,8 @@ class Ran(NamedTuple):
     arguments: dict[str, JSON]
     flat: bool
     """Called by its own name, not through a meta-tool."""
+    since: float
+    """When it began, by the monotonic clock."""
 
 
 class Fitting:
@@ -117,7 +123,7 @@ class Fitting:
         if shaping.tells_changes:
             channel = ran.caller.channel
             call = Call(principal, channel.conversation, digest([operation.id, ran.arguments, shaping.fields]))
-            return await self._outcomes.reply(source, shaping, call)
+            return await self._outcomes.reply(source, shaping, call, ran.since)
         return await self._reading.begin(source, shaping, principal)
 
 

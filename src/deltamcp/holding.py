@@ -1,6 +1,8 @@
 """What each caller holds of the results it was sent: the last of every call, the rows and symbols of all of them."""
 
 import asyncio
+import secrets
+import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
@@ -16,6 +18,8 @@ from deltamcp.values import ANONYMOUS, JSON, Principal
 if TYPE_CHECKING:
     from deltamcp.gcf import Session
 
+_NOTED = 10_000
+"""Calls whose last reply's time is known, and callers whose last reset is."""
 _SESSIONS = 1_000
 """Conversations whose symbols are remembered at once; of a further one the oldest is forgotten."""
 
@@ -40,14 +44,23 @@ def digest(call: list[JSON]) -> str:
     return root_of(call).removeprefix(ALGORITHM)[:32]
 
 
+class Place(NamedTuple):
+    """Where something is that was sent: `handle/path`, and the root of that result."""
+
+    where: str
+    root: str
+
+
 class Sent(Struct, frozen=True):
     """What a caller was sent last by a call."""
 
     root: str
     deltas: int = 0
     """Since it was sent whole."""
-    resets: int = 0
-    """How often the caller had lost everything by then."""
+    is_part: bool = False
+    """Only a part of it was shown."""
+    era: str = ""
+    """What was drawn when the caller last said that it had lost everything."""
 
 
 class Holding:
@@ -56,6 +69,8 @@ class Holding:
     def __init__(self, keeping: Keeping) -> None:
         self._keeping = keeping
         self._sessions: OrderedDict[tuple[str, str], Session] = OrderedDict()
+        self._noted: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._eras: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def last(self, call: Call) -> Sent | None:
@@ -64,20 +79,31 @@ class Holding:
             sent = None if said is None else msgspec.convert(said, Sent)
         except msgspec.ValidationError:  # of another version of this program
             return None
-        return sent if sent is not None and sent.resets == await self._resets(call) else None
+        return sent if sent is not None and sent.era == await self._era(call) else None
 
-    async def note(self, call: Call, root: str, deltas: int) -> None:
-        """That the caller was sent this, so many deltas after it was sent everything."""
+    def is_overtaken(self, call: Call, since: float) -> bool:
+        """Whether the caller was sent something by the same call after this one began: it may read them either way."""
+        return self._noted.get(_key(call), since) > since
+
+    async def note(self, call: Call, root: str, deltas: int, is_part: bool = False) -> None:
+        """That the caller was sent this, so many deltas after it was sent everything, or a part."""
         if call.is_remembered:
-            sent = Sent(root, deltas, await self._resets(call))
+            self._noted[_key(call)] = time.monotonic()
+            self._noted.move_to_end(_key(call))
+            if len(self._noted) > _NOTED:
+                self._noted.popitem(last=False)
+            sent = Sent(root, deltas, is_part, await self._era(call))
             await self._remember(call, call.digest, msgspec.to_builtins(sent))
 
-    async def rows(self, call: Call) -> dict[str, str]:
+    async def rows(self, call: Call) -> dict[str, Place]:
         """Where the rows are that it was sent, by their digests; whole results among them, by their roots."""
         said = await self._recalled(call, "rows")
-        return said if isinstance(said, dict) else {}
+        try:
+            return {} if said is None else msgspec.convert(said, dict[str, Place])
+        except msgspec.ValidationError:  # of another version of this program
+            return {}
 
-    async def note_rows(self, call: Call, places: dict[str, str]) -> None:
+    async def note_rows(self, call: Call, places: dict[str, Place]) -> None:
         if not call.is_remembered:
             return
         known = await self.rows(call)
@@ -86,7 +112,7 @@ class Holding:
         merged = {**known, **places}
         excess = len(merged) - MOST_ROWS
         kept = dict(list(merged.items())[excess:]) if excess > 0 else merged
-        await self._remember(call, "rows", dict(kept))
+        await self._remember(call, "rows", {sign: list(place) for sign, place in kept.items()})
 
     def symbols(self, call: Call) -> "Session | None":
         """What the caller knows of symbols; None where one cannot tell."""
@@ -111,15 +137,21 @@ class Holding:
 
     async def reset(self, call: Call) -> None:
         """The caller has lost everything it was sent."""
-        if call.is_remembered:
-            await self._remember(call, "resets", await self._resets(call) + 1)
+        if not call.is_remembered:
+            return
+        async with self.turn(call):
+            era = secrets.token_hex(4)
+            self._eras[_key(call)[:2]] = era  # holds even where the store does not
+            if len(self._eras) > _NOTED:
+                self._eras.popitem(last=False)
+            await self._remember(call, "era", era)
             await self._keeping.forget(_name(call, "rows"), call.principal)
-        if call.conversation is not None and (call.principal.id, call.conversation) in self._sessions:
-            self._sessions[call.principal.id, call.conversation].reset()
+            if call.conversation is not None and (call.principal.id, call.conversation) in self._sessions:
+                self._sessions[call.principal.id, call.conversation].reset()
 
-    async def _resets(self, call: Call) -> int:
-        said = await self._recalled(call, "resets")
-        return said if isinstance(said, int) else 0
+    async def _era(self, call: Call) -> str:
+        said = self._eras.get(_key(call)[:2]) or await self._recalled(call, "era")
+        return said if isinstance(said, str) else ""
 
     async def _recalled(self, call: Call, name: str) -> JSON | None:
         if not call.is_remembered:
@@ -128,6 +160,10 @@ class Holding:
 
     async def _remember(self, call: Call, name: str, value: JSON) -> None:
         await self._keeping.remember(_name(call, name), value, call.principal)
+
+
+def _key(call: Call) -> tuple[str, str, str]:
+    return call.principal.id, call.conversation or "", call.digest
 
 
 def _name(call: Call, what: str) -> str:

@@ -5,7 +5,7 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -38,6 +38,8 @@ class Rooted(NamedTuple):
 
     root: str
     call: str
+    is_part: bool = False
+    """More is kept than it is the root of: others may have the same."""
 
     @property
     def place(self) -> str:
@@ -69,7 +71,7 @@ class Keeping:
         No handle where it could not be kept: the call is done, and what fits of its result is better than nothing.
         """
         try:
-            by_root = rooted is not None and not self._is_shared(principal)
+            by_root = rooted is not None and not rooted.is_part and not self._is_shared(principal)
             for name in self._names_of(rooted.root) if rooted is not None and by_root else self._names(principal):
                 handle = self.handle(name)
                 head, shown = make(handle)  # once more in the rare case that the handle is taken
@@ -80,6 +82,7 @@ class Keeping:
                     return handle, shown
                 if rooted is not None and by_root and await self._is_kept(name, rooted.root, principal):
                     await self._store.put(self._owner(principal), name, packed, *self._lives)
+                    self._opened.pop((self._owner(principal), name), None)
                     return handle, shown
         except StoreError as error:
             logger.error("a result could not be kept, and is told in part: %s", error)
@@ -91,10 +94,10 @@ class Keeping:
         except UnfitError:
             return False
 
-    async def has(self, name: str, principal: Principal) -> bool:
-        """Whether a result is kept under this name."""
-        with contextlib.suppress(UnfitError, StoreError):
-            return bool(await self.open(name, principal))
+    async def has(self, name: str, root: str, principal: Principal) -> bool:
+        """Whether the result with this root is kept under this name."""
+        with contextlib.suppress(StoreError):
+            return await self._is_kept(name, root, principal)
         return False
 
     async def by_root(self, rooted: Rooted, principal: Principal) -> tuple[Handle, Kept] | None:
@@ -103,10 +106,10 @@ class Keeping:
         Where many callers are one, only one that the same call gave, and by no less of its root than is shown.
         """
         digits = rooted.root
-        names: Iterable[str] = self._names_of(digits)
-        if self._is_shared(principal):
-            found = await self.recalled(rooted.place, principal) if len(digits) >= SHORT_DIGITS else None
-            names = [found] if isinstance(found, str) else []
+        names = [] if self._is_shared(principal) else list(self._names_of(digits))
+        if len(digits) >= SHORT_DIGITS:
+            found = await self.recalled(rooted.place, principal)
+            names += [found] if isinstance(found, str) else []
         for name in names:
             with contextlib.suppress(UnfitError, StoreError):
                 kept = await self.open(name, principal)
@@ -191,8 +194,8 @@ class Keeping:
     def _names_of(self, digits: str) -> Iterator[str]:
         """The same for a result with a root, of a caller who is alone: as short as two are told apart."""
         # Each digit may be a token; what a model is told to call it by should have no more than three.
-        few = (digits[:size] for size in range(8, 4, -1) if tokens.count(f" {digits[:size]}") <= _NAME_TOKENS)
-        yield next(few, digits[:4])
+        few = (digits[:size] for size in range(8, 5, -1) if tokens.count(f" {digits[:size]}") <= _NAME_TOKENS)
+        yield next(few, digits[:5])
         yield digits[:SHORT_DIGITS]
 
     def _is_shared(self, principal: Principal) -> bool:

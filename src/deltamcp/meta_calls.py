@@ -1,5 +1,6 @@
 """Calls of the meta-tools: what each does, and which operation it runs."""
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeAlias
 
@@ -18,7 +19,7 @@ from deltamcp.outcomes import Outcomes
 from deltamcp.reading import Reading
 from deltamcp.results import project
 from deltamcp.results.content import Source
-from deltamcp.results.policy import ROOT, ResultPolicy, Wish, read_root, root_held, wish_of
+from deltamcp.results.policy import RESET, ROOT, ResultPolicy, Wish, read_root, root_held, wish_of
 from deltamcp.searching import Searching
 from deltamcp.values import JSON, Answer, CallTool, Outcome, RequestId, Terms, Text, ToolResult
 
@@ -76,12 +77,14 @@ class MetaCalls:
         if ROOT in arguments:
             arguments = dict(arguments)
             held = read_root(arguments.pop(ROOT))
+        if held == RESET:
+            await self._outcomes.reset(principal, caller.channel.conversation)
         shaping = replace(shaping, pack_root=held)
         source = Source(await self._discover(caller.view, arguments))
         if not shaping.tells_changes:
             return await self._reading.begin(source, shaping, principal)
         call = Call(principal, caller.channel.conversation, digest([Meta.DISCOVER.value, arguments]))
-        return await self._outcomes.reply(source, shaping, call)
+        return await self._outcomes.reply(source, shaping, call, time.monotonic())
 
     async def _discover(self, view: View, arguments: dict[str, JSON]) -> str:
         asked = discovery.read_discover(arguments)

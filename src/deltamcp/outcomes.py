@@ -1,28 +1,36 @@
 """A result to a caller that may have had it before: unchanged, what changed, or whole."""
 
+import asyncio
+import functools
+import logging
+import time
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from deltamcp import tokens
 from deltamcp.deltas.root import ALGORITHM, digits
-from deltamcp.holding import Call, Holding, Sent
+from deltamcp.holding import Call, Holding, Place, Sent
 from deltamcp.keeping import Keeping, Rooted
 from deltamcp.reading import Reading
 from deltamcp.results import outcome, shape
-from deltamcp.results.content import Source
+from deltamcp.results.content import Source, json_or_text
 from deltamcp.results.kept import Head, Kept, wanted
 from deltamcp.results.notes import Handle
 from deltamcp.results.outcome import MOST, REANCHOR, Before, Known, Telling
-from deltamcp.results.policy import META_KEY, RESET, Shaping
-from deltamcp.values import JSON, Contents, Manifest, Text, TextResource, ToolResult
+from deltamcp.results.policy import META_KEY, Shaping
+from deltamcp.values import JSON, Contents, Manifest, Principal, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 
 _SURELY = 400
 """Bytes of a result that a token stands for at most, so that what is cheap is known to be so without counting it."""
+_LARGE = 256 * 1024
+"""Bytes of a result whose changes may take longer to find than others should wait; a thread does."""
 _UNBOUNDED = 1 << 40
 _BOUND = 2.0
 """What a pack with ids of a session may cost of one without, so that ids mean the same in all of a caller's texts."""
+
+logger = logging.getLogger("deltamcp")
 
 
 class _Asked(NamedTuple):
@@ -57,23 +65,28 @@ class Outcomes:
         self._reading = reading
         self._holding = Holding(keeping)
 
-    async def reply(self, source: Source, shaping: Shaping, call: Call) -> ToolResult:
-        """The cheapest of the three that tells the result."""
+    async def reset(self, principal: Principal, conversation: str | None) -> None:
+        """A caller has lost everything it was ever sent."""
+        await self._holding.reset(Call(principal, conversation, ""))
+
+    async def reply(self, source: Source, shaping: Shaping, call: Call, since: float) -> ToolResult:
+        """The cheapest of the three that tells the result of a call, which began at a time of the monotonic clock."""
         shown, why = wanted(source.data, shaping)
         if why:
             return await self._reading.begin(source, shaping, call.principal)
-        if shaping.pack_root == RESET:
-            await self._holding.reset(call)
+        overtaken = self._holding.is_overtaken(call, since)
         if shaping.dedup:
             # What two replies refer to at once, and the ids they give, must not cross.
             async with self._holding.turn(call):
-                return await self._reply(source, shown, shaping, call)
-        return await self._reply(source, shown, shaping, call)
+                return await self._reply(source, shown, shaping, call, overtaken)
+        return await self._reply(source, shown, shaping, call, overtaken)
 
-    async def _reply(self, source: Source, shown: str | bytes, shaping: Shaping, call: Call) -> ToolResult:
+    async def _reply(
+        self, source: Source, shown: str | bytes, shaping: Shaping, call: Call, overtaken: bool
+    ) -> ToolResult:
         result = outcome.known(shown, source.value if shown is source.data else None, shaping)
         asked = _Asked(call, shaping, source, shown, result, await self._before(result, shaping, call))
-        held = await self._held(shaping, call)
+        held = None if overtaken and shaping.pack_root is None else await self._held(shaping, call)
         if held is None:
             return await self._known_otherwise(asked) or await self._whole(asked)
         sent, handle, base = held
@@ -86,8 +99,7 @@ class Outcomes:
         """A resource's text to who sent the root of what it `held`."""
         if len(read.items) != 1 or not isinstance(item := read.items[0], TextResource):
             return read
-        is_json = item.mime_type == "application/json"
-        text, told = await self._text_since(item.text.encode() if is_json else item.text, call, held)
+        text, told = await self._text_since(json_or_text(item.text), call, held)
         if text is not None:
             item = TextResource(item.uri, text, "text/plain", item.meta)
         return replace(read, items=[item], meta={**(read.meta or {}), META_KEY: told})
@@ -101,7 +113,8 @@ class Outcomes:
 
     async def _text_since(self, data: str | bytes, call: Call, held: str) -> tuple[str | None, dict[str, JSON]]:
         """What tells it, None where only the whole does; and what is told of it."""
-        reply = await self.reply(Source(data), Shaping(max_tokens=_UNBOUNDED, tables=False, pack_root=held), call)
+        shaping = Shaping(max_tokens=_UNBOUNDED, tables=False, pack_root=held)
+        reply = await self.reply(Source(data), shaping, call, time.monotonic())
         told = (reply.meta or {})[META_KEY]
         text = next(iter(reply.content))
         return (text.text if told["outcome"] != "full" and isinstance(text, Text) else None), told
@@ -112,9 +125,12 @@ class Outcomes:
             return None
         sent = await self._holding.rows(call)
         again = {sign: sent[sign] for sign in result.places("") if sign in sent}
-        names = {place.partition("/")[0] for place in again.values()}
-        kept = {name for name in names if await self._keeping.has(name, call.principal)}
-        rows = {sign: place for sign, place in again.items() if place.partition("/")[0] in kept}
+        kept = {
+            (name, root)
+            for name, root in {(where.partition("/")[0], root) for where, root in again.values()}
+            if await self._keeping.has(name, root, call.principal)
+        }
+        rows = {sign: where for sign, (where, root) in again.items() if (where.partition("/")[0], root) in kept}
         return Before(rows, self._holding.symbols(call), shaping.dedup == "deltas")
 
     async def _held(self, shaping: Shaping, call: Call) -> tuple[Sent, Handle, Kept] | None:
@@ -132,7 +148,9 @@ class Outcomes:
         if found is None:
             return None
         base = found[1]
-        return (sent if sent is not None and sent.root == base.root else Sent(base.root, base.deltas)), *found
+        return (
+            sent if sent is not None and sent.root == base.root else Sent(base.root, base.deltas, base.is_part)
+        ), *found
 
     async def _known_otherwise(self, asked: _Asked) -> ToolResult | None:
         """Where another call gave the same, and the caller has not said that it holds nothing."""
@@ -147,20 +165,29 @@ class Outcomes:
         text = outcome.unchanged(asked.result.size, handle, sent.root, asked.shaping.pack_root)
         if not asked.is_cheaper(text, 1.0):
             return None
-        await self._holding.note(asked.call, sent.root, sent.deltas)
+        await self._holding.note(asked.call, sent.root, sent.deltas, sent.is_part)
         return _told(text, "unchanged", (sent.root, sent.root), handle)
 
     async def _changed(self, asked: _Asked, sent: Sent, base: Kept) -> ToolResult | None:
         roots = (sent.root, asked.result.root)
-        changes = asked.result.since(base.shown, roots, asked.shaping, asked.before)
-        handle = None if changes is None else await self._keep(asked, sent.deltas + 1)
+        changes = await self._since(asked, base.shown, roots, sent.is_part)
+        handle = None if changes is None else await self._keep(asked, sent)
         if changes is None or handle is None:
             return None
         text = outcome.changed(changes.text, handle, roots, asked.shaping.pack_root)
         if not asked.is_cheaper(text, MOST):
             return None
-        await self._note(asked, handle, sent.deltas + 1, changes)
-        return _told(text, "delta", roots, handle)
+        await self._note(asked, handle, sent.deltas + 1, changes, sent.is_part)
+        return _told(text, "delta", roots, handle, references=changes.references)
+
+    async def _since(self, asked: _Asked, base: JSON, roots: tuple[str, str], is_part: bool) -> Telling | None:
+        """The changes; none where they could not be made: the call is done, and its result can be sent whole."""
+        tell = functools.partial(asked.result.since, base, roots, asked.shaping, asked.before, is_part)
+        try:
+            return tell() if len(asked.shown) <= _LARGE else await asyncio.to_thread(tell)
+        except Exception:
+            logger.exception("a delta of a result could not be made")
+            return None
 
     async def _whole(self, asked: _Asked) -> ToolResult:
         return await self._brief(asked) or await self._plain(asked)
@@ -173,7 +200,7 @@ class Outcomes:
         if handle is None:
             return None
         await self._note(asked, handle, 0, brief)
-        reply = _told(brief.text, "full", (None, asked.result.root), handle, brief.form)
+        reply = _told(brief.text, "full", (None, asked.result.root), handle, brief.form, brief.references)
         return replace(reply, content=[*reply.content, Text(brief.note)]) if brief.note else reply
 
     async def _plain(self, asked: _Asked) -> ToolResult:
@@ -181,30 +208,37 @@ class Outcomes:
         note = outcome.rooted(result.root) if shaping.pack_root is not None or not call.is_remembered else ""
         room = shaping.max_tokens - tokens.count(note, shaping.model) - 1 if note else shaping.max_tokens
         shaping = replace(shaping, max_tokens=room)
-        rooted = Rooted(result.root, call.digest)
+        rooted = Rooted(result.root, call.digest, asked.shown is not asked.source.data)
         reply = await self._reading.begin(asked.source, shaping, call.principal, rooted=rooted)
         told = (reply.meta or {}).get(META_KEY, {})
         if "handle" in told:
-            await self._note(asked, self._keeping.handle(told["handle"]), 0, None if "unit" in told else Telling(""))
+            await self._note(asked, self._keeping.handle(told["handle"]), 0, Telling(""), "unit" in told)
         content = [*reply.content, Text(note)] if note else reply.content
         told = {**told, "outcome": "full", "root": ALGORITHM + result.root}
         return replace(reply, content=content, meta={**(reply.meta or {}), META_KEY: told})
 
-    async def _keep(self, asked: _Asked, deltas: int = 0) -> Handle | None:
+    async def _keep(self, asked: _Asked, sent: Sent | None = None) -> Handle | None:
+        """As what follows on what was sent, or begins anew."""
+        deltas, is_part = (0, False) if sent is None else (sent.deltas + 1, sent.is_part)
         data, root, call = asked.source.data, asked.result.root, asked.call
-        head = Head("text" if isinstance(data, str) else "json", None, asked.shaping, root, deltas)
-        rooted = Rooted(root, call.digest)
+        head = Head("text" if isinstance(data, str) else "json", None, asked.shaping, root, deltas, is_part)
+        rooted = Rooted(root, call.digest, asked.shown is not data)
         return (await self._keeping.keep(data, call.principal, lambda handle: (head, None), rooted))[0]
 
-    async def _note(self, asked: _Asked, handle: Handle, deltas: int, telling: Telling | None) -> None:
-        """That this is sent; without a `telling` only a part of it, to which nothing refers."""
-        await self._holding.note(asked.call, asked.result.root, deltas)
-        if asked.before is None or telling is None:
+    async def _note(self, asked: _Asked, handle: Handle, deltas: int, telling: Telling, is_part: bool = False) -> None:
+        """That this is sent; to what was not shown, or is more than what was shown, nothing refers."""
+        root = asked.result.root
+        await self._holding.note(asked.call, root, deltas, is_part)
+        if asked.before is None:
             return
         if telling.session is not None:
             self._holding.note_symbols(asked.call, telling.session)
+        if is_part or asked.shown is not asked.source.data:
+            return
+        places = asked.result.places(handle.name)
         # What was only referred to stays where it was told.
-        await self._holding.note_rows(asked.call, asked.result.places(handle.name) | asked.before.rows)
+        new = {sign: Place(where, root) for sign, where in places.items() if sign not in asked.before.rows}
+        await self._holding.note_rows(asked.call, new)
 
 
 def _told(
@@ -213,12 +247,18 @@ def _told(
     roots: tuple[str | None, str],
     handle: Handle,
     form: str | None = None,
+    references: str | None = None,
 ) -> ToolResult:
-    """With what a program needs to follow: the base of what is told by it, the form of what is told whole."""
+    """With what a program needs to follow: the base of what is told by it, the form of what is told whole.
+
+    `references` is where the rows are that may only be referred to.
+    """
     base, root = roots
     said: dict[str, JSON] = {"outcome": kind, "root": ALGORITHM + root, "handle": handle.name}
     if base is not None:
         said["base"] = ALGORITHM + base
     if form is not None:
         said["form"] = form
+    if references is not None:
+        said["references"] = references
     return ToolResult([Text(text)], meta={META_KEY: said})

@@ -71,7 +71,7 @@ class Reading:
             window, holds = shape.begin(shown, rows, shaping, handle, promised, less, why, value), True
             if admits is not None and (window.value is UNSET or not admits(window.value)):
                 window, holds = shape.begin(shown, rows, shaping, handle, False, less, _NO_STRUCTURE, value), False
-            return Head(kind, rows, shaping, root, first=window.next or 0), (window, holds)
+            return Head(kind, rows, shaping, root, is_part=True, first=window.next or 0), (window, holds)
 
         handle, (window, holds) = await self._keeping.keep(data, principal, part, rooted)
         content: list[Content] = [Text(text) for text in window.texts]

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -29,13 +30,13 @@ Progress: TypeAlias = Callable[[str], None]
 METHOD = (
     "Tokens of o200k_base. A step is a result after the first of its series, a series a file of states, or a session "
     "of calls, in which a call's earlier result is its base. Full: the text, or compact JSON. Ours: everything the "
-    "server sends for it, without a budget, to a caller it remembers. Others: the bare patch or diff, without a word "
-    "on what it belongs to; gcf-python's delta of the flattened rows as it goes out, with its roots; best is the best "
-    "of them at every step. All sides play by the same rules: a step without a change costs every side our sentence "
-    "(`[]` or an empty diff would not tell a model that it is one), a delta of 60 % of the full form or more is not "
-    "sent but that, and after 15 deltas a result is sent whole again. Bare is the best of them without any rule, a "
-    "step without a change for nothing. Reconstructed: what a caller puts together from the replies is the result, 1, "
-    "1.0 and true told apart."
+    "server sends for it, without a budget, to a caller it remembers. Others: the bare patch, the diff as `diff -U0` "
+    "has it, without a word on what they belong to; gcf-python's delta of the flattened rows as it goes out, with its "
+    "roots; best is the best of them at every step. All sides play by the same rules: a step without a change costs "
+    "every side our sentence (`[]` or an empty diff would not tell a model so), a delta of 60 % of the full "
+    "form or more is not sent but that, and after 15 deltas a result is sent whole again. Bare is the best of them "
+    "without any rule, a step without a change for nothing. Reconstructed: what a caller puts together from the "
+    "replies is the result, 1, 1.0 and true told apart."
 )
 _RIVALS = ("json_patch", "unified_diff", "gcf")
 _UNBOUNDED = 1 << 40
@@ -84,7 +85,7 @@ async def _steps(series: Series) -> list[_Step]:
     steps: list[_Step] = []
     for state in series.states:
         call = Call(Principal("bench"), "1", state.call)
-        reply = await outcomes.reply(Source(state.data), shaping, call)
+        reply = await outcomes.reply(Source(state.data), shaping, call, time.monotonic())
         told = (reply.meta or {}).get(META_KEY, {})
         same = root_of(follower.value(reply)) == root_of(state.value)
         outcome = told.get("outcome", "full")
@@ -110,14 +111,13 @@ def _costs(step: _Step, gcf: str | None) -> Report:
         said = step.ours if step.outcome == "unchanged" else full
         return costs | dict.fromkeys((*_RIVALS, "best_other"), said) | {"best_bare": 0}
     texts: dict[str, str | None] = {"gcf": gcf}
-    if step.anchor:
-        return costs | dict.fromkeys((*_RIVALS, "best_other", "best_bare"), full)
     if step.base is not None:
         texts["json_patch"] = rivals.json_patch(step.base, step.state)
         texts["unified_diff"] = rivals.unified_diff(step.base, step.state)
     costs |= {name: None if texts.get(name) is None else tokens.count(texts[name] or "") for name in _RIVALS}
     bare = min([full, *(costs[name] for name in _RIVALS if costs[name] is not None)])
-    return costs | {"best_other": bare if bare < MOST * full else full, "best_bare": bare}
+    is_sent = bare < MOST * full and not step.anchor
+    return costs | {"best_other": bare if is_sent else full, "best_bare": bare}
 
 
 def _row(name: str, steps: list[Report]) -> Report:

@@ -3,6 +3,8 @@
 from typing import Any
 
 from deltamcp.deltas.delta import applied
+from deltamcp.deltas.edits import DeltaError
+from deltamcp.deltas.root import root_of
 from deltamcp.results import dedup
 from deltamcp.results.encode import decode
 from deltamcp.results.outcome import body
@@ -26,7 +28,7 @@ class Follower:
             case "unchanged":
                 value = self._by_root[told["base"]]
             case "delta":
-                value = self._restored(applied(self._by_root[told["base"]], body(text)))
+                value = self._restored(applied(self._by_root[told["base"]], body(text)), told)
             case _:
                 value = self._whole(text, told)
         if "root" in told:
@@ -35,10 +37,15 @@ class Follower:
 
     def _whole(self, text: str, told: dict[str, Any]) -> JSON:
         text = text.removesuffix(f"\n{dedup.NOTE}")  # shown joins what are two blocks
-        return text if told.get("form") == "text" else self._restored(decode(text))
+        return text if told.get("form") == "text" else self._restored(decode(text), told)
 
-    def _restored(self, value: JSON) -> JSON:
-        return dedup.restored(value, self._part)
+    def _restored(self, value: JSON, told: dict[str, Any]) -> JSON:
+        """With the rows that were only referred to; what it gives must be what the reply says it is."""
+        if "references" in told:
+            value = dedup.restored(value, steps(told["references"]), self._part)
+        if "root" in told and root_of(value) != told["root"]:
+            raise DeltaError("this is not what the reply tells of")
+        return value
 
     def _part(self, handle: str, path: str) -> JSON:
         value: Any = self._by_handle[handle]

@@ -64,6 +64,8 @@ def keyed(base: State, new: State) -> Keyed | None:
     fields = list(flat[0])
     if any(list(row) != fields for row in flat + new_flat):
         return None
+    if [row for row in flat if row in new_flat] != [row for row in new_flat if row in flat]:
+        return None  # a keyed set has no order
     keys = [name for name in fields if usable(flat, name) is not None and usable(new_flat, name) is not None]
     return Keyed(min(keys, key=rank), fields, flat, new_flat) if keys else None
 

@@ -133,6 +133,11 @@ def _only_text(result: ToolResult) -> str | None:
     return block.text if isinstance(block, Text) else None
 
 
+def json_or_text(text: str) -> str | bytes:
+    """A text as JSON, where it is an object or a list."""
+    return text if _read(text) is UNSET else text.encode()
+
+
 def _read(text: str) -> JSON | UnsetType:
     if text.lstrip()[:1] not in ("{", "["):
         return UNSET

@@ -40,17 +40,16 @@ def _reference(row: Any, key: str | None, seen: Mapping[str, str]) -> JSON:
     return {MARK: place} if key is None else {key: row[key], MARK: place}
 
 
-def restored(value: JSON, part: Callable[[str, str], JSON]) -> JSON:
-    """The value again; `part` is what a result has at a path, by the result's handle."""
-    if isinstance(value, list):
-        return [restored(item, part) for item in value]
-    if not isinstance(value, dict):
-        return value
-    place = value.get(MARK)
-    if isinstance(place, str):
-        name, _, path = place.partition("/")
-        return part(name, f"/{path}")
-    return {name: restored(item, part) for name, item in value.items()}
+def restored(value: JSON, path: Sequence[str], part: Callable[[str, str], JSON]) -> JSON:
+    """The value again, of whose rows at `path` some are references; `part` is what a handle's result has at a path."""
+
+    def row(found: Any) -> JSON:
+        if type(found) is not dict or MARK not in found:
+            return found
+        name, _, inside = str(found[MARK]).partition("/")
+        return part(name, f"/{inside}")
+
+    return _put(value, path, [row(found) for found in _at(value, path)])
 
 
 def places(value: JSON, path: Sequence[str], name: str) -> dict[str, str]:

@@ -33,6 +33,8 @@ class Head(Struct, frozen=True, omit_defaults=True):
     """What it is known by, where it may be the base of a delta."""
     deltas: int = 0
     """How many its caller was told it by, since it was sent whole."""
+    is_part: bool = False
+    """Only a part of it was shown."""
     first: int = 0
     """Where the first reply left off in what is read without a path; 0 where that is not where reading goes on."""
 
@@ -95,6 +97,11 @@ class Kept:
     def deltas(self) -> int:
         """Since it was sent whole."""
         return self._head.deltas
+
+    @property
+    def is_part(self) -> bool:
+        """Whether only a part of it was shown."""
+        return self._head.is_part
 
     @property
     def shown(self) -> JSON:

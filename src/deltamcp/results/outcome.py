@@ -2,13 +2,14 @@
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from deltamcp.deltas.delta import delta
+from deltamcp.deltas.delta import applied, delta
 from deltamcp.deltas.root import ALGORITHM, SHORT_DIGITS, root_of
 from deltamcp.results import dedup, document
 from deltamcp.results.content import is_pack
 from deltamcp.results.encode import encode
 from deltamcp.results.notes import Handle
 from deltamcp.results.paginate import find_rows
+from deltamcp.results.pointer import pointer
 from deltamcp.results.policy import ROOT, Shaping
 from deltamcp.tokens import count
 from deltamcp.values import JSON
@@ -42,6 +43,8 @@ class Telling(NamedTuple):
     form: Literal["json", "table", "text"] = "text"
     note: str = ""
     """On what references are."""
+    references: str | None = None
+    """Where the rows are that may be references, as a pointer."""
     session: "Session | None" = None
     """What its reader knows of symbols once it has the text."""
 
@@ -67,10 +70,13 @@ class Known(Protocol):
         """Whether a base as it was kept, of another root, differs only in what does not count."""
         ...
 
-    def since(self, base: JSON, roots: tuple[str, str], shaping: Shaping, before: Before | None) -> Telling | None:
+    def since(
+        self, base: JSON, roots: tuple[str, str], shaping: Shaping, before: Before | None, is_part: bool
+    ) -> Telling | None:
         """The changes from a base as it was kept, a line each; None where they are no shorter, or cannot be told.
 
-        `roots` are the base's and its own, to be told where the format has them.
+        `roots` are the base's and its own, to be told where the format has them. Where only a part of the base was
+        shown, nothing is told by what was there.
         """
         ...
 
@@ -98,20 +104,28 @@ class Value(NamedTuple):
         volatile = shaping.volatile
         return volatile is not None and root_of(base, volatile) == root_of(self.value, volatile)
 
-    def since(self, base: JSON, roots: tuple[str, str], shaping: Shaping, before: Before | None) -> Telling | None:
-        text = delta(base, self.value, shaping.keys or ())
-        if before is not None and before.in_deltas and self.rows is not None:
+    def since(
+        self, base: JSON, roots: tuple[str, str], shaping: Shaping, before: Before | None, is_part: bool
+    ) -> Telling | None:
+        keys = shaping.keys or ()
+        text = delta(base, self.value, keys, plain=is_part)
+        references = None
+        if before is not None and before.in_deltas and self.rows is not None and not is_part:
             there = dedup.places(base, self.rows, "")
             new = self._referred({sign: place for sign, place in before.rows.items() if sign not in there})
-            text = min(text, delta(base, new, shaping.keys or ()), key=len)
-        return None if text.startswith("=") else Telling(text)
+            shorter = delta(base, new, keys)
+            if len(shorter) < len(text):
+                text, references = shorter, pointer(*self.rows)
+        if text.startswith("=") or (references is None and root_of(applied(base, text)) != ALGORITHM + self.root):
+            return None
+        return Telling(text, references=references)
 
     def brief(self, shaping: Shaping, before: Before) -> Telling | None:
         referred = self._referred(before.rows)
         if referred is self.value:
             return None
         made = encode(referred, tables=shaping.tables, dictionary=shaping.dictionary, model=shaping.model)
-        return Telling(made.text, made.form, dedup.NOTE)
+        return Telling(made.text, made.form, dedup.NOTE, pointer(*self.rows or ()))
 
     def places(self, name: str) -> dict[str, str]:
         whole = {self.root: name}
@@ -147,7 +161,7 @@ def unchanged(size: str, handle: Handle, root: str, said: str | None) -> str:
     """To a caller that holds this result, and `said` so by its root, or was only sent it."""
     same = f"Executed now: same {size}"
     if said is None:
-        texts = [f"{same}; full: {_way(handle)}", f"{same} ({handle.name})"]
+        texts = [f"{same}; full: {_way(handle)}", f"{same}; {_way(handle)}", f"{same} ({handle.name})"]
     else:
         texts = [f"{same} as {root[:digits]}" for digits in _SHORTER]
     return next((text for text in texts if count(text) <= UNCHANGED_TOKENS), same)

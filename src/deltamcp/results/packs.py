@@ -22,7 +22,9 @@ class Graph(NamedTuple):
     def is_as(self, base: JSON, shaping: Shaping) -> bool:
         return False
 
-    def since(self, base: JSON, roots: tuple[str, str], shaping: Shaping, before: Before | None) -> Telling | None:
+    def since(
+        self, base: JSON, roots: tuple[str, str], shaping: Shaping, before: Before | None, is_part: bool
+    ) -> Telling | None:
         try:
             made = gcf.diff(gcf.decode(str(base)), self.pack)
         except gcf.GcfError:

@@ -104,7 +104,7 @@ class Shaping(Struct, frozen=True, kw_only=True):
     deltas: bool | None = None
     keys: list[str] | None = None
     volatile: list[str] | None = None
-    dedup: bool | Literal["deltas"] = False
+    dedup: bool | Literal["deltas"] | None = None
     compat: bool = False
     pack_root: str | None = None
 
