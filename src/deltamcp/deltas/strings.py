@@ -10,6 +10,8 @@ from deltamcp.deltas.edits import END, Hunk, Lines, Splices
 _LEAST = 24
 """Characters from which on a string is worth an edit of its parts."""
 _MOST_PIECES = 12
+_TRIED = 300
+"""Items that could be compared in the time it takes to look at one string, however short."""
 _MOST_CHARS = 1_000
 """Between the common ends of two lines whose words are compared."""
 _PIECE = 10
@@ -60,7 +62,7 @@ def _hunks(base: list[str], new: list[str], stretch: Stretch, effort: Effort | N
     since = start
     for place in range(start, stop if stop - start == new_stop - new_start else start):
         line = new[new_start + place - start]
-        pieces = None if effort is None else _splices(base[place], line, effort)
+        pieces = None if effort is None or len(line) < _LEAST else _splices(base[place], line, effort)
         if pieces is None or pieces[1] >= len(line) + 1:
             whole.append(line)
             continue
@@ -82,7 +84,7 @@ def _splices(base: str, new: str, effort: Effort) -> tuple[Splices, int] | None:
     """The words that differ, each told by what makes it the next of its kind."""
     head, tail = _ends(base, new)
     middle = max(len(base), len(new)) - head - tail
-    if middle > _MOST_CHARS or not effort.allows(middle + _LEAST):
+    if middle > _MOST_CHARS or not effort.allows(middle + _TRIED):
         return None
     olds = _word.findall(base[head : len(base) - tail])
     news = _word.findall(new[head : len(new) - tail])
