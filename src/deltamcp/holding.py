@@ -150,8 +150,8 @@ class Holding:
                 self._sessions[call.principal.id, call.conversation].reset()
 
     async def _era(self, call: Call) -> str:
-        said = self._eras.get(_key(call)[:2]) or await self._recalled(call, "era")
-        return said if isinstance(said, str) else ""
+        """Another one after a reset, by whatever process, and where the store lost it."""
+        return f"{self._eras.get(_key(call)[:2], '')}{await self._recalled(call, 'era') or ''}"
 
     async def _recalled(self, call: Call, name: str) -> JSON | None:
         if not call.is_remembered:

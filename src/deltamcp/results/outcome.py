@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from deltamcp.deltas.delta import applied, delta
 from deltamcp.deltas.root import ALGORITHM, SHORT_DIGITS, root_of
 from deltamcp.results import dedup, document
 from deltamcp.results.content import is_pack
@@ -107,6 +106,8 @@ class Value(NamedTuple):
     def since(
         self, base: JSON, roots: tuple[str, str], shaping: Shaping, before: Before | None, is_part: bool
     ) -> Telling | None:
+        from deltamcp.deltas.delta import applied, delta
+
         keys = shaping.keys or ()
         text = delta(base, self.value, keys, plain=is_part)
         references = None
