@@ -34,7 +34,8 @@ from tests.test_results import KEY, Peer, Program, Result, about, compact, cost,
 ERAS = ["handshake", "modern"]
 ROOT = re.compile(r"sha256:[0-9a-f]{64}")
 SENTENCE = re.compile(
-    r'Executed now: same ([\d,]+) (row|line|field|symbol)s?; (?:full: )?(?:continue (\S+)|pack_root="")'
+    r"Executed now: same ([\d,]+) (row|line|field|symbol)s?(?:, sent before)?; "
+    r'(?:full: )?(?:continue (\S+)|pack_root="")'
 )
 SENTENCE_AS = re.compile(r"Executed now: same ([\d,]+) (row|line|field|symbol)s? as ([0-9a-f]{4,12})")
 TERSE = re.compile(r"Executed now: same ([\d,]+) (row|line|field|symbol)s?(?:; (?:full: )?continue (\S+)| \((\S+)\))")
@@ -71,7 +72,7 @@ def served(value: Any, policy: ResultPolicy | None = DELTAS, **options: Any) -> 
     """A server with the tool `get` under a policy, and `plain`, which never tells changes."""
     server, shelf = DeltaServer("shop", **options), Shelf(value)
 
-    @server.tool(results=policy or ResultPolicy())
+    @server.tool(results=policy or ResultPolicy(), annotations={"readOnlyHint": True})
     async def get(query: str = "", page: int = 0) -> Any:
         return shelf()
 

@@ -11,14 +11,15 @@ from deltamcp.deltas.delta import applied, delta
 from deltamcp.deltas.edits import DeltaError
 from deltamcp.deltas.root import root_of
 from deltamcp.results import dedup
+from deltamcp.results.encode import decode
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.store import StoreError
 from deltamcp.values import JSON, Text
 from tests.raw import META
 from tests.strategies import same
 from tests.test_dedup import BOTH, books, library
-from tests.test_outcomes import DELTAS, continued, reading, served
-from tests.test_results import about, first, joined
+from tests.test_outcomes import DELTAS, continued, over_http, reading, served
+from tests.test_results import about, first, joined, texts
 
 ROW = {"a": "x" * 30, "b": "y" * 30}
 LINES = [f"line {number} of them" for number in range(40)]
@@ -241,3 +242,41 @@ async def test_of_calls_at_once_only_the_first_to_end_is_told_by_changes():
         for _ in range(2):
             outcomes.append(about((await peer.raw.receive())["result"])["outcome"])
         assert outcomes == ["delta", "full"]
+
+
+async def test_who_holds_nothing_gets_everything_without_references():
+    values: dict[str, Any] = {"all": books(*range(12)), "few": books(3, 4, 5)}
+    async with joined(library(values), "modern") as peer:
+        await peer.done("all")
+        assert dedup.MARK in first(await peer.done("few"))
+        for root in ("", "abcdefabcdef"):
+            assert dedup.MARK not in "".join(texts(await peer.done("few", pack_root=root)))
+
+
+async def test_a_reference_is_a_handle_that_continue_takes():
+    values: dict[str, Any] = {"all": books(*range(12)), "few": books(3, 4, 5)}
+    async with joined(library(values), "modern") as peer:
+        handle = about(await peer.done("all"))["handle"]
+        assert same(decode(first(await peer.done("continue", handle=f"{handle}/3"))), values["all"][3])
+
+
+async def test_a_result_is_found_by_its_root_as_by_its_handle():
+    server, shelf = served(books(*range(12)))
+    async with reading(server) as reader:
+        got = await reader.get("")
+        assert same(await continued(reader.peer, got.digits), shelf.value)
+
+
+async def test_nobody_is_told_to_run_a_tool_again_that_may_change_something():
+    server, orders = DeltaServer("shop"), list[str]()
+
+    @server.tool(results=DELTAS)
+    async def order(what: str) -> Any:
+        orders.append(what)
+        return {"order": len(orders), "what": what, "note": "x" * 300}
+
+    async with over_http(server) as join:
+        peer = (await join("handshake")).peer
+        await peer.done("order", what="tea")
+        text = first(await peer.done("order", what="tea"))
+        assert text.startswith("Changed; full: continue ") and len(orders) == 2

@@ -122,7 +122,8 @@ class Fitting:
             return await self._reading.begin(source, shaping, principal, operation.admits)
         if shaping.tells_changes:
             channel = ran.caller.channel
-            call = Call(principal, channel.conversation, digest([operation.id, ran.arguments, shaping.fields]))
+            sign = digest([operation.id, ran.arguments, shaping.fields])
+            call = Call(principal, channel.conversation, sign, operation.read_only)
             return await self._outcomes.reply(source, shaping, call, ran.since)
         return await self._reading.begin(source, shaping, principal)
 

@@ -32,6 +32,8 @@ class Call(NamedTuple):
     """What lasts from one of the caller's requests to the next; None where each stands for itself."""
     digest: str
     """Of the tool and its arguments."""
+    is_safe: bool = True
+    """Whether it can be made again without changing anything."""
 
     @property
     def is_remembered(self) -> bool:

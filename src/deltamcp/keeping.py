@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from deltamcp import tokens
-from deltamcp.deltas.root import SHORT_DIGITS
+from deltamcp.deltas.root import SHORT_DIGITS, digits
 from deltamcp.errors import UnfitError
 from deltamcp.limits import Limits
 from deltamcp.results import document
@@ -100,20 +100,36 @@ class Keeping:
             return await self._is_kept(name, root, principal)
         return False
 
+    async def found(self, name: str, principal: Principal) -> Kept:
+        """By its handle, or its root.
+
+        Raises:
+            UnfitError: nothing is kept under this handle, or not for this caller.
+            StoreError: what is kept cannot be reached.
+        """
+        try:
+            return await self.open(name, principal)
+        except UnfitError:
+            given = digits(name)
+            found = None if given is None else await self.by_root(Rooted(given, ""), principal)
+            if found is None:
+                raise
+            return found[1]
+
     async def by_root(self, rooted: Rooted, principal: Principal) -> tuple[Handle, Kept] | None:
         """The result with this root, or the one whose root begins so; None where none is kept.
 
         Where many callers are one, only one that the same call gave, and by no less of its root than is shown.
         """
-        digits = rooted.root
-        names = [] if self._is_shared(principal) else list(self._names_of(digits))
-        if len(digits) >= SHORT_DIGITS:
+        given = rooted.root
+        names = [] if self._is_shared(principal) else list(self._names_of(given))
+        if len(given) >= SHORT_DIGITS:
             found = await self.recalled(rooted.place, principal)
             names += [found] if isinstance(found, str) else []
         for name in names:
             with contextlib.suppress(UnfitError, StoreError):
                 kept = await self.open(name, principal)
-                if kept.root.startswith(digits):
+                if kept.root.startswith(given):
                     return self.handle(name), kept
         return None
 

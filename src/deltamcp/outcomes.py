@@ -17,7 +17,7 @@ from deltamcp.results import outcome, shape
 from deltamcp.results.content import Source, json_or_text
 from deltamcp.results.kept import Head, Kept, wanted
 from deltamcp.results.notes import Handle
-from deltamcp.results.outcome import MOST, REANCHOR, Before, Known, Telling
+from deltamcp.results.outcome import MOST, REANCHOR, Before, Known, Telling, Way
 from deltamcp.results.policy import META_KEY, Shaping
 from deltamcp.values import JSON, Contents, Manifest, Principal, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
@@ -26,6 +26,8 @@ _SURELY = 400
 """Bytes of a result that a token stands for at most, so that what is cheap is known to be so without counting it."""
 _LARGE = 256 * 1024
 """Bytes of a result whose changes may take longer to find than others should wait; a thread does."""
+_WORTH = 300
+"""Bytes of a result that is worth the tokens of a root, to who may send it back."""
 _UNBOUNDED = 1 << 40
 _BOUND = 2.0
 """What a pack with ids of a session may cost of one without, so that ids mean the same in all of a caller's texts."""
@@ -159,10 +161,12 @@ class Outcomes:
         name = asked.before.rows.get(asked.result.root)
         if name is None:
             return None
-        return await self._unchanged(asked, self._keeping.handle(name), Sent(asked.result.root))
+        return await self._unchanged(asked, self._keeping.handle(name), Sent(asked.result.root), elsewhere=True)
 
-    async def _unchanged(self, asked: _Asked, handle: Handle, sent: Sent) -> ToolResult | None:
-        text = outcome.unchanged(asked.result.size, handle, sent.root, asked.shaping.pack_root)
+    async def _unchanged(self, asked: _Asked, handle: Handle, sent: Sent, elsewhere: bool = False) -> ToolResult | None:
+        """`elsewhere`: another call gave it."""
+        way = Way(handle, asked.call.is_safe)
+        text = outcome.unchanged(asked.result.size, way, sent.root, asked.shaping.pack_root, elsewhere)
         if not asked.is_cheaper(text, 1.0):
             return None
         await self._holding.note(asked.call, sent.root, sent.deltas, sent.is_part)
@@ -174,7 +178,7 @@ class Outcomes:
         handle = None if changes is None else await self._keep(asked, sent)
         if changes is None or handle is None:
             return None
-        text = outcome.changed(changes.text, handle, roots, asked.shaping.pack_root)
+        text = outcome.changed(changes.text, Way(handle, asked.call.is_safe), roots, asked.shaping.pack_root)
         if not asked.is_cheaper(text, MOST):
             return None
         await self._note(asked, handle, sent.deltas + 1, changes, sent.is_part)
@@ -193,7 +197,10 @@ class Outcomes:
         return await self._brief(asked) or await self._plain(asked)
 
     async def _brief(self, asked: _Asked) -> ToolResult | None:
-        brief = None if asked.before is None else asked.result.brief(asked.shaping, asked.before)
+        before = asked.before
+        if before is not None and asked.shaping.pack_root is not None:
+            before = before.forgotten  # who is sent everything because of its root may hold nothing else either
+        brief = None if before is None else asked.result.brief(asked.shaping, before)
         if brief is None or not asked.is_cheaper(brief.whole, 1.0 if brief.session is None else _BOUND):
             return None
         handle = await self._keep(asked)
@@ -205,7 +212,8 @@ class Outcomes:
 
     async def _plain(self, asked: _Asked) -> ToolResult:
         shaping, call, result = asked.shaping, asked.call, asked.result
-        note = outcome.rooted(result.root) if shaping.pack_root is not None or not call.is_remembered else ""
+        worth = not call.is_remembered and len(asked.shown) > _WORTH
+        note = outcome.rooted(result.root) if shaping.pack_root is not None or worth else ""
         room = shaping.max_tokens - tokens.count(note, shaping.model) - 1 if note else shaping.max_tokens
         shaping = replace(shaping, max_tokens=room)
         rooted = Rooted(result.root, call.digest, asked.shown is not asked.source.data)
@@ -221,7 +229,8 @@ class Outcomes:
         """As what follows on what was sent, or begins anew."""
         deltas, is_part = (0, False) if sent is None else (sent.deltas + 1, sent.is_part)
         data, root, call = asked.source.data, asked.result.root, asked.call
-        head = Head("text" if isinstance(data, str) else "json", None, asked.shaping, root, deltas, is_part)
+        rows = asked.result.rows
+        head = Head("text" if isinstance(data, str) else "json", rows, asked.shaping, root, deltas, is_part)
         rooted = Rooted(root, call.digest, asked.shown is not data)
         return (await self._keeping.keep(data, call.principal, lambda handle: (head, None), rooted))[0]
 

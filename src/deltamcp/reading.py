@@ -107,7 +107,7 @@ class Reading:
             StoreError: what is kept cannot be reached.
         """
         asked = read_asked(arguments)
-        kept = await self._keeping.open(asked.handle, principal)
+        kept = await self._keeping.found(asked.handle, principal)
         if kept.size <= _LARGE:
             window, path = kept.read(asked, wish)
         else:

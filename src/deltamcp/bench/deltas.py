@@ -32,7 +32,8 @@ METHOD = (
     "of calls, in which a call's earlier result is its base. Full: the text, or compact JSON. Ours: everything the "
     "server sends for it, without a budget, to a caller it remembers. Others: the bare patch, the diff as `diff -U0` "
     "has it, without a word on what they belong to; gcf-python's delta of the flattened rows as it goes out, with its "
-    "roots; best is the best of them at every step. All sides play by the same rules: a step without a change costs "
+    "roots; their columns count what they tell, or the full form where they tell nothing. Best is the best of them at "
+    "every step. There all sides play by the same rules: a step without a change costs "
     "every side our sentence (`[]` or an empty diff would not tell a model so), a delta of 60 % of the full "
     "form or more is not sent but that, and after 15 deltas a result is sent whole again. Bare is the best of them "
     "without any rule, a step without a change for nothing. Reconstructed: what a caller puts together from the "
@@ -58,7 +59,7 @@ def run(data: Path, python: str | None = sys.executable, progress: Progress = la
     """`python` has gcf-python; without one that is not measured."""
     found, passed_over = read(data)
     rows: list[Report] = []
-    notes = "not asked for"
+    notes = "not asked for" if python is None else "nothing to tell"
     for series in found:
         progress(series.name)
         steps = asyncio.run(_steps(series))
@@ -125,6 +126,9 @@ def _row(name: str, steps: list[Report]) -> Report:
         column: sum(step["full"] if step[column] is None else step[column] for step in steps)
         for column in ("full", *_RIVALS, "best_other", "best_bare", "ours")
     }
+    changed = [step for step in steps if step["outcome"] != "unchanged"]
+    without = [name for name in _RIVALS if changed and all(step[name] is None for step in changed)]
+    totals |= dict.fromkeys(without)
     unchanged = [step["ours"] for step in steps if step["outcome"] == "unchanged"]
     return {
         "name": name,
@@ -165,7 +169,11 @@ def table(report: Report) -> str:
     head = ("series", "steps", "full", "JSON Patch", "diff", "gcf", "best", "ours", "of full", "of best")
     columns = ("name", "steps", "full", "json_patch", "unified_diff", "gcf", "best_other", "ours")
     rows = [
-        [*(str(row[column]) for column in columns), f"{row['ratio_to_full']:.3f}", f"{row['ratio_to_best_other']:.3f}"]
+        [
+            *("-" if row[column] is None else str(row[column]) for column in columns),
+            f"{row['ratio_to_full']:.3f}",
+            f"{row['ratio_to_best_other']:.3f}",
+        ]
         for row in report["series"]
     ]
     wide = [max(len(row[place]) for row in [head, *rows]) for place in range(len(head))]

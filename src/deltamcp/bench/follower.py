@@ -7,7 +7,6 @@ from deltamcp.deltas.edits import DeltaError
 from deltamcp.deltas.root import root_of
 from deltamcp.results import dedup
 from deltamcp.results.encode import decode
-from deltamcp.results.outcome import body
 from deltamcp.results.pointer import steps
 from deltamcp.results.policy import META_KEY
 from deltamcp.values import JSON, Text, ToolResult
@@ -28,7 +27,7 @@ class Follower:
             case "unchanged":
                 value = self._by_root[told["base"]]
             case "delta":
-                value = self._restored(applied(self._by_root[told["base"]], body(text)), told)
+                value = self._restored(applied(self._by_root[told["base"]], text), told)
             case _:
                 value = self._whole(text, told)
         if "root" in told:

@@ -12,6 +12,9 @@ from deltamcp.results.encode import LEGEND
 from deltamcp.results.policy import ROOT, Shaping, hint
 from deltamcp.values import JSON
 
+CHANGES = ' Changes: k=v set, -k gone, +row new, "like x": copy of x but for what follows, ~"a">"b": a is now b.'
+"""What a model should have read before it is told what changed."""
+_READ_ON = "Read on in a cut result."
 DIGEST_TOKENS = 48
 """What the line naming the catalogue's content may cost."""
 
@@ -92,7 +95,7 @@ def _description(meta: Meta, shaping: Shaping, directory: Directory | None) -> s
         case Meta.QUERY:
             return "Run an operation that only reads."
         case Meta.CONTINUE:
-            return "Read on in a cut result."
+            return f"Read on in a cut result, or all of a changed one.{CHANGES}" if shaping.deltas else _READ_ON
 
 
 def _schema(meta: Meta, shaping: Shaping) -> dict[str, JSON]:

@@ -14,6 +14,7 @@ from deltamcp.catalog.json_schema import Foreign
 from deltamcp.catalog.options import check, listed
 from deltamcp.catalog.signature import ArgumentError, Signature, function_name, output_schema, returns, shape
 from deltamcp.errors import ConfigurationError
+from deltamcp.results.content import pack_type
 from deltamcp.results.encode import LEGEND
 from deltamcp.results.policy import ROOT, ROOT_SCHEMA, ResultPolicy, Shaping, hint, shaping
 from deltamcp.values import CONTENT_TYPES, JSON, Icon
@@ -162,7 +163,8 @@ class Operation:
     @property
     def _may_hold_rows(self) -> bool:
         """Beside structured content there is JSON, and a function that says it returns text returns no rows."""
-        return self._returns is None and self._returned not in _NO_ROWS
+        is_pack = isinstance(self._returned, type) and issubclass(self._returned, pack_type())
+        return self._returns is None and self._returned not in _NO_ROWS and not is_pack
 
     def admits(self, value: JSON) -> bool:
         """Whether a value is one its output schema promises."""

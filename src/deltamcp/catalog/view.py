@@ -130,7 +130,13 @@ class View:
 
     @functools.cached_property
     def _meta_definitions(self) -> dict[str, dict[str, JSON]]:
-        return meta_tools.tools(self.directory, self._disclosure.before, self._disclosure.query, self.shaping)
+        return meta_tools.tools(self.directory, self._disclosure.before, self._disclosure.query, self._told_shaping)
+
+    @property
+    def _told_shaping(self) -> Shaping:
+        """What the meta-tools tell of: whatever one of the operations does."""
+        deltas = any(operation.shaping and operation.shaping.deltas for operation in self.operations.values())
+        return msgspec.structs.replace(self.shaping, deltas=deltas or self.shaping.deltas)
 
     @property
     def shaping(self) -> Shaping:
@@ -147,7 +153,7 @@ class View:
         """The one meta-tool that plain tools need, where their results may be cut."""
         if not any(operation.shaping for operation in self.operations.values()):
             return []
-        return [meta_tools.tool(Meta.CONTINUE, self._disclosure.before, self.shaping)]
+        return [meta_tools.tool(Meta.CONTINUE, self._disclosure.before, self._told_shaping)]
 
     @functools.cached_property
     def meta_tools(self) -> dict[str, Meta]:

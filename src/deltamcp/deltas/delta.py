@@ -1,5 +1,6 @@
 """Two states of a value in, a text of the changes out; a base and that text in, the new state out."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -26,6 +27,7 @@ from deltamcp.deltas.root import root_of
 from deltamcp.deltas.write import quoted, write
 from deltamcp.values import JSON
 
+_head = re.compile(r"Changed(?:; full: .*| since [0-9a-f]+, now [0-9a-f]+:)").fullmatch
 _REPEATED = 3
 """Strings in which the same piece changes, from which on it is said once for all."""
 _CLEARLY = 0.8
@@ -56,11 +58,15 @@ def applied(base: JSON, text: str, root: str | None = None) -> JSON:
     """What `delta` told of, made again from the base.
 
     Args:
+        text: as it was sent, or without the line above the changes.
         root: of what it must give, as a reply's `_meta` tells it.
 
     Raises:
         DeltaError: it is not a delta of this base, or gives something else.
     """
+    head, _, rest = text.partition("\n")
+    if _head(head):
+        text = rest
     try:
         made = apply(base, read(text, base)) if text else base
     except DeltaError:

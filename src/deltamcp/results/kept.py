@@ -266,6 +266,9 @@ def read_asked(arguments: Mapping[str, JSON]) -> Asked:
     given: dict[str, Any] = {key: value for key, value in arguments.items() if value is not None}
     if "session_id" in given:  # what the pattern's authors call it
         given.setdefault("handle", given.pop("session_id"))
+    handle, slash, inside = str(given.get("handle", "")).partition("/")
+    if slash and "path" not in given:  # as a reference has it
+        given |= {"handle": handle, "path": slash + inside}
     for name in ("page", "offset"):
         text = given.get(name)
         if isinstance(text, str) and text.strip().isdecimal():

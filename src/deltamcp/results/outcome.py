@@ -1,5 +1,6 @@
 """A result the second time: what it is known by, what changed, and the words for either."""
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from deltamcp.deltas.root import ALGORITHM, SHORT_DIGITS, root_of
@@ -34,6 +35,14 @@ class Before(NamedTuple):
     in_deltas: bool
     """Whether deltas refer to it too, which GCF 10.6 forbids and its first guide allows."""
 
+    @property
+    def forgotten(self) -> "Before":
+        """For a caller that has lost it: ids go on counting, so that none means two things."""
+        session = deepcopy(self.session)
+        if session is not None:
+            session.reset()
+        return Before({}, session, self.in_deltas)
+
 
 class Telling(NamedTuple):
     """A text that refers to what was sent before, or may be referred to."""
@@ -63,6 +72,11 @@ class Known(Protocol):
     @property
     def size(self) -> str:
         """How much there is of it, in words."""
+        ...
+
+    @property
+    def rows(self) -> list[str] | None:
+        """Where its rows are, if it has any."""
         ...
 
     def is_as(self, base: JSON, shaping: Shaping) -> bool:
@@ -158,33 +172,38 @@ def _number(number: int, unit: str) -> str:
     return f"{number} {unit}{'s' * (number != 1)}"
 
 
-def unchanged(size: str, handle: Handle, root: str, said: str | None) -> str:
-    """To a caller that holds this result, and `said` so by its root, or was only sent it."""
+class Way(NamedTuple):
+    """To all of a result that is not told whole."""
+
+    handle: Handle
+    is_safe: bool
+    """Whether its tool may run once more for it: it only reads."""
+
+    def __str__(self) -> str:
+        # Where many callers are one, handles are long: to send a root that nobody holds is shorter.
+        name = self.handle.name
+        return f'{ROOT}=""' if self.is_safe and len(name) > SHORT_DIGITS else f"{self.handle.tool} {name}"
+
+
+def unchanged(size: str, way: Way, root: str, said: str | None, elsewhere: bool = False) -> str:
+    """To a caller that holds this result, and `said` so by its root, or was only sent it; `elsewhere`, by another."""
     same = f"Executed now: same {size}"
     if said is None:
-        texts = [f"{same}; full: {_way(handle)}", f"{same}; {_way(handle)}", f"{same} ({handle.name})"]
+        texts = [f"{same}; full: {way}", f"{same}; {way}"]
+        if elsewhere:
+            texts.insert(0, f"{same}, sent before; {way}")
     else:
         texts = [f"{same} as {root[:digits]}" for digits in _SHORTER]
     return next((text for text in texts if count(text) <= UNCHANGED_TOKENS), same)
 
 
-def _way(handle: Handle) -> str:
-    """To everything. Where many callers are one, handles are long: to send a root that nobody holds is shorter."""
-    return f"{handle.tool} {handle.name}" if len(handle.name) <= SHORT_DIGITS else f'{ROOT}=""'
-
-
-def changed(text: str, handle: Handle, roots: tuple[str, str], said: str | None) -> str:
+def changed(text: str, way: Way, roots: tuple[str, str], said: str | None) -> str:
     """The changes under a line that tells what they are, and where all is."""
     if text.startswith("GCF "):
         return text
     if said is None:
-        return f"Changed; full: {_way(handle)}\n{text}"
+        return f"Changed; full: {way}\n{text}"
     return f"Changed since {roots[0][:SHORT_DIGITS]}, now {roots[1][:SHORT_DIGITS]}:\n{text}"
-
-
-def body(text: str) -> str:
-    """The changes out of a reply that tells them."""
-    return text if text.startswith("GCF ") else text.partition("\n")[2]
 
 
 def rooted(root: str) -> str:

@@ -18,6 +18,7 @@ class Graph(NamedTuple):
     pack: gcf.Payload
     root: str
     size: str
+    rows: None = None
 
     def is_as(self, base: JSON, shaping: Shaping) -> bool:
         return False

@@ -18,7 +18,10 @@ META_KEY = "io.github.delta-mcp/result"
 
 ROOT = "pack_root"
 """What a caller sends the root it holds by, as the seed has it: among a tool's arguments, or in `_meta`."""
-ROOT_SCHEMA: dict[str, JSON] = {"type": "string", "description": "Root you hold of this; reset: none any more."}
+ROOT_SCHEMA: dict[str, JSON] = {
+    "type": "string",
+    "description": "Root of the result you hold, to get only changes; empty: all.",
+}
 RESET = "reset"
 """In place of a root: nothing that was ever sent is known any more."""
 
