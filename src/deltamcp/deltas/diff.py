@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
+import msgspec
+
 from deltamcp.deltas import strings
 from deltamcp.deltas.align import Effort
 from deltamcp.deltas.edits import Copy, Edit, Members, Placed, Put, Rows, called
@@ -22,6 +24,8 @@ _SHORT = 6
 _SIGNS = 4
 """Characters that a change takes beside its name and value."""
 
+_encode = msgspec.json.Encoder().encode
+
 Made: TypeAlias = tuple[Edit, int]
 """An edit, and about how many characters it takes to tell."""
 
@@ -33,7 +37,7 @@ def diff(base: JSON, new: JSON, keys: Iterable[str] = (), *, plain: bool = False
         keys: members declared to be what tells rows apart, the first that does being used.
         plain: nothing is told by what was there before, neither copies nor pieces.
     """
-    return _Diff(tuple(keys), plain, Effort(_EFFORT + len(form(new)) // 2)).of(base, new, 0)
+    return _Diff(tuple(keys), plain, Effort(_EFFORT + _size(new) // 2)).of(base, new, 0)
 
 
 class _Diff:
@@ -51,11 +55,13 @@ class _Diff:
         if kind is not dict and kind is not list:
             # 0.0 and -0.0 are equal, and not the same.
             return None if base == new and (kind is not float or repr(base) == repr(new)) else _put(new)
-        if form(base) == form(new):
+        # Of the whole the parts are looked at anyway; further down most are equal, and seen to be at once.
+        if depth and form(base) == form(new):
             return None
         if depth == _DEEPEST:
             return _put(new)
-        return _shorter(self._members(base, new, depth) if kind is dict else self._rows(base, new, depth), new)
+        made = self._members(base, new, depth) if kind is dict else self._rows(base, new, depth)
+        return None if _is_nothing(made[0]) else _shorter(made, new)
 
     def _members(self, base: dict[str, Any], new: dict[str, Any], depth: int) -> Made:
         edits: dict[str, Edit] = {}
@@ -120,6 +126,20 @@ class _Diff:
         return Rows(key, edits, removed, tuple(placed)), cost
 
 
+def _is_nothing(edit: Edit) -> bool:
+    match edit:
+        case Members(edits, removed):
+            return not edits and not removed
+        case Rows(_, edits, removed, placed):
+            return not edits and not removed and not placed
+        case _:
+            return False
+
+
+def _size(value: JSON) -> int:
+    return len(_encode(value))
+
+
 def _forms(base: list[Any], new: list[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
     """What is equal where items are the same; of numbers or texts alone, themselves."""
     kinds = {*map(type, base), *map(type, new)}
@@ -136,7 +156,7 @@ def likest(value: dict[str, Any], among: Sequence[Any]) -> int | None:
 
 
 def _put(value: Any) -> Made:
-    return Put(value), len(form(value))
+    return Put(value), _size(value)
 
 
 def _shorter(made: Made | tuple[Any, int] | None, new: Any) -> Made:
