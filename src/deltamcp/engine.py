@@ -36,7 +36,7 @@ from deltamcp.outcomes import Outcomes
 from deltamcp.paging import Paging
 from deltamcp.reading import Reading
 from deltamcp.results import content, reference
-from deltamcp.results.policy import RESET, root_held
+from deltamcp.results.policy import root_held
 from deltamcp.seal import Seal
 from deltamcp.searching import Searching
 from deltamcp.stores.store import Store, StoreError
@@ -209,19 +209,20 @@ class Engine:
         page = self.catalog.view(terms.principal.scopes).manifest(ask.cursor)
         if page is None:
             return _WRONG_CURSOR
-        try:
-            held = await self._root_held(terms, channel)
-        except UnfitError as error:
-            return Failure(Fault.INVALID_PARAMS, str(error))
+        held = await self._root_held(terms, channel)
+        if isinstance(held, Failure):
+            return held
         if held is None:
             return Answer(page)
         call = Call(terms.principal, channel.conversation, digest(["tools/manifest", ask.cursor]))
         return Answer(await self._outcomes.manifest(page, call, held))
 
-    async def _root_held(self, terms: Terms, channel: Channel) -> str | None:
-        held = root_held(terms.meta)
-        if held == RESET:
-            await self._outcomes.reset(terms.principal, channel.conversation)
+    async def _root_held(self, terms: Terms, channel: Channel) -> str | Failure | None:
+        try:
+            held = root_held(terms.meta)
+        except UnfitError as error:
+            return Failure(Fault.INVALID_PARAMS, str(error))
+        await self._outcomes.hear(held, terms.principal, channel)
         return held
 
     # Calls
@@ -259,8 +260,7 @@ class Engine:
                 given = await self._reading.resolved(given, terms.principal, strict=caller.view.bounds)
             if shaping is not None:
                 given, shaping = held(operation, shaping, given)
-                if shaping.pack_root == RESET:
-                    await self._outcomes.reset(terms.principal, channel.conversation)
+                await self._outcomes.hear(shaping.pack_root, terms.principal, channel)
             if terms.delta and shaping is not None:
                 given, turn = self._paging.turned(operation, given, shaping)
             arguments = operation.bind(given)
@@ -334,10 +334,9 @@ class Engine:
             raise InputDeclinedError(f"The user declined to run {operation.id}.")
 
     async def _read(self, ask: ReadResource, terms: Terms, channel: Channel, request_id: RequestId) -> Outcome:
-        try:
-            held = await self._root_held(terms, channel)
-        except UnfitError as error:
-            return Failure(Fault.INVALID_PARAMS, str(error))
+        held = await self._root_held(terms, channel)
+        if isinstance(held, Failure):
+            return held
         read = await self._read_whole(ask, terms, channel, request_id)
         if held is None or not isinstance(read, Answer) or not isinstance(read.value, Contents):
             return read

@@ -19,7 +19,7 @@ from deltamcp.outcomes import Outcomes
 from deltamcp.reading import Reading
 from deltamcp.results import project
 from deltamcp.results.content import Source
-from deltamcp.results.policy import RESET, ROOT, ResultPolicy, Wish, read_root, root_held, wish_of
+from deltamcp.results.policy import ROOT, ResultPolicy, Wish, read_root, root_held, wish_of
 from deltamcp.searching import Searching
 from deltamcp.values import JSON, Answer, CallTool, Outcome, RequestId, Terms, Text, ToolResult
 
@@ -77,8 +77,7 @@ class MetaCalls:
         if ROOT in arguments:
             arguments = dict(arguments)
             held = read_root(arguments.pop(ROOT))
-        if held == RESET:
-            await self._outcomes.reset(principal, caller.channel.conversation)
+        await self._outcomes.hear(held, principal, caller.channel)
         shaping = replace(shaping, pack_root=held)
         source = Source(await self._discover(caller.view, arguments))
         if not shaping.tells_changes:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from deltamcp import tokens
+from deltamcp.context import Channel
 from deltamcp.deltas.root import ALGORITHM, digits
 from deltamcp.holding import Call, Holding, Place, Sent
 from deltamcp.keeping import Keeping, Rooted
@@ -18,7 +19,7 @@ from deltamcp.results.content import Source, json_or_text
 from deltamcp.results.kept import Head, Kept, wanted
 from deltamcp.results.notes import Handle
 from deltamcp.results.outcome import MOST, REANCHOR, Before, Known, Telling, Way
-from deltamcp.results.policy import META_KEY, Shaping
+from deltamcp.results.policy import META_KEY, RESET, Shaping
 from deltamcp.values import JSON, Contents, Manifest, Principal, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 
@@ -67,9 +68,10 @@ class Outcomes:
         self._reading = reading
         self._holding = Holding(keeping)
 
-    async def reset(self, principal: Principal, conversation: str | None) -> None:
-        """A caller has lost everything it was ever sent."""
-        await self._holding.reset(Call(principal, conversation, ""))
+    async def hear(self, held: str | None, principal: Principal, channel: Channel) -> None:
+        """What a caller says it holds, before its call is served: it may have lost everything it was ever sent."""
+        if held == RESET:
+            await self._holding.reset(Call(principal, channel.conversation, ""))
 
     async def reply(self, source: Source, shaping: Shaping, call: Call, since: float) -> ToolResult:
         """The cheapest of the three that tells the result of a call, which began at a time of the monotonic clock."""
@@ -126,14 +128,15 @@ class Outcomes:
         if not shaping.dedup or not call.is_remembered:
             return None
         sent = await self._holding.rows(call)
-        again = {sign: sent[sign] for sign in result.places("") if sign in sent}
+        places = result.places()
+        again = {sign: sent[sign] for sign in places if sign in sent}
         kept = {
             (name, root)
             for name, root in {(where.partition("/")[0], root) for where, root in again.values()}
             if await self._keeping.has(name, root, call.principal)
         }
         rows = {sign: where for sign, (where, root) in again.items() if (where.partition("/")[0], root) in kept}
-        return Before(rows, self._holding.symbols(call), shaping.dedup == "deltas")
+        return Before(rows, self._holding.symbols(call), shaping.dedup == "deltas", places)
 
     async def _held(self, shaping: Shaping, call: Call) -> tuple[Sent, Handle, Kept] | None:
         """What the caller has of this result, as it says or as is remembered, where that is kept."""
@@ -244,9 +247,9 @@ class Outcomes:
             self._holding.note_symbols(asked.call, telling.session)
         if is_part or asked.shown is not asked.source.data:
             return
-        places = asked.result.places(handle.name)
+        places, before = asked.before.places, asked.before.rows
         # What was only referred to stays where it was told.
-        new = {sign: Place(where, root) for sign, where in places.items() if sign not in asked.before.rows}
+        new = {sign: Place(handle.name + at, root) for sign, at in places.items() if sign not in before}
         await self._holding.note_rows(asked.call, new)
 
 

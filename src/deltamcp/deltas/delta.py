@@ -28,12 +28,11 @@ from deltamcp.deltas.write import quoted, write
 from deltamcp.values import JSON
 
 _head = re.compile(r"Changed(?:; full: .*| since [0-9a-f]+, now [0-9a-f]+:)").fullmatch
+"""The line above the changes in a reply (`results.outcome.changed`); no delta begins so."""
 _REPEATED = 3
 """Strings in which the same piece changes, from which on it is said once for all."""
 _CLEARLY = 0.8
 """Of the characters that takes otherwise, at most."""
-
-
 _MOST_CHARS = 20_000
 """Of changes that are looked at twice."""
 _ASTRAY = 3

@@ -52,12 +52,12 @@ def restored(value: JSON, path: Sequence[str], part: Callable[[str, str], JSON])
     return _put(value, path, [row(found) for found in _at(value, path)])
 
 
-def places(value: JSON, path: Sequence[str], name: str) -> dict[str, str]:
-    """Where the rows of a result are that is kept under a name, by their digests."""
+def places(value: JSON, path: Sequence[str]) -> dict[str, str]:
+    """Pointers to the rows of a result, by their digests."""
     found = {}
     for at, row in enumerate(_at(value, path)):
         if type(row) is dict and (sign := digest(row)):
-            found[sign] = f"{name}{pointer(*path, str(at))}"
+            found[sign] = pointer(*path, str(at))
     return found
 
 

@@ -34,6 +34,8 @@ class Before(NamedTuple):
     session: "Session | None"
     in_deltas: bool
     """Whether deltas refer to it too, which GCF 10.6 forbids and its first guide allows."""
+    places: dict[str, str]
+    """Pointers to what others may refer to in the result at hand."""
 
     @property
     def forgotten(self) -> "Before":
@@ -41,7 +43,7 @@ class Before(NamedTuple):
         session = deepcopy(self.session)
         if session is not None:
             session.reset()
-        return Before({}, session, self.in_deltas)
+        return Before({}, session, self.in_deltas, self.places)
 
 
 class Telling(NamedTuple):
@@ -100,8 +102,8 @@ class Known(Protocol):
         """
         ...
 
-    def places(self, name: str) -> dict[str, str]:
-        """Where what others may refer to is, in a result that is kept under a name."""
+    def places(self) -> dict[str, str]:
+        """Pointers to what others may refer to: rows by their digests, all of it by its root."""
         ...
 
 
@@ -124,14 +126,14 @@ class Value(NamedTuple):
 
         keys = shaping.keys or ()
         text = delta(base, self.value, keys, plain=is_part)
-        references = None
+        references, meant = None, ALGORITHM + self.root
         if before is not None and before.in_deltas and self.rows is not None and not is_part:
-            there = dedup.places(base, self.rows, "")
+            there = dedup.places(base, self.rows)
             new = self._referred({sign: place for sign, place in before.rows.items() if sign not in there})
             shorter = delta(base, new, keys)
             if len(shorter) < len(text):
-                text, references = shorter, pointer(*self.rows)
-        if text.startswith("=") or (references is None and root_of(applied(base, text)) != ALGORITHM + self.root):
+                text, references, meant = shorter, pointer(*self.rows), root_of(new)
+        if text.startswith("=") or root_of(applied(base, text)) != meant:
             return None
         return Telling(text, references=references)
 
@@ -142,9 +144,9 @@ class Value(NamedTuple):
         made = encode(referred, tables=shaping.tables, dictionary=shaping.dictionary, model=shaping.model)
         return Telling(made.text, made.form, dedup.NOTE, pointer(*self.rows or ()))
 
-    def places(self, name: str) -> dict[str, str]:
-        whole = {self.root: name}
-        return whole if self.rows is None else dedup.places(self.value, self.rows, name) | whole
+    def places(self) -> dict[str, str]:
+        whole = {self.root: ""}
+        return whole if self.rows is None else dedup.places(self.value, self.rows) | whole
 
     def _referred(self, seen: dict[str, str]) -> JSON:
         made = None if self.rows is None else dedup.referred(self.value, self.rows, seen)

@@ -45,8 +45,8 @@ class Graph(NamedTuple):
         session = deepcopy(before.session)
         return Telling(gcf.encode_with_session(_rooted(self.pack), session).rstrip("\n"), session=session)
 
-    def places(self, name: str) -> dict[str, str]:
-        return {self.root: name}
+    def places(self) -> dict[str, str]:
+        return {self.root: ""}
 
 
 def known(pack: gcf.Payload) -> Graph:
