@@ -1,0 +1,1 @@
+"""The caller's side: any MCP server, through one client."""
