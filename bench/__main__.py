@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import deltas, execute, growth, http, machine, memory, results, start, stdio
-from bench.report import Report
+from bench import deltas, execute, growth, memory, results
+from deltamcp.bench.speed import http, machine, start, stdio
+from deltamcp.bench.speed.report import Report
+from deltamcp.bench.speed.sides import peers
 
 
 def main() -> None:
@@ -19,9 +21,9 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="10,000 tools for the peers too: minutes more")
     given = parser.parse_args()
     measurements: dict[str, Callable[[], Report]] = {
-        "http": lambda: http.measure(given.rounds, given.seconds),
-        "stdio": lambda: stdio.measure(given.rounds, given.seconds / 2),
-        "start": lambda: start.measure(given.rounds),
+        "http": lambda: http.measure(given.rounds, given.seconds, beside),
+        "stdio": lambda: stdio.measure(given.rounds, given.seconds / 2, beside),
+        "start": lambda: start.measure(given.rounds, beside),
         "growth": lambda: growth.measure(given.full),
         "memory": memory.measure,
         "execute": execute.measure,
@@ -32,18 +34,17 @@ def main() -> None:
     for name in wanted:
         if name not in measurements:
             parser.error(f"there is no measurement {name!r}; there are {', '.join(measurements)}")
-    machine.prepare()
-    about, began = machine.describe(), time.monotonic()
+    beside = peers("here")
+    about, began = machine.describe() | beside.versions, time.monotonic()
     print("\n".join(f"{key}: {value}" for key, value in about.items()))
     reports: dict[str, Report] = {}
     try:
-        for name in wanted:
-            reports[name] = measurements[name]()
-            print(f"\n{reports[name]}", flush=True)
+        with machine.prepared():
+            for name in wanted:
+                reports[name] = measurements[name]()
+                print(f"\n{reports[name]}", flush=True)
     except KeyboardInterrupt:
         raise SystemExit("stopped") from None
-    finally:
-        machine.reap()
     verdicts = [verdict for found in reports.values() for verdict in found.verdicts]
     short = [verdict for verdict in verdicts if not verdict.met]
     print(f"\n## {len(verdicts) - len(short)} of {len(verdicts)} targets met, in {time.monotonic() - began:.0f} s")

@@ -16,10 +16,10 @@ from typing import Any
 
 import gcf as reference
 
-from bench import report
-from bench.report import Report, Table
 from bench.results import GROWN, MEGABYTE, keys, rows, text
 from deltamcp import gcf
+from deltamcp.bench.speed import report
+from deltamcp.bench.speed.report import Report, Table
 from deltamcp.deltas.delta import applied, delta
 from deltamcp.deltas.root import root_of
 

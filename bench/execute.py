@@ -8,9 +8,9 @@ import json
 import statistics
 import time
 
-from bench import report
-from bench.report import Report, Table
 from deltamcp import DeltaServer
+from deltamcp.bench.speed import report
+from deltamcp.bench.speed.report import Report, Table
 from deltamcp.transports import memory
 
 OPERATIONS = 2_500

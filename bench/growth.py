@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench import messages, report
-from bench.clients import START_SECONDS, StdioSide
-from bench.machine import SERVER_CORE, on_core
-from bench.messages import Era
-from bench.report import Report, Table
+from deltamcp.bench.speed import messages, report
+from deltamcp.bench.speed.clients import START_SECONDS, StdioSide
+from deltamcp.bench.speed.machine import SERVER_CORE, on_core
+from deltamcp.bench.speed.messages import Era
+from deltamcp.bench.speed.report import Report, Table
+from deltamcp.bench.speed.sides import OURS, Side
 
 SIZES = (10, 100, 1_000, 10_000)
 PEER_SIZES = SIZES[:-1]
@@ -34,7 +35,7 @@ class Grown(NamedTuple):
 
 class Arm(NamedTuple):
     name: str
-    side: str
+    side: Side
     tools: str
     sizes: tuple[int, ...]
 
@@ -42,10 +43,10 @@ class Arm(NamedTuple):
 def measure(full: bool) -> Report:
     peers = SIZES if full else PEER_SIZES
     arms = [
-        Arm("ours", "ours", "many", SIZES),
-        Arm("ours, described", "ours", "described", SIZES[2:]),
-        Arm("sdk", "sdk", "many", peers),
-        Arm("fastmcp", "fastmcp", "many", peers),
+        Arm("ours", OURS, "many", SIZES),
+        Arm("ours, described", OURS, "described", SIZES[2:]),
+        Arm("sdk", Side("sdk"), "many", peers),
+        Arm("fastmcp", Side("fastmcp"), "many", peers),
     ]
     order = [(arm, size) for arm in arms for size in arm.sizes]
     found = {pair: _median(*pair) for pair in random.sample(order, len(order))}

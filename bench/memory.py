@@ -6,14 +6,17 @@ replies they open no streams. `bare` answers the same request with a silent even
 """
 
 import contextlib
+import resource
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from bench import messages, report
-from bench.clients import REPLY_SECONDS, HttpSide
-from bench.messages import Era
-from bench.report import Report, Table
+from deltamcp.bench.speed import messages, report
+from deltamcp.bench.speed.clients import REPLY_SECONDS, HttpSide
+from deltamcp.bench.speed.messages import Era
+from deltamcp.bench.speed.report import Report, Table
+from deltamcp.bench.speed.sides import BARE, OURS, Side
 
 COUNT = 2_000
 BEFORE = 200
@@ -27,6 +30,8 @@ Open = Callable[[HttpSide], socket.socket | None]
 
 
 def measure() -> Report:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     kinds: dict[str, Open] = {
         "session": _session,
         "subscriptions/listen stream": _listen,
@@ -34,15 +39,15 @@ def measure() -> Report:
     }
     found: dict[str, dict[str, float | None]] = {}
     notes: list[str] = []
-    for side in ("bare", "ours", "sdk", "fastmcp"):
-        found[side] = dict.fromkeys(kinds)
+    for side in (BARE, OURS, Side("sdk"), Side("fastmcp")):
+        found[side.name] = dict.fromkeys(kinds)
         for kind, open_one in kinds.items():
-            if side == "bare" and open_one is not _listen:
+            if side == BARE and open_one is not _listen:
                 continue
-            found[side][kind], note = _each(side, open_one)
+            found[side.name][kind], note = _each(side, open_one)
             if note is not None:
-                notes.append(f"{side}, {kind}: {note}")
-    rows = [(side, list(figures.values())) for side, figures in found.items()]
+                notes.append(f"{side.name}, {kind}: {note}")
+    rows = [(name, list(figures.values())) for name, figures in found.items()]
     table = Table(f"Memory of each of {COUNT:,} idle clients, kB", "PSS, HTTP.", list(kinds), rows, notes)
     session, stream, _ = found["ours"].values()
     if session is None or stream is None:
@@ -51,10 +56,10 @@ def measure() -> Report:
     return Report([table], verdicts)
 
 
-def _each(side: str, open_one: Open) -> tuple[float | None, str | None]:
+def _each(side: Side, open_one: Open) -> tuple[float | None, str | None]:
     """kB for one, and what there is to say about it. A side that refuses more is divided by what it took."""
     with contextlib.ExitStack() as stack:
-        shipped = ["shipped"] if side in ("sdk", "fastmcp") else []
+        shipped = ["shipped"] if side not in (BARE, OURS) else []
         server = stack.enter_context(HttpSide(side, "add", *shipped))
         streams: list[socket.socket] = []
         opened, before, note = 0, 0, None
@@ -72,13 +77,15 @@ def _each(side: str, open_one: Open) -> tuple[float | None, str | None]:
             return None, note
         grown = _settled(server) - before
         if any(map(_is_closed, streams)):
-            raise RuntimeError(f"{side} has closed streams that were to stay open")
+            raise RuntimeError(f"{side.name} has closed streams that were to stay open")
         return grown / (opened - BEFORE) / 1e3, note
 
 
 def _settled(server: HttpSide) -> int:
+    """The process's own memory and its share of what it shares, in bytes."""
     time.sleep(0.5)
-    return server.child.pss_bytes()
+    told = Path(f"/proc/{server.child.process.pid}/smaps_rollup").read_text()
+    return int(next(line.split()[1] for line in told.splitlines() if line.startswith("Pss:"))) * 1024
 
 
 def _is_closed(stream: socket.socket) -> bool:

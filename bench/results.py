@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench import report
-from bench.report import Report, Table
 from deltamcp.bench import results
+from deltamcp.bench.speed import report
+from deltamcp.bench.speed.report import Report, Table
 from deltamcp.keeping import Keeping
 from deltamcp.limits import Limits
 from deltamcp.reading import Reading

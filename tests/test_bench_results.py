@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from bench.results import write_odd
 from deltamcp.bench import results
-from deltamcp.bench.recovery import LostError, recover
+from deltamcp.client.recovery import LostError, recover
+from deltamcp.client.reply import Reply
 from deltamcp.results.policy import LEAST_TOKENS, META_KEY
 from deltamcp.values import Text, ToolResult
 from deltamcp.wire import jsonrpc
@@ -116,20 +117,21 @@ def test_values_that_look_alike_are_told_apart(value, other):
 
 
 async def test_replies_that_do_not_go_on_are_not_followed_forever():
-    def reply(text: str, **told: Any) -> ToolResult:
-        return ToolResult([Text(text)], meta={META_KEY: {"handle": "Rabcd", "form": "json", "path": "", **told}})
+    def reply(text: str, **told: Any) -> Reply:
+        meta = {META_KEY: {"handle": "Rabcd", "form": "json", "path": "", **told}}
+        return Reply.of(ToolResult([Text(text)], meta=meta))
 
-    async def stuck(arguments: dict[str, Any]) -> ToolResult:
+    async def stuck(arguments: dict[str, Any]) -> Reply:
         return reply("[1]", unit="rows", start=0, end=1, total=2)
 
-    async def fewer(arguments: dict[str, Any]) -> ToolResult:
+    async def fewer(arguments: dict[str, Any]) -> Reply:
         return reply("[1]", unit="rows", start=0, end=2, total=2)
 
     first = reply("[1]", unit="rows", start=0, end=1, total=2)
     with pytest.raises(LostError, match="answered by 0-1 of 2"):
-        await recover(first, False, stuck)
+        await recover(first, stuck)
     with pytest.raises(LostError, match="1 rows, said to be 2"):
-        await recover(first, False, fewer)
+        await recover(first, fewer)
 
 
 def check(data: str | bytes, budget: int) -> None:

@@ -8,9 +8,16 @@ raises or a program that embeds a server sees.
     ├── ToolError             raised by an author; the model reads its text
     ├── ResourceNotFoundError      raised by an author of a templated resource
     ├── InputDeclinedError         the user said no, or went away, where an answer was needed
-    ├── PeerError             the client answered our request with an error
+    ├── PeerError             the other side answered our request with an error
     ├── UnfitError            a meta-tool was called with what it cannot use; the model reads its text
-    └── ConfigurationError    a mistake in how the server was put together, told at once
+    ├── ConfigurationError    a mistake in how a server or client was put together, told at once
+    └── ClientError           a client could not do what it was asked to
+        ├── UnreachableError       nobody answers there, or nothing that can be understood; try later
+        │   └── UnauthorizedError  it wants a token, or another one
+        ├── ConnectionLostError    the connection broke; `maybe_done` tells whether to think before trying again
+        ├── DeadlineError          no answer in time; it was cancelled, and may have been done
+        ├── ArgumentsError         a tool's arguments do not fit its schema; nothing was sent
+        └── CallFailedError        the tool ran and says that it failed; `reply` is what it said
 """
 
 import enum
@@ -130,7 +137,7 @@ class InputDeclinedError(DeltaError):
 
 
 class PeerError(DeltaError):
-    """The client answered a request of ours with a JSON-RPC error."""
+    """The other side, a client or a server, answered a request of ours with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -143,4 +150,49 @@ class UnfitError(DeltaError):
 
 
 class ConfigurationError(DeltaError):
-    """The server was put together wrongly; raised where the mistake is made."""
+    """A server or a client was put together wrongly; raised where the mistake is made."""
+
+
+class ClientError(DeltaError):
+    """A client could not do what it was asked to."""
+
+
+class UnreachableError(ClientError):
+    """A server that cannot be started or reached, or speaks nothing we know."""
+
+
+class UnauthorizedError(UnreachableError):
+    """The server wants a token, or another one. `challenge` is its `WWW-Authenticate`."""
+
+    def __init__(self, message: str, challenge: str) -> None:
+        super().__init__(message)
+        self.challenge = challenge
+
+
+class ConnectionLostError(ClientError):
+    """The connection ended before the answer came.
+
+    `maybe_done` is False where the server surely did nothing, so that the same can be asked again; `retry_after` is
+    how many seconds it asked to be left alone.
+    """
+
+    def __init__(self, message: str, *, maybe_done: bool = True, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.maybe_done = maybe_done
+        self.retry_after = retry_after
+
+
+class DeadlineError(ClientError):
+    """No answer came in time. The server was told to stop; whether it did, nobody knows."""
+
+
+class ArgumentsError(ClientError):
+    """Arguments that a tool's schema does not admit. Nothing was sent."""
+
+
+class CallFailedError(ClientError):
+    """A tool ran and says that it failed. `reply` is everything it said."""
+
+    def __init__(self, message: str, reply: Any) -> None:
+        super().__init__(message)
+        self.reply = reply

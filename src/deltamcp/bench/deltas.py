@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from deltamcp import tokens
 from deltamcp.bench import rivals
-from deltamcp.bench.follower import Follower, shown
 from deltamcp.bench.series import Series, State, read
+from deltamcp.client.holdings import Holdings
+from deltamcp.client.reply import Reply
 from deltamcp.deltas.root import root_of
 from deltamcp.holding import Call
 from deltamcp.keeping import Keeping
@@ -20,7 +21,7 @@ from deltamcp.outcomes import Outcomes
 from deltamcp.reading import Reading
 from deltamcp.results.content import Source
 from deltamcp.results.outcome import MOST, REANCHOR
-from deltamcp.results.policy import META_KEY, Shaping
+from deltamcp.results.policy import Shaping
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import Principal
 
@@ -79,19 +80,18 @@ def run(data: Path, python: str | None = sys.executable, progress: Progress = la
 async def _steps(series: Series) -> list[_Step]:
     limits = Limits(kept_seconds=86_400, kept_seconds_in_all=86_400)
     keeping = Keeping(MemoryStore(), limits, "bench", "bench", "continue")
-    outcomes, follower = Outcomes(keeping, Reading(keeping)), Follower()
+    outcomes, holdings = Outcomes(keeping, Reading(keeping)), Holdings()
     shaping = Shaping(max_tokens=_UNBOUNDED, deltas=True, dedup=True)
     held: dict[str, State] = {}
     deltas: Counter[str] = Counter()
     steps: list[_Step] = []
     for state in series.states:
         call = Call(Principal("bench"), "1", state.call)
-        reply = await outcomes.reply(Source(state.data), shaping, call, time.monotonic())
-        told = (reply.meta or {}).get(META_KEY, {})
-        same = root_of(follower.value(reply)) == root_of(state.value)
-        outcome = told.get("outcome", "full")
+        reply = Reply.of(await outcomes.reply(Source(state.data), shaping, call, time.monotonic()))
+        same = root_of(holdings.value(reply)) == root_of(state.value)
+        outcome = reply.told.get("outcome", "full")
         anchor = outcome == "full" and deltas[state.call] == REANCHOR
-        steps.append(_Step(held.get(state.call), state, tokens.count(shown(reply)), outcome, same, anchor))
+        steps.append(_Step(held.get(state.call), state, tokens.count(reply.text), outcome, same, anchor))
         deltas[state.call] = 0 if outcome == "full" else deltas[state.call] + (outcome == "delta")
         held[state.call] = state
     return steps[1:]

@@ -21,7 +21,8 @@ import msgspec
 from msgspec import UNSET
 
 from deltamcp import tokens
-from deltamcp.bench.recovery import recover
+from deltamcp.client.recovery import recover
+from deltamcp.client.reply import Reply
 from deltamcp.keeping import Keeping
 from deltamcp.limits import Limits
 from deltamcp.reading import Reading
@@ -220,12 +221,15 @@ class Meter:
         first = await reading.begin(Source(data, value=value), Shaping(max_tokens=self.budget), PRINCIPAL)
         self.first = self._held(first)
 
-        async def go_on(arguments: dict[str, JSON]) -> ToolResult:
+        async def go_on(arguments: dict[str, JSON]) -> Reply:
             reply = await reading.go_on(arguments, PRINCIPAL)
             self._held(reply)
-            return reply
+            return Reply.of(reply)
 
-        return await recover(first, isinstance(data, str), go_on)
+        reply = Reply.of(first)
+        if not reply.is_part:  # whether it is a text or JSON is known here, and need not be guessed
+            return reply.texts[0] if isinstance(data, str) else decode(reply.texts[0])
+        return await recover(reply, go_on)
 
     def _held(self, reply: ToolResult) -> int:
         spent = cost(reply)

@@ -1,20 +1,25 @@
-"""`delta-mcp bench`: what is measured of ourselves, on any data of the corpus's shape."""
+"""`delta-mcp bench`: what is measured of ourselves: costs on any data of the corpus's shape, and speed."""
 
 import argparse
 import json
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deltamcp.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from deltamcp.bench.speed.report import Report
+    from deltamcp.bench.speed.sides import Peers
 
 DEFAULT_DATA = Path("../shared/corpus")
 
 
 def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    verb = verbs.add_parser("bench", help="measure tokens, retrieval, results and deltas over a corpus")
+    verb = verbs.add_parser("bench", help="measure tokens, retrieval, results and deltas over a corpus, and speed")
     benches = verb.add_subparsers(dest="bench", required=True, metavar="BENCH")
     counting = benches.add_parser("tokens", help="what a catalogue costs a model, up front and on demand")
     counting.set_defaults(measure=_tokens)
@@ -28,10 +33,22 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     _peer_to(changing, "gcf-python's deltas")
     changing.set_defaults(measure=_deltas)
+    loading = benches.add_parser("http", help="requests a second over HTTP, beside a bare server and the peers")
+    loading.set_defaults(measure=_http)
+    piping = benches.add_parser("stdio", help="round trips a second over stdio, beside a bare echo and the peers")
+    piping.set_defaults(measure=_stdio)
+    starting = benches.add_parser("start", help="what an import costs, and the time from spawn to the first list")
+    starting.set_defaults(measure=_start)
+    for bench in (loading, piping):
+        bench.add_argument("--seconds", type=_seconds, default=1.0, metavar="N", help="length of one load (default 1)")
+    for bench in (loading, piping, starting):
+        _peer_to(bench, "the official SDK and FastMCP")
+        bench.add_argument("--rounds", type=_rounds, default=3, metavar="N", help="times each side is run (default 3)")
     for bench in (counting, finding, reading, changing):
         bench.add_argument(
             "--data", type=Path, default=DEFAULT_DATA, metavar="DIR", help=f"the corpus (default {DEFAULT_DATA})"
         )
+    for bench in (counting, finding, reading, changing, loading, piping, starting):
         bench.add_argument("--json", action="store_true", help="one JSON object instead of a table")
         bench.set_defaults(run=run)
 
@@ -43,6 +60,18 @@ def _peer_to(bench: argparse.ArgumentParser, what: str) -> None:
         default="here",
         help=f"{what} beside ours: as installed here, in an environment made for it, or not at all",
     )
+
+
+def _rounds(text: str) -> int:
+    if not 1 <= int(text) <= 1000:
+        raise argparse.ArgumentTypeError("1 to 1000, please")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    if not 0 < float(text) <= 600:
+        raise argparse.ArgumentTypeError("more than 0 and up to 600, please")
+    return float(text)
 
 
 def run(given: argparse.Namespace) -> None:
@@ -87,6 +116,39 @@ def _deltas(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
     report = deltas.run(given.data, python, progress.say)
     progress.end()
     return report, deltas.table(report)
+
+
+def _http(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from deltamcp.bench.speed import http
+
+    return _timed(given, lambda peers, say: http.measure(given.rounds, given.seconds, peers, say))
+
+
+def _stdio(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from deltamcp.bench.speed import stdio
+
+    return _timed(given, lambda peers, say: stdio.measure(given.rounds, given.seconds, peers, say))
+
+
+def _start(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from deltamcp.bench.speed import start
+
+    return _timed(given, lambda peers, say: start.measure(given.rounds, peers, say))
+
+
+def _timed(
+    given: argparse.Namespace, measure: "Callable[[Peers, Callable[[str], None]], Report]"
+) -> tuple[dict[str, Any], str]:
+    from deltamcp.bench.speed import machine, sides
+
+    peers = sides.peers(given.peer)
+    about = machine.describe() | peers.versions
+    progress = _Progress()
+    with machine.prepared():
+        report = measure(peers, progress.say)
+    progress.end()
+    shown = "\n".join(f"{name}: {value}" for name, value in about.items())
+    return {"machine": about, **report.plain()}, f"{shown}\n\n{report}"
 
 
 def _need_directory(data: Path, what: str) -> None:

@@ -5,6 +5,8 @@ else, `initialize` and `tools/list` are a plain MCP server's. As in the original
 client of that era. A modern client declares `EXTENSION` among its capabilities.
 """
 
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from deltamcp.errors import Fault
@@ -18,7 +20,19 @@ BASELINE = "2025-11-25"
 EXTENSION = "io.github.delta-mcp/progressive-disclosure"
 MOST_NAMES = 50
 """Tools one `tools/describe` may name; SEP-2636 asks for at least so many."""
-SETTINGS: dict[str, JSON] = {"version": "0.2.0", "describe": {"maxNames": MOST_NAMES}, "manifest": True}
+
+ENCODINGS: Mapping[str, str] = MappingProxyType({"compact-json": "compactJson", "cbor": "cbor"})
+"""Besides JSON, the better ones last, and the capability each is offered by. All of them go over HTTP."""
+LINE_ENCODINGS = ("compact-json",)
+"""Those that go where a message is a line."""
+
+SETTINGS: dict[str, JSON] = {
+    "version": "0.2.0",
+    "describe": {"maxNames": MOST_NAMES},
+    "manifest": True,
+    # Over HTTP, by `Content-Type` and `Accept`; this era has no moment at which a pipe could switch.
+    "encodings": list(ENCODINGS),
+}
 
 METHODS = frozenset({"tools/describe", "tools/manifest"})
 """What the extension adds."""
@@ -32,10 +46,21 @@ def is_spoken(requested: str) -> bool:
 
 
 def surface(capabilities: dict[str, JSON]) -> Surface:
-    """What a client of this dialect is shown; without the flag, whatever JavaScript takes for true, full schemas."""
-    tools = capabilities.get("tools")
-    flag = tools.get("progressiveDisclosure") if isinstance(tools, dict) else None
-    return Surface.PROGRESSIVE if flag or isinstance(flag, list | dict) else Surface.FULL
+    """What a client of this dialect is shown; without the flag, full schemas."""
+    return Surface.PROGRESSIVE if _offers(capabilities, "tools", "progressiveDisclosure") else Surface.FULL
+
+
+def encoding(capabilities: dict[str, JSON], ours: Collection[str]) -> str:
+    """The best that both have."""
+    both = [name for name, flag in ENCODINGS.items() if name in ours and _offers(capabilities, "encoding", flag)]
+    return both[-1] if both else "json"
+
+
+def _offers(capabilities: dict[str, JSON], group: str, name: str) -> bool:
+    """Whatever JavaScript takes for true."""
+    found = capabilities.get(group)
+    flag = found.get(name) if isinstance(found, dict) else None
+    return bool(flag) or isinstance(flag, list | dict)
 
 
 def declares(extensions: JSON) -> bool:
@@ -48,15 +73,19 @@ def read(request: Request) -> Ask | None:
     return ListItems(Kind.TOOLS, whole=True) if request.method == "tools/list" else None
 
 
-def introduction(about: About) -> dict[str, Any]:
-    """The answer to this dialect's `initialize`."""
+def introduction(about: About, encodings: Collection[str], agreed: str) -> dict[str, Any]:
+    """The answer to this dialect's `initialize`: the encodings its transport has, and the one to use from now on."""
     further = {kind: about.capabilities[kind] for kind in ("prompts", "resources") if kind in about.capabilities}
     return {
         "protocolVersion": VERSION,
         "baselineVersion": BASELINE,
         "serverInfo": {key: about.info[key] for key in ("name", "version")},
-        "capabilities": {"tools": {"progressiveDisclosure": True, "lazyLoading": True}, **further},
-        "encoding": {"format": "json"},
+        "capabilities": {
+            "tools": {"progressiveDisclosure": True, "lazyLoading": True},
+            "encoding": {flag: True for name, flag in ENCODINGS.items() if name in encodings},
+            **further,
+        },
+        "encoding": {"format": agreed},
     }
 
 

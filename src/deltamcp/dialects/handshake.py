@@ -1,5 +1,6 @@
 """The handshake era, 2024-11-05 to 2025-11-25: agreed once by `initialize`, then assumed."""
 
+from collections.abc import Collection
 from typing import assert_never
 
 from msgspec import Struct
@@ -36,10 +37,12 @@ class Agreement(Struct, frozen=True):
     delta: bool = False
     """The client speaks Delta-MCP on top of this version."""
     surface: Surface | None = None
+    encoding: str = "json"
+    """What both write from now on; over HTTP a request may still say otherwise."""
 
 
-def agree(params: dict[str, JSON]) -> Agreement | Failure:
-    """The client's `initialize`: its version where we speak it, else our newest."""
+def agree(params: dict[str, JSON], encodings: Collection[str]) -> Agreement | Failure:
+    """The client's `initialize`: its version where we speak it, else our newest; the best of the `encodings`."""
     requested = params.get("protocolVersion")
     if type(requested) is not str:
         return Failure(Fault.INVALID_PARAMS, "params.protocolVersion must be a string.")
@@ -48,7 +51,8 @@ def agree(params: dict[str, JSON]) -> Agreement | Failure:
             return Failure(Fault.INVALID_PARAMS, f"params.{name} must be an object.")
     capabilities, client = params.get("capabilities", {}), params.get("clientInfo", {})
     if delta.is_spoken(requested):
-        return Agreement(delta.BASELINE, capabilities, client, True, delta.surface(capabilities))
+        encoding = delta.encoding(capabilities, encodings)
+        return Agreement(delta.BASELINE, capabilities, client, True, delta.surface(capabilities), encoding)
     version = requested if requested in versions.HANDSHAKE else versions.HANDSHAKE[0]
     declared = delta.declares(capabilities.get("experimental"))
     return Agreement(version, capabilities, client, surface=Surface.PROGRESSIVE if declared else None)
@@ -78,10 +82,10 @@ def read(
     return terms, ask
 
 
-def introduce(id_: RequestId, about: About, agreement: Agreement) -> bytes:
+def introduce(id_: RequestId, about: About, agreement: Agreement, encodings: Collection[str]) -> bytes:
     """The answer to `initialize`."""
     if agreement.delta:
-        return jsonrpc.result(id_, jsonrpc.encode(delta.introduction(about)))
+        return jsonrpc.result(id_, jsonrpc.encode(delta.introduction(about, encodings, agreement.encoding)))
     if "tools" in about.capabilities:
         # 2026-07-28 has `extensions` for what these revisions call experimental.
         capabilities = {**about.capabilities, "experimental": {delta.EXTENSION: delta.SETTINGS}}

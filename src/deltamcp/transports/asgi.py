@@ -10,7 +10,8 @@ from msgspec import Struct
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.limits import Limits
 from deltamcp.values import ANONYMOUS, Failure, Malformed, Message, Notification, Principal, RequestId
-from deltamcp.wire import jsonrpc
+from deltamcp.wire import codecs, jsonrpc
+from deltamcp.wire.codecs import JSON_CODEC, Codec
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -25,6 +26,8 @@ class Accepts(NamedTuple):
     """It reads event streams."""
     rather_events: bool
     """It names them before JSON, or JSON not at all."""
+    codec: Codec | None = None
+    """What it wants an answer that is no stream written in; None for whatever it wrote itself."""
 
 
 ONLY_JSON = Accepts(events=False, rather_events=False)
@@ -41,6 +44,8 @@ class Incoming(Struct, gc=False):
     """None where it accepts nothing we could answer with."""
     tidy: bool
     """No header came more than once."""
+    codec: Codec = JSON_CODEC
+    """What an answer to it that is no stream is written in. Refusals and events are JSON always."""
 
     @property
     def principal(self) -> Principal:
@@ -64,6 +69,8 @@ WHOLE = "deltamcp.whole"
 """Where a server that can send a JSON response in one piece says so, in the scope: `(status, body) -> bool`."""
 
 JSON_TYPE = (b"content-type", b"application/json")
+_KINDS = (b"application/json", b"application/cbor")
+_WHOLE_KINDS = (*_KINDS, b"application/*")
 _CLOSE = (b"connection", b"close")
 _EVENTS = (
     (b"content-type", b"text/event-stream"),
@@ -75,23 +82,36 @@ _EVENTS = (
 
 @functools.lru_cache(maxsize=256)
 def accepts(header: bytes) -> Accepts | None:
-    """An `Accept` header; None where neither form is in it."""
+    """An `Accept` header; None where nothing we answer with is in it."""
     kinds = [part.partition(b";")[0].strip().lower() for part in header.split(b",")]
     events = next((place for place, kind in enumerate(kinds) if kind in (b"text/event-stream", b"text/*")), None)
-    json = next((place for place, kind in enumerate(kinds) if kind in (b"application/json", b"application/*")), None)
+    json = next((place for place, kind in enumerate(kinds) if kind in _WHOLE_KINDS), None)
     anything = b"*/*" in kinds
     if events is None and json is None and not anything:
         return None
     rather = events is not None and not anything and (json is None or events < json)
-    return Accepts(events is not None or anything, rather)
+    codec = codecs.of_accept(header.decode("latin-1").lower(), None)
+    return Accepts(events is not None or anything, rather, codec)
 
 
-def is_json(headers: Headers) -> bool:
-    """Whether a body is JSON as it stands."""
-    if b"content-encoding" in headers:
-        return False
+def settle_codecs(incoming: Incoming) -> Codec | Failure:
+    """What the body of a request is written in. What its answer will be written in is settled with that."""
+    headers, accepts = incoming.headers, incoming.accepts
     content_type = headers.get(b"content-type", b"")
-    return content_type == b"application/json" or content_type.partition(b";")[0].strip().lower() == b"application/json"
+    codec = JSON_CODEC if content_type == b"application/json" else _codec_of(content_type)
+    if codec is None or b"content-encoding" in headers:
+        return Failure(Fault.WRONG_MEDIA_TYPE, "Send application/json or application/cbor, not compressed.")
+    if accepts is None:
+        return Failure(Fault.NOT_ACCEPTABLE, "Accept application/json and text/event-stream.")
+    incoming.codec = accepts.codec or codec
+    return codec
+
+
+@functools.lru_cache(maxsize=256)
+def _codec_of(content_type: bytes) -> Codec | None:
+    """None for what we do not read, where the original Delta-MCP would read it as JSON."""
+    kind = content_type.partition(b";")[0].strip().lower()
+    return codecs.of_content_type(content_type.decode("latin-1").lower()) if kind in _KINDS else None
 
 
 async def read_body(incoming: Incoming, limits: Limits) -> bytes | Failure:
@@ -134,6 +154,12 @@ async def respond(send: Send, status: int, body: bytes, headers: Iterable[tuple[
 
 async def respond_json(send: Send, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:
     await respond(send, status, body, (JSON_TYPE, *more))
+
+
+async def answer(incoming: Incoming, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:
+    """An answer of the protocol, from JSON to what its client reads."""
+    kind = (b"content-type", incoming.codec.content_type.encode())
+    await respond(incoming.send, status, codecs.transcoded(body, incoming.codec), (kind, *more))
 
 
 async def refuse(send: Send, failure: Failure, id_: RequestId | None = None) -> None:

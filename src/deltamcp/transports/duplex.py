@@ -1,7 +1,8 @@
 """One two-way connection: whole messages in, whole messages out, both eras side by side.
 
 What stdio and memory share. The first message of a client decides: an `initialize` opens a handshake
-session for the connection, a request with the modern `_meta` is served on its own.
+session for the connection, a request with the modern `_meta` is served on its own. Where a handshake agreed on
+another encoding than JSON, everything after its answer is in it, both ways.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import secrets
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Protocol
 
-from deltamcp.dialects import handshake, modern, versions
+from deltamcp.dialects import delta, handshake, modern, versions
 from deltamcp.engine import Engine
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
@@ -33,7 +34,8 @@ from deltamcp.values import (
     Response,
     Terms,
 )
-from deltamcp.wire import jsonrpc
+from deltamcp.wire import codecs, jsonrpc
+from deltamcp.wire.codecs import CODECS, JSON_CODEC
 
 logger = logging.getLogger("deltamcp")
 
@@ -65,6 +67,7 @@ class Duplex:
         self._engine = engine
         self._end = end
         self._write = end.write
+        self._codec = JSON_CODEC
         self._stamp = modern.Stamp(engine.info, engine.cache_seconds)
         self._session: Session | None = None
         self._tasks: dict[RequestId, asyncio.Task[Any]] = {}
@@ -81,7 +84,7 @@ class Duplex:
         return len(self._tasks)
 
     def put(self, message: bytes) -> None:
-        """A message that belongs to no request."""
+        """A message that belongs to no request, in JSON."""
         self._write(message)
 
     async def room(self) -> None:
@@ -89,7 +92,7 @@ class Duplex:
 
     def receive(self, body: bytes) -> None:
         """One message off the wire. Never raises."""
-        message = jsonrpc.read(body, self._engine.limits)
+        message = codecs.read(body, self._codec, self._engine.limits)
         if isinstance(message, list):
             self._receive_batch(message)
         else:
@@ -149,6 +152,7 @@ class Duplex:
             self._spawn(request.id, self._serve_modern(request, reply), answer)
         elif request.method == "initialize":
             answer(self._initialize(request))
+            self._switch()
         elif self._session is None:
             if request.method == "ping":  # allowed before the handshake, "Initialization" in 2025-11-25
                 answer(jsonrpc.result(request.id, b"{}"))
@@ -177,11 +181,18 @@ class Duplex:
         if self._session is not None:
             failure = Failure(Fault.INVALID_REQUEST, "This connection is initialized already.")
             return _refused(request.id, failure)
-        agreement = handshake.agree(request.params)
+        agreement = handshake.agree(request.params, delta.LINE_ENCODINGS)
         if isinstance(agreement, Failure):
             return _refused(request.id, agreement)
         self._session = Session(agreement, self, LOCAL)
-        return handshake.introduce(request.id, self._engine.about(), agreement)
+        return handshake.introduce(request.id, self._engine.about(), agreement, delta.LINE_ENCODINGS)
+
+    def _switch(self) -> None:
+        """To the encoding that was agreed on, once."""
+        if self._session is None or self._codec.name == self._session.agreement.encoding:
+            return
+        codec = self._codec = CODECS[self._session.agreement.encoding]
+        self._write = lambda message: self._end.write(codecs.transcoded(message, codec))
 
     async def _serve_handshake(self, request: Request, session: Session, answer: Answering) -> None:
         version = session.agreement.version
@@ -226,7 +237,7 @@ class Duplex:
     async def _listen(self, id_: RequestId, wanted: Filter) -> None:
         wanted = self._engine.honoured(wanted)
         self._write(modern.acknowledge(id_, wanted))
-        subscription = Subscription(id_, wanted, self._write)
+        subscription = Subscription(id_, wanted, self.put)
         self._engine.hub.join(subscription)
         task = asyncio.current_task()
         assert task is not None, "requests are served in tasks"

@@ -19,7 +19,8 @@ from deltamcp.transports.http_modern import ModernPosts
 from deltamcp.transports.reply import RETRY_MS
 from deltamcp.transports.streams import Following
 from deltamcp.values import Failure, Request
-from deltamcp.wire import jsonrpc, sse
+from deltamcp.wire import codecs, sse
+from deltamcp.wire.codecs import Codec
 
 logger = logging.getLogger("deltamcp")
 
@@ -131,22 +132,19 @@ class HttpApp:
     # Requests, each answered or given back as the stream that is its answer
 
     async def _post(self, incoming: Incoming) -> Following | None:
-        headers = incoming.headers
-        refused = self._admit(incoming)
-        if refused is None and not asgi.is_json(headers):
-            refused = Failure(Fault.WRONG_MEDIA_TYPE, "Send application/json, not compressed.")
-        if refused is None and incoming.accepts is None:
-            refused = Failure(Fault.NOT_ACCEPTABLE, "Accept application/json and text/event-stream.")
-        if refused is None:
-            body = await asgi.read_body(incoming, self._engine.limits)
-            if not isinstance(body, Failure):
-                message = jsonrpc.read(body, self._engine.limits)
-                if _is_modern_version(headers) or (type(message) is Request and modern.is_modern(message)):
-                    return await self._modern.answer(message, incoming)
-                await self._handshake.answer(message, incoming)
-                return None
-            refused = body
-        await asgi.refuse(incoming.send, refused)
+        codec = self._admit(incoming) or asgi.settle_codecs(incoming)
+        if not isinstance(codec, Codec):
+            await asgi.refuse(incoming.send, codec)
+            return None
+        limits = self._engine.limits
+        body = await asgi.read_body(incoming, limits)
+        if not isinstance(body, bytes):
+            await asgi.refuse(incoming.send, body)
+            return None
+        message = codecs.read(body, codec, limits)
+        if _is_modern_version(incoming.headers) or (type(message) is Request and modern.is_modern(message)):
+            return await self._modern.answer(message, incoming)
+        await self._handshake.answer(message, incoming)
         return None
 
     async def _other(self, incoming: Incoming) -> Following | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from deltamcp.dialects import handshake, versions
+from deltamcp.dialects import delta, handshake, versions
 from deltamcp.engine import Engine
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.session import cancel
@@ -66,14 +66,13 @@ class HandshakeSessions:
                 await self._serve_batch(message, opened, incoming)
 
     async def _initialize(self, request: Request, incoming: Incoming) -> None:
-        agreement = handshake.agree(request.params)
+        agreement = handshake.agree(request.params, delta.ENCODINGS)
         if isinstance(agreement, Failure):
-            body = handshake.write(request.id, agreement, versions.HANDSHAKE[0])
-            await asgi.respond_json(incoming.send, 200, body)
+            await asgi.answer(incoming, 200, handshake.write(request.id, agreement, versions.HANDSHAKE[0]))
             return
         opened = self._sessions.open(agreement, incoming.principal)
-        body = handshake.introduce(request.id, self._engine.about(), agreement)
-        await asgi.respond_json(incoming.send, 200, body, (b"mcp-session-id", opened.id.encode()))
+        body = handshake.introduce(request.id, self._engine.about(), agreement, delta.ENCODINGS)
+        await asgi.answer(incoming, 200, body, (b"mcp-session-id", opened.id.encode()))
 
     def _note(self, notification: Notification, opened: OpenSession) -> None:
         if notification.method == "notifications/initialized":
@@ -135,7 +134,7 @@ class HandshakeSessions:
                 case Malformed():
                     answers.append(jsonrpc.malformed(message))
         if answers:
-            await asgi.respond_json(incoming.send, 200, b"[%b]" % b",".join(answers))
+            await asgi.answer(incoming, 200, b"[%b]" % b",".join(answers))
         else:
             await asgi.accept(incoming.send)
 

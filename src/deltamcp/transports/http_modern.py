@@ -32,7 +32,7 @@ class ModernPosts:
         if isinstance(understood, Failure):
             row = FAULTS[understood.fault]
             body = jsonrpc.error(message.id, row.modern, understood)
-            await asgi.respond_json(incoming.send, row.modern_http, body)
+            await asgi.answer(incoming, row.modern_http, body)
             return None
         terms, ask = understood
         accepts = incoming.accepts or asgi.ONLY_JSON

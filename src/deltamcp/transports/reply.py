@@ -11,13 +11,14 @@ from deltamcp.transports import asgi
 from deltamcp.transports.streams import Stream, Streams
 from deltamcp.values import JSON
 from deltamcp.wire import sse
+from deltamcp.wire.codecs import JSON_CODEC
 
 RETRY_MS = 100
 """How soon a client that was let go should come back."""
 
 
 class Reply:
-    """JSON, unless something has to be said before the answer is ready: then a stream of events.
+    """One body, unless something has to be said before the answer is ready: then a stream of events.
 
     It is the `Channel` of the call it answers. In a session its stream is kept, so that the client
     can take it up again. While the call waits, it gives signs of life and looks out for a client that
@@ -127,9 +128,10 @@ class Reply:
     async def finish(self, body: bytes, status: int) -> None:
         """The answer itself."""
         if not self._started and not (self._accepts.rather_events and status == 200):
-            whole = self._incoming.scope.get(asgi.WHOLE)
+            incoming = self._incoming
+            whole = incoming.scope.get(asgi.WHOLE) if incoming.codec is JSON_CODEC else None
             if whole is None or not whole(status, body):
-                await asgi.respond_json(self._send, status, body)
+                await asgi.answer(incoming, status, body)
             return
         await self._say(body)
         await self.abandon()

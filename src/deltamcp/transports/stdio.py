@@ -163,7 +163,7 @@ class _Pipes:
     def take(self, data: bytes) -> None:
         for line in self._lines.feed(data):
             if isinstance(line, Malformed):
-                self.write(jsonrpc.malformed(line))
+                self._duplex.put(jsonrpc.malformed(line))
             else:
                 self._duplex.receive(line)
         self._update()

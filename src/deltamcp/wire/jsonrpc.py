@@ -61,18 +61,22 @@ def read(body: bytes, limits: Limits) -> Message | list[Message]:
     return _classify(envelope, limits)
 
 
+def read_reply(body: bytes, limits: Limits) -> Message | list[Message]:
+    """The same for what a server sends: results may be large and hold anything, so only the envelope is looked at."""
+    try:
+        return _classify(_decode_envelope(body), limits)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _read_odd(body, limits)
+
+
 def _objection(body: bytes, value: Any, limits: Limits) -> Malformed | None:
     """What is wrong with a body although it is JSON."""
     if depth(value) > limits.depth:
-        return _too_deep(limits)
-    repeated = None if isinstance(value, list) else _repeated_key(body)
+        return Malformed(Fault.PARSE, f"The message is nested deeper than {limits.depth} levels.")
+    repeated = None if isinstance(value, list) else repeated_key(body)
     if repeated is not None:
         return Malformed(Fault.INVALID_REQUEST, f"The message has the key {repeated!r} twice.")
     return None
-
-
-def _too_deep(limits: Limits) -> Malformed:
-    return Malformed(Fault.PARSE, f"The message is nested deeper than {limits.depth} levels.")
 
 
 def _classify(envelope: _Envelope, limits: Limits) -> Message:
@@ -103,15 +107,28 @@ def _classify(envelope: _Envelope, limits: Limits) -> Message:
 def _read_odd(body: bytes, limits: Limits) -> Message | list[Message]:
     """Everything the fast path would not take: say precisely what is wrong with it."""
     try:
-        value = _decode_any(body)
+        value = decode(body)
+    except ValueError as error:
+        return Malformed(Fault.PARSE, str(error))
+    objection = _objection(body, value, limits) if isinstance(value, dict | list) else None
+    return read_value(value, limits) if objection is None else objection
+
+
+def decode(body: bytes) -> JSON:
+    """
+    Raises:
+        ValueError: it is not JSON. The text is a sentence.
+    """
+    try:
+        return _decode_any(body)
     except RecursionError:
-        return _too_deep(limits)
+        raise ValueError("The message is nested too deeply.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return Malformed(Fault.PARSE, _parse_reason(body, error))
-    if isinstance(value, dict | list):
-        objection = _objection(body, value, limits)
-        if objection is not None:
-            return objection
+        raise ValueError(_parse_reason(body, error)) from None
+
+
+def read_value(value: JSON, limits: Limits) -> Message | list[Message]:
+    """`read` for a body that is decoded, its depth and keys looked at already."""
     if isinstance(value, list):
         if not value:
             return Malformed(Fault.INVALID_REQUEST, "A batch must not be empty.")
@@ -148,7 +165,7 @@ def _parse_reason(body: bytes, error: Exception) -> str:
     return "The message is not valid JSON."
 
 
-def _repeated_key(body: bytes) -> str | None:
+def repeated_key(body: bytes) -> str | None:
     """The first key the outermost object has twice. The body is known to be a JSON object."""
     text = body.decode()
     seen: set[str] = set()

@@ -1,5 +1,11 @@
 """Server-sent events, as far as MCP uses them. Pure."""
 
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
 COMMENT = b":\n\n"
 """Keeps proxies from closing a silent stream."""
 
@@ -14,3 +20,63 @@ def event(data: bytes, id_: str | None = None) -> bytes:
 def priming(id_: str, retry_ms: int) -> bytes:
     """MCP 2025-11-25: the first event, empty, so that a client knows where to reconnect and how soon."""
     return b"id: %b\nretry: %d\ndata: \n\n" % (id_.encode(), retry_ms)
+
+
+class Event(NamedTuple):
+    """One event as a reader sees it. `data` is empty in one that only says where and when to reconnect."""
+
+    data: bytes
+    id: str | None = None
+    retry_ms: int | None = None
+    kind: str = "message"
+
+
+class Reader:
+    """Bytes to events, by the rules of the HTML standard, "Interpreting an event stream".
+
+    Raises:
+        ValueError: from `feed`, an event is larger than `most` bytes.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._parts: list[bytes] = []
+        self._lines: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """The events that are complete now."""
+        self._size += len(data)
+        self._parts.append(data)
+        if b"\n" in data or b"\r" in data:
+            text = b"".join(self._parts)
+            held = text.endswith(b"\r")  # which may be half of a line's end
+            *lines, rest = _LINE_END.split(text[:-1] if held else text)
+            self._parts = [rest + b"\r" * held]
+            for line in lines:
+                if line:
+                    self._lines.append(line)
+                elif self._lines:
+                    yield _event(self._lines)
+                    self._lines, self._size = [], len(self._parts[0])
+        if self._size > self._most:
+            raise ValueError(f"an event is larger than {self._most} bytes")
+
+
+def _event(lines: list[bytes]) -> Event:
+    data: list[bytes] = []
+    id_: str | None = None
+    retry: int | None = None
+    kind = "message"
+    for line in lines:
+        name, _, value = line.removeprefix(b"\xef\xbb\xbf").partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            data.append(value)
+        elif name == b"id" and b"\0" not in value:
+            id_ = value.decode("utf-8", "replace")
+        elif name == b"retry" and value.isdigit() and len(value) < 10:
+            retry = int(value)
+        elif name == b"event":
+            kind = value.decode("utf-8", "replace")
+    return Event(b"\n".join(data), id_, retry, kind)

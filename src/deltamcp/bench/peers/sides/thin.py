@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from bench.sides.door import serve
-from bench.sides.tools import add
+from .door import serve
+from .tools import add
 
 
 class Params(msgspec.Struct):

@@ -3,13 +3,13 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias
 
+from deltamcp.client.reply import Reply
 from deltamcp.results.encode import decode
 from deltamcp.results.notes import RAW
 from deltamcp.results.pointer import steps
-from deltamcp.results.policy import META_KEY
-from deltamcp.values import JSON, Text, ToolResult
+from deltamcp.values import JSON
 
-Continue: TypeAlias = Callable[[dict[str, JSON]], Awaitable[ToolResult]]
+Continue: TypeAlias = Callable[[dict[str, JSON]], Awaitable[Reply]]
 """Calls `continue` with arguments."""
 
 
@@ -25,17 +25,26 @@ class _Place(NamedTuple):
     key: str | int
 
 
-async def recover(first: ToolResult, is_text: bool, go_on: Continue) -> JSON:
-    """The whole of the result that a first reply shows or begins. Whether it is a text a client knows from the tool.
+async def recover(first: Reply, go_on: Continue) -> JSON:
+    """The whole of the result that a first reply shows or begins.
 
     Raises:
         LostError: it is not to be had.
     """
-    told = _told(first)
-    if "handle" not in told:
-        if "unit" in told:
+    handle = first.told.get("handle")
+    if handle is None or not first.is_part:
+        if first.is_part:
             raise LostError("a part is shown, and no handle leads to the rest")
-        return _text(first) if is_text else decode(_text(first))
+        return first.value
+    return await everything(str(handle), go_on)
+
+
+async def everything(handle: str, go_on: Continue) -> JSON:
+    """All that is kept under a handle.
+
+    Raises:
+        LostError: it is not to be had.
+    """
     made: list[JSON] = [None]
     # A list instead of calls within calls: values are nested deeper than Python calls.
     waiting = [_Place("", made, 0)]
@@ -43,7 +52,7 @@ async def recover(first: ToolResult, is_text: bool, go_on: Continue) -> JSON:
         place = waiting.pop()
         view = _View(place.path)
         while view.arguments is not None:
-            view.take(await go_on({"handle": told["handle"], **view.arguments}))
+            view.take(await go_on({"handle": handle, **view.arguments}))
         place.holder[place.key] = view.value
         waiting += view.missing
     return made[0]
@@ -60,9 +69,11 @@ class _View:
         self._path = path
         self._texts: list[str] = []
 
-    def take(self, reply: ToolResult) -> None:
+    def take(self, reply: Reply) -> None:
         assert self.arguments is not None, "asked for only while there is more"
-        told = _told(reply)
+        told = reply.told
+        if not {"unit", "start", "end", "total"} <= told.keys():
+            raise LostError(f"{self._path[:200]!r}, {self.arguments['offset']}: {reply.text[:200]}")
         unit, start, end, total = told["unit"], told["start"], told["end"], told["total"]
         raw = unit == "JSON characters"
         if raw and self.arguments["path"] == self._path:
@@ -99,13 +110,7 @@ class _View:
             self.missing.append(_Place(self._path + cut, self.value, int(step) if isinstance(part, list) else step))
 
 
-def _told(reply: ToolResult) -> dict[str, Any]:
-    told: dict[str, Any] = (reply.meta or {}).get(META_KEY, {})
-    return told
-
-
-def _text(reply: ToolResult) -> str:
-    first = reply.content[0]
-    if not isinstance(first, Text):
-        raise LostError("a reply that does not begin with a text")
-    return first.text
+def _text(reply: Reply) -> str:
+    if not reply.texts:
+        raise LostError("a reply without a text")
+    return reply.texts[0]

@@ -2,8 +2,9 @@
 
 import sys
 
-from bench.sides.tools import functions, listed
 from deltamcp import DeltaServer
+
+from .tools import functions, listed
 
 
 async def nothing(arguments: dict[str, object]) -> str:

@@ -1,6 +1,7 @@
 """Tables of what was measured and lines that hold it against the targets."""
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -75,6 +76,11 @@ def at_most(what: str, measured: float, target: float, unit: str = "") -> Verdic
 def ratio(of: Sequence[float], to: Sequence[float]) -> float:
     """The median of the ratios inside each round: what the machine does to one side it does to the other."""
     return statistics.median(one / other for one, other in zip(of, to, strict=True))
+
+
+def known(figure: float) -> float | None:
+    """A figure for a table, of one that is NaN where it could not be measured."""
+    return None if math.isnan(figure) else figure
 
 
 def number(value: float | None) -> str:

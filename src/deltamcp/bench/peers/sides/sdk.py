@@ -7,7 +7,7 @@ import mcp_types as types
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 
-from bench.sides.tools import functions, listed
+from .tools import functions, listed
 
 
 def build(tools: str) -> MCPServer:
@@ -34,7 +34,7 @@ if __name__ == "__main__":
     if door == "stdio":
         build(tools).run()
     else:
-        from bench.sides.door import serve
+        from .door import serve
 
         made = build_listed(tools) if tools.endswith(".json") else build(tools)
         serve(made.streamable_http_app(json_response="shipped" not in sys.argv), int(door))

@@ -61,6 +61,6 @@ if __name__ == "__main__":
     if sys.argv[1] == "stdio":
         asyncio.run(stdio())
     else:
-        from bench.sides.door import serve
+        from .door import serve
 
         serve(Answer(Path(sys.argv[3]).read_bytes()) if len(sys.argv) > 3 else stream, int(sys.argv[1]))

@@ -6,7 +6,7 @@ from typing import Any
 from fastmcp import FastMCP  # type: ignore[import-not-found,unused-ignore]
 from fastmcp.tools import Tool, ToolResult  # type: ignore[import-not-found,unused-ignore]
 
-from bench.sides.tools import functions, listed
+from .tools import functions, listed
 
 
 class Given(Tool):  # type: ignore[misc,unused-ignore]
@@ -32,6 +32,6 @@ if __name__ == "__main__":
     if door == "stdio":
         build(tools).run(show_banner=False)
     else:
-        from bench.sides.door import serve
+        from .door import serve
 
         serve(build(tools).http_app(path="/mcp", json_response="shipped" not in sys.argv), int(door))

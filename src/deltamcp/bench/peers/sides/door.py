@@ -6,12 +6,12 @@ import uvicorn
 
 
 def serve(app: Any, port: int) -> None:
-    """One process, uvloop, httptools, no access log: what `DeltaServer.run("http")` sets as well."""
+    """One process, uvloop where there is one, httptools, no access log: what `DeltaServer.run("http")` sets as well."""
     uvicorn.run(
         app,
         host="127.0.0.1",
         port=port,
-        loop="uvloop",
+        loop="auto",
         http="httptools",
         ws="none",
         access_log=False,

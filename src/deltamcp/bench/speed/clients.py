@@ -8,9 +8,10 @@ import socket
 import time
 from typing import NamedTuple
 
-from bench import messages
-from bench.machine import Child, deadline
-from bench.messages import Era
+from deltamcp.bench.speed import messages
+from deltamcp.bench.speed.machine import Child, deadline
+from deltamcp.bench.speed.messages import Era
+from deltamcp.bench.speed.sides import Side
 
 START_SECONDS = 180.0
 REPLY_SECONDS = 60.0
@@ -19,7 +20,7 @@ REPLY_SECONDS = 60.0
 class HttpSide:
     """A side behind a port of the loopback."""
 
-    def __init__(self, side: str, tools: str, *arguments: str) -> None:
+    def __init__(self, side: Side, tools: str, *arguments: str) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
@@ -73,12 +74,13 @@ class Load(NamedTuple):
 
     per_second: float
     cpu_us: float
+    """NaN where it is not known."""
 
 
 class StdioSide:
     """A side behind two pipes, driven by blocking reads and writes."""
 
-    def __init__(self, side: str, tools: str) -> None:
+    def __init__(self, side: Side, tools: str) -> None:
         self.began = time.perf_counter()
         self.child = Child(side, "stdio", tools, piped=True)
         assert self.child.process.stdin is not None and self.child.process.stdout is not None
@@ -117,7 +119,7 @@ class StdioSide:
             cpu, began = self.child.cpu_seconds(), time.perf_counter()
             end = began + seconds
             self._write(b"".join(itertools.islice(following, in_flight)))
-            while time.perf_counter() < end:
+            while not answered or time.perf_counter() < end:
                 done = self._read().count(b"\n")
                 answered += done
                 if done:

@@ -1,0 +1,174 @@
+"""An audit as a page: one file that loads nothing and runs nothing, for a screen, a phone or paper."""
+
+import html
+from collections.abc import Iterable
+
+from deltamcp.bench.cost import Cost, ToolCost
+from deltamcp.cli.audit import Report, Server, left_out, printable
+
+LARGEST = 15
+_ROW, _BAR, _LABEL_CHARS = 62, 11, 26
+
+_STYLE = """
+:root { color-scheme: light dark; --paper: #fbfaf8; --card: #fff; --ink: #22262b; --soft: #59626d; --line: #e3dfd8;
+  --now: #a9582f; --behind: #1c7a70; }
+@media (prefers-color-scheme: dark) { :root { --paper: #14171b; --card: #1b1f24; --ink: #e8e5e0; --soft: #a4acb6;
+  --line: #2d333b; --now: #d98a5e; --behind: #52b9ac; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.55 system-ui, sans-serif;
+  font-variant-numeric: tabular-nums; }
+main { max-width: 54rem; margin: 0 auto; padding: clamp(1.25rem, 5vw, 3.5rem) clamp(1rem, 4vw, 2rem); }
+h1 { font-size: clamp(1.5rem, 5vw, 2.1rem); line-height: 1.2; letter-spacing: -.02em; margin: 0 0 .4rem;
+  text-wrap: balance; }
+h2 { font-size: 1.1rem; margin: 3rem 0 .9rem; letter-spacing: -.01em; }
+p { margin: .5rem 0; max-width: 44rem; }
+.soft, small, figcaption { color: var(--soft); }
+small { display: block; font-size: .82rem; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(13rem, 100%), 1fr)); gap: .9rem;
+  margin: 2rem 0 1.25rem; padding: 0; }
+.figures div { background: var(--card); border: 1px solid var(--line); border-radius: .8rem; padding: 1rem 1.15rem; }
+.figures dt { color: var(--soft); font-size: .88rem; }
+.figures dd { margin: 0; }
+.figures dd:nth-of-type(1) { font-size: 1.9rem; line-height: 1.25; font-weight: 650; letter-spacing: -.02em; }
+.figures .now dd:nth-of-type(1) { color: var(--now); }
+.figures .behind dd:nth-of-type(1) { color: var(--behind); }
+figure { margin: 0; }
+figcaption { font-size: .88rem; margin-bottom: .9rem; }
+.key::before { content: ""; display: inline-block; width: .7em; height: .7em; border-radius: .2em; margin-right: .4em;
+  background: var(--behind); }
+.key.now::before { background: var(--now); }
+.key { margin-right: 1.1rem; white-space: nowrap; }
+svg { display: block; width: 100%; overflow: visible; }
+svg text { fill: var(--ink); font-size: .88rem; }
+svg .figure { fill: var(--soft); }
+svg .all { font-weight: 650; }
+svg rect.now { fill: var(--now); }
+svg rect.behind { fill: var(--behind); }
+table { width: 100%; border-collapse: collapse; font-size: .94rem; }
+th { text-align: left; color: var(--soft); font-weight: 500; font-size: .82rem; }
+th, td { padding: .5rem 0 .5rem 1rem; border-bottom: 1px solid var(--line); vertical-align: baseline; }
+th:first-child, td:first-child { padding-left: 0; overflow-wrap: anywhere; }
+.number { text-align: right; white-space: nowrap; }
+details { border-bottom: 1px solid var(--line); }
+summary { cursor: pointer; padding: .7rem 0; overflow-wrap: anywhere; }
+summary span { color: var(--soft); margin-left: .5rem; }
+summary:focus-visible { outline: 2px solid var(--behind); outline-offset: 2px; border-radius: .3rem; }
+details > div { padding: 0 0 1.25rem 1.1rem; }
+li { margin: .35rem 0; overflow-wrap: anywhere; }
+footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1rem; font-size: .85rem;
+  color: var(--soft); }
+@media print { :root { --paper: #fff; --card: #fff; --ink: #000; --soft: #444; --line: #bbb; }
+  body { print-color-adjust: exact; -webkit-print-color-adjust: exact; font-size: 10pt; } main { padding: 0; }
+  details::details-content { content-visibility: visible; block-size: auto; }
+  tr, svg, .figures div { break-inside: avoid; } h2 { break-after: avoid; } }
+"""
+
+
+def page(report: Report) -> str:
+    """The whole document. Names in it are other people's, and are escaped."""
+    asked = [server for server in report.servers if server.cost]
+    left = left_out(report)
+    parts = [_head(report, len(asked)), *([_figures(report.together), _chart(report, asked)] if asked else [])]
+    if asked:
+        shown = report.tools[:LARGEST]
+        parts += [f"<h2>The largest tools</h2>{_tools(shown, with_server=True)}", "<h2>Server by server</h2>"]
+        parts += [_details(server, report.tools) for server in asked]
+    if left:
+        parts.append(f"<h2>Not counted</h2><ul>{''.join(f'<li>{_safe(one)}</li>' for one in left)}</ul>")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>What your MCP servers cost</title><style>{_STYLE}</style></head>\n<body><main>\n"
+        + "\n".join(parts)
+        + f"\n<footer><p>{_safe(report.method)}</p><p>delta-mcp audit</p></footer></main></body></html>\n"
+    )
+
+
+def _safe(text: str) -> str:
+    return html.escape(printable(text))
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _head(report: Report, asked: int) -> str:
+    counted = f"{_many(asked, 'server')}, {_many(report.together.tools, 'tool')}. Tokens: {_safe(report.tokenizer)}."
+    said = counted if asked else "No server could be asked."
+    return f'<header><h1>What your MCP servers cost</h1><p class="soft">{said}</p></header>'
+
+
+def _figures(cost: Cost) -> str:
+    prompts = f"and {cost.instructions:,} of instructions" if cost.instructions else "in every conversation"
+    share = f"{cost.surface / cost.now:.1%} of that" if cost.now > cost.surface else "these tools are too few to gain"
+    used = f"{cost.overview:,} for discover, {cost.schema:,} for get_schema"
+    tiles = (
+        ("now", "Tool definitions now", cost.now, prompts),
+        ("behind", "Behind the gateway", cost.surface, share),
+        ("behind", "Using one tool there", cost.one_tool, used),
+    )
+    made = (
+        f'<div class="{kind}"><dt>{name}</dt><dd>{figure:,}</dd><dd><small>{note}</small></dd></div>'
+        for kind, name, figure, note in tiles
+    )
+    return f'<dl class="figures">{"".join(made)}</dl>'
+
+
+def _chart(report: Report, asked: list[Server]) -> str:
+    """Two bars a server. Widths are shares of the page's and texts keep their size, for phones."""
+    rows = [("All together", report.together), *((one.name, one.cost) for one in asked if one.cost)]
+    rows[1:] = sorted(rows[1:], key=lambda row: -row[1].now)
+    rows = rows if len(asked) > 1 else rows[1:]
+    longest = max(max(cost.now, cost.surface) for _, cost in rows) or 1
+    drawn = [_bars(place, name, cost, longest) for place, (name, cost) in enumerate(rows)]
+    described = "; ".join(f"{name}: {cost.now:,} now, {cost.surface:,} behind the gateway" for name, cost in rows)
+    return (
+        "<h2>Up front, in tokens</h2><figure><figcaption>"
+        '<span class="key now">now</span><span class="key">behind the gateway</span>'
+        f"{'<small>Each server by itself; together they share one gateway.</small>' * (len(asked) > 1)}</figcaption>"
+        f'<svg role="img" aria-labelledby="chart-title chart-desc" height="{len(rows) * _ROW}">'
+        f'<title id="chart-title">Tokens up front, now and behind the gateway</title>'
+        f'<desc id="chart-desc">{_safe(described)}</desc>{"".join(drawn)}</svg></figure>'
+    )
+
+
+def _bars(place: int, name: str, cost: Cost, longest: int) -> str:
+    top = place * _ROW
+    label = name if len(name) <= _LABEL_CHARS else f"{name[: _LABEL_CHARS - 1]}…"
+    weight = ' class="all"' if name == "All together" else ""
+    bars = (
+        f'<rect class="{kind}" x="0" y="{top + y}" width="{max(0.4, 100 * figure / longest):.2f}%" '
+        f'height="{_BAR}" rx="3"/>'
+        for kind, figure, y in (("now", cost.now, 22), ("behind", cost.surface, 22 + _BAR + 2))
+    )
+    figures = f'<text class="figure" x="100%" y="{top + 14}" text-anchor="end">{cost.now:,} → {cost.surface:,}</text>'
+    return f'<text{weight} x="0" y="{top + 14}">{_safe(label)}</text>{figures}{"".join(bars)}'
+
+
+def _tools(tools: Iterable[ToolCost], with_server: bool) -> str:
+    rows = []
+    for tool in tools:
+        below = f"<small>{_safe(tool.server)}</small>" if with_server else ""
+        schema = "–" if tool.schema is None else f"{tool.schema:,}"
+        name = _safe(tool.name).replace("_", "_<wbr>")
+        rows.append(
+            f'<tr><td>{name}{below}</td><td class="number">{tool.now:,}</td><td class="number">{schema}</td></tr>'
+        )
+    return (
+        '<table><thead><tr><th scope="col">Tool</th><th scope="col" class="number">Now</th>'
+        f'<th scope="col" class="number">When used</th></tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    )
+
+
+def _details(server: Server, tools: Iterable[ToolCost]) -> str:
+    cost = server.cost
+    assert cost is not None, "of those that were asked"
+    own = [tool for tool in tools if tool.server == server.name]
+    where = "".join(f"<small>{_safe(place)}</small>" for place in server.places)
+    prompts = f"<small>{_many(cost.instructions, 'token')} of instructions</small>" if cost.instructions else ""
+    return (
+        f"<details><summary>{_safe(server.name)}<span>{_many(cost.tools, 'tool')}, {cost.now:,} → {cost.surface:,}"
+        f"</span></summary><div>{where}<small>runs {_safe(server.runs)}</small>{prompts}"
+        f"{_tools(own, with_server=False)}</div></details>"
+    )

@@ -1,0 +1,413 @@
+"""`DeltaClient`: any MCP server, and everything Delta-MCP adds where the server has it."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from importlib import metadata
+from types import TracebackType
+from typing import Any, Unpack
+
+import msgspec
+
+from deltamcp.client.changes import Changes
+from deltamcp.client.conversation import Progress
+from deltamcp.client.definitions import Definition, Tool
+from deltamcp.client.fitting import LocalFitting
+from deltamcp.client.holdings import Holdings
+from deltamcp.client.introduction import Manner, ServerInfo
+from deltamcp.client.links.link import Link
+from deltamcp.client.listing import Listing
+from deltamcp.client.options import ClientOptions
+from deltamcp.client.questions import Questions
+from deltamcp.client.reaching import Reaching
+from deltamcp.client.recovery import LostError, everything, recover
+from deltamcp.client.reply import Reply
+from deltamcp.client.target import Address, Here, Program, Target, place_of
+from deltamcp.deltas.edits import DeltaError as UnreadableError
+from deltamcp.errors import FAULTS, ArgumentsError, CallFailedError, ClientError, Fault, PeerError
+from deltamcp.results.paginate import find_rows
+from deltamcp.results.policy import META_KEY, ResultPolicy
+from deltamcp.values import JSON
+from deltamcp.wire import jsonrpc
+
+_MISMATCH = FAULTS[Fault.HEADER_MISMATCH].modern
+
+
+class DeltaClient:
+    """One server, within `async with`. Calls may run side by side.
+
+    Everything a server sent is there as it came: definitions and results are its own objects, never re-typed.
+    """
+
+    def __init__(self, target: Target, **options: Unpack[ClientOptions]) -> None:
+        """`target` is a `DeltaServer`, a URL, a command line, an entry of an `mcpServers` file, or `FILE#NAME` for one
+        in a file. `ClientOptions` lists what else can be said.
+
+        Raises:
+            ConfigurationError: there is no such target.
+        """
+        self._options = options
+        self._timeout = options.get("timeout")
+        self._deltas = options.get("deltas", False)
+        self._place = place_of(target)
+        questions = Questions(options.get("on_elicitation"), options.get("on_sampling"), options.get("roots"))
+        manner = Manner(
+            options.get("info") or _own_info(),
+            options.get("speak", "auto"),
+            options.get("encoding", "json"),
+            options.get("progressive", True),
+            questions.elicitation is not None,
+            questions.sampling is not None,
+            questions.roots is not None,
+        )
+        self._reaching = Reaching(
+            self._place.label, self._link, manner, questions, self._heard, options.get("start_timeout", 30.0)
+        )
+        self._listing = Listing(self._reaching, options.get("cache_seconds", 300.0))
+        self._changes = Changes(self._reaching, self._listing, options)
+        self._holdings = Holdings()
+        self._fitting: LocalFitting | None = None
+        self._reaching.reopened = self._reopened
+
+    def _link(self) -> Link:
+        match self._place:
+            case Here():
+                return self._place.link()
+            case Program():
+                return self._place.link(self._options.get("quiet", False))
+            case Address():
+                return self._place.link(self._options.get("headers", {}), self._options.get("token"))
+
+    async def __aenter__(self) -> "DeltaClient":
+        """
+        Raises:
+            UnreachableError: the server cannot be started or reached; the text says why and what to do.
+        """
+        await self._reaching.open()
+        await self._changes.begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._changes.end()
+        await self._reaching.close()
+
+    @property
+    def server(self) -> ServerInfo:
+        """Who answers, and what it can do."""
+        return self._reaching.server
+
+    def _heard(self, method: str, params: dict[str, JSON]) -> None:
+        self._changes.hear(method, params)
+
+    def _reopened(self) -> None:
+        self._listing.doubt()
+        self._holdings.forget()
+        self._changes.again()
+
+    # Tools
+
+    async def tools(self) -> list[Tool]:
+        """The index: a name and a line for each tool."""
+        return await self._listing.index()
+
+    async def describe(self, *names: str) -> list[dict[str, JSON]]:
+        """Definitions as the server has them, in this order; of every tool where none is named.
+
+        They are fetched together, kept by their digest, and fetched again only when they changed.
+
+        Raises:
+            ClientError: there is no such tool; the text names the nearest.
+        """
+        return [definition.raw for definition in await self._listing.definitions(names)]
+
+    async def call(self, name: str, /, **arguments: JSON) -> JSON:
+        """The value a tool gives for its arguments; whole, whatever part of it the server showed at first.
+
+        Raises:
+            ArgumentsError: they do not fit; nothing was sent.
+            CallFailedError: the tool says that it failed.
+            PeerError: the server refused.
+            ConnectionLostError: the connection broke.
+        """
+        reply = await self.call_tool(name, arguments)
+        if reply.is_error:
+            raise CallFailedError(reply.text or f"{name} failed and did not say why.", reply)
+        return await self.whole(reply)
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, JSON] | None = None,
+        *,
+        want: ResultPolicy | None = None,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+    ) -> Reply:
+        """What a tool answers, as it came; a tool's own failure is an answer too.
+
+        Args:
+            want: how the result is to fit: tokens, rows a page, fields. A server that knows nothing of it has its
+                results made to fit here.
+            progress: told how far the call is.
+
+        Raises:
+            ArgumentsError, PeerError, ConnectionLostError, DeadlineError: as in `call`.
+        """
+        given = dict(arguments or {})
+        definition = await self._fitting_definition(name, given)
+        return await self._call(name, given, definition, want, timeout, progress)
+
+    async def _call(
+        self,
+        name: str,
+        given: dict[str, JSON],
+        definition: Definition | None,
+        want: ResultPolicy | None = None,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+    ) -> Reply:
+        held = f"{name} {jsonrpc.encode(given).decode()}" if self._deltas else ""
+        meta = self._meta(want, held)
+        params = {"name": name, "arguments": given}
+        timeout = self._timeout if timeout is None else timeout
+        try:
+            raw = await self._asked(params, meta, definition, timeout, progress)
+        except PeerError as error:
+            if error.code != _MISMATCH or definition is None:
+                raise
+            # MCP 2026-07-28, "Client Behavior": what has to be mirrored in headers has changed.
+            self._listing.doubt()
+            raw = await self._asked(params, meta, await self._listing.definition(name), timeout, progress)
+        reply = Reply(raw, self.server.protocol.startswith("delta-mcp/"))
+        if "root" in reply.told:
+            await self._hold(reply, held or f"{name} {jsonrpc.encode(given).decode()}")
+        elif want is not None and self.server.progressive is None:
+            reply = await self._local.fit(reply, want)
+        return reply
+
+    async def _asked(
+        self,
+        params: dict[str, JSON],
+        meta: dict[str, JSON],
+        definition: Definition | None,
+        timeout: float | None,
+        progress: Progress | None,
+    ) -> dict[str, JSON]:
+        return await self._reaching.ask(
+            "tools/call",
+            params,
+            meta,
+            repeatable=definition is not None and definition.repeatable,
+            timeout=timeout,
+            progress=progress,
+            parameters=definition.parameters if definition is not None and self._reaching.mirrors else (),
+        )
+
+    async def _fitting_definition(self, name: str, arguments: dict[str, JSON]) -> Definition | None:
+        """What is known of the tool; None where nothing is, for its server may know it all the same.
+
+        Raises:
+            ArgumentsError: the arguments do not fit.
+        """
+        if not self._options.get("validate", True) and not self._reaching.mirrors:
+            return self._listing.known(name)
+        definition = self._listing.known(name) or await self._listing.definition(name)
+        if definition is None or not self._options.get("validate", True):
+            return definition
+        problems = definition.problems(arguments)
+        if problems and not self._listing.is_believed(name):
+            definition = await self._listing.definition(name)
+            problems = [] if definition is None else definition.problems(arguments)
+        if problems:
+            raise ArgumentsError(f"{name}: {' '.join(problems)}")
+        return definition
+
+    def _meta(self, want: ResultPolicy | None, held: str) -> dict[str, JSON]:
+        meta: dict[str, JSON] = dict(self._changes.meta)
+        said: dict[str, JSON] = {} if want is None else msgspec.to_builtins(want)
+        if held and "pack_root" not in said:
+            said = {**said, "pack_root": self._holdings.root_for(held) or ""}
+        if said:
+            meta[META_KEY] = said
+        return meta
+
+    async def _hold(self, reply: Reply, call: str) -> None:
+        """Puts the whole value together; what builds on something that is not held any more is read anew."""
+        try:
+            reply.value = self._holdings.value(reply, call)
+        except UnreadableError:
+            handle = reply.told.get("handle")
+            if not isinstance(handle, str):
+                raise ClientError(
+                    "The server tells changes of a result that is not held here, and no way to it."
+                ) from None
+            reply.value = await self._everything(handle)
+            self._holdings.hold(reply, call, reply.value)
+
+    # Results that were shown in part
+
+    @property
+    def _local(self) -> LocalFitting:
+        if self._fitting is None:
+            self._fitting = LocalFitting()
+        return self._fitting
+
+    async def read_on(
+        self,
+        handle: str,
+        *,
+        page: int | None = None,
+        offset: int | None = None,
+        path: str | None = None,
+        fields: list[str] | str | None = None,
+        grep: str | None = None,
+    ) -> Reply:
+        """Another part of a result that was shown in part, by `Reply.handle`. The tool is not run again.
+
+        Raises:
+            ArgumentsError: there is nothing under this handle any more, or not there.
+        """
+        asked = {"page": page, "offset": offset, "path": path, "fields": fields, "grep": grep}
+        return await self._continue({"handle": handle, **{key: one for key, one in asked.items() if one is not None}})
+
+    async def _continue(self, arguments: dict[str, JSON]) -> Reply:
+        if self._fitting is not None and self._fitting.has(str(arguments["handle"])):
+            return await self._fitting.read_on(arguments)
+        params = {"name": await self._listing.continuing(), "arguments": arguments}
+        reply = Reply(await self._reaching.ask("tools/call", params, timeout=self._timeout))
+        if reply.is_error:
+            raise ArgumentsError(reply.text)
+        return reply
+
+    async def whole(self, reply: Reply) -> JSON:
+        """All of what a reply shows or begins.
+
+        Raises:
+            ClientError: it is not to be had any more.
+        """
+        if not reply.is_part:
+            return reply.value
+        try:
+            return await recover(reply, self._continue)
+        except LostError as error:
+            raise ClientError(f"The result cannot be read to its end: {error}.") from None
+
+    async def _everything(self, handle: str) -> JSON:
+        try:
+            return await everything(handle, self._continue)
+        except LostError as error:
+            raise ClientError(f"The result cannot be read to its end: {error}.") from None
+
+    async def pages(
+        self, name: str, arguments: Mapping[str, JSON] | None = None, *, want: ResultPolicy | None = None
+    ) -> AsyncGenerator[Reply, None]:
+        """A result, page by page. The tool is run once; only servers of the original Delta-MCP run it for every page.
+
+        Raises:
+            CallFailedError: the tool says that it failed.
+        """
+        given = dict(arguments or {})
+        reply = await self.call_tool(name, given, want=want)
+        while True:
+            if reply.is_error:
+                raise CallFailedError(reply.text or f"{name} failed and did not say why.", reply)
+            yield reply
+            told = reply.told
+            if reply.handle is not None and told.get("unit") == "rows" and told["end"] < told["total"]:
+                reply = await self.read_on(reply.handle, offset=told["end"])
+            elif (page := _next_page(reply)) is not None:
+                # By an argument that is not the tool's own, as Delta-MCP has it.
+                reply = await self._call(name, {**given, "page": page}, self._listing.known(name))
+            else:
+                return
+
+    async def rows(
+        self, name: str, arguments: Mapping[str, JSON] | None = None, *, want: ResultPolicy | None = None
+    ) -> AsyncGenerator[JSON, None]:
+        """The rows of a result one by one, whatever pages they come in."""
+        async with contextlib.aclosing(self.pages(name, arguments, want=want)) as pages:
+            async for page in pages:
+                for row in _rows_of(page):
+                    yield row
+
+    # Resources, prompts, and whatever else a server understands
+
+    async def resources(self) -> list[dict[str, JSON]]:
+        return await self._listing.every("resources/list", "resources")
+
+    async def templates(self) -> list[dict[str, JSON]]:
+        return await self._listing.every("resources/templates/list", "resourceTemplates")
+
+    async def read(self, uri: str) -> list[dict[str, JSON]]:
+        """What a resource holds, as it came."""
+        result = await self.request("resources/read", {"uri": uri})
+        return [item for item in _list(result.get("contents")) if isinstance(item, dict)]
+
+    async def subscribe(self, uri: str) -> None:
+        """`on_change` is told of the URI whenever the resource changes."""
+        await self._changes.watch(uri)
+
+    async def unsubscribe(self, uri: str) -> None:
+        await self._changes.unwatch(uri)
+
+    async def prompts(self) -> list[dict[str, JSON]]:
+        return await self._listing.every("prompts/list", "prompts")
+
+    async def prompt(self, name: str, /, **arguments: str) -> dict[str, JSON]:
+        """A prompt, filled in."""
+        return await self.request("prompts/get", {"name": name, "arguments": arguments})
+
+    async def complete(self, ref: Mapping[str, JSON], argument: str, value: str, **context: str) -> list[str]:
+        """Suggestions for an argument of a prompt (`{"type": "ref/prompt", "name": ...}`) or a resource template."""
+        params: dict[str, JSON] = {"ref": dict(ref), "argument": {"name": argument, "value": value}}
+        if context:
+            params["context"] = {"arguments": context}
+        completion: Any = (await self.request("completion/complete", params)).get("completion")
+        return _list(completion.get("values") if isinstance(completion, dict) else None)
+
+    async def request(
+        self, method: str, params: Mapping[str, JSON] | None = None, *, timeout: float | None = None
+    ) -> dict[str, JSON]:
+        """Any request there is, and its result as it came. It is not repeated unless it surely was not done.
+
+        Raises:
+            PeerError: the server refused.
+        """
+        repeatable = method.endswith(("/list", "/read", "/get", "/describe", "/manifest")) or method == "ping"
+        return await self._reaching.ask(
+            method,
+            params or {},
+            self._changes.meta,
+            repeatable=repeatable,
+            timeout=self._timeout if timeout is None else timeout,
+        )
+
+
+def _own_info() -> dict[str, JSON]:
+    return {"name": "delta-mcp", "version": metadata.version("delta-mcp")}
+
+
+def _list(value: JSON) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _next_page(reply: Reply) -> int | None:
+    """Where the original Delta-MCP says that a list goes on."""
+    value = reply.value
+    if not isinstance(value, dict) or value.get("paginated") is not True or value.get("hasMore") is not True:
+        return None
+    page = value.get("page")
+    return page + 1 if isinstance(page, int) else None
+
+
+def _rows_of(reply: Reply) -> Sequence[JSON]:
+    value: Any = reply.value
+    if isinstance(value, dict) and value.get("paginated") is True:
+        return _list(value.get("items"))
+    if isinstance(value, list):
+        return value
+    path = find_rows(jsonrpc.encode(value), None, value) if isinstance(value, dict) else None
+    for step in path or ():
+        value = value[step]
+    return value if isinstance(value, list) else [value]

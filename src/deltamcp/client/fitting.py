@@ -1,0 +1,52 @@
+"""Results of servers that know no budget, made to fit here: a part is shown, the whole is kept for a while."""
+
+from collections.abc import Mapping
+
+from msgspec import UNSET
+
+from deltamcp.client.reply import Reply
+from deltamcp.errors import ArgumentsError, UnfitError
+from deltamcp.keeping import Keeping
+from deltamcp.limits import Limits
+from deltamcp.reading import Reading
+from deltamcp.results.content import Source
+from deltamcp.results.policy import ResultPolicy, shaping
+from deltamcp.stores.memory import MemoryStore
+from deltamcp.values import JSON, LOCAL
+from deltamcp.wire import jsonrpc
+
+
+class LocalFitting:
+    """The pipeline of a Delta-MCP server, on this side of the wire."""
+
+    def __init__(self) -> None:
+        self._reading = Reading(Keeping(MemoryStore(), Limits(), "client", "client", "read_on"))
+        self._handles: set[str] = set()
+
+    async def fit(self, reply: Reply, want: ResultPolicy) -> Reply:
+        """What was wanted of a result. Several blocks, or none that is a text, stay as they are."""
+        texts = reply.texts
+        structured = reply.raw.get("structuredContent", UNSET)
+        if structured is UNSET and (len(reply.content) != 1 or not texts):
+            return reply
+        value = reply.value
+        data = value if isinstance(value, str) else jsonrpc.encode(value)
+        made = Reply.of(await self._reading.begin(Source(data, value=value), shaping(want), LOCAL))
+        if isinstance(made.told.get("handle"), str):
+            self._handles.add(made.told["handle"])
+        if reply.is_error:
+            made.raw["isError"] = True
+        return made
+
+    def has(self, handle: str) -> bool:
+        return handle in self._handles
+
+    async def read_on(self, arguments: Mapping[str, JSON]) -> Reply:
+        """
+        Raises:
+            ArgumentsError: there is nothing to read on in, or not there, or not so.
+        """
+        try:
+            return Reply.of(await self._reading.go_on(arguments, LOCAL))
+        except UnfitError as error:
+            raise ArgumentsError(str(error)) from None

@@ -1,0 +1,1 @@
+"""Ways to a server. Each carries messages, and knows nothing of tools."""

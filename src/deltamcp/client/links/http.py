@@ -1,0 +1,233 @@
+"""An address: one POST a message, answered by JSON or by a stream of events. Both eras.
+
+What differs between them: a server of the handshake era may name a session, and a stream that closed early goes on
+where it is asked for (MCP 2025-11-25, "Resumability and Redelivery"). The modern era has neither.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from inspect import isawaitable
+from typing import NamedTuple, TypeAlias
+
+from deltamcp.client.links.http1 import BrokenError, Connection, Origin, Response
+from deltamcp.client.links.link import LIMITS, NO_HEADERS, Ears, messages
+from deltamcp.errors import ClientError, ConnectionLostError, UnauthorizedError, UnreachableError
+from deltamcp.values import JSON, Malformed, RequestId
+from deltamcp.values import Response as Answer
+from deltamcp.wire import sse
+from deltamcp.wire.codecs import JSON_CODEC, Codec, of_content_type
+
+Token: TypeAlias = str | Callable[[], str | Awaitable[str]]
+"""A bearer token, or what gives one; it is asked again where the server refuses the last one."""
+
+VERSION = "mcp-protocol-version"
+_AT_ONCE = 256
+"""Requests in flight, a socket each; further ones wait. Answers to a server's questions never do."""
+_RETRY_SECONDS = 1.0
+_CLOSE_SECONDS = 2.0
+_LONGEST_RETRY_AFTER = 30.0
+
+
+class _End(NamedTuple):
+    """Where a stream stopped, and how long to wait before asking for the rest."""
+
+    last: str
+    wait: float
+
+
+class HttpLink:
+    """Streamable HTTP."""
+
+    mirrors = True
+
+    def __init__(self, who: str, url: str, headers: Mapping[str, str], token: Token | None) -> None:
+        self.codec = JSON_CODEC
+        self.ended = False
+        self._who = who
+        self._origin = Origin(url, LIMITS.message_bytes)
+        self._headers = {name.lower(): value for name, value in headers.items()}
+        self._token = token
+        self._bearer: str | None = None
+        self._session: str | None = None
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._heads: dict[tuple[object, ...], bytes] = {}
+        self._version = ""
+
+    async def open(self, ears: Ears) -> None:
+        self._ears = ears
+        if self._token is not None:
+            self._bearer = await _told(self._token)
+
+    async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
+        body = self.codec.encode(message)
+        self._version = headers.get(VERSION, self._version)
+        if "method" not in message or "id" not in message:
+            await self._post(headers, body, None)
+            return
+        async with self._room:
+            await self._post(headers, body, message["id"])
+
+    async def _post(self, headers: Mapping[str, str], body: bytes, id_: RequestId | None) -> None:
+        response = await self._exchange("POST", headers, body)
+        end = await self._take(response, id_)
+        # MCP 2025-11-25: a stream that closed early goes on where it is asked for, if it said where.
+        while id_ is not None and end.last and self._ears.awaits(id_):
+            await asyncio.sleep(end.wait)
+            again = await self._exchange("GET", {**self._spoken(), "last-event-id": end.last}, b"")
+            end = await self._take(again, id_, end)
+        if id_ is not None and self._ears.awaits(id_):
+            raise ConnectionLostError(f"{self._who} closed the connection before it had answered.")
+
+    def _spoken(self) -> dict[str, str]:
+        return {VERSION: self._version} if self._version else {}
+
+    async def _exchange(self, method: str, headers: Mapping[str, str], body: bytes) -> Response:
+        response = await self._asked(method, headers, body)
+        if response.status == 401 and callable(self._token):
+            self._bearer = await _told(self._token)
+            self._heads.clear()
+            response = await self._asked(method, headers, body)
+        return response
+
+    async def _asked(self, method: str, headers: Mapping[str, str], body: bytes) -> Response:
+        try:
+            return await self._origin.exchange(self._head(method, headers), body)
+        except BrokenError as error:
+            raise ConnectionLostError(f"{self._who} cannot be reached: {error}.", maybe_done=error.sent) from None
+
+    def _head(self, method: str, headers: Mapping[str, str]) -> bytes:
+        """The same few are sent with every call of the same tool, so what they amount to is remembered."""
+        key = (method, self._session, self.codec, *headers.items())
+        head = self._heads.get(key)
+        if head is None:
+            ours = {
+                "content-type": self.codec.content_type,
+                "accept": f"{self.codec.content_type}, application/json, text/event-stream"
+                if self.codec is not JSON_CODEC
+                else "application/json, text/event-stream",
+            }
+            if method == "GET":
+                ours = {"accept": "text/event-stream"}
+            if self._bearer is not None:
+                ours["authorization"] = f"Bearer {self._bearer}"
+            if self._session is not None:
+                ours["mcp-session-id"] = self._session
+            head = self._origin.head(method, {**ours, **self._headers, **headers})
+            if len(self._heads) > 512:
+                self._heads.clear()
+            self._heads[key] = head
+        return head
+
+    # Answers
+
+    async def _take(self, response: Response, id_: RequestId | None, before: _End | None = None) -> _End:
+        """Hears an answer out; where it stopped if it was a stream."""
+        if response.status == 404 and self._session is not None:
+            self._session, self.ended = None, True
+            raise ConnectionLostError(f"{self._who} has forgotten this session.", maybe_done=False)
+        if self._session is None and b"mcp-session-id" in response.headers:
+            self._session = response.headers[b"mcp-session-id"].decode("latin-1")
+        if response.events is not None:
+            return await self._follow(response.events, id_, before)
+        for message in messages(response.body, _codec_of(response)) if response.body else ():
+            if not isinstance(message, Malformed):
+                self._ears.hear(message)
+        if response.status >= 300 and (id_ is None or self._ears.awaits(id_)):
+            error = _error_of(response)
+            if id_ is None or error is None or response.status in (401, 403):
+                raise self._refusal(response)
+            self._ears.hear(Answer(id_, error=error))
+        return _End("", 0.0)
+
+    def _refusal(self, response: Response) -> ClientError:
+        status = response.status
+        if status in (401, 403):
+            challenge = response.headers.get(b"www-authenticate", b"").decode("latin-1")
+            return UnauthorizedError(
+                f"{self._who} answered HTTP {status}: it wants {'a' if self._bearer is None else 'another'} token; "
+                "give one, or ask who runs it.",
+                challenge,
+            )
+        if status in (301, 302, 303, 307, 308):
+            place = response.headers.get(b"location", b"").decode("latin-1").partition("?")[0]
+            return UnreachableError(f"{self._who} has moved to {place or 'elsewhere'}; use that address.")
+        if status in (408, 429, 502, 503, 504):
+            # By RFC 6585 a 429 was not acted on; of the others nobody knows.
+            return ConnectionLostError(
+                f"{self._who} answered HTTP {status}; try later.",
+                maybe_done=status != 429,
+                retry_after=_seconds(response.headers.get(b"retry-after", b"")),
+            )
+        return UnreachableError(f"{self._who} answered HTTP {status}; is this the address of an MCP server?")
+
+    async def _follow(self, stream: Connection, id_: RequestId | None, before: _End | None) -> _End:
+        """Reads events until the message is answered or the stream closes."""
+        last, wait = before or ("", _RETRY_SECONDS)
+        reader = sse.Reader(LIMITS.message_bytes)
+        try:
+            async for chunk in stream.chunks():
+                for event in reader.feed(chunk):
+                    last = event.id or last
+                    wait = wait if event.retry_ms is None else event.retry_ms / 1000
+                    for message in messages(event.data, JSON_CODEC) if event.data else ():
+                        if not isinstance(message, Malformed):
+                            self._ears.hear(message)
+                if id_ is not None and not self._ears.awaits(id_):
+                    break
+        except (BrokenError, ValueError) as error:
+            if not last:
+                raise ConnectionLostError(f"{self._who} broke off its answer: {error}.") from None
+        finally:
+            self._origin.release(stream)
+        return _End(last, wait)
+
+    # What is said unasked
+
+    async def listen(self, headers: Mapping[str, str], opened: Callable[[], None]) -> None:
+        end = _End("", _RETRY_SECONDS)
+        while not self.ended:
+            with suppress(ConnectionLostError):
+                resumed = {"last-event-id": end.last} if end.last else {}
+                response = await self._exchange("GET", {**headers, **resumed}, b"")
+                opened()
+                if response.events is None:
+                    return  # MCP 2025-11-25: a server need not offer it, and says so by 405
+                end = await self._follow(response.events, None, end)
+            await asyncio.sleep(end.wait)
+
+    async def close(self) -> None:
+        """Tells the server, if it kept a session, that it need not."""
+        if self._session is not None and not self.ended:
+            with suppress(ClientError, BrokenError, TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await self._origin.exchange(self._head("DELETE", self._spoken()), b"")
+        self.ended = True
+        self._origin.close()
+
+
+async def _told(token: Token) -> str:
+    if isinstance(token, str):
+        return token
+    given = token()
+    return await given if isawaitable(given) else given
+
+
+def _codec_of(response: Response) -> Codec:
+    return of_content_type(response.headers.get(b"content-type", b"").decode("latin-1"))
+
+
+def _error_of(response: Response) -> dict[str, JSON] | None:
+    """An error that names no request: told in reply to one, it is about that. Delta-MCP's are plain texts."""
+    try:
+        said = _codec_of(response).decode(response.body)
+    except ValueError:
+        return None
+    error = said.get("error") if isinstance(said, dict) else None
+    if isinstance(error, str):
+        return {"code": 0, "message": error}
+    return error if isinstance(error, dict) else None
+
+
+def _seconds(text: bytes) -> float:
+    return min(float(text), _LONGEST_RETRY_AFTER) if text.isdigit() else 0.0

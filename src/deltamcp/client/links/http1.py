@@ -1,0 +1,349 @@
+"""HTTP/1.1 for one origin: connections that are kept, one exchange at a time on each.
+
+Written on httptools because a general client costs more than everything else in a call (decision 6.4).
+Nothing is ever sent twice here: whether a request that broke may be repeated is its sender's to know.
+"""
+
+import asyncio
+import ssl
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+import httptools
+
+from deltamcp.errors import ConfigurationError
+
+_IDLE_SECONDS = 3.0
+"""Servers commonly hang up after 5; a request that meets their farewell on its way cannot be repeated safely."""
+_CONNECT_SECONDS = 10.0
+_BUFFERED = 256 * 1024
+"""Bytes of a stream of events that may wait for their reader before the server has to."""
+_EVENTS = b"text/event-stream"
+
+
+class BrokenError(Exception):
+    """The exchange did not come to its end."""
+
+    def __init__(self, reason: str, *, sent: bool) -> None:
+        super().__init__(reason)
+        self.sent = sent
+        """Whether the server may have read any of it."""
+
+
+class Response(NamedTuple):
+    """A status and headers (lower case) with the whole body; or a stream of events, still to be read."""
+
+    status: int
+    headers: dict[bytes, bytes]
+    body: bytes
+    events: "Connection | None" = None
+
+
+class Connection(asyncio.Protocol):
+    """One socket. Where an answer is a stream of events, `chunks` reads it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[Response] | None = None
+        self._wake: asyncio.Future[None] | None = None
+        self._parser: Any = None
+        self._headers: dict[bytes, bytes] = {}
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._streaming = self._complete = self._paused = self._bodiless = False
+        self._failure: BrokenError | None = None
+        self.idle_since = 0.0
+
+    @property
+    def usable(self) -> bool:
+        """Whether another exchange may begin on it."""
+        transport = self._transport
+        return transport is not None and not transport.is_closing() and self._complete and self._failure is None
+
+    async def exchange(self, request: bytes, bodiless: bool = False) -> Response:
+        """`bodiless` where an answer has none whatever it says: to CONNECT.
+
+        Raises:
+            BrokenError: no whole answer came.
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise BrokenError("the server hung up", sent=False)
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers, self._parts, self._size = {}, [], 0
+        self._streaming = self._complete = False
+        self._bodiless = bodiless
+        waiter: asyncio.Future[Response]
+        self._waiter = waiter = asyncio.get_running_loop().create_future()
+        transport.write(request)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        finally:
+            self._waiter = None
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body of a stream of events, as it comes.
+
+        Raises:
+            BrokenError: it ended early, other than by the server's closing it.
+        """
+        while True:
+            while self._parts:
+                part = self._parts.pop(0)
+                self._size -= len(part)
+                if self._paused and self._size < _BUFFERED // 2 and self._transport is not None:
+                    self._paused = False
+                    self._transport.resume_reading()
+                yield part
+            if self._complete:
+                return
+            if self._failure is not None:
+                raise self._failure
+            self._wake = asyncio.get_running_loop().create_future()
+            try:
+                await self._wake
+            finally:
+                self._wake = None
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What the loop tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport), "a stream was asked for"
+        self._transport = transport
+        self._complete = True
+
+    def data_received(self, data: bytes) -> None:
+        if self._parser is None:
+            self.close()  # said without being asked
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._fail("the server changed to another protocol")
+        except httptools.HttpParserError:
+            self._fail("the answer is not HTTP")
+
+    def eof_received(self) -> None:
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._complete:
+            return
+        if self._streaming or (self._parser is not None and self._until_close()):
+            # An answer without a length ends with its connection (RFC 9112, 6.3).
+            self.on_message_complete()
+        else:
+            self._fail("the server hung up before it had answered")
+
+    def _until_close(self) -> bool:
+        headers = self._headers
+        return bool(headers) and b"content-length" not in headers and b"transfer-encoding" not in headers
+
+    def _fail(self, reason: str) -> None:
+        self._failure = BrokenError(reason, sent=True)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(self._failure)
+        self._awaken()
+        self.close()
+
+    def _awaken(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    # What the parser tells
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:
+            return
+        if self._bodiless:
+            self._answer(Response(status, self._headers, b""))
+        kind = self._headers.get(b"content-type", b"")
+        if status == 200 and kind[: len(_EVENTS)].lower() == _EVENTS:
+            self._streaming = True
+            self._answer(Response(status, self._headers, b"", self))
+
+    def on_body(self, body: bytes) -> None:
+        self._parts.append(body)
+        self._size += len(body)
+        if self._streaming:
+            self._awaken()
+            if self._size > _BUFFERED and not self._paused and self._transport is not None:
+                self._paused = True
+                self._transport.pause_reading()
+        elif self._size > self._most:
+            self._fail(f"the answer is larger than {self._most} bytes")
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:  # 100 Continue and the like come before the answer
+            self._headers = {}
+            return
+        self._complete = True
+        if not self._parser.should_keep_alive() and self._transport is not None:
+            self._transport.close()
+        if self._streaming:
+            self._awaken()
+        else:
+            parts = self._parts
+            self._answer(Response(status, self._headers, parts[0] if len(parts) == 1 else b"".join(parts)))
+
+    def _answer(self, response: Response) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(response)
+
+
+class Origin:
+    """The connections to one address."""
+
+    def __init__(self, url: str, most: int) -> None:
+        """`most` bounds an answer's bytes.
+
+        Raises:
+            ConfigurationError: it is no address.
+        """
+        self._most = most
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
+        parts = _split(url)
+        self._secure = parts.scheme == "https"
+        self._host, self._port = str(parts.hostname), parts.port or (443 if self._secure else 80)
+        self._name = parts.netloc.rpartition("@")[2]
+        self._proxy = _proxy_for(parts)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        if self._proxy is not None and not self._secure:
+            target = f"http://{self._name}{target}"
+        self._target = target.encode()
+        self._context: ssl.SSLContext | None = None
+
+    def head(self, method: str, headers: dict[str, str]) -> bytes:
+        """The first part of a request: all but its length and body."""
+        lines = [f"{method} ".encode() + self._target + b" HTTP/1.1", b"host: " + self._name.encode()]
+        lines += [f"{name}: {value}".encode("latin-1") for name, value in headers.items()]
+        return b"\r\n".join(lines)
+
+    async def exchange(self, head: bytes, body: bytes) -> Response:
+        """One request and its answer; a stream of events is given back to be read, then closed with `release`.
+
+        Raises:
+            BrokenError: no answer came.
+        """
+        connection = self._kept() or await self._connect()
+        self._busy.add(connection)
+        try:
+            response = await connection.exchange(b"%b\r\ncontent-length: %d\r\n\r\n%b" % (head, len(body), body))
+        except BaseException:
+            self._busy.discard(connection)
+            raise
+        if response.events is None:
+            self.release(connection)
+        return response
+
+    def release(self, connection: Connection) -> None:
+        """What is done with may be used again; a stream left before its end may not."""
+        self._busy.discard(connection)
+        if connection.usable:
+            connection.idle_since = asyncio.get_running_loop().time()
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        for connection in (*self._idle, *self._busy):
+            connection.close()
+        self._idle.clear()
+        self._busy.clear()
+
+    def _kept(self) -> Connection | None:
+        now = asyncio.get_running_loop().time()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable and now - connection.idle_since < _IDLE_SECONDS:
+                return connection
+            connection.close()
+        return None
+
+    async def _connect(self) -> Connection:
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                return await self._connected()
+        except TimeoutError:
+            raise BrokenError("no connection could be made in time", sent=False) from None
+        except ssl.SSLError as error:
+            raise BrokenError(f"its certificate or TLS is not right: {error.reason or error}", sent=False) from None
+        except OSError as error:
+            raise BrokenError(error.strerror or type(error).__name__, sent=False) from None
+
+    async def _connected(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        if self._secure and self._context is None:
+            self._context = await asyncio.to_thread(_context)
+        if self._proxy is None:
+            _, made = await loop.create_connection(
+                lambda: Connection(self._most),
+                self._host,
+                self._port,
+                ssl=self._context,
+                server_hostname=self._host if self._secure else None,
+            )
+            return made
+        transport, made = await loop.create_connection(lambda: Connection(self._most), *self._proxy)
+        if not self._secure:
+            return made
+        place = f"{self._host}:{self._port}"
+        answer = await made.exchange(f"CONNECT {place} HTTP/1.1\r\nhost: {place}\r\n\r\n".encode(), bodiless=True)
+        if not 200 <= answer.status < 300:
+            made.close()
+            raise BrokenError(f"the proxy answered HTTP {answer.status}", sent=False)
+        tunnel = Connection(self._most)
+        assert self._context is not None, "it is a secure address"
+        upgraded = await loop.start_tls(transport, tunnel, self._context, server_hostname=self._host)
+        assert upgraded is not None, "TLS is up"
+        tunnel.connection_made(upgraded)
+        return tunnel
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - asking is what finds it wrong
+    except ValueError:
+        raise ConfigurationError("This is no address that can be understood; write https://host/path.") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or any(mark in url for mark in "\r\n \t"):
+        raise ConfigurationError("An address begins with http:// or https:// and has a host.")
+    return parts
+
+
+def _proxy_for(parts: SplitResult) -> tuple[str, int] | None:
+    """The proxy the environment, or the system, names for this address."""
+    with suppress(ValueError):
+        named = urllib.request.getproxies().get(parts.scheme)
+        if named and not urllib.request.proxy_bypass(str(parts.hostname)) and not _is_loopback(str(parts.hostname)):
+            proxy = urlsplit(named if "://" in named else f"http://{named}")
+            if proxy.scheme == "http" and proxy.hostname:
+                return proxy.hostname, proxy.port or 80
+    return None
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _context() -> ssl.SSLContext:
+    from httpx2 import create_ssl_context  # 60 ms; it knows the system's certificates on every system
+
+    return create_ssl_context()

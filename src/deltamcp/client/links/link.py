@@ -1,0 +1,69 @@
+"""What every way to a server promises."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Protocol
+
+from deltamcp.errors import ClientError
+from deltamcp.limits import Limits
+from deltamcp.values import JSON, Message, RequestId
+from deltamcp.wire import codecs, jsonrpc
+from deltamcp.wire.codecs import JSON_CODEC, Codec
+
+LIMITS = Limits(message_bytes=256 * 1024 * 1024, depth=900)
+"""Of what a server may send. Generous: a result that was worth asking for is worth reading; a message that is larger
+was never meant to be one, and Python nests no deeper."""
+
+
+def messages(body: bytes, codec: Codec) -> list[Message]:
+    """What a server said in one piece."""
+    read = jsonrpc.read_reply(body, LIMITS) if codec is JSON_CODEC else codecs.read(body, codec, LIMITS)
+    return read if isinstance(read, list) else [read]
+
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class Ears(Protocol):
+    """Who hears what a server says."""
+
+    def hear(self, message: Message) -> None:
+        """One message. Never raises."""
+
+    def awaits(self, id_: RequestId) -> bool:
+        """Whether this request of ours is still to be answered."""
+
+    def lost(self, error: ClientError) -> None:
+        """Nothing more will be heard: whatever waits for an answer is told so."""
+
+
+class Link(Protocol):
+    """Carries messages both ways."""
+
+    codec: Codec
+    """What messages are written in; changed once, between two messages, where that was agreed."""
+    mirrors: bool
+    """Whether the modern era wants a call's method, name and some arguments in headers."""
+    ended: bool
+    """Nothing can be sent any more."""
+
+    async def open(self, ears: Ears) -> None:
+        """
+        Raises:
+            UnreachableError: it cannot be.
+        """
+
+    async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
+        """Returns when the message is on its way; over HTTP, a request, when its answer was heard.
+
+        Raises:
+            ClientError: it could not be sent, or no answer will come.
+        """
+
+    async def listen(self, headers: Mapping[str, str], opened: Callable[[], None]) -> None:
+        """Hears what a server of the handshake era says unasked, where that needs a stream of its own.
+
+        `opened` is called once it will be heard, or the server has said that there is no such stream.
+        """
+
+    async def close(self) -> None: ...

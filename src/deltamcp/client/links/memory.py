@@ -1,0 +1,54 @@
+"""A server in this process."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+
+from deltamcp.client.links.link import NO_HEADERS, Ears, messages
+from deltamcp.engine import Engine
+from deltamcp.errors import ConnectionLostError
+from deltamcp.transports.duplex import Duplex
+from deltamcp.values import JSON
+from deltamcp.wire.codecs import JSON_CODEC
+
+
+class MemoryLink:
+    """The same messages without a wire."""
+
+    mirrors = False
+
+    def __init__(self, engine: Engine) -> None:
+        self.codec = JSON_CODEC
+        self.ended = False
+        self._engine = engine
+        self._running = contextlib.AsyncExitStack()
+
+    async def open(self, ears: Ears) -> None:
+        await self._running.enter_async_context(self._engine.life.running())
+        self._ears = ears
+        self._duplex = Duplex(self._engine, self)
+
+    async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
+        if self.ended:
+            raise ConnectionLostError("The connection is closed; connect again.", maybe_done=False)
+        self._duplex.receive(self.codec.encode(message))
+
+    async def listen(self, headers: Mapping[str, str], opened: Callable[[], None]) -> None:
+        """Everything comes over the one connection."""
+        opened()
+
+    async def close(self) -> None:
+        if not self.ended:
+            self.ended = True
+            await self._duplex.close()
+            await self._running.aclose()
+
+    # As the server's end has it
+
+    def write(self, message: bytes) -> None:
+        for one in messages(message, self.codec):
+            self._ears.hear(one)
+
+    async def room(self) -> None:
+        """Memory has room."""
+
+    def freed(self) -> None: ...

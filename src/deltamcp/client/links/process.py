@@ -1,0 +1,163 @@
+"""A server that we start: one message a line on its standard streams."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import cast
+
+from deltamcp.client.links.link import LIMITS, NO_HEADERS, Ears, messages
+from deltamcp.errors import ConnectionLostError, UnreachableError
+from deltamcp.transports.stdio import Lines
+from deltamcp.values import JSON, Malformed
+from deltamcp.wire.codecs import JSON_CODEC
+
+_CLOSE_SECONDS = 2.0
+_LAST_LINES = 20
+"""Of what a server wrote to stderr before it ended, to be told with that."""
+
+
+class ProcessLink:
+    """The process and what it started end with the connection."""
+
+    mirrors = False
+
+    def __init__(
+        self, who: str, command: Sequence[str], environment: Mapping[str, str], cwd: str | None, quiet: bool
+    ) -> None:
+        """`quiet` keeps the server's stderr for the day it ends early, instead of showing it."""
+        self.codec = JSON_CODEC
+        self.ended = False
+        self._who = who
+        self._command, self._environment, self._cwd, self._quiet = command, environment, cwd, quiet
+        self._process: _Process | None = None
+
+    async def open(self, ears: Ears) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            transport, protocol = await loop.subprocess_exec(
+                lambda: _Process(self, ears),
+                *self._command,
+                stderr=asyncio.subprocess.PIPE if self._quiet else None,
+                env=dict(self._environment),
+                cwd=self._cwd,
+                start_new_session=True,  # a group of its own: what `npx` and the like start goes when it goes
+            )
+        except FileNotFoundError:
+            missing = self._cwd if self._cwd and not os.path.isdir(self._cwd) else self._command[0]  # noqa: PTH112
+            raise UnreachableError(
+                f"{self._who} cannot be started: there is no {missing} here; is it spelt right and installed?"
+            ) from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise UnreachableError(f"{self._who} cannot be started: {reason}.") from None
+        self._process = protocol
+        protocol.started(transport)
+
+    async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
+        process = self._process
+        if process is None or self.ended:
+            raise ConnectionLostError(self.epitaph(), maybe_done=False)
+        process.stdin.write(self.codec.encode(message) + b"\n")
+        if not process.room.is_set():
+            await process.room.wait()
+
+    async def listen(self, headers: Mapping[str, str], opened: Callable[[], None]) -> None:
+        """Everything comes over the one connection."""
+        opened()
+
+    def epitaph(self) -> str:
+        process = self._process
+        code = None if process is None else process.transport.get_returncode()
+        how = "" if code is None else f" with exit code {code}" if code >= 0 else f" by signal {-code}"
+        last = process.last_words() if process is not None else ""
+        return f"{self._who} ended{how}{f': {last}' if last else ''}."
+
+    async def close(self) -> None:
+        """Lets the process end by itself, then asks it to, then makes it."""
+        self.ended = True
+        process = self._process
+        if process is None:
+            return
+        process.stdin.close()
+        for insist in ("", "SIGTERM", "SIGKILL"):
+            if insist:
+                _signal(process.transport, insist)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await process.exited.wait()
+                    break
+        _signal(process.transport, "SIGKILL")  # whatever it left behind
+        process.transport.close()
+
+
+class _Process(asyncio.SubprocessProtocol):
+    """What the loop tells of it."""
+
+    transport: asyncio.SubprocessTransport
+    stdin: asyncio.WriteTransport
+
+    def __init__(self, link: ProcessLink, ears: Ears) -> None:
+        self._link, self._ears = link, ears
+        self._lines = Lines(LIMITS)
+        self._errors: deque[str] = deque(maxlen=_LAST_LINES)
+        self._error_rest = ""
+        self.room = asyncio.Event()
+        self.room.set()
+        self.exited = asyncio.Event()
+
+    def started(self, transport: asyncio.SubprocessTransport) -> None:
+        self.transport = transport
+        self.stdin = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 1:
+            for line in self._lines.feed(data):
+                # Old servers print a greeting or a warning there; that is not a message, and nothing breaks by it.
+                if not isinstance(line, Malformed) and line.lstrip()[:1] in (b"{", b"["):
+                    for message in messages(line, self._link.codec):
+                        self._ears.hear(message)
+            return
+        lines = (self._error_rest + data.decode("utf-8", "replace")).split("\n")
+        self._error_rest = lines[-1][-1000:]
+        self._errors.extend(line.strip()[:500] for line in lines[:-1] if line.strip())
+
+    def last_words(self) -> str:
+        """The line of its stderr that most likely says why it ended."""
+        lines = [*self._errors, self._error_rest.strip()]
+        return next((line for line in reversed(lines) if line and not line.startswith(("at ", "Node.js v"))), "")
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 0:
+            self.room.set()
+        elif fd == 1 and not self._link.ended:
+            # Its last words may still be on their way.
+            asyncio.get_running_loop().call_later(0.1, self._over)
+
+    def process_exited(self) -> None:
+        self.exited.set()
+        if not self._link.ended:
+            asyncio.get_running_loop().call_later(0.1, self._over)
+
+    def _over(self) -> None:
+        if not self._link.ended:
+            self._link.ended = True
+            self._ears.lost(ConnectionLostError(self._link.epitaph()))
+
+    def pause_writing(self) -> None:
+        self.room.clear()
+
+    def resume_writing(self) -> None:
+        self.room.set()
+
+
+def _signal(transport: asyncio.SubprocessTransport, name: str) -> None:
+    """To the process and what it started; Windows, which has no groups, kills the process alone."""
+    with suppress(ProcessLookupError, PermissionError):
+        if sys.platform == "win32":
+            transport.kill()
+        else:
+            os.killpg(transport.get_pid(), getattr(signal, name))

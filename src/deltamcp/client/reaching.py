@@ -1,0 +1,180 @@
+"""A server within reach: connected, connected again with growing patience, and nothing ever done twice."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+
+from deltamcp.catalog.headers import ParameterHeader
+from deltamcp.client.conversation import Conversation, Heard, Progress
+from deltamcp.client.introduction import Manner, ServerInfo, introduce
+from deltamcp.client.links.link import Link
+from deltamcp.client.questions import Questions
+from deltamcp.errors import ConnectionLostError, UnauthorizedError, UnreachableError
+from deltamcp.values import JSON, Era
+
+logger = logging.getLogger("deltamcp")
+
+_ATTEMPTS = 6
+_LONGEST_WAIT = 5.0
+_FIRST_WAIT = 0.1
+
+
+class Reaching:
+    """One server, whatever becomes of the connections to it."""
+
+    def __init__(
+        self,
+        who: str,
+        make: Callable[[], Link],
+        manner: Manner,
+        questions: Questions,
+        heard: Heard,
+        seconds: float,
+    ) -> None:
+        """`make` gives a new link; `seconds` is how long starting and introducing may take."""
+        self._who, self._make, self._manner = who, make, manner
+        self._questions, self._heard = questions, heard
+        self._seconds = seconds
+        self._conversation: Conversation | None = None
+        self._connecting = asyncio.Lock()
+        self._closed = False
+        self.reopened: Callable[[], None] = lambda: None
+        """Called when what was agreed on before, and what the server was told, is no more."""
+        self.server: ServerInfo
+
+    @property
+    def conversation(self) -> Conversation | None:
+        """The present connection."""
+        return self._conversation
+
+    @property
+    def progressive(self) -> bool:
+        """Whether the server was told that names and summaries are enough."""
+        return self._manner.progressive
+
+    @property
+    def mirrors(self) -> bool:
+        """Whether arguments may have to be repeated in headers."""
+        conversation = self._conversation
+        return conversation is not None and conversation.link.mirrors and self.server.era is Era.MODERN
+
+    async def open(self) -> None:
+        """
+        Raises:
+            ClientError: it is not within reach; the text says why and what to do.
+        """
+        async with self._connecting:
+            await self._connect()
+
+    async def ask(
+        self,
+        method: str,
+        params: Mapping[str, JSON],
+        meta: Mapping[str, JSON] = {},
+        *,
+        repeatable: bool = True,
+        timeout: float | None = None,
+        progress: Progress | None = None,
+        parameters: tuple[ParameterHeader, ...] = (),
+    ) -> dict[str, JSON]:
+        """A request's result. One that is not `repeatable` is sent again only where it surely was not done.
+
+        Raises:
+            PeerError: the server answered with an error.
+            ConnectionLostError: the connection broke and could not be mended, or must not.
+            DeadlineError: no answer in time.
+        """
+        for attempt in range(_ATTEMPTS):
+            try:
+                conversation = self._conversation
+                if conversation is None or conversation.link.ended:
+                    conversation = await self._connected()
+                return await conversation.ask(
+                    method, params, meta, timeout=timeout, progress=progress, parameters=parameters
+                )
+            except ConnectionLostError as lost:
+                if self._closed or attempt == _ATTEMPTS - 1:
+                    raise
+                if lost.maybe_done and not repeatable:
+                    raise ConnectionLostError(
+                        f"{lost} It may have been done nevertheless; look before it is asked again."
+                    ) from None
+                wait = lost.retry_after
+            except UnreachableError as error:
+                if attempt == _ATTEMPTS - 1 or isinstance(error, UnauthorizedError) or self._conversation is not None:
+                    raise
+                wait = 0.0
+            await asyncio.sleep(max(wait, _patience(attempt)))
+        raise AssertionError("the last attempt returns or raises")
+
+    async def notify(self, method: str, params: Mapping[str, JSON]) -> None:
+        if self._conversation is not None:
+            await self._conversation.notify(method, params)
+
+    async def close(self) -> None:
+        self._closed = True
+        async with self._connecting:
+            conversation, self._conversation = self._conversation, None
+            if conversation is not None:
+                await conversation.close()
+
+    async def _connected(self) -> Conversation:
+        async with self._connecting:
+            conversation = self._conversation
+            if conversation is not None and not conversation.link.ended:
+                return conversation
+            if self._closed:
+                raise ConnectionLostError("This client is closed.", maybe_done=False)
+            if conversation is not None:
+                self._conversation = None
+                await conversation.close()
+            made = await self._connect()
+            self.reopened()
+            return made
+
+    async def _connect(self) -> Conversation:
+        """
+        Raises:
+            UnreachableError: it is not within reach.
+        """
+        try:
+            async with asyncio.timeout(self._seconds):
+                try:
+                    return await self._introduced(self._manner)
+                except ConnectionLostError as lost:
+                    if self._manner.spoken != "auto" or not lost.maybe_done:
+                        raise
+                    # Some servers of the handshake era end at a first message that is not `initialize`.
+                    return await self._introduced(self._manner.speaking("handshake"))
+        except TimeoutError:
+            raise UnreachableError(
+                f"{self._who} did not introduce itself within {self._seconds:g} s; is it an MCP server, or does it "
+                "need longer?"
+            ) from None
+        except ConnectionLostError as lost:
+            raise UnreachableError(str(lost)) from None
+
+    async def _introduced(self, manner: Manner) -> Conversation:
+        conversation = Conversation(self._make(), self._questions, self._heard)
+        try:
+            await conversation.link.open(conversation)
+            self.server = await introduce(conversation, manner, self._who)
+        except BaseException:
+            await conversation.close()
+            raise
+        self._conversation = conversation
+        if manner.spoken in ("auto", "handshake"):
+            # MCP 2026-07-28 "Versioning": the era is a property of the server, found once.
+            is_delta = conversation.speech.delta
+            self._manner = manner.speaking(
+                "delta-mcp" if is_delta else "modern" if self.server.era is Era.MODERN else "handshake"
+            )
+        return conversation
+
+
+def _patience(attempt: int) -> float:
+    """Nothing the first time; then doubled each time, and never quite the same."""
+    if attempt == 0:
+        return 0.0
+    return min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**attempt) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret

@@ -1,0 +1,103 @@
+"""What a tool answered: the result as it came, and what a program or a model makes of it. Pure."""
+
+import functools
+from typing import Any
+
+import msgspec
+
+from deltamcp.results.encode import decode
+from deltamcp.results.policy import META_KEY
+from deltamcp.values import JSON, ToolResult
+
+_SCALARS = {"true": True, "false": False, "null": None}
+
+
+class Reply:
+    """A result of `tools/call`. `raw` is the object the server sent; nothing of it is ever dropped."""
+
+    def __init__(self, raw: dict[str, JSON], is_delta: bool = False) -> None:
+        self.raw = raw
+        self._is_delta = is_delta
+
+    @classmethod
+    def of(cls, result: ToolResult) -> "Reply":
+        """A result that was made here."""
+        raw: dict[str, JSON] = {"content": msgspec.to_builtins(result.content)}
+        if result.structured is not msgspec.UNSET:
+            raw["structuredContent"] = result.structured
+        if result.is_error:
+            raw["isError"] = True
+        if result.meta is not None:
+            raw["_meta"] = result.meta
+        return cls(raw)
+
+    @property
+    def content(self) -> list[JSON]:
+        """The blocks, as they came."""
+        blocks = self.raw.get("content")
+        return blocks if isinstance(blocks, list) else []
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the tool says that it failed."""
+        return self.raw.get("isError") is True
+
+    @property
+    def texts(self) -> list[str]:
+        return [
+            block["text"]
+            for block in self.content
+            if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
+        ]
+
+    @property
+    def text(self) -> str:
+        """Everything a model reads of it."""
+        return "\n".join(self.texts)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a Delta-MCP server tells programs beside the text: `handle`, `root`, how much of how much is shown."""
+        meta = self.raw.get("_meta")
+        told = meta.get(META_KEY) if isinstance(meta, dict) else None
+        return told if isinstance(told, dict) else {}
+
+    @property
+    def handle(self) -> str | None:
+        """By which the rest can be read, where only a part is shown."""
+        handle = self.told.get("handle")
+        return handle if isinstance(handle, str) and self.is_part else None
+
+    @property
+    def is_part(self) -> bool:
+        return "unit" in self.told
+
+    @functools.cached_property
+    def value(self) -> JSON:
+        """The result as a value: structured content, else JSON or a table read from the text, else the text.
+
+        Several blocks that are not one text are given as they are.
+        """
+        if "structuredContent" in self.raw:
+            return self.raw["structuredContent"]
+        told, texts = self.told, self.texts
+        if "form" in told and texts:
+            return texts[0] if told["form"] == "text" else decode(texts[0])
+        if self._is_delta and texts:
+            return _read(texts[0], quoted=True)
+        if len(self.content) != 1 or len(texts) != 1:
+            return self.content if self.content else None
+        return _read(texts[0], quoted=False)
+
+
+def _read(text: str, quoted: bool) -> JSON:
+    """JSON, where it is an object, a list or a number; a text that only looks like a quoted one stays as it is."""
+    stripped = text.strip()
+    if stripped in _SCALARS:
+        return _SCALARS[stripped]
+    if stripped[:1] in ("{", "[") or (quoted and stripped[:1] == '"') or stripped[:1].isdigit() or stripped[:1] == "-":
+        try:
+            return decode(stripped)
+        except ValueError:
+            return text
+    return text

@@ -1,0 +1,161 @@
+"""What can be connected to: a server in this process, an address, a command line, an entry of an `mcpServers` file."""
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from deltamcp.client.links.http import HttpLink, Token
+from deltamcp.client.links.link import Link
+from deltamcp.engine import Engine
+from deltamcp.errors import ConfigurationError
+from deltamcp.values import JSON
+
+
+@runtime_checkable
+class Served(Protocol):
+    """A `DeltaServer`, as far as a client wants to know."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+
+Target: TypeAlias = "Served | str | Sequence[str] | Mapping[str, JSON]"
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
+_INHERITED = re.compile(
+    "HOME|LANG|LC_ALL|LOGNAME|PATH|SHELL|TERM|TMPDIR|USER|"
+    "APPDATA|COMSPEC|LOCALAPPDATA|PATHEXT|SYSTEMDRIVE|SYSTEMROOT|TEMP|TMP|USERPROFILE",
+    re.IGNORECASE,
+)
+"""What a server of a configuration file sees of our environment: what programs need to run, and nobody's secrets."""
+
+
+class Program(Struct, frozen=True):
+    """A server that is started."""
+
+    command: tuple[str, ...]
+    env: dict[str, str] | None = None
+    """Beside what programs need to run; without it all of our own environment."""
+    cwd: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is called in errors: its own words, without the values of options, which may be secrets."""
+        return f"The server {Path(self.command[0]).name!r}"
+
+    def link(self, quiet: bool) -> Link:
+        from deltamcp.client.links.process import ProcessLink
+
+        inherited = dict(os.environ)
+        if self.env is not None:
+            inherited = {name: value for name, value in inherited.items() if _INHERITED.fullmatch(name)} | self.env
+        # On Windows `npx` is a script with an extension, which only a search finds.
+        program = shutil.which(self.command[0], path=inherited.get("PATH")) or self.command[0]
+        return ProcessLink(self.label, (program, *self.command[1:]), inherited, self.cwd, quiet)
+
+
+class Address(Struct, frozen=True):
+    """A server that is reached over HTTP."""
+
+    url: str
+    headers: dict[str, str] = {}
+
+    @property
+    def label(self) -> str:
+        parts = urlsplit(self.url)
+        return f"The server at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    def link(self, headers: Mapping[str, str], token: Token | None) -> Link:
+        return HttpLink(self.label, self.url, {**self.headers, **headers}, token)
+
+
+class Here(Struct, frozen=True):
+    """A server in this process."""
+
+    engine: Engine
+    label = "The server"
+
+    def link(self) -> Link:
+        from deltamcp.client.links.memory import MemoryLink
+
+        return MemoryLink(self.engine)
+
+
+Place: TypeAlias = Here | Program | Address
+
+
+def place_of(target: Target) -> Place:
+    """
+    Raises:
+        ConfigurationError: it is nothing that can be connected to; the text says what is.
+    """
+    if isinstance(target, str):
+        return _of_text(target)
+    if isinstance(target, Mapping):
+        return of_entry(target)
+    if isinstance(target, Sequence) and target and all(isinstance(word, str) for word in target):
+        return of_words(list(target))
+    if isinstance(target, Served):
+        return Here(target.engine)
+    raise ConfigurationError(
+        "A client connects to a DeltaServer, a URL, a command line (a text or a list of words), or an entry of an "
+        f"mcpServers file, not to {target!r:.80}."
+    )
+
+
+def of_words(words: list[str]) -> Place:
+    """A target as the command line has it: its words."""
+    if len(words) == 1 and (_ADDRESS.match(words[0]) or "#" in words[0]):
+        return _of_text(words[0])
+    if _ADDRESS.match(words[0]):
+        raise ConfigurationError(f"{words[1]!r} after the address is not understood.")
+    return Program(tuple(words))
+
+
+def _of_text(text: str) -> Place:
+    if _ADDRESS.match(text):
+        if not text.lower().startswith(("http://", "https://")):
+            raise ConfigurationError(f"{text.partition('://')[0]}:// is no way to a server; use http:// or https://.")
+        return Address(text)
+    file, mark, name = text.rpartition("#")
+    if mark and file.endswith((".json", ".jsonc", ".toml")):
+        from deltamcp.client import configs
+
+        return of_entry(configs.entry(Path(file).expanduser(), name))
+    try:
+        words = shlex.split(text, posix=os.name != "nt")
+    except ValueError:
+        words = []
+    if not words:
+        raise ConfigurationError(f"{text!r:.80} is no command line; quote it rightly, or give a list of words.")
+    return Program(tuple(words))
+
+
+def of_entry(entry: Mapping[str, Any]) -> Place:
+    """An entry of an `mcpServers` file, its variables already filled in."""
+    url, command = entry.get("url"), entry.get("command")
+    if isinstance(url, str) and not command:
+        if not url.lower().startswith(("http://", "https://")):
+            raise ConfigurationError("The url of an entry begins with http:// or https://.")
+        return Address(url, _texts(entry, "headers"))
+    if not isinstance(command, str) or not command:
+        raise ConfigurationError("An entry needs a command or a url.")
+    words = entry.get("args") or []
+    if not isinstance(words, list) or not all(isinstance(word, str | int | float) for word in words):
+        raise ConfigurationError("The args of an entry are a list of texts.")
+    cwd = entry.get("cwd")
+    return Program((command, *map(str, words)), _texts(entry, "env"), cwd if isinstance(cwd, str) else None)
+
+
+def _texts(entry: Mapping[str, Any], name: str) -> dict[str, str]:
+    found = entry.get(name) or {}
+    if not isinstance(found, Mapping):
+        raise ConfigurationError(f"The {name} of an entry is an object of texts.")
+    return {str(key): str(value) for key, value in found.items()}

@@ -1,0 +1,104 @@
+"""What the official suite starts as "the client": `DeltaClient`, doing what each scenario asks for.
+
+The suite appends its server's address; the scenario and what it needs to know come by environment.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from deltamcp import Elicited
+from deltamcp.client.client import DeltaClient
+from deltamcp.client.connect import connect
+from deltamcp.errors import ClientError, PeerError
+
+MODERN = "2026-07-28"
+
+
+async def lists(client: DeltaClient) -> None:
+    await client.tools()
+
+
+async def adds(client: DeltaClient) -> None:
+    await client.tools()
+    await client.call("add_numbers", a=5, b=3)
+
+
+async def calls_everything(client: DeltaClient) -> None:
+    """Every tool there is, without arguments."""
+    for tool in await client.tools():
+        await client.call_tool(tool.name)
+
+
+async def uses_everything(client: DeltaClient) -> None:
+    for tool in await client.tools():
+        await client.call_tool(tool.name)
+    for resource in await client.resources():
+        await client.read(resource["uri"])
+    for prompt in await client.prompts():
+        await client.prompt(prompt["name"])
+
+
+async def calls_as_told(client: DeltaClient) -> None:
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    for call in context.get("toolCalls", ()):
+        await client.call_tool(call["name"], call["arguments"])
+
+
+async def calls_what_is_listed(client: DeltaClient) -> None:
+    """The tools that are left when those a client must refuse are left out."""
+    for tool in await client.tools():
+        definition: Any = (await client.describe(tool.name))[0]
+        properties = definition["inputSchema"].get("properties", {})
+        await client.call_tool(tool.name, {name: _some(schema) for name, schema in properties.items()})
+
+
+async def echoes_a_schema(client: DeltaClient) -> None:
+    """A definition comes back as it came."""
+    schemas = {definition["name"]: definition["inputSchema"] for definition in await client.describe()}
+    await client.call("json_schema_echo", schema=schemas["json_schema_2020_12_tool"])
+
+
+def _some(schema: dict[str, Any]) -> Any:
+    return {"integer": 1, "number": 1.5, "boolean": True}.get(schema.get("type", ""), "test")
+
+
+SCENARIOS: dict[str, Callable[[DeltaClient], Awaitable[None]]] = {
+    "tools_call": adds,
+    "elicitation-sep1034-client-defaults": calls_everything,
+    "sse-retry": calls_everything,
+    "sep-2322-client-request-state": calls_everything,
+    "http-standard-headers": uses_everything,
+    "http-custom-headers": calls_as_told,
+    "http-invalid-tool-headers": calls_what_is_listed,
+    "json-schema-2020-12-preservation": echoes_a_schema,
+}
+"""What a scenario needs beyond being connected to and listed."""
+
+
+async def main(url: str) -> None:
+    scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
+    modern = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "") == MODERN
+    async with connect(
+        url,
+        speak="auto" if modern else "handshake",
+        on_elicitation=lambda question: Elicited("accept", _filled(question)),
+        start_timeout=10.0,
+    ) as client:
+        await SCENARIOS.get(scenario, lists)(client)
+
+
+def _filled(question: dict[str, Any]) -> dict[str, Any]:
+    """What has no default is filled in, what has one is left to it."""
+    properties = question.get("requestedSchema", {}).get("properties", {})
+    return {name: _some(schema) for name, schema in properties.items() if "default" not in schema}
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main(sys.argv[-1]))
+    except (ClientError, PeerError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")

@@ -1,0 +1,178 @@
+"""`list`, `describe` and `call` on servers that strangers published, beside a judge that shares no code with us.
+
+`make test` runs the few that are quick to install, `make interop` all of the table.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters
+from pydantic import ValidationError
+
+from deltamcp.client.client import DeltaClient
+from deltamcp.client.connect import connect
+from tests.interop import raw, web
+from tests.interop.install import program
+from tests.interop.servers import OFFLINE, SERVERS, Call
+
+pytestmark = pytest.mark.interop
+
+SECONDS = 90
+"""Bounds every command; the slowest server takes ten seconds to start on a busy machine."""
+
+EXIT_CODES = {"answers": 0, "fails": 1, "refuses": 1}
+
+ALL = os.environ.get("DELTA_MCP_INTEROP") == "all"
+NAMES = [name for name, server in SERVERS.items() if server.ci or ALL]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A server of the table, ready to be started, and what it told the judge."""
+
+    name: str
+    words: list[str]
+    folder: Path
+    environment: dict[str, str]
+    call: Call
+    info: dict[str, Any]
+    tools: list[Any]
+
+
+@pytest.fixture(scope="module")
+def web_address() -> Iterator[str]:
+    with web.serving() as address:
+        yield address
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def subject(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, web_address: str
+) -> Iterator[Subject]:
+    name = request.param
+    folder = tmp_path_factory.mktemp(name)
+
+    def filled(value: Any) -> Any:
+        match value:
+            case str():
+                return value.replace("{folder}", str(folder)).replace("{web}", web_address)
+            case dict():
+                return {key: filled(item) for key, item in value.items()}
+            case list() | tuple():
+                return [filled(item) for item in value]
+            case _:
+                return value
+
+    _furnish(folder)
+    server = SERVERS[name]
+    try:
+        words = [*program(name), *filled(server.words)]
+    except FileNotFoundError:
+        pytest.fail(f"{name} is not installed: run `python -m tests.interop.install {name}`")
+    environment = {**os.environ, **OFFLINE, **filled(dict(server.environment)), "HOME": str(folder)}
+    call = Call(server.call.tool, filled(server.call.arguments), server.call.says, server.call.outcome)
+    with raw.started(words, environment) as judge:
+        tools = judge.tools()
+    yield Subject(name, words, folder, environment, call, judge.info, tools)
+    left = _left_running(folder)
+    assert not left, f"still running: {left}"
+
+
+def _furnish(folder: Path) -> None:
+    (folder / "hello.txt").write_text("Hello from afar.\n")
+    git = ["git", "-C", str(folder), "-c", "user.name=Ada", "-c", "user.email=ada@tea.test"]
+    subprocess.run([*git, "init", "--quiet", "repository"], check=True)
+    commit = ["commit", "--quiet", "--allow-empty", "--message", "The first commit"]
+    subprocess.run([*git, "-C", "repository", *commit], check=True)
+
+
+def _left_running(folder: Path) -> list[str]:
+    """Processes whose home is still in this folder, each killed; none where the system has no /proc."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"HOME={folder}\0".encode() in (place / "environ").read_bytes():
+                found.append((place / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                os.kill(int(place.name), signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+def _delta_mcp(verb: str, subject: Subject, *rest: str) -> "subprocess.CompletedProcess[str]":
+    """What our command line makes of a server, in a process of its own."""
+    command = [str(Path(sys.executable).parent / "delta-mcp"), verb, "--json", *subject.words, *rest]
+    return subprocess.run(
+        command, env=subject.environment, cwd=subject.folder, capture_output=True, text=True, timeout=SECONDS
+    )
+
+
+def _connected(subject: Subject) -> DeltaClient:
+    return connect({"command": subject.words[0], "args": subject.words[1:], "env": subject.environment})
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def test_list_has_every_tool(subject: Subject) -> None:
+    ran = _delta_mcp("list", subject)
+    assert ran.returncode == 0, ran.stderr
+    said = json.loads(ran.stdout)
+    assert [tool["name"] for tool in said["tools"]] == [tool["name"] for tool in subject.tools]
+    assert len(said["tools"]) == SERVERS[subject.name].tools
+    assert (said["server"]["name"], said["server"]["version"]) == (subject.info["name"], subject.info["version"])
+
+
+def test_describe_gives_a_definition_as_the_server_gave_it(subject: Subject) -> None:
+    ran = _delta_mcp("describe", subject, subject.call.tool)
+    assert ran.returncode == 0, ran.stderr
+    (wanted,) = [tool for tool in subject.tools if tool["name"] == subject.call.tool]
+    assert _canonical(json.loads(ran.stdout)) == _canonical(wanted)
+
+
+async def test_the_client_gives_every_definition_as_the_server_gave_it(subject: Subject) -> None:
+    async with _connected(subject) as client:
+        described = await client.describe()
+    assert _canonical(described) == _canonical(subject.tools)
+
+
+def test_call_gives_what_the_tool_says(subject: Subject) -> None:
+    call = subject.call
+    ran = _delta_mcp("call", subject, call.tool, json.dumps(call.arguments))
+    assert ran.returncode == EXIT_CODES[call.outcome], ran.stderr
+    if call.outcome == "refuses":
+        assert call.says in ran.stderr
+        return
+    result = json.loads(ran.stdout)
+    assert result.get("isError", False) is (call.outcome == "fails")
+    assert any(call.says in part.get("text", "") for part in result["content"]), ran.stdout
+
+
+@pytest.mark.parametrize("subject", ["gitlab"], indirect=True)
+async def test_the_official_client_gives_up_where_ours_lists(subject: Subject) -> None:
+    parameters = StdioServerParameters(command=subject.words[0], args=subject.words[1:], env=subject.environment)
+    async with Client(parameters) as official:
+        with pytest.raises(ValidationError, match=r"inputSchema\.type"):
+            await official.list_tools()
+    said = json.loads(_delta_mcp("list", subject).stdout)
+    assert len(said["tools"]) == 9
+
+
+@pytest.mark.parametrize("subject", ["chrome-devtools"], indirect=True)
+async def test_a_vendors_own_annotations_survive(subject: Subject) -> None:
+    """`annotations.category` is in no schema of MCP, and typed clients drop it."""
+    async with _connected(subject) as client:
+        described = await client.describe()
+    categories = [definition["annotations"]["category"] for definition in described]
+    assert len(categories) == 32
+    assert {"input", "navigation"} < set(categories)

@@ -1,0 +1,156 @@
+"""The benchmarks of speed: what their figures are made of, and that they run without peers, without wrk, anywhere."""
+
+import ast
+import json
+import math
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from deltamcp.bench import environments
+from deltamcp.bench.speed import load, machine, messages, report, sides
+from deltamcp.bench.speed.messages import Era
+
+
+def command(*arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "deltamcp", "bench", *arguments, "--peer", "none", "--rounds", "1", "--json"],
+        env={**os.environ, "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def shape(found: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """Each table's title and sides; of a side, a figure for each column."""
+    for table in found["tables"]:
+        assert all(len(figures) == len(table["columns"]) for _, figures in table["rows"])
+    return [(table["title"], [side for side, _ in table["rows"]]) for table in found["tables"]]
+
+
+def test_stdio_runs_without_peers():
+    found = command("stdio", "--seconds", "0.05")
+    assert shape(found) == [
+        ("stdio tools/call of add(a, b), 1 in flight", ["bare", "ours modern", "ours handshake"]),
+        ("stdio tools/call of add(a, b), 32 in flight", ["bare", "ours modern", "ours handshake"]),
+    ]
+    assert found["verdicts"] == []
+    assert found["machine"].keys() >= {"python", "cpu", "cores", "delta-mcp"}
+    assert "mcp" not in found["machine"]
+
+
+def test_http_runs_without_peers_and_without_wrk():
+    found = command("http", "--seconds", "0.05")
+    assert shape(found) == [
+        ("HTTP tools/call of add(a, b), 32 connections", ["bare", "thin", "ours modern", "ours handshake"]),
+        ("HTTP tools/call of add(a, b), 1 connection", ["bare", "thin", "ours modern", "ours handshake"]),
+        ("HTTP tools/list of 100 tools, 32 connections", ["bare", "ours modern", "ours handshake"]),
+    ]
+    assert all("loaded by a loop in Python, wrk not being installed" in table["notes"] for table in found["tables"])
+    assert [verdict["what"].rpartition(" / ")[2] for verdict in found["verdicts"]] == ["bare"] * 4
+
+
+@pytest.mark.parametrize("wrong", [("--rounds", "0"), ("--rounds", "many"), ("--seconds", "0"), ("--seconds", "nan")])
+def test_rounds_and_seconds_are_checked(wrong):
+    done = subprocess.run([sys.executable, "-m", "deltamcp", "bench", "stdio", *wrong], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f"argument {wrong[0]}" in done.stderr
+
+
+def test_a_peer_that_is_not_installed_is_left_out_and_told(monkeypatch):
+    absent = sides.Peer("nothing", "nothing==1", "import no_such_module_anywhere")
+    present = sides.Peer("pydantic", "pydantic", "import pydantic")
+    monkeypatch.setattr(sides, "PEERS", {"absent": absent, "present": present})
+    found = sides.peers("here")
+    assert found.sides == [sides.Side("present")]
+    assert list(found.versions) == ["pydantic"]
+    assert found.missing == [
+        "absent is left out: ModuleNotFoundError: No module named 'no_such_module_anywhere'; "
+        "--peer install makes an environment that has it"
+    ]
+    assert sides.peers("none") == sides.Peers([], {}, [])
+
+
+def test_an_environment_for_a_peer_has_our_own_http_server(monkeypatch):
+    asked = []
+
+    def python_with(*requirements):
+        asked.append([requirement.partition("==")[0] for requirement in requirements])
+        return sys.executable
+
+    monkeypatch.setattr(environments, "python_with", python_with)
+    monkeypatch.setattr(sides, "PEERS", {"present": sides.Peer("pydantic", "pydantic==2", "import pydantic")})
+    assert [side.name for side in sides.peers("install").sides] == ["present"]
+    assert asked[0][:3] == ["pydantic", "httptools", "uvicorn"]
+
+
+def test_no_side_but_ours_imports_this_package():
+    files = sorted((sides.FOLDER / "sides").glob("*.py"))
+    assert {path.stem for path in files} >= {"bare", "ours", *sides.PEERS}
+    needing = set()
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "deltamcp":
+                needing.add(path.stem)
+    assert needing == {"ours"}
+
+
+def test_nothing_is_pinned_where_nothing_can_be(monkeypatch):
+    monkeypatch.setattr(machine, "PINNED", False)
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    with machine.on_core(machine.SERVER_CORE):
+        assert "none of them anybody's own" in machine.describe()["cores"]
+
+
+def test_what_a_generator_told_is_found_in_what_it_printed():
+    told = '{"requests":2,"microseconds":9,"bytes":80,"errors":0,"p50_us":3.5,"p99_us":4}'
+    assert load.done_of(f"Running 1s test\n  2 requests\nDONE {told}\n") == load.Done(2, 9, 80, 0, 3.5, 4)
+    assert load.done_of("unable to connect to 127.0.0.1") is None
+
+
+def test_the_script_for_wrk_says_what_is_sent():
+    script = load.lua(load.Sent({"Mcp-Method": "tools/call"}, '{"id":', ',"method":"tools/call"}'))
+    assert '{["Mcp-Method"] = "tools/call"}, [==[{"id":]==] .. id .. [==[,"method":"tools/call"}]==])' in script
+    assert f"sent % {load.IDS} + 1" in script
+
+
+def test_a_request_carries_what_its_era_asks():
+    modern, handshake = (json.loads(messages.call(era, id=7)) for era in Era)
+    assert modern["params"].pop("_meta")["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+    assert modern == handshake
+    assert handshake["params"] == {"name": "add", "arguments": {"a": 2, "b": 3}}
+    assert messages.headers(Era.MODERN, "tools/call", "add")["Mcp-Name"] == "add"
+    assert "Mcp-Name" not in messages.headers(Era.HANDSHAKE, "tools/call", "add", "session")
+
+
+def test_a_reply_is_read_whole_or_out_of_its_event():
+    reply = b'{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"5"}]}}'
+    assert messages.text_of(reply) == messages.text_of(b"event: message\ndata: " + reply + b"\n\n") == "5"
+    assert messages.tools_of(b'{"result":{"tools":[{},{}]}}') == 2
+    with pytest.raises(ValueError, match="not the result of a call"):
+        messages.text_of(b'{"result":{"isError":true,"content":[{"text":"5"}]}}')
+    with pytest.raises(ValueError, match="not a list of tools"):
+        messages.tools_of(reply)
+
+
+def test_ratios_are_taken_inside_rounds():
+    assert report.ratio([1, 20, 3], [2, 10, 3]) == 1
+
+
+def test_what_is_not_known_is_a_dash_and_null():
+    table = report.Table("T", "how", ["a", "b"], [("us", [1234.5, report.known(math.nan)])], ["a note"])
+    assert str(table).splitlines() == ["## T", "how", "", "        a  b", "------------", "us  1,234  -", "(a note)"]
+    plain = report.Report([table], [report.at_least("x", 4, 8), report.at_most("y", 1, 2, " ms")]).plain()
+    assert json.loads(json.dumps(plain))["tables"][0]["rows"] == [["us", [1234.5, None]]]
+    assert [verdict["met"] for verdict in plain["verdicts"]] == [False, True]
+
+
+def test_a_verdict_says_by_how_much_it_is_missed():
+    assert str(report.at_least("x", 4, 8)) == "x: 4, target ≥ 8: short by 4 (50%)"
+    assert str(report.at_most("y", 1, 2, " ms")) == "y: 1 ms, target ≤ 2 ms: met"
