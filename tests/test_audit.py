@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import tokens
-from deltamcp.bench import cost
+from deltamcp.bench import auditing, cost
+from deltamcp.bench.auditing import Looked, Report
 from deltamcp.bench.cost import Listing
 from deltamcp.cli import audit, audit_page
-from deltamcp.cli.audit import Looked, Report
 from deltamcp.client import configs
 from deltamcp.client.configs import Found
 from deltamcp.errors import ConfigurationError
@@ -40,7 +40,7 @@ async def many(entry: dict[str, Any]) -> Looked:
 
 
 def audited(*servers: Found, look=many, seconds: float = 5) -> Report:
-    return asyncio.run(audit.audit(servers, look, seconds))
+    return asyncio.run(auditing.audit(servers, look, seconds))
 
 
 # Counting
@@ -139,7 +139,7 @@ def test_no_more_than_four_are_started_at_a_time():
         return Looked([])
 
     audited(*(found(f"s{n}") for n in range(20)), look=look)
-    assert most == audit.AT_ONCE
+    assert most == auditing.AT_ONCE
 
 
 def test_what_is_passed_over_is_not_asked():

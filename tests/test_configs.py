@@ -46,7 +46,7 @@ def written(path: Path, document: object) -> Path:
 
 
 def found(home: Path, cwd: Path, system: str = "linux", **environment: str) -> list[Found]:
-    return configs.found_here(home, cwd, system, environment)
+    return configs.found_here(home, cwd, system, environment, trusted=True)
 
 
 def one(tmp_path: Path, raw: object) -> Found:
@@ -398,3 +398,17 @@ def test_plain_json_stays_as_it_is(value):
 @given(st.binary() | st.text(st.sampled_from('"\\/*,]}[{: \n')).map(str.encode))
 def test_any_bytes_are_read_without_harm(body):
     configs.plain(body)
+
+
+def test_what_a_folder_tells_of_is_passed_over_until_it_is_trusted(tmp_path):
+    home, cwd = tmp_path / "home", tmp_path / "cloned"
+    for folder in (home, cwd):
+        folder.mkdir()
+    (cwd / ".mcp.json").write_text('{"mcpServers": {"hostile": {"command": "sh"}}}')
+    (home / ".claude.json").write_text('{"mcpServers": {"mine": {"command": "sh"}}}')
+
+    found = {one.name: one.skipped for one in configs.found_here(home, cwd, "linux", {})}
+    assert found["mine"] is None
+    assert "--project" in str(found["hostile"])
+    trusted = configs.found_here(home, cwd, "linux", {}, trusted=True)
+    assert [one.skipped for one in trusted] == [None, None]

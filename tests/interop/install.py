@@ -5,8 +5,8 @@
     python -m tests.interop.install git time these
 
 What is there already is left alone. Each has a folder of its own, as `npx` and `uvx` would give it: they contradict
-each other in what they need, and @modelcontextprotocol/server-gitlab gives broken schemas only where nobody else brings
-it a zod. No script of a package from npm runs at installation.
+each other in what they need, and beside others @modelcontextprotocol/server-gitlab finds a zod that mends its schemas.
+No script of a package from npm runs at installation.
 """
 
 import argparse

@@ -72,13 +72,14 @@ def subject(
             case _:
                 return value
 
-    _furnish(folder)
     server = SERVERS[name]
     try:
         words = [*program(name), *filled(server.words)]
     except FileNotFoundError:
         pytest.fail(f"{name} is not installed: run `python -m tests.interop.install {name}`")
-    environment = {**os.environ, **OFFLINE, **filled(dict(server.environment)), "HOME": str(folder)}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}  # a hook sets those
+    environment = {**inherited, **OFFLINE, **filled(dict(server.environment)), "HOME": str(folder)}
+    _furnish(folder, environment)
     call = Call(server.call.tool, filled(server.call.arguments), server.call.says, server.call.outcome)
     with raw.started(words, environment) as judge:
         tools = judge.tools()
@@ -87,12 +88,13 @@ def subject(
     assert not left, f"still running: {left}"
 
 
-def _furnish(folder: Path) -> None:
+def _furnish(folder: Path, environment: dict[str, str]) -> None:
     (folder / "hello.txt").write_text("Hello from afar.\n")
-    git = ["git", "-C", str(folder), "-c", "user.name=Ada", "-c", "user.email=ada@tea.test"]
-    subprocess.run([*git, "init", "--quiet", "repository"], check=True)
-    commit = ["commit", "--quiet", "--allow-empty", "--message", "The first commit"]
-    subprocess.run([*git, "-C", "repository", *commit], check=True)
+    git = ["git", "-c", "user.name=Ada", "-c", "user.email=ada@tea.test", "-c", "init.defaultBranch=main"]
+    repository = str(folder / "repository")
+    subprocess.run([*git, "init", "--quiet", repository], env=environment, check=True)
+    commit = ["-C", repository, "commit", "--quiet", "--allow-empty", "--message", "The first commit"]
+    subprocess.run([*git, *commit], env=environment, check=True)
 
 
 def _left_running(folder: Path) -> list[str]:

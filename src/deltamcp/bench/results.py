@@ -228,7 +228,9 @@ class Meter:
 
         reply = Reply.of(first)
         if not reply.is_part:  # whether it is a text or JSON is known here, and need not be guessed
-            return reply.texts[0] if isinstance(data, str) else decode(reply.texts[0])
+            if isinstance(data, str):
+                return reply.texts[0]
+            return reply.value if reply.told else jsonrpc.decode(reply.texts[0].encode())
         return await recover(reply, go_on)
 
     def _held(self, reply: ToolResult) -> int:

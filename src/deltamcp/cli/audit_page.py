@@ -3,8 +3,9 @@
 import html
 from collections.abc import Iterable
 
+from deltamcp.bench.auditing import Report, Server, left_out
 from deltamcp.bench.cost import Cost, ToolCost
-from deltamcp.cli.audit import Report, Server, left_out, printable
+from deltamcp.cli.output import printable
 
 LARGEST = 15
 _ROW, _BAR, _LABEL_CHARS = 62, 11, 26

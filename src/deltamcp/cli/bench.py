@@ -1,14 +1,16 @@
-"""`delta-mcp bench`: what is measured of ourselves: costs on any data of the corpus's shape, and speed."""
+"""`delta-mcp bench`: any server from its client's side; and ourselves, by a corpus or beside our peers."""
 
 import argparse
+import asyncio
+import functools
 import json
-import shutil
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltamcp.cli import targets
+from deltamcp.cli.waiting import Waiting
 from deltamcp.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -16,11 +18,26 @@ if TYPE_CHECKING:
     from deltamcp.bench.speed.sides import Peers
 
 DEFAULT_DATA = Path("../shared/corpus")
+_TARGET = "target"
+_OURSELVES = ("tokens", "retrieval", "results", "deltas", "http", "stdio", "start")
 
 
 def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    verb = verbs.add_parser("bench", help="measure tokens, retrieval, results and deltas over a corpus, and speed")
+    verb = verbs.add_parser(
+        "bench",
+        help="measure any server, or ourselves beside our peers",
+        usage="delta-mcp bench [OPTIONS] TARGET... | BENCH [OPTIONS]",
+    )
     benches = verb.add_subparsers(dest="bench", required=True, metavar="BENCH")
+    serving = benches.add_parser(
+        _TARGET, help="any MCP server: latency, tokens, bytes", usage="delta-mcp bench [OPTIONS] TARGET..."
+    )
+    targets.options_to(serving)
+    serving.add_argument("--tool", metavar="NAME", help="the tool to call; one that only reads unless given")
+    serving.add_argument("--arguments", default="{}", metavar="JSON", help="what to call it with")
+    serving.add_argument("--rounds", type=_rounds, default=20, metavar="N", help="times each is asked (default 20)")
+    targets.words_to(serving, "TARGET")
+    serving.set_defaults(measure=functools.partial(_target, parser=serving), run=run)
     counting = benches.add_parser("tokens", help="what a catalogue costs a model, up front and on demand")
     counting.set_defaults(measure=_tokens)
     finding = benches.add_parser("retrieval", help="how often the right tool is found, and how fast")
@@ -53,6 +70,18 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         bench.set_defaults(run=run)
 
 
+def spelt_out(arguments: list[str]) -> list[str]:
+    """`bench TARGET...` as the parser has it: the benches of ourselves have names, a target has none."""
+    if "bench" not in arguments[:2]:
+        return arguments
+    verb = arguments.index("bench")
+    rest = arguments[verb + 1 :]
+    first = next((word for word in rest if not word.startswith("-")), None)
+    if first in _OURSELVES or (first is None and "--" not in rest):
+        return arguments
+    return [*arguments[: verb + 1], _TARGET, *rest]
+
+
 def _peer_to(bench: argparse.ArgumentParser, what: str) -> None:
     bench.add_argument(
         "--peer",
@@ -79,6 +108,18 @@ def run(given: argparse.Namespace) -> None:
     print(json.dumps(report, indent=2, ensure_ascii=False) if given.json else table)
 
 
+def _target(given: argparse.Namespace, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], str]:
+    from deltamcp.bench import target
+    from deltamcp.cli.call_tool import arguments_of
+
+    words = targets.words_of(given, parser)
+    arguments = arguments_of(given.arguments)
+    connect = functools.partial(targets.client, given, words)
+    with Waiting("Measuring") as waiting:
+        report = asyncio.run(target.run(connect, given.tool, arguments, given.rounds, waiting.say))
+    return report, target.table(report)
+
+
 def _tokens(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from deltamcp.bench import tokens
 
@@ -100,9 +141,8 @@ def _results(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from deltamcp.bench import results
 
     _need_directory(given.data, "results")
-    progress = _Progress()
-    report = results.run(given.data, progress.say)
-    progress.end()
+    with Waiting("Measuring") as waiting:
+        report = results.run(given.data, waiting.say)
     return report, results.table(report)
 
 
@@ -112,9 +152,8 @@ def _deltas(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
     _need_directory(given.data, "states of results")
     pythons = {"here": sys.executable, "none": None}
     python = environments.python_with(rivals.GCF) if given.peer == "install" else pythons[given.peer]
-    progress = _Progress()
-    report = deltas.run(given.data, python, progress.say)
-    progress.end()
+    with Waiting("Measuring") as waiting:
+        report = deltas.run(given.data, python, waiting.say)
     return report, deltas.table(report)
 
 
@@ -143,10 +182,8 @@ def _timed(
 
     peers = sides.peers(given.peer)
     about = machine.describe() | peers.versions
-    progress = _Progress()
-    with machine.prepared():
-        report = measure(peers, progress.say)
-    progress.end()
+    with machine.prepared(), Waiting("Measuring") as waiting:
+        report = measure(peers, waiting.say)
     shown = "\n".join(f"{name}: {value}" for name, value in about.items())
     return {"machine": about, **report.plain()}, f"{shown}\n\n{report}"
 
@@ -159,21 +196,3 @@ def _need_directory(data: Path, what: str) -> None:
 def _need_tools(data: Path) -> None:
     if not (data / "mcp_tools").is_dir():
         raise ConfigurationError(f"{data} has no mcp_tools; name a corpus with --data DIR.")
-
-
-class _Progress:
-    """One line that changes, for somebody who waits at a terminal."""
-
-    def __init__(self) -> None:
-        self._next = time.monotonic() + 1 if sys.stderr.isatty() else float("inf")
-        self._shown = False
-
-    def say(self, text: str) -> None:
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + 0.2
-            self._shown = True
-            print(f"\r\033[K{text[-shutil.get_terminal_size().columns + 1 :]}", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self._shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
@@ -18,6 +19,7 @@ BYTES = 32 * 1024 * 1024
 """A file's size. Claude Code keeps histories beside its servers, and that file grows to some megabytes."""
 
 DISABLED = "it is switched off there"
+UNTRUSTED = "it is in a file of this folder; where you trust that, name the file or say --project"
 
 
 class Found(Struct, frozen=True):
@@ -139,10 +141,13 @@ class _Machine(NamedTuple):
         }
 
 
-def found_here(home: Path, cwd: Path, system: str, environment: Mapping[str, str]) -> list[Found]:
+def found_here(
+    home: Path, cwd: Path, system: str, environment: Mapping[str, str], trusted: bool = False
+) -> list[Found]:
     """The servers of every host that has a file for this user or this project; `system` as in `sys.platform`.
 
-    A file that cannot be read is one of them, without a name, and with why.
+    A file that cannot be read is one of them, without a name, and with why. Whoever wrote the files of the folder we
+    happen to be in decides what they start, so unless it is `trusted` they are told of and passed over.
     """
     machine = _Machine(home, cwd, system, environment)
     made: list[Found] = []
@@ -157,7 +162,10 @@ def found_here(home: Path, cwd: Path, system: str, environment: Mapping[str, str
             except ConfigurationError as error:
                 made.append(Found("", place.host, path, {}, str(error)))
                 continue
-            made += _servers(document, place, path, machine, elsewhere=False)
+            found = _servers(document, place, path, machine, elsewhere=False)
+            if not trusted and place.template.startswith("{cwd}"):
+                found = [replace(one, skipped=one.skipped or UNTRUSTED) for one in found]
+            made += found
     return made
 
 

@@ -100,7 +100,8 @@ async def _probed(conversation: Conversation, manner: Manner, who: str) -> Serve
             # It is of the handshake era and says nothing, or of either and takes its time to start.
             agreeing = asyncio.ensure_future(_agreed(conversation, manner, who, as_delta=False))
             await asyncio.wait([probing, agreeing], return_when=asyncio.FIRST_COMPLETED)
-        return await (probing if agreeing is None or probing.done() else agreeing)
+        found = await probing if agreeing is None or probing.done() else "it says nothing"
+        return found if agreeing is None or isinstance(found, ServerInfo) else await agreeing
     finally:
         begun = [task for task in (probing, agreeing) if task is not None]
         for task in begun:

@@ -5,6 +5,7 @@ Nothing is ever sent twice here: whether a request that broke may be repeated is
 """
 
 import asyncio
+import os
 import ssl
 import urllib.request
 from collections.abc import AsyncIterator
@@ -286,7 +287,8 @@ class Origin:
         except ssl.SSLError as error:
             raise BrokenError(f"its certificate or TLS is not right: {error.reason or error}", sent=False) from None
         except OSError as error:
-            raise BrokenError(error.strerror or type(error).__name__, sent=False) from None
+            reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else error.strerror
+            raise BrokenError(reason or "the host is not known", sent=False) from None
 
     async def _connected(self) -> Connection:
         loop = asyncio.get_running_loop()

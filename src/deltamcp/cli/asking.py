@@ -1,0 +1,49 @@
+"""A server's question to whoever sits at the terminal."""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from deltamcp.cli.output import printable
+from deltamcp.context import Elicited
+from deltamcp.values import JSON
+
+
+async def ask_the_user(question: dict[str, JSON]) -> Elicited:
+    """Fills in a form, a line a field. What is left empty is left to the form; the end of input declines."""
+    return await asyncio.to_thread(_asked, question)
+
+
+def _asked(question: dict[str, Any]) -> Elicited:
+    print(f"\nThe server asks: {printable(str(question.get('message', '')))}", file=sys.stderr)
+    try:
+        if question.get("mode") == "url":
+            return _visited(str(question.get("url", "")))
+        schema = question.get("requestedSchema")
+        properties = schema.get("properties") if isinstance(schema, dict) else None
+        fields = properties if isinstance(properties, dict) else {}
+        given = {name: _field(name, field if isinstance(field, dict) else {}) for name, field in fields.items()}
+    except EOFError:
+        return Elicited("decline")
+    return Elicited("accept", {name: value for name, value in given.items() if value is not None})
+
+
+def _visited(url: str) -> Elicited:
+    print(f"Open {printable(url)} and come back.", file=sys.stderr)
+    return Elicited("accept" if input("Done? [y/N] ").strip().lower().startswith("y") else "decline")
+
+
+def _field(name: str, field: dict[str, Any]) -> JSON:
+    label = printable(str(field.get("title") or name))
+    about = field.get("enum") or field.get("description") or field.get("type", "")
+    usual = f" [{field['default']}]" if "default" in field else ""
+    text = input(f"  {label} ({printable(str(about))}){usual}: ").strip()
+    if not text:
+        return None
+    if field.get("type") == "string":
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {"y": True, "yes": True, "n": False, "no": False}.get(text.lower(), text)

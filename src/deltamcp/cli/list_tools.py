@@ -1,0 +1,57 @@
+"""`delta-mcp list`: what a server offers, a line a tool."""
+
+import argparse
+import asyncio
+
+from deltamcp import tokens
+from deltamcp.cli import output, targets
+from deltamcp.cli.waiting import Waiting
+from deltamcp.client.client import DeltaClient
+from deltamcp.values import JSON
+from deltamcp.wire import jsonrpc
+
+
+def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser("list", help="the tools of any MCP server", usage="delta-mcp list [OPTIONS] TARGET...")
+    targets.options_to(verb)
+    targets.words_to(verb, "TARGET")
+    verb.set_defaults(run=lambda given: run(given, targets.words_of(given, verb)))
+
+
+def run(given: argparse.Namespace, target: list[str]) -> None:
+    with Waiting("Waiting for the server"):
+        listed = asyncio.run(_listed(given, target))
+    if given.json:
+        output.as_json(listed)
+        return
+    server, tools, costs = listed["server"], listed["tools"], listed["tokens"]
+    console = output.console()
+    console.print(output.printable(f"{server['name']} {server['version']}".strip()), style="bold", end=" ")
+    console.print(f"speaks {'' if server['protocol'].startswith('delta') else 'MCP '}{server['protocol']}")
+    output.table("", ["", ""], [], ([tool["name"], tool["summary"]] for tool in tools), console)
+    many = f"{len(tools)} tool{'s' * (len(tools) != 1)}"
+    console.print(f"{many}: {costs['full']:,} tokens in full, {costs['index']:,} as these lines.")
+
+
+async def _listed(given: argparse.Namespace, target: list[str]) -> dict[str, JSON]:
+    async with targets.client(given, target) as client:
+        tools = await client.tools()
+        lines = "\n".join(f"{tool.name}: {tool.summary}" if tool.summary else tool.name for tool in tools)
+        full = jsonrpc.encode({"tools": await client.describe()}).decode()
+        return {
+            "server": introduced(client),
+            "tools": [{"name": tool.name, "summary": tool.summary} for tool in tools],
+            "tokens": {"full": tokens.count(full), "index": tokens.count(lines)},
+        }
+
+
+def introduced(client: DeltaClient) -> dict[str, JSON]:
+    """Who answers, as `--json` tells it."""
+    server = client.server
+    return {
+        "name": server.name,
+        "version": server.version,
+        "protocol": server.protocol,
+        "era": server.era.value,
+        "encoding": server.encoding,
+    }

@@ -1,0 +1,57 @@
+"""What is printed: JSON for programs, text and tables for people, colour only on a terminal."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from deltamcp.values import JSON
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDE = 200
+"""Columns where no terminal says how many it has: nothing is cut for a file."""
+
+
+def as_json(value: JSON) -> None:
+    """
+    Raises:
+        ValueError: it is nested too deeply.
+    """
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def console() -> "Console":
+    from rich.console import Console
+
+    wide = None if sys.stdout.isatty() else _WIDE
+    return Console(width=wide, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def table(
+    title: str, texts: Sequence[str], figures: Sequence[str], rows: Iterable[Sequence[str]], to: "Console"
+) -> None:
+    """Columns of text, then columns of figures."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD if to.is_terminal else None,
+        show_header=bool(any(texts) or any(figures)),
+    )
+    for name in texts:
+        made.add_column(name, overflow="fold")
+    for name in figures:
+        made.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        made.add_row(*map(printable, row))
+    to.print(made)
+
+
+def printable(text: str) -> str:
+    """Names and texts are other people's: nothing in them steers a terminal or turns the writing around."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)

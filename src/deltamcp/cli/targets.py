@@ -1,0 +1,122 @@
+"""A target among the words of a command line, and the client for it.
+
+`delta-mcp call node ./server.js search '{"query":"x"}'`: the words of a server's own command line, then those of the
+verb. Options of ours stand before the target, or at the very end; after `--` every word is the target's or the verb's.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from deltamcp.client.client import DeltaClient
+from deltamcp.client.options import ClientOptions
+from deltamcp.errors import ConfigurationError
+
+WORDS = "words"
+
+
+def options_to(verb: argparse.ArgumentParser) -> None:
+    """What every verb with a target takes."""
+    verb.add_argument("--json", action="store_true", help="one JSON value instead of text")
+    verb.add_argument(
+        "--header", action="append", default=[], metavar="NAME:VALUE", help="for every HTTP request; repeatable"
+    )
+    verb.add_argument("--token", metavar="TOKEN", help="a bearer token (or set DELTA_MCP_TOKEN)")
+    verb.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="for starting, and for every answer")
+    verb.add_argument(
+        "--speak",
+        choices=("auto", "modern", "handshake", "delta-mcp"),
+        default="auto",
+        help="what to speak to the server (default auto: whatever it understands)",
+    )
+    verb.add_argument(
+        "--encoding",
+        choices=("json", "compact-json", "cbor"),
+        default="json",
+        help="how messages are written, where the server agrees (default json)",
+    )
+    verb.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks and stderr")
+
+
+def words_to(verb: argparse.ArgumentParser, metavar: str) -> None:
+    verb.add_argument(WORDS, nargs=argparse.REMAINDER, metavar=metavar, help="a URL, a command line, or FILE#NAME")
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < 1e6:
+        raise argparse.ArgumentTypeError("more than 0, please")
+    return seconds
+
+
+def words_of(given: argparse.Namespace, parser: argparse.ArgumentParser) -> list[str]:
+    """The words that are no options of ours; those at the very end are read into `given`."""
+    words: list[str] = getattr(given, WORDS)
+    if words[:1] == ["--"]:
+        return words[1:]
+    start = _trailing(words, parser)
+    if start < len(words):
+        kept = argparse.Namespace(**{**vars(given), WORDS: []})
+        vars(given).update(vars(parser.parse_args(words[start:], kept)))
+    return words[:start]
+
+
+def _trailing(words: Sequence[str], parser: argparse.ArgumentParser) -> int:
+    """Where the options begin that end a command line."""
+    known: dict[str, Any] = {
+        option: action
+        for action in parser._actions  # noqa: SLF001 - argparse has no other way to ask
+        for option in action.option_strings
+        if option not in ("-h", "--help")
+    }
+    start = len(words)
+    while start:
+        last = words[start - 1]
+        name, is_valued, _ = last.partition("=")
+        if last in known and known[last].nargs == 0:
+            start -= 1
+        elif start > 1 and words[start - 2] in known and known[words[start - 2]].nargs != 0:
+            start -= 2
+        elif is_valued and name in known and known[name].nargs != 0:
+            start -= 1
+        else:
+            break
+    return start
+
+
+def client(given: argparse.Namespace, target: list[str], **more: Unpack[ClientOptions]) -> DeltaClient:
+    """A client as the options of a command line have it; `more` is the verb's own.
+
+    Raises:
+        ConfigurationError: there is no such target.
+    """
+    if not target:
+        raise ConfigurationError("Name a server: a URL, a command line, or FILE#NAME for one of an mcpServers file.")
+    options: ClientOptions = {
+        "speak": given.speak,
+        "encoding": given.encoding,
+        "headers": dict(map(_header, given.header)),
+        "listen": False,
+        "quiet": not given.debug,
+    }
+    options.update(more)
+    token = given.token or os.environ.get("DELTA_MCP_TOKEN")
+    if token:
+        options["token"] = token
+    if given.timeout is not None:
+        options["timeout"] = options["start_timeout"] = given.timeout
+    return DeltaClient(target, **options)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or any(ord(char) < 32 or ord(char) > 255 for char in text):
+        raise ConfigurationError(f"--header takes NAME:VALUE, not {text.partition(':')[0]!r:.40}.")
+    return name.strip(), value.strip()
+
+
+def is_watched() -> bool:
+    """Whether somebody sits at a terminal who can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
