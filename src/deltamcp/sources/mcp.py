@@ -1,21 +1,18 @@
-"""Another MCP server behind an operation: a small client of the handshake era."""
+"""Another MCP server behind an operation."""
 
 import asyncio
 import logging
-import re
 from collections.abc import Mapping
-from contextlib import suppress
-from importlib import metadata
 from typing import Any, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET
 
 from deltamcp.catalog.operations_file.document import Upstream
-from deltamcp.dialects import versions
-from deltamcp.errors import ToolError
+from deltamcp.client.client import DeltaClient
+from deltamcp.dialects import modern
+from deltamcp.errors import ClientError, ConnectionLostError, DeadlineError, PeerError, ToolError
 from deltamcp.sources.environment import filled, revealed
-from deltamcp.sources.mcp_link import HttpLink, SessionLostError, StdioLink
 from deltamcp.sources.secrets import Secrets
 from deltamcp.values import (
     JSON,
@@ -26,7 +23,6 @@ from deltamcp.values import (
     EmbeddedResource,
     Image,
     ResourceLink,
-    Response,
     Text,
     TextResource,
     ToolResult,
@@ -35,18 +31,9 @@ from deltamcp.wire import jsonrpc
 
 logger = logging.getLogger("deltamcp")
 
-Link: TypeAlias = StdioLink | HttpLink
 _Unnested: TypeAlias = Text | Image | Audio | ResourceLink
 
-_START_SECONDS = 30.0
-_FAREWELL_SECONDS = 2.0
 _ERROR_CHARS = 500
-_INHERITED = re.compile(
-    "HOME|LANG|LC_ALL|LOGNAME|PATH|SHELL|TERM|TMPDIR|USER|"
-    "APPDATA|COMSPEC|LOCALAPPDATA|PATHEXT|SYSTEMDRIVE|SYSTEMROOT|TEMP|TMP|USERPROFILE",
-    re.IGNORECASE,
-)
-"""What a server we start sees of our environment: what programs need to run, and nobody's secrets."""
 
 
 class McpUpstream:
@@ -59,17 +46,20 @@ class McpUpstream:
         """
         self._name = name
         self._who = f"The server {name} behind this operation"
-        self._command = [filled(word, environment) for word in (upstream.command or "", *upstream.args)]
-        self._environment = {key: text for key, text in environment.items() if _INHERITED.fullmatch(key)}
-        self._environment |= {key: filled(text, environment) for key, text in upstream.env.items()}
-        self._cwd = upstream.cwd
-        self._url = None if upstream.url is None else filled(upstream.url, environment)
-        self._headers = {key.lower(): filled(text, environment).strip() for key, text in upstream.headers.items()}
-        texts = [upstream.command or "", *upstream.args, upstream.url or "", *upstream.env.values()]
-        self._secrets = Secrets(revealed([*texts, *upstream.headers.values()], environment))
+        words = (upstream.command or "", *upstream.args)
+        self._entry: dict[str, JSON] = {
+            "command": filled(words[0], environment),
+            "args": [filled(word, environment) for word in words[1:]],
+            "env": {key: filled(text, environment) for key, text in upstream.env.items()},
+            "cwd": upstream.cwd,
+        }
+        if upstream.url is not None:
+            headers = {key: filled(text, environment).strip() for key, text in upstream.headers.items()}
+            self._entry = {"url": filled(upstream.url, environment), "headers": headers}
+        texts = [*words, upstream.url or "", *upstream.env.values(), *upstream.headers.values()]
+        self._secrets = Secrets(revealed(texts, environment))
         self._connecting = asyncio.Lock()
-        self._link: Link | None = None
-        self._farewells: set[asyncio.Task[None]] = set()
+        self._client: DeltaClient | None = None
 
     async def call(self, tool: str, arguments: dict[str, JSON], timeout: float | None = None) -> ToolResult:
         """What the server's tool gave, its content as it came. Calls may run side by side.
@@ -77,101 +67,52 @@ class McpUpstream:
         Raises:
             ToolError: the server refused, ended, cannot be reached, or took longer than `timeout` seconds.
         """
-        params = {"name": tool, "arguments": arguments}
         try:
             async with asyncio.timeout(timeout):
-                try:
-                    result = await self._ask(await self._connected(), "tools/call", params)
-                except SessionLostError:
-                    result = await self._ask(await self._connected(), "tools/call", params)
-        except TimeoutError:
+                client = await self._connected()
+                reply = await client.call_tool(tool, arguments)
+        except (DeadlineError, TimeoutError):
             raise ToolError(f"{self._who} took longer than {timeout:g} s; try again later.") from None
-        except SessionLostError:
-            raise ToolError(f"{self._who} forgets its sessions; try again later.") from None
-        if not isinstance(result, dict):
-            raise ToolError(f"{self._who} gave something that is not a tool's result.")
-        return _tool_result(result)
+        except PeerError as error:
+            raise ToolError(self._secrets.left_out(str(error))[:_ERROR_CHARS]) from None
+        except ConnectionLostError as error:
+            # Whether it was done is for whoever called to think about; the model is not told of our connections.
+            self._log(error)
+            raise ToolError(f"{self._who} ended before it had answered; look before you try again.") from None
+        except ClientError as error:
+            self._log(error)
+            raise ToolError(f"{self._who} did not start, or cannot be reached; try again later.") from None
+        return _tool_result(reply.raw)
+
+    def _log(self, error: ClientError) -> None:
+        logger.warning("%s: %s", self._name, self._secrets.left_out(str(error)))
 
     async def close(self) -> None:
         """Ends the connection, and the process where there is one; a later call starts anew."""
         async with self._connecting:
-            await asyncio.gather(*self._farewells)
-            await self._drop()
+            client, self._client = self._client, None
+            if client is not None:
+                await client.__aexit__(None, None, None)
 
-    async def _ask(self, link: Link, method: str, params: dict[str, JSON]) -> JSON:
-        id_, answer = link.inbox.expect()
-        try:
-            await link.send(jsonrpc.request(id_, method, params), id_)
-            return self._unwrapped(await answer)
-        except asyncio.CancelledError:
-            if link is self._link:
-                farewell = asyncio.create_task(_farewell(link, id_))
-                self._farewells.add(farewell)
-                farewell.add_done_callback(self._farewells.discard)
-            raise
-        finally:
-            link.inbox.forget(id_)
-
-    async def _connected(self) -> Link:
+    async def _connected(self) -> DeltaClient:
         async with self._connecting:
-            if self._link is not None and not self._link.ended:
-                return self._link
-            await self._drop()
-            link = self._new_link()
-            try:
-                async with asyncio.timeout(_START_SECONDS):
-                    await link.start()
-                    await self._introduce(link)
-            except (OSError, TimeoutError) as error:
-                await link.close()
-                logger.warning("%s did not start: %s", self._name, error or "it said nothing")
-                raise ToolError(f"{self._who} did not start; try again later.") from None
-            except BaseException:
-                await link.close()
-                raise
-            self._link = link
-            return link
-
-    def _new_link(self) -> Link:
-        if self._url is not None:
-            return HttpLink(self._name, self._url, self._headers)
-        return StdioLink(self._name, self._command, self._environment, self._cwd)
-
-    async def _introduce(self, link: Link) -> None:
-        about = {"name": "delta-mcp", "version": metadata.version("delta-mcp")}
-        params = {"protocolVersion": versions.HANDSHAKE[0], "capabilities": {}, "clientInfo": about}
-        agreed = await self._ask(link, "initialize", params)
-        version = agreed.get("protocolVersion") if isinstance(agreed, dict) else None
-        if version not in versions.HANDSHAKE:
-            raise ToolError(f"{self._who} speaks no revision of MCP that is known here.")
-        link.version = version
-        await link.send(jsonrpc.notification("notifications/initialized", {}))
-
-    async def _drop(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            await link.close()
-
-    def _unwrapped(self, response: Response) -> JSON:
-        if response.error is not None:
-            told = str(response.error.get("message") or "It failed and did not say why.")
-            raise ToolError(self._secrets.left_out(told)[:_ERROR_CHARS])
-        return response.result
-
-
-async def _farewell(link: Link, id_: int) -> None:
-    with suppress(ToolError, SessionLostError, TimeoutError):
-        async with asyncio.timeout(_FAREWELL_SECONDS):
-            await link.send(jsonrpc.notification("notifications/cancelled", {"requestId": id_}))
+            if self._client is None:
+                # The operation's own schema was checked already, and says whether a call may be repeated.
+                client = DeltaClient(self._entry, validate=False, listen=False, progressive=False)
+                await client.__aenter__()
+                self._client = client
+            return self._client
 
 
 def _tool_result(result: dict[str, JSON]) -> ToolResult:
     content, meta = result.get("content"), result.get("_meta")
+    # Who answered that server's client is its own affair: whoever asked us is answered by us.
+    kept = {key: said for key, said in meta.items() if key != modern.SERVER_KEY} if isinstance(meta, dict) else {}
     return ToolResult(
         [_content(item) for item in content] if isinstance(content, list) else [],
         structured=result.get("structuredContent", UNSET),
         is_error=result.get("isError") is True,
-        meta=meta if isinstance(meta, dict) else None,
+        meta=kept or None,
     )
 
 

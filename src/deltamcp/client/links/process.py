@@ -31,7 +31,7 @@ class ProcessLink:
         """`quiet` keeps the server's stderr for the day it ends early, instead of showing it."""
         self.codec = JSON_CODEC
         self.ended = False
-        self._who = who
+        self.who = who
         self._command, self._environment, self._cwd, self._quiet = command, environment, cwd, quiet
         self._process: _Process | None = None
 
@@ -49,11 +49,11 @@ class ProcessLink:
         except FileNotFoundError:
             missing = self._cwd if self._cwd and not os.path.isdir(self._cwd) else self._command[0]  # noqa: PTH112
             raise UnreachableError(
-                f"{self._who} cannot be started: there is no {missing} here; is it spelt right and installed?"
+                f"{self.who} cannot be started: there is no {missing} here; is it spelt right and installed?"
             ) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise UnreachableError(f"{self._who} cannot be started: {reason}.") from None
+            raise UnreachableError(f"{self.who} cannot be started: {reason}.") from None
         self._process = protocol
         protocol.started(transport)
 
@@ -74,7 +74,7 @@ class ProcessLink:
         code = None if process is None else process.transport.get_returncode()
         how = "" if code is None else f" with exit code {code}" if code >= 0 else f" by signal {-code}"
         last = process.last_words() if process is not None else ""
-        return f"{self._who} ended{how}{f': {last}' if last else ''}."
+        return f"{self.who} ended{how}{f': {last}' if last else ''}."
 
     async def close(self) -> None:
         """Lets the process end by itself, then asks it to, then makes it."""
@@ -116,8 +116,11 @@ class _Process(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 1:
             for line in self._lines.feed(data):
+                if isinstance(line, Malformed):
+                    # It answered something, and nobody can tell what.
+                    self._ears.lost(ConnectionLostError(f"{self._link.who} sent a message that is too large."))
                 # Old servers print a greeting or a warning there; that is not a message, and nothing breaks by it.
-                if not isinstance(line, Malformed) and line.lstrip()[:1] in (b"{", b"["):
+                elif line.lstrip()[:1] in (b"{", b"["):
                     for message in messages(line, self._link.codec):
                         self._ears.hear(message)
             return
