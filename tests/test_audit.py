@@ -204,8 +204,8 @@ def test_secrets_are_in_no_output_of_what_works(capsys, monkeypatch, tmp_path):
 
 def run(*words: str) -> None:
     parser = argparse.ArgumentParser()
-    audit.add_to(parser.add_subparsers())
-    given = parser.parse_args(["audit", *words])
+    audit.set_up(parser)
+    given = parser.parse_args(words)
     given.run(given)
 
 

@@ -63,7 +63,6 @@ SERVERS = {
         *("npm", "@modelcontextprotocol/server-filesystem", "2026.8.31", 14),
         Call("read_text_file", {"path": "{folder}/hello.txt"}, "Hello from afar."),
         words=("{folder}",),
-        ci=True,
     ),
     "gitlab": Server(
         *("npm", "@modelcontextprotocol/server-gitlab", "2025.4.25", 9),

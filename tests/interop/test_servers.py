@@ -18,8 +18,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from pydantic import ValidationError
 
-from deltamcp.client.client import DeltaClient
-from deltamcp.client.connect import connect
+from deltamcp import DeltaClient, connect
 from tests.interop import raw, web
 from tests.interop.install import program
 from tests.interop.servers import OFFLINE, SERVERS, Call

@@ -24,8 +24,7 @@ LARGEST = 10
 """Tools in the table."""
 
 
-def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    verb = verbs.add_parser("audit", help="what your servers cost a model now, and would behind the gateway")
+def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "config", nargs="?", type=Path, metavar="CONFIG", help="a file of mcpServers; every host's here unless given"
     )

@@ -22,13 +22,9 @@ _TARGET = "target"
 _OURSELVES = ("tokens", "retrieval", "results", "deltas", "http", "stdio", "start")
 
 
-def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    verb = verbs.add_parser(
-        "bench",
-        help="measure any server, or ourselves beside our peers",
-        usage="delta-mcp bench [OPTIONS] TARGET... | BENCH [OPTIONS]",
-    )
-    benches = verb.add_subparsers(dest="bench", required=True, metavar="BENCH")
+def set_up(verb: argparse.ArgumentParser) -> None:
+    verb.usage = "delta-mcp bench [OPTIONS] TARGET... | BENCH [OPTIONS]"
+    benches = verb.add_subparsers(dest="bench", required=True, metavar="BENCH", prog="delta-mcp bench")
     serving = benches.add_parser(
         _TARGET, help="any MCP server: latency, tokens, bytes", usage="delta-mcp bench [OPTIONS] TARGET..."
     )
@@ -72,8 +68,6 @@ def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def spelt_out(arguments: list[str]) -> list[str]:
     """`bench TARGET...` as the parser has it: the benches of ourselves have names, a target has none."""
-    if "bench" not in arguments[:2]:
-        return arguments
     verb = arguments.index("bench")
     rest = arguments[verb + 1 :]
     first = next((word for word in rest if not word.startswith("-")), None)

@@ -33,13 +33,9 @@ class Asked(NamedTuple):
     """Arguments as they were typed, to be read by the tool's schema."""
 
 
-def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    verb = verbs.add_parser(
-        "call",
-        help="call a tool of any MCP server",
-        usage="delta-mcp call [OPTIONS] TARGET... TOOL [JSON | NAME=VALUE...]",
-        description="NAME=VALUE is read by the tool's schema, NAME:=VALUE as JSON; - reads JSON from standard input.",
-    )
+def set_up(verb: argparse.ArgumentParser) -> None:
+    verb.usage = "delta-mcp call [OPTIONS] TARGET... TOOL [JSON | NAME=VALUE...]"
+    verb.description = "NAME=VALUE is read by the tool's schema, NAME:=VALUE as JSON; - reads JSON from standard input."
     targets.options_to(verb)
     verb.add_argument("--page", type=int, metavar="N", help="this page of the rows, from 1")
     verb.add_argument("--page-size", type=int, metavar="N", help=f"rows a page (default {_PAGE_SIZE})")

@@ -2,20 +2,16 @@
 
 import argparse
 
-SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
+import shtab
+
+from deltamcp.cli import main
 
 
-def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", parser: argparse.ArgumentParser) -> None:
-    verb = verbs.add_parser(
-        "completion",
-        help="a completion script for your shell",
-        description='For bash: eval "$(delta-mcp completion bash)" in ~/.bashrc; zsh and fish likewise.',
-    )
-    verb.add_argument("shell", choices=SHELLS)
-    verb.set_defaults(run=lambda given: run(given, parser))
+def set_up(verb: argparse.ArgumentParser) -> None:
+    verb.description = 'For bash: eval "$(delta-mcp completion bash)" in ~/.bashrc; zsh and fish likewise.'
+    verb.add_argument("shell", choices=shtab.SUPPORTED_SHELLS)
+    verb.set_defaults(run=run)
 
 
-def run(given: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    import shtab  # 40 ms to import
-
-    print(shtab.complete(parser, given.shell))
+def run(given: argparse.Namespace) -> None:
+    print(shtab.complete(main.parser(main.VERBS), given.shell))

@@ -12,10 +12,8 @@ from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
 
-def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    verb = verbs.add_parser(
-        "describe", help="one tool of any MCP server, whole", usage="delta-mcp describe [OPTIONS] TARGET... TOOL"
-    )
+def set_up(verb: argparse.ArgumentParser) -> None:
+    verb.usage = "delta-mcp describe [OPTIONS] TARGET... TOOL"
     targets.options_to(verb)
     targets.words_to(verb, "TARGET TOOL")
     verb.set_defaults(run=lambda given: run(given, targets.words_of(given, verb)))

@@ -11,8 +11,8 @@ from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
 
-def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    verb = verbs.add_parser("list", help="the tools of any MCP server", usage="delta-mcp list [OPTIONS] TARGET...")
+def set_up(verb: argparse.ArgumentParser) -> None:
+    verb.usage = "delta-mcp list [OPTIONS] TARGET..."
     targets.options_to(verb)
     targets.words_to(verb, "TARGET")
     verb.set_defaults(run=lambda given: run(given, targets.words_of(given, verb)))

@@ -1,11 +1,14 @@
 """`delta-mcp`: one verb a file, told apart here."""
 
 import argparse
+import importlib
 import importlib.metadata
 import os
 import sys
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
-from deltamcp.cli import audit, bench, call_tool, completion, describe_tool, list_tools, serve, validate
 from deltamcp.errors import (
     CallFailedError,
     ConnectionLostError,
@@ -13,6 +16,27 @@ from deltamcp.errors import (
     DeltaError,
     PeerError,
     UnreachableError,
+)
+
+
+class Verb(NamedTuple):
+    """Where a verb is, and what it is for. Only the one that is meant is imported."""
+
+    module: str
+    help: str
+
+
+VERBS: Mapping[str, Verb] = MappingProxyType(
+    {
+        "list": Verb("list_tools", "the tools of any MCP server"),
+        "describe": Verb("describe_tool", "one tool of any MCP server, whole"),
+        "call": Verb("call_tool", "call a tool of any MCP server"),
+        "bench": Verb("bench", "measure any server, or ourselves beside our peers"),
+        "audit": Verb("audit", "what your servers cost a model now, and would behind the gateway"),
+        "serve": Verb("serve", "run a server written in Python, or an operations.json"),
+        "validate": Verb("validate", "check an operations.json and tell every fault in it"),
+        "completion": Verb("completion", "a completion script for your shell"),
+    }
 )
 
 FAILED, WRONG, AWAY, INTERRUPTED = 1, 2, 3, 130
@@ -31,8 +55,13 @@ exit codes: 0 done; 1 the tool or the server says it failed, or it broke; 2 the 
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = _parser()
-    given = parser.parse_args(bench.spelt_out(sys.argv[1:] if arguments is None else arguments))
+    words = sys.argv[1:] if arguments is None else arguments
+    verb = next((word for word in words if not word.startswith("-")), "")
+    if verb == "bench":
+        from deltamcp.cli.bench import spelt_out
+
+        words = spelt_out(words)
+    given = parser([verb]).parse_args(words)
     try:
         given.run(given)
         sys.stdout.flush()
@@ -49,17 +78,19 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser(wanted: Collection[str]) -> argparse.ArgumentParser:
+    """Every verb by its name; those that are wanted with everything they take."""
+    made = argparse.ArgumentParser(
         "delta-mcp",
         description="Token-efficient MCP: look at servers, call, measure and run them.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=importlib.metadata.version("delta-mcp"))
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb in (list_tools, describe_tool, call_tool, bench, audit, serve, validate):
-        verb.add_to(verbs)
-    completion.add_to(verbs, parser)
-    return parser
+    made.add_argument("--version", action="version", version=importlib.metadata.version("delta-mcp"))
+    made.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    verbs = made.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, verb in VERBS.items():
+        its = verbs.add_parser(name, help=verb.help)
+        if name in wanted:
+            importlib.import_module(f"deltamcp.cli.{verb.module}").set_up(its)
+    return made

@@ -15,8 +15,7 @@ from deltamcp.server import DeltaServer
 from deltamcp.sources.operations import read
 
 
-def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    verb = verbs.add_parser("serve", help="run a server written in Python, or an operations.json")
+def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "target",
         metavar="FILE|MODULE[:NAME]",

@@ -8,8 +8,7 @@ from pathlib import Path
 from deltamcp.sources.operations import OperationsFile, read
 
 
-def add_to(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    verb = verbs.add_parser("validate", help="check an operations.json and tell every fault in it")
+def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("file", type=Path, metavar="FILE")
     verb.set_defaults(run=run)
 
