@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import deltas, execute, growth, memory, results
+from bench import client, deltas, execute, growth, memory, results
 from deltamcp.bench.speed import http, machine, start, stdio
 from deltamcp.bench.speed.report import Report
 from deltamcp.bench.speed.sides import peers
@@ -14,7 +14,7 @@ from deltamcp.bench.speed.sides import peers
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", help="some of http,stdio,start,growth,memory,execute,results,deltas")
+    parser.add_argument("--only", help="some of http,stdio,start,growth,memory,execute,results,deltas,client")
     parser.add_argument("--rounds", type=int, default=3, help="times each side is loaded (3)")
     parser.add_argument("--seconds", type=int, default=1, help="length of one load (1; over stdio half of it)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
@@ -29,6 +29,7 @@ def main() -> None:
         "execute": execute.measure,
         "results": results.measure,
         "deltas": deltas.measure,
+        "client": client.measure,
     }
     wanted = given.only.split(",") if given.only else list(measurements)
     for name in wanted:
