@@ -412,3 +412,9 @@ def test_what_a_folder_tells_of_is_passed_over_until_it_is_trusted(tmp_path):
     assert "--project" in str(found["hostile"])
     trusted = configs.found_here(home, cwd, "linux", {}, trusted=True)
     assert [one.skipped for one in trusted] == [None, None]
+
+
+def test_the_old_way_over_http_is_kept(tmp_path):
+    file = tmp_path / "mcp.json"
+    file.write_text('{"mcpServers": {"old": {"type": "sse", "url": "http://127.0.0.1:1/sse"}}}')
+    assert configs.entry(file, "old") == {"url": "http://127.0.0.1:1/sse", "headers": {}, "type": "sse"}

@@ -1,6 +1,9 @@
 """What the README shows works as it is printed."""
 
+import os
 import re
+import subprocess
+import sys
 import types
 from pathlib import Path
 
@@ -10,8 +13,27 @@ from tests.raw import connected, text
 README = Path(__file__).parent.parent / "README.md"
 
 
+def test_the_first_five_minutes_go_as_printed(tmp_path):
+    chapter = README.read_text().partition("## Five minutes\n")[2].partition("\n## ")[0]
+    server, typed, program, printed, _ = re.findall(r"```(?:python)?\n(.*?)```", chapter, re.DOTALL)
+    (tmp_path / "shelf.py").write_text(server)
+    (tmp_path / "use.py").write_text(program)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+    def said(command: str) -> str:
+        ran = subprocess.run(
+            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+        )
+        return "\n".join(line.rstrip() for line in (ran.stdout + ran.stderr).strip("\n").splitlines())
+
+    for block in typed.strip().split("\n\n$ "):
+        command, _, shown = block.removeprefix("$ ").partition("\n")
+        assert said(command) == shown.strip("\n"), command
+    assert said("python use.py") == printed.strip()
+
+
 async def test_the_first_example_is_a_server():
-    code = re.search(r"```python\n(from deltamcp.*?)```", README.read_text(), re.DOTALL)
+    code = re.search(r"```python\n(from deltamcp import Context.*?)```", README.read_text(), re.DOTALL)
     assert code is not None
     module = types.ModuleType("notes")
     exec(code.group(1), module.__dict__)

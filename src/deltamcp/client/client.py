@@ -1,7 +1,8 @@
 """`DeltaClient`: any MCP server, and everything Delta-MCP adds where the server has it."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import functools
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from importlib import metadata
 from types import TracebackType
 from typing import Any, Unpack
@@ -60,7 +61,7 @@ class DeltaClient:
             questions.roots is not None,
         )
         self._reaching = Reaching(
-            self._place.label, self._link, manner, questions, self._heard, options.get("start_timeout", 30.0)
+            self._place.label, self._links(), manner, questions, self._heard, options.get("start_timeout", 30.0)
         )
         self._listing = Listing(self._reaching, options.get("cache_seconds", 300.0))
         self._changes = Changes(self._reaching, self._listing, options)
@@ -68,14 +69,15 @@ class DeltaClient:
         self._fitting: LocalFitting | None = None
         self._reaching.reopened = self._reopened
 
-    def _link(self) -> Link:
-        match self._place:
+    def _links(self) -> list[Callable[[], Link]]:
+        place = self._place
+        match place:
             case Here():
-                return self._place.link()
+                return [place.link]
             case Program():
-                return self._place.link(self._options.get("quiet", False))
+                return [functools.partial(place.link, self._options.get("quiet", False))]
             case Address():
-                return self._place.link(self._options.get("headers", {}), self._options.get("token"))
+                return place.links(self._options.get("headers", {}), self._options.get("token"))
 
     async def __aenter__(self) -> "DeltaClient":
         """

@@ -354,7 +354,9 @@ def _shaped(raw: Any) -> dict[str, Any]:
     headers |= {name: f"${{{variable}}}" for name, variable in _map(raw, "env_http_headers").items()}
     if raw.get("bearer_token_env_var"):
         headers["Authorization"] = f"Bearer ${{{_text(raw['bearer_token_env_var'], 'bearer_token_env_var')}}}"
-    return {"url": _text(url, "url"), "headers": headers}
+    made = {"url": _text(url, "url"), "headers": headers}
+    # The one way over HTTP that has to be said; others are found out.
+    return {**made, "type": "sse"} if raw.get("type", raw.get("transport")) == "sse" else made
 
 
 def _list(value: JSON, key: str) -> list[JSON]:

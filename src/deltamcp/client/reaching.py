@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from deltamcp.catalog.headers import ParameterHeader
 from deltamcp.client.conversation import Conversation, Heard, Progress
@@ -26,14 +27,14 @@ class Reaching:
     def __init__(
         self,
         who: str,
-        make: Callable[[], Link],
+        links: Sequence[Callable[[], Link]],
         manner: Manner,
         questions: Questions,
         heard: Heard,
         seconds: float,
     ) -> None:
-        """`make` gives a new link; `seconds` is how long starting and introducing may take."""
-        self._who, self._make, self._manner = who, make, manner
+        """`links` are ways to it, the likeliest first; `seconds` is how long starting and introducing may take."""
+        self._who, self._links, self._manner = who, links, manner
         self._questions, self._heard = questions, heard
         self._seconds = seconds
         self._conversation: Conversation | None = None
@@ -140,13 +141,7 @@ class Reaching:
         """
         try:
             async with asyncio.timeout(self._seconds):
-                try:
-                    return await self._introduced(self._manner)
-                except ConnectionLostError as lost:
-                    if self._manner.spoken != "auto" or not lost.maybe_done:
-                        raise
-                    # Some servers of the handshake era end at a first message that is not `initialize`.
-                    return await self._introduced(self._manner.speaking("handshake"))
+                return await self._by_any_link()
         except TimeoutError:
             raise UnreachableError(
                 f"{self._who} did not introduce itself within {self._seconds:g} s; is it an MCP server, or does it "
@@ -155,8 +150,27 @@ class Reaching:
         except ConnectionLostError as lost:
             raise UnreachableError(str(lost)) from None
 
-    async def _introduced(self, manner: Manner) -> Conversation:
-        conversation = Conversation(self._make(), self._questions, self._heard)
+    async def _by_any_link(self) -> Conversation:
+        likeliest, *others = self._links
+        try:
+            return await self._introduced(likeliest, self._manner)
+        except ConnectionLostError as lost:
+            if self._manner.spoken != "auto" or not lost.maybe_done:
+                raise
+            # Some servers of the handshake era end at a first message that is not `initialize`.
+            return await self._introduced(likeliest, self._manner.speaking("handshake"))
+        except UnauthorizedError:
+            raise
+        except UnreachableError:
+            for link in others if self._manner.spoken in ("auto", "handshake") else ():
+                with suppress(UnreachableError, ConnectionLostError):
+                    made = await self._introduced(link, self._manner.speaking("handshake"))
+                    self._links = [link]
+                    return made
+            raise
+
+    async def _introduced(self, make: Callable[[], Link], manner: Manner) -> Conversation:
+        conversation = Conversation(make(), self._questions, self._heard)
         try:
             await conversation.link.open(conversation)
             self.server = await introduce(conversation, manner, self._who)

@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 from urllib.parse import urlsplit
@@ -66,14 +66,27 @@ class Address(Struct, frozen=True):
 
     url: str
     headers: dict[str, str] = {}
+    only_sse: bool = False
+    """Its entry says that it is of 2024-11-05."""
 
     @property
     def label(self) -> str:
         parts = urlsplit(self.url)
         return f"The server at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
-    def link(self, headers: Mapping[str, str], token: Token | None) -> Link:
-        return HttpLink(self.label, self.url, {**self.headers, **headers}, token)
+    def links(self, headers: Mapping[str, str], token: Token | None) -> list[Callable[[], Link]]:
+        """Streamable HTTP, and what was before it."""
+        every = {**self.headers, **headers}
+
+        def streamable() -> Link:
+            return HttpLink(self.label, self.url, every, token)
+
+        def with_sse() -> Link:
+            from deltamcp.client.links.sse import SseLink
+
+            return SseLink(self.label, self.url, every, token)
+
+        return [with_sse] if self.only_sse else [streamable, with_sse]
 
 
 class Here(Struct, frozen=True):
@@ -144,7 +157,7 @@ def of_entry(entry: Mapping[str, Any]) -> Place:
     if isinstance(url, str) and not command:
         if not url.lower().startswith(("http://", "https://")):
             raise ConfigurationError("The url of an entry begins with http:// or https://.")
-        return Address(url, _texts(entry, "headers"))
+        return Address(url, _texts(entry, "headers"), entry.get("type", entry.get("transport")) == "sse")
     if not isinstance(command, str) or not command:
         raise ConfigurationError("An entry needs a command or a url.")
     words = entry.get("args") or []

@@ -68,6 +68,17 @@ class HttpLink:
         async with self._room:
             await self._post(headers, body, message["id"])
 
+    async def post(self, message: dict[str, JSON]) -> None:
+        """A message whose answer, if it has one, comes another way."""
+        await self._post(NO_HEADERS, self.codec.encode(message), None)
+
+    async def stream(self) -> Connection | None:
+        """A stream of events, from where there is one; whoever reads it closes it."""
+        response = await self._exchange("GET", NO_HEADERS, b"")
+        if response.status >= 300:
+            raise self._refusal(response)
+        return response.events
+
     async def _post(self, headers: Mapping[str, str], body: bytes, id_: RequestId | None) -> None:
         response = await self._exchange("POST", headers, body)
         end = await self._take(response, id_)
