@@ -4,6 +4,7 @@ import logging
 import time
 from typing import Any, NamedTuple
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from deltamcp import tokens
@@ -20,7 +21,7 @@ from deltamcp.results import content
 from deltamcp.results.content import Source
 from deltamcp.results.policy import META_KEY, ROOT, Shaping, nearer, read_root, wish_of
 from deltamcp.results.rate_limit import rate_limited
-from deltamcp.values import JSON, Terms, Text, ToolResult
+from deltamcp.values import JSON, Surface, Terms, Text, ToolResult
 from deltamcp.wire import jsonrpc
 
 logger = logging.getLogger("deltamcp")
@@ -94,7 +95,8 @@ class Fitting:
         structured = operation.structured if operation.output_schema is not None else None
         try:
             if shaping is None and not terms.delta:
-                return content.tool_result(value, structured)
+                reply = content.tool_result(value, structured)
+                return _told_form(reply, value) if terms.surface is Surface.PROGRESSIVE else reply
             made = content.returned(value, structured)
         except ValueError as error:
             logger.error("tool %s returned a value that cannot be sent: %s", operation.name, error)
@@ -126,6 +128,17 @@ class Fitting:
             call = Call(principal, channel.conversation, sign, operation.read_only)
             return await self._outcomes.reply(source, shaping, call, ran.since)
         return await self._reading.begin(source, shaping, principal)
+
+
+def _told_form(reply: ToolResult, value: Any) -> ToolResult:
+    """To a program that knows Delta-MCP: whether a text that could be either is JSON or not."""
+    block = reply.content[0] if len(reply.content) == 1 and reply.structured is UNSET else None
+    if not isinstance(block, Text) or isinstance(value, Text | ToolResult | list | dict):
+        return reply
+    is_text = isinstance(value, str) or content.is_pack(value)
+    if content.is_as_it_looks(block.text if is_text else block.text.encode()):
+        return reply
+    return replace(reply, meta={META_KEY: {"form": "text" if is_text else "json"}})
 
 
 def limited(error: BaseException, operation: Operation, flat: bool) -> ToolResult | None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from deltamcp.errors import UnfitError
 from deltamcp.keeping import Keeping, Rooted
 from deltamcp.results import blocks, document, reference, shape
-from deltamcp.results.content import Source
+from deltamcp.results.content import Source, is_as_it_looks
 from deltamcp.results.kept import Head, read_asked, wanted
 from deltamcp.results.notes import Handle
 from deltamcp.results.paginate import find_rows
@@ -168,7 +168,8 @@ class Reading:
 
 def _whole(window: Window, source: Source, shaping: Shaping, kept: Handle | None) -> ToolResult:
     # Where the form is not JSON, or the result a base, programs are told what to make of it.
-    told: dict[str, JSON] = {"form": window.form} if window.form == "table" or kept is not None else {}
+    said = window.form == "table" or kept is not None or not is_as_it_looks(source.data)
+    told: dict[str, JSON] = {"form": window.form} if said else {}
     if kept is not None:
         told["handle"] = kept.name
     reply = ToolResult([Text(text) for text in window.texts], source.structured)

@@ -34,5 +34,5 @@ def run(given: argparse.Namespace, words: list[str]) -> None:
 
 
 async def _described(given: argparse.Namespace, target: list[str], tool: str) -> dict[str, JSON]:
-    async with targets.client(given, target) as client:
+    async with targets.client(given, target, timeout=targets.LIST_SECONDS) as client:
         return (await client.describe(tool))[0]

@@ -34,7 +34,7 @@ def run(given: argparse.Namespace, target: list[str]) -> None:
 
 
 async def _listed(given: argparse.Namespace, target: list[str]) -> dict[str, JSON]:
-    async with targets.client(given, target) as client:
+    async with targets.client(given, target, timeout=targets.LIST_SECONDS) as client:
         tools = await client.tools()
         lines = "\n".join(f"{tool.name}: {tool.summary}" if tool.summary else tool.name for tool in tools)
         full = jsonrpc.encode({"tools": await client.describe()}).decode()

@@ -15,6 +15,8 @@ from deltamcp.client.options import ClientOptions
 from deltamcp.errors import ConfigurationError
 
 WORDS = "words"
+LIST_SECONDS = 60.0
+"""For an answer that takes no work."""
 
 
 def options_to(verb: argparse.ArgumentParser) -> None:

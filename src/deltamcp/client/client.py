@@ -47,7 +47,6 @@ class DeltaClient:
             ConfigurationError: there is no such target.
         """
         self._options = options
-        self._timeout = options.get("timeout")
         self._deltas = options.get("deltas", False)
         self._place = place_of(target)
         questions = Questions(options.get("on_elicitation"), options.get("on_sampling"), options.get("roots"))
@@ -61,7 +60,13 @@ class DeltaClient:
             questions.roots is not None,
         )
         self._reaching = Reaching(
-            self._place.label, self._links(), manner, questions, self._heard, options.get("start_timeout", 30.0)
+            self._place.label,
+            self._links(),
+            manner,
+            questions,
+            self._heard,
+            options.get("start_timeout", 30.0),
+            options.get("timeout"),
         )
         self._listing = Listing(self._reaching, options.get("cache_seconds", 300.0))
         self._changes = Changes(self._reaching, self._listing, options)
@@ -169,10 +174,9 @@ class DeltaClient:
         timeout: float | None = None,
         progress: Progress | None = None,
     ) -> Reply:
-        held = f"{name} {jsonrpc.encode(given).decode()}" if self._deltas else ""
+        held = f"{name} {jsonrpc.encode(given).decode()}" if self._deltas and self.server.progressive else ""
         meta = self._meta(want, held)
         params = {"name": name, "arguments": given}
-        timeout = self._timeout if timeout is None else timeout
         try:
             raw = await self._asked(params, meta, definition, timeout, progress)
         except PeerError as error:
@@ -277,7 +281,7 @@ class DeltaClient:
         if self._fitting is not None and self._fitting.has(str(arguments["handle"])):
             return await self._fitting.read_on(arguments)
         params = {"name": await self._listing.continuing(), "arguments": arguments}
-        reply = Reply(await self._reaching.ask("tools/call", params, timeout=self._timeout))
+        reply = Reply(await self._reaching.ask("tools/call", params))
         if reply.is_error:
             raise ArgumentsError(reply.text)
         return reply
@@ -382,7 +386,7 @@ class DeltaClient:
             params or {},
             self._changes.meta,
             repeatable=repeatable,
-            timeout=self._timeout if timeout is None else timeout,
+            timeout=timeout,
         )
 
 

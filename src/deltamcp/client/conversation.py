@@ -13,7 +13,7 @@ from deltamcp.client.links.link import Link
 from deltamcp.client.questions import Questions
 from deltamcp.client.speech import UNSPOKEN, Speech
 from deltamcp.errors import FAULTS, ClientError, ConnectionLostError, DeadlineError, Fault, PeerError
-from deltamcp.values import JSON, Era, Message, Notification, Request, RequestId, Response
+from deltamcp.values import JSON, Era, Malformed, Message, Notification, Request, RequestId, Response
 
 logger = logging.getLogger("deltamcp")
 
@@ -145,8 +145,13 @@ class Conversation:
                 task = self._later(self._answer(message))
                 self._answering[message.id] = task
                 task.add_done_callback(lambda _: self._answering.pop(message.id, None))
-            case _:
-                logger.debug("the server sent what is no message: %s", message.reason)
+            case Malformed():
+                future = self._waiting.get(message.id) if message.id is not None else None
+                if future is not None and not future.done():
+                    told = {"message": f"The answer makes no sense. {message.reason}"}
+                    future.set_result(Response(message.id or 0, error=told))
+                else:
+                    logger.debug("the server sent what is no message: %s", message.reason)
 
     def lost(self, error: ClientError) -> None:
         for future in self._waiting.values():

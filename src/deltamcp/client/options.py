@@ -32,7 +32,7 @@ class ClientOptions(TypedDict, total=False):
     token: Token
     """A bearer token, or a function, plain or async, that gives one; it is asked again after a 401."""
     timeout: float
-    """Seconds a call may take; without it as long as it takes."""
+    """Seconds any request may take; without it as long as it takes."""
     start_timeout: float
     """Seconds until a server must have been started and introduced; 30 without."""
     cache_seconds: float

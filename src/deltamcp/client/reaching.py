@@ -32,11 +32,13 @@ class Reaching:
         questions: Questions,
         heard: Heard,
         seconds: float,
+        timeout: float | None,
     ) -> None:
-        """`links` are ways to it, the likeliest first; `seconds` is how long starting and introducing may take."""
+        """`links` are ways to it, the likeliest first; `seconds` is how long starting and introducing may take, and
+        `timeout` how long a request that says nothing else."""
         self._who, self._links, self._manner = who, links, manner
         self._questions, self._heard = questions, heard
-        self._seconds = seconds
+        self._seconds, self._timeout = seconds, timeout
         self._conversation: Conversation | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
@@ -66,6 +68,7 @@ class Reaching:
             ClientError: it is not within reach; the text says why and what to do.
         """
         async with self._connecting:
+            self._closed = False
             await self._connect()
 
     async def ask(
@@ -86,6 +89,7 @@ class Reaching:
             ConnectionLostError: the connection broke and could not be mended, or must not.
             DeadlineError: no answer in time.
         """
+        timeout = self._timeout if timeout is None else timeout
         for attempt in range(_ATTEMPTS):
             try:
                 conversation = self._conversation

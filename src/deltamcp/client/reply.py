@@ -9,8 +9,6 @@ from deltamcp.results.encode import decode
 from deltamcp.results.policy import META_KEY
 from deltamcp.values import JSON, ToolResult
 
-_SCALARS = {"true": True, "false": False, "null": None}
-
 
 class Reply:
     """A result of `tools/call`. `raw` is the object the server sent; nothing of it is ever dropped."""
@@ -74,7 +72,8 @@ class Reply:
 
     @functools.cached_property
     def value(self) -> JSON:
-        """The result as a value: structured content, else JSON or a table read from the text, else the text.
+        """The result as a value: structured content, else a JSON object, a list or a table read from the text, else the
+        text. Delta-MCP servers tell apart what could be either, and what else is JSON.
 
         Several blocks that are not one text are given as they are.
         """
@@ -84,20 +83,15 @@ class Reply:
         if "form" in told and texts:
             return texts[0] if told["form"] == "text" else decode(texts[0])
         if self._is_delta and texts:
-            return _read(texts[0], quoted=True)
+            return _read(texts[0])
         if len(self.content) != 1 or len(texts) != 1:
             return self.content if self.content else None
-        return _read(texts[0], quoted=False)
+        # What else JSON can say, a text can mean: 12345 may be a number, or somebody's name for something.
+        return _read(texts[0]) if texts[0].lstrip()[:1] in ("{", "[") else texts[0]
 
 
-def _read(text: str, quoted: bool) -> JSON:
-    """JSON, where it is an object, a list or a number; a text that only looks like a quoted one stays as it is."""
-    stripped = text.strip()
-    if stripped in _SCALARS:
-        return _SCALARS[stripped]
-    if stripped[:1] in ("{", "[") or (quoted and stripped[:1] == '"') or stripped[:1].isdigit() or stripped[:1] == "-":
-        try:
-            return decode(stripped)
-        except ValueError:
-            return text
-    return text
+def _read(text: str) -> JSON:
+    try:
+        return decode(text.strip())
+    except ValueError:
+        return text

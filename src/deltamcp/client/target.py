@@ -1,5 +1,6 @@
 """What can be connected to: a server in this process, an address, a command line, an entry of an `mcpServers` file."""
 
+import base64
 import os
 import re
 import shlex
@@ -7,7 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
@@ -74,9 +75,18 @@ class Address(Struct, frozen=True):
         parts = urlsplit(self.url)
         return f"The server at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
+    @property
+    def _basic(self) -> dict[str, str]:
+        """A name and password in the address, as RFC 7617 has them sent."""
+        parts = urlsplit(self.url)
+        if parts.username is None:
+            return {}
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        return {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
     def links(self, headers: Mapping[str, str], token: Token | None) -> list[Callable[[], Link]]:
         """Streamable HTTP, and what was before it."""
-        every = {**self.headers, **headers}
+        every = {**self._basic, **self.headers, **headers}
 
         def streamable() -> Link:
             return HttpLink(self.label, self.url, every, token)

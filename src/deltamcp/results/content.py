@@ -133,6 +133,11 @@ def _only_text(result: ToolResult) -> str | None:
     return block.text if isinstance(block, Text) else None
 
 
+def is_as_it_looks(data: str | bytes) -> bool:
+    """Whether a program that reads JSON objects and lists as values, and all else as text, takes it for what it is."""
+    return _read(data) is UNSET if isinstance(data, str) else data[:1] in (b"{", b"[")
+
+
 def json_or_text(text: str) -> str | bytes:
     """A text as JSON, where it is an object or a list."""
     return text if _read(text) is UNSET else text.encode()

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from deltamcp.client.links.http1 import BrokenError, Connection, Origin, Response
 from deltamcp.client.links.link import LIMITS, NO_HEADERS, Ears, messages
 from deltamcp.errors import ClientError, ConnectionLostError, UnauthorizedError, UnreachableError
-from deltamcp.values import JSON, Malformed, RequestId
+from deltamcp.values import JSON, RequestId
 from deltamcp.values import Response as Answer
 from deltamcp.wire import sse
 from deltamcp.wire.codecs import JSON_CODEC, Codec, of_content_type
@@ -142,8 +142,7 @@ class HttpLink:
         if response.events is not None:
             return await self._follow(response.events, id_, before)
         for message in messages(response.body, _codec_of(response)) if response.body else ():
-            if not isinstance(message, Malformed):
-                self._ears.hear(message)
+            self._ears.hear(message)
         if response.status >= 300 and (id_ is None or self._ears.awaits(id_)):
             error = _error_of(response)
             if id_ is None or error is None or response.status in (401, 403):
@@ -182,8 +181,7 @@ class HttpLink:
                     last = event.id or last
                     wait = wait if event.retry_ms is None else event.retry_ms / 1000
                     for message in messages(event.data, JSON_CODEC) if event.data else ():
-                        if not isinstance(message, Malformed):
-                            self._ears.hear(message)
+                        self._ears.hear(message)
                 if id_ is not None and not self._ears.awaits(id_):
                     break
         except (BrokenError, ValueError) as error:

@@ -8,7 +8,7 @@ import asyncio
 import os
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -23,6 +23,7 @@ _CONNECT_SECONDS = 10.0
 _BUFFERED = 256 * 1024
 """Bytes of a stream of events that may wait for their reader before the server has to."""
 _EVENTS = b"text/event-stream"
+_DRAIN_SECONDS = 1.0
 
 
 class BrokenError(Exception):
@@ -57,6 +58,7 @@ class Connection(asyncio.Protocol):
         self._size = 0
         self._streaming = self._complete = self._paused = self._bodiless = False
         self._failure: BrokenError | None = None
+        self._drained: Callable[[Connection], None] | None = None
         self.idle_since = 0.0
 
     @property
@@ -64,6 +66,12 @@ class Connection(asyncio.Protocol):
         """Whether another exchange may begin on it."""
         transport = self._transport
         return transport is not None and not transport.is_closing() and self._complete and self._failure is None
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether there is more of a stream of events to come."""
+        transport = self._transport
+        return self._streaming and not self._complete and transport is not None and not transport.is_closing()
 
     async def exchange(self, request: bytes, bodiless: bool = False) -> Response:
         """`bodiless` where an answer has none whatever it says: to CONNECT.
@@ -112,6 +120,19 @@ class Connection(asyncio.Protocol):
                 await self._wake
             finally:
                 self._wake = None
+
+    def drain(self, done: Callable[["Connection"], None]) -> None:
+        """The rest of a stream is of no interest; `done` is called if it ends soon, so that the socket is of use again.
+
+        Most servers say nothing after the answer but that the stream has ended.
+        """
+        self._drained = done
+        self._parts.clear()
+        asyncio.get_running_loop().call_later(_DRAIN_SECONDS, self._close_undrained)
+
+    def _close_undrained(self) -> None:
+        if self._drained is not None:
+            self.close()
 
     def close(self) -> None:
         if self._transport is not None:
@@ -179,6 +200,8 @@ class Connection(asyncio.Protocol):
             self._answer(Response(status, self._headers, b"", self))
 
     def on_body(self, body: bytes) -> None:
+        if self._drained is not None:
+            return
         self._parts.append(body)
         self._size += len(body)
         if self._streaming:
@@ -197,7 +220,10 @@ class Connection(asyncio.Protocol):
         self._complete = True
         if not self._parser.should_keep_alive() and self._transport is not None:
             self._transport.close()
-        if self._streaming:
+        if self._drained is not None:
+            done, self._drained = self._drained, None
+            done(self)
+        elif self._streaming:
             self._awaken()
         else:
             parts = self._parts
@@ -255,9 +281,12 @@ class Origin:
         return response
 
     def release(self, connection: Connection) -> None:
-        """What is done with may be used again; a stream left before its end may not."""
+        """What is done with may be used again; a stream that was left before its end, if that comes soon."""
         self._busy.discard(connection)
-        if connection.usable:
+        if connection.is_streaming:
+            self._busy.add(connection)
+            connection.drain(self.release)
+        elif connection.usable:
             connection.idle_since = asyncio.get_running_loop().time()
             self._idle.append(connection)
         else:

@@ -11,7 +11,7 @@ from deltamcp.client.links.http import HttpLink, Token
 from deltamcp.client.links.http1 import BrokenError, Connection
 from deltamcp.client.links.link import LIMITS, NO_HEADERS, Ears, messages
 from deltamcp.errors import ConnectionLostError, UnreachableError
-from deltamcp.values import JSON, Malformed
+from deltamcp.values import JSON
 from deltamcp.wire import sse
 from deltamcp.wire.codecs import JSON_CODEC
 
@@ -54,8 +54,7 @@ class SseLink:
                         found.set_result(event.data.decode("utf-8", "replace"))
                     elif event.kind == "message" and event.data:
                         for message in messages(event.data, JSON_CODEC):
-                            if not isinstance(message, Malformed):
-                                self._ears.hear(message)
+                            self._ears.hear(message)
         except (BrokenError, ValueError) as error:
             lost = ConnectionLostError(f"{self._who} broke off its stream: {error}.")
         finally:
