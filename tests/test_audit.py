@@ -19,8 +19,8 @@ from deltamcp.bench import auditing, cost
 from deltamcp.bench.auditing import Looked, Report
 from deltamcp.bench.cost import Listing
 from deltamcp.cli import audit, audit_page
-from deltamcp.client import configs
-from deltamcp.client.configs import Found
+from deltamcp.client.configs import files
+from deltamcp.client.configs.files import Found
 from deltamcp.errors import ConfigurationError
 from tests.strategies import any_json, any_schema
 
@@ -228,7 +228,7 @@ def test_the_table_has_servers_largest_tools_and_what_would_be(config, capsys):
     assert re.search(r"one +29 +[\d,]+ +\d+ +\d+ +\d", said)
     assert re.search(r"together +58 +[\d,]+ +\d+", said)
     assert re.search(r"tool_29 +one +[\d,]+ +\d+", said)
-    assert "% less" in said and "off (" in said and configs.DISABLED in said
+    assert "% less" in said and "off (" in said and files.DISABLED in said
     assert "\x1b" not in said
 
 
@@ -348,8 +348,8 @@ def test_the_page_can_be_read_by_those_who_do_not_see_it():
 
 
 def test_a_page_of_nothing_says_so():
-    page = Page(audit_page.page(audited(found("off", skipped=configs.DISABLED))))
-    assert "No server could be asked." in page.text and configs.DISABLED in page.text
+    page = Page(audit_page.page(audited(found("off", skipped=files.DISABLED))))
+    assert "No server could be asked." in page.text and files.DISABLED in page.text
     assert "svg" not in [tag for tag, _ in page.tags]
 
 

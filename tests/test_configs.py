@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.client import configs
-from deltamcp.client.configs import DISABLED, PLACES, Found, Place
+from deltamcp.client.configs import files, jsonc
+from deltamcp.client.configs.files import DISABLED, Found
+from deltamcp.client.configs.hosts import PLACES, Place
 from deltamcp.errors import ConfigurationError
 from tests.strategies import any_json
 
@@ -46,11 +47,11 @@ def written(path: Path, document: object) -> Path:
 
 
 def found(home: Path, cwd: Path, system: str = "linux", **environment: str) -> list[Found]:
-    return configs.found_here(home, cwd, system, environment, trusted=True)
+    return files.found_here(home, cwd, system, environment, trusted=True)
 
 
 def one(tmp_path: Path, raw: object) -> Found:
-    (made,) = configs.read(written(tmp_path / "servers.json", {"mcpServers": {"it": raw}}))
+    (made,) = files.read(written(tmp_path / "servers.json", {"mcpServers": {"it": raw}}))
     return made
 
 
@@ -130,8 +131,8 @@ def test_a_project_of_claude_code_is_this_one_or_is_told(home, cwd, here):
     path = written(home / ".claude.json", {"mcpServers": {"user": SERVER}, "projects": projects})
     told = {one.name: one.skipped for one in found(home, inside)}
     assert told == {"user": None, "mine": None, "theirs": "it belongs to the project /elsewhere"}
-    assert [one.skipped for one in configs.read(path)] == [None] * 3
-    assert configs.entry(path, "theirs") == {**WRITTEN, "cwd": "/elsewhere"}
+    assert [one.skipped for one in files.read(path)] == [None] * 3
+    assert files.entry(path, "theirs") == {**WRITTEN, "cwd": "/elsewhere"}
 
 
 def test_a_broken_file_is_told_and_stops_nobody(home, cwd):
@@ -169,7 +170,7 @@ def test_vs_code_writes_comments_and_asks_for_inputs(home, cwd):
 def test_vs_code_settings_name_servers_by_path_and_by_name(here):
     for document in ({"mcp": {"servers": {"it": SERVER}}}, {"mcp.servers": {"it": SERVER}, "mcp": {"inputs": []}}):
         path = written(here / ".vscode" / "settings.json", document)
-        assert [one.name for one in configs.read(path)] == ["it"]
+        assert [one.name for one in files.read(path)] == ["it"]
 
 
 def test_codex_says_where_secrets_are(home, cwd):
@@ -289,7 +290,7 @@ def test_variables_that_are_not_set_are_told(home, cwd):
 
 def test_a_folder_to_run_in_is_the_projects(here, tmp_path):
     path = written(tmp_path / "other" / ".vscode" / "mcp.json", {"servers": {"it": {"command": "x", "cwd": "sub"}}})
-    assert configs.read(path)[0].entry["cwd"] == str(tmp_path / "other" / "sub")
+    assert files.read(path)[0].entry["cwd"] == str(tmp_path / "other" / "sub")
 
 
 # One file
@@ -298,14 +299,14 @@ def test_a_folder_to_run_in_is_the_projects(here, tmp_path):
 def test_a_server_is_picked_by_name(here, tmp_path):
     servers = {"github": SERVER, "off": {"command": "x", "disabled": True}, "needy": {"command": "${NOT_SET_HERE}"}}
     path = written(tmp_path / "mine.jsonc", {"mcpServers": servers})
-    assert configs.entry(path, "github")["command"] == "npx"
-    assert configs.entry(path, "off")["command"] == "x"
+    assert files.entry(path, "github")["command"] == "npx"
+    assert files.entry(path, "off")["command"] == "x"
     with pytest.raises(ConfigurationError, match=r"did you mean github\?"):
-        configs.entry(path, "gitub")
+        files.entry(path, "gitub")
     with pytest.raises(ConfigurationError, match="it has github, off, needy"):
-        configs.entry(path, "zzzzz")
+        files.entry(path, "zzzzz")
     with pytest.raises(ConfigurationError, match=r"needy in .* needs the variable NOT_SET_HERE"):
-        configs.entry(path, "needy")
+        files.entry(path, "needy")
 
 
 @pytest.mark.parametrize(
@@ -328,23 +329,23 @@ def test_a_server_is_picked_by_name(here, tmp_path):
 def test_a_file_that_is_none_is_told_in_one_sentence(name, body, sentence, here, tmp_path):
     (tmp_path / name).write_bytes(body)
     with pytest.raises(ConfigurationError, match=sentence) as told:
-        configs.read(tmp_path / name)
+        files.read(tmp_path / name)
     assert "\n" not in str(told.value) and name in str(told.value)
 
 
 def test_what_is_no_file_and_what_is_too_large_is_told(here, tmp_path):
     with pytest.raises(ConfigurationError, match="There is no file"):
-        configs.read(tmp_path)
+        files.read(tmp_path)
     with (tmp_path / "large.json").open("wb") as file:
-        file.truncate(configs.BYTES + 1)
+        file.truncate(files.BYTES + 1)
     with pytest.raises(ConfigurationError, match="larger than 32 MB"):
-        configs.read(tmp_path / "large.json")
+        files.read(tmp_path / "large.json")
 
 
 def test_a_file_of_any_host_says_whose_it_is(here, tmp_path):
     for place, host in ((".warp/.mcp.json", "Warp"), (".mcp.json", "Claude Code"), ("mine.json", "file")):
         path = written(tmp_path / "elsewhere" / place, {"mcpServers": {"it": SERVER}})
-        assert configs.read(path)[0].host == host
+        assert files.read(path)[0].host == host
 
 
 # JSON with comments
@@ -384,7 +385,7 @@ VALUES = st.recursive(
 def test_comments_and_commas_change_nothing(data):
     value = data.draw(VALUES)
     text = data.draw(commented(value))
-    plain = configs.plain(text.encode())
+    plain = jsonc.plain(text.encode())
     assert json.loads(plain) == value
     assert [len(line) for line in plain.split(b"\n")] == [len(line) for line in text.encode().split(b"\n")]
 
@@ -392,12 +393,12 @@ def test_comments_and_commas_change_nothing(data):
 @given(VALUES)
 def test_plain_json_stays_as_it_is(value):
     body = json.dumps(value).encode()
-    assert configs.plain(body) == body
+    assert jsonc.plain(body) == body
 
 
 @given(st.binary() | st.text(st.sampled_from('"\\/*,]}[{: \n')).map(str.encode))
 def test_any_bytes_are_read_without_harm(body):
-    configs.plain(body)
+    jsonc.plain(body)
 
 
 def test_what_a_folder_tells_of_is_passed_over_until_it_is_trusted(tmp_path):
@@ -407,14 +408,14 @@ def test_what_a_folder_tells_of_is_passed_over_until_it_is_trusted(tmp_path):
     (cwd / ".mcp.json").write_text('{"mcpServers": {"hostile": {"command": "sh"}}}')
     (home / ".claude.json").write_text('{"mcpServers": {"mine": {"command": "sh"}}}')
 
-    found = {one.name: one.skipped for one in configs.found_here(home, cwd, "linux", {})}
+    found = {one.name: one.skipped for one in files.found_here(home, cwd, "linux", {})}
     assert found["mine"] is None
     assert "--project" in str(found["hostile"])
-    trusted = configs.found_here(home, cwd, "linux", {}, trusted=True)
+    trusted = files.found_here(home, cwd, "linux", {}, trusted=True)
     assert [one.skipped for one in trusted] == [None, None]
 
 
 def test_the_old_way_over_http_is_kept(tmp_path):
     file = tmp_path / "mcp.json"
     file.write_text('{"mcpServers": {"old": {"type": "sse", "url": "http://127.0.0.1:1/sse"}}}')
-    assert configs.entry(file, "old") == {"url": "http://127.0.0.1:1/sse", "headers": {}, "type": "sse"}
+    assert files.entry(file, "old") == {"url": "http://127.0.0.1:1/sse", "headers": {}, "type": "sse"}

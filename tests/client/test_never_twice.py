@@ -104,7 +104,7 @@ async def test_a_process_that_dies_between_calls(log, discover):
 
 async def test_many_calls_while_the_process_is_killed(log, discover):
     """Each is done at most once; each that is answered was done; each that is told as not done was not."""
-    tools = [{"name": "buy", "inputSchema": ANY}, {"name": "look", "inputSchema": ANY, **{"annotations": {"readOnlyHint": True}}}]
+    tools = [{"name": "buy", "inputSchema": ANY}, {"name": "look", "inputSchema": ANY, "annotations": {"readOnlyHint": True}}]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         await client.tools()
 

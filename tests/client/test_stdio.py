@@ -171,7 +171,7 @@ async def test_stderr_is_not_mistaken_for_anything(log, discover):
 
 
 async def test_much_stderr_does_not_stop_the_server():
-    code = f"import sys; sys.stderr.write('x' * 3_000_000); sys.stderr.flush(); import runpy; sys.argv = ['f', '{{}}']; "
+    code = "import sys; sys.stderr.write('x' * 3_000_000); sys.stderr.flush(); import runpy; sys.argv = ['f', '{}']; "
     code += f"runpy.run_path({str(Path(fake_stdio.__file__))!r}, run_name='__main__')"
     async with connect([sys.executable, "-c", code], quiet=True) as client:
         assert (await client.call("echo", a=1))["given"] == {"a": 1}

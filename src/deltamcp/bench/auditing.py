@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from deltamcp import tokens
 from deltamcp.bench.cost import METHOD, Cost, Listing, ToolCost, costs
-from deltamcp.client.configs import Found
+from deltamcp.client.configs.files import Found
 from deltamcp.sources.secrets import Secrets
 from deltamcp.values import JSON
 

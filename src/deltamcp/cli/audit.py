@@ -15,8 +15,8 @@ from deltamcp.bench.auditing import Look, Looked, Report, audit, left_out, once_
 from deltamcp.bench.cost import Cost
 from deltamcp.cli import output
 from deltamcp.cli.waiting import Waiting
-from deltamcp.client import configs
-from deltamcp.client.configs import Found
+from deltamcp.client.configs import files
+from deltamcp.client.configs.files import Found
 from deltamcp.errors import ConfigurationError
 
 SECONDS = 30.0
@@ -57,8 +57,8 @@ def run(given: argparse.Namespace) -> None:
 
 def _found(config: Path | None, project: bool) -> list[Found]:
     if config is not None:
-        return configs.read(config)
-    return configs.found_here(Path.home(), Path.cwd(), sys.platform, os.environ, trusted=project)
+        return files.read(config)
+    return files.found_here(Path.home(), Path.cwd(), sys.platform, os.environ, trusted=project)
 
 
 def _wanted(found: list[Found], only: Sequence[str] | None) -> list[Found]:

@@ -149,9 +149,9 @@ def _of_text(text: str) -> Place:
         return Address(text)
     file, mark, name = text.rpartition("#")
     if mark and file.endswith((".json", ".jsonc", ".toml")):
-        from deltamcp.client import configs
+        from deltamcp.client.configs import files
 
-        return of_entry(configs.entry(Path(file).expanduser(), name))
+        return of_entry(files.entry(Path(file).expanduser(), name))
     try:
         words = shlex.split(text, posix=os.name != "nt")
     except ValueError:

@@ -1,0 +1,1 @@
+"""The files in which hosts keep the servers they start."""

@@ -1,0 +1,65 @@
+"""An entry as any host writes it, in one shape."""
+
+from typing import Any
+
+from deltamcp.errors import ConfigurationError
+from deltamcp.values import JSON
+
+
+def shaped(raw: Any) -> dict[str, Any]:
+    """An entry as any host writes it, in one shape.
+
+    Raises:
+        ConfigurationError: it is none; the text is the end of a sentence.
+    """
+    if not isinstance(raw, dict):
+        raise ConfigurationError("it is not an object")
+    command: Any = raw.get("command")
+    args = raw.get("args")
+    if isinstance(command, dict):  # Zed's older form
+        raw = {**raw, **command}
+        command, args = command.get("path"), command.get("args")
+    elif isinstance(command, list):  # OpenCode's
+        command, args = (command[0] if command else None), [*command[1:], *(args or ())]
+    if command:
+        if "envFile" in raw:
+            raise ConfigurationError("it reads variables from an envFile, which only its host does")
+        passed = {one: f"${{{one}}}" for one in _list(raw.get("env_vars"), "env_vars") if isinstance(one, str)}
+        made: dict[str, Any] = {
+            "command": text_of(command, "command"),
+            "args": [text_of(one, "args") for one in _list(args, "args")],
+            "env": passed | _map(raw, "environment") | _map(raw, "env"),
+        }
+        return made | ({"cwd": text_of(raw["cwd"], "cwd")} if raw.get("cwd") else {})
+    url = next((raw[key] for key in ("url", "httpUrl", "serverUrl") if raw.get(key)), None)
+    if url is None:
+        raise ConfigurationError("it has neither a command nor a url")
+    headers = _map(raw, "headers") | _map(raw, "http_headers")
+    headers |= {name: f"${{{variable}}}" for name, variable in _map(raw, "env_http_headers").items()}
+    if raw.get("bearer_token_env_var"):
+        headers["Authorization"] = f"Bearer ${{{text_of(raw['bearer_token_env_var'], 'bearer_token_env_var')}}}"
+    made = {"url": text_of(url, "url"), "headers": headers}
+    # The one way over HTTP that has to be said; others are found out.
+    return {**made, "type": "sse"} if raw.get("type", raw.get("transport")) == "sse" else made
+
+
+def _list(value: JSON, key: str) -> list[JSON]:
+    if value is not None and not isinstance(value, list):
+        raise ConfigurationError(f"its {key} are not a list")
+    return value or []
+
+
+def _map(raw: dict[str, JSON], key: str) -> dict[str, str]:
+    value = raw.get(key) or {}
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"its {key} is not an object")
+    return {text_of(name, key): text_of(one, key) for name, one in value.items() if one is not None}
+
+
+def text_of(value: JSON, key: str) -> str:
+    """With no halves of surrogate pairs, which JSON can spell and nothing can print."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str | int | float):
+        raise ConfigurationError(f"its {key} has something that is not a text")
+    return str(value).encode(errors="replace").decode()

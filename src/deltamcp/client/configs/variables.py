@@ -1,0 +1,57 @@
+"""Variables in a host's file: each host's own words for the environment, the project and the user."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from deltamcp.client.configs.hosts import Machine
+
+# `${NAME}` everywhere, `{env:NAME}` in OpenCode, a whole value of `$NAME` in Gemini CLI.
+_VARIABLE = re.compile(r"\$\{([^{}]*)\}|\{env:([^{}]*)\}|^\$([A-Za-z_]\w*)$")
+
+
+class Filling:
+    """Fills variables in, and remembers which it could not."""
+
+    def __init__(self, machine: Machine, workspace: Path) -> None:
+        self.machine = machine
+        self.workspace = workspace
+        self._missing: dict[str, None] = {}
+        self._known = {
+            "workspaceFolder": str(workspace),
+            "workspaceFolderBasename": workspace.name,
+            "userHome": str(machine.home),
+            "cwd": str(machine.cwd),
+            "pathSeparator": os.sep,
+            "/": os.sep,
+        }
+
+    @property
+    def lack(self) -> str | None:
+        """What is needed and not there."""
+        if not self._missing:
+            return None
+        inputs = [name.removeprefix("input:") for name in self._missing if name.startswith("input:")]
+        variables = [name for name in self._missing if not name.startswith("input:")]
+        needed = [f"the input {', '.join(inputs)}, which only its host can ask for"] if inputs else []
+        needed += [f"the variable {', '.join(variables)}, which is not set"] if variables else []
+        return f"it needs {' and '.join(needed)}"
+
+    def of(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: self.of(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self.of(one) for one in value]
+        if value == "~" or value.startswith(("~/", "~\\")):
+            value = f"{self.machine.home}{value[1:]}"
+        return _VARIABLE.sub(self._value, value)
+
+    def _value(self, match: re.Match[str]) -> str:
+        name, is_default, default = (match[1] or match[2] or match[3] or "").partition(":-")
+        name = name.removeprefix("env:")
+        value = self._known.get(name) or self.machine.environment.get(name)
+        if value is None and not is_default:
+            self._missing[name[:100]] = None
+            return match[0]
+        return default if value is None else value
