@@ -829,7 +829,7 @@ def test_a_question_can_be_interrupted(standard, place):
     try:
         until(lambda: b"whose" in os.read(ours, 65536))
         process.send_signal(signal.SIGINT)
-        assert process.wait(5) == 130
+        assert process.wait(3) == 130
     finally:
         process.kill()
         process.wait()
