@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from deltamcp import tokens
-from deltamcp.cli import call_tool, main
+from deltamcp.cli import arguments, call_tool, main
 
 COMMAND = Path(sys.executable).parent / "delta-mcp"
 ROOT = Path(__file__).parents[1]
@@ -447,16 +447,8 @@ def test_the_nearest_server_of_a_file_is_named(say):
         ('text:="5"', "5"),
         ("free:=[1,null]", [1, None]),
         ("unheard:=5", 5),
-        pytest.param(
-            "referred=5",
-            "5",
-            marks=pytest.mark.xfail(strict=True, reason="a string behind $ref is read as a number, and refused"),
-        ),
-        pytest.param(
-            "joined=5",
-            "5",
-            marks=pytest.mark.xfail(strict=True, reason="a string inside allOf is read as a number, and refused"),
-        ),
+        ("referred=5", "5"),
+        ("joined=5", "5"),
     ],
 )
 def test_a_pair_is_read_by_the_tools_schema(say, standard, pair, value):
@@ -502,7 +494,6 @@ def test_pairs_of_both_kinds_go_together(say, standard):
     assert json.loads(done.out) == {"text": "1", "free": 2, "flag": True}
 
 
-@pytest.mark.xfail(strict=True, reason="the words are read from the end, so that the first of two wins in silence")
 def test_of_two_values_for_one_name_the_last_counts_or_neither(say, standard):
     done = say("call", *standard, "echo", "text=first", "text=last")
 
@@ -522,16 +513,13 @@ def test_standard_input_that_is_no_object_is_refused(say, standard, stdin):
     "word",
     [
         pytest.param("free:=NaN", id="nan"),
-        pytest.param("free=NaN", id="nan as text"),
         pytest.param("free:=-Infinity", id="infinity"),
         pytest.param('{"free": 1e999}', id="out of range"),
         pytest.param('{"free": "\\ud800"}', id="half a character, escaped"),
         pytest.param("text=a\udcff", id="bytes that are not UTF-8"),
         pytest.param("free:=" + "[" * 5000, id="deep JSON"),
-        pytest.param("free=" + "[" * 5000, id="deep text"),
     ],
 )
-@pytest.mark.xfail(strict=True, reason="ends in a traceback")
 def test_what_json_cannot_say_is_refused_in_one_sentence(say, standard, word):
     done = say("call", *standard, "echo", word)
 
@@ -539,7 +527,6 @@ def test_what_json_cannot_say_is_refused_in_one_sentence(say, standard, word):
 
 
 @pytest.mark.parametrize("text", ["number=NaN", "number:=1e999"])
-@pytest.mark.xfail(strict=True, reason='the sentence is about a "null" that nobody wrote')
 def test_a_number_that_is_none_is_not_told_as_null(say, standard, text):
     done = say("call", *standard, "echo", text)
 
@@ -547,37 +534,38 @@ def test_a_number_that_is_none_is_not_told_as_null(say, standard, text):
     assert "null" not in done.err
 
 
-@pytest.mark.xfail(strict=True, reason="TypeError: unhashable type, or not iterable")
 def test_a_schema_that_is_none_does_not_break_the_reading_of_pairs(say, standard):
     done = say("call", *standard, "hostile", "a=1")
 
     assert done.code in (0, 1, 2)
 
 
-@pytest.mark.parametrize("word", ["[1]", '"x"', "5", ' {"text":"x"}'])
-@pytest.mark.xfail(strict=True, reason="JSON that is no object is taken for the tool's name, the tool for the target's")
+@pytest.mark.parametrize("word", ["[1]", '"x"', ' {"text":"x"}'])
 def test_json_that_is_no_object_is_told_to_be_none(say, standard, word):
     done = say("call", *standard, "echo", word)
 
     assert done == Done(0, '{"text": "x"}\n', "") or (done.code == 2 and "JSON" in done.err)
 
 
-@pytest.mark.parametrize("words", [["{}", "text=1"], ["text=1", "{}"], ["-", "text=1"]])
-@pytest.mark.xfail(strict=True, reason="the first of the two is taken for the tool: There is no tool '{}'")
-def test_json_and_pairs_together_are_told_not_to_go_together(say, standard, words):
-    done = say("call", *standard, "echo", *words)
+@pytest.mark.parametrize("words", [['{"free":2}', "text=1"], ["text=1", '{"free":2}'], ["free:=2", "-", "text=1"]])
+def test_json_and_pairs_go_together(say, standard, words):
+    done = say("call", *standard, "echo", *words, stdin="{}")
 
-    assert_one_sentence(done, 2)
-    assert "JSON" in done.err
+    assert done.code == 0
+    assert json.loads(done.out) == {"text": "1", "free": 2}
+
+
+@pytest.mark.parametrize("words", [["{}", "{}"], ['{"text":"1"}', "text=2"]])
+def test_arguments_given_twice_are_refused(say, standard, words):
+    assert_one_sentence(say("call", *standard, "echo", *words), 2)
 
 
 @pytest.mark.parametrize("word", ["--timeout", "--page", "--select"])
-@pytest.mark.xfail(strict=True, reason="an option at the end without its value is taken for the tool's name")
 def test_an_option_at_the_end_without_its_value_is_told(say, standard, word):
     done = say("call", *standard, "search", word)
 
     assert done.code == 2
-    assert "argument" in done.err
+    assert "needs a value" in done.err
 
 
 # Tools that are not there, and tools that fail
@@ -592,7 +580,6 @@ def test_an_unknown_tool_is_told_with_the_nearest_names(say, standard, words):
     assert "did you mean echo" in done.err
 
 
-@pytest.mark.xfail(strict=True, reason="without pairs the server's own 'Unknown tool: ecko' is told, and exit code 1")
 def test_an_unknown_tool_without_pairs_is_told_alike(say, standard):
     done = say("call", *standard, "ecko")
 
@@ -601,7 +588,6 @@ def test_an_unknown_tool_without_pairs_is_told_alike(say, standard):
 
 
 @pytest.mark.parametrize("words", [["describe"], ["call", "active=true"]])
-@pytest.mark.xfail(strict=True, reason="There is no tool 'user' among the 0 there are.")
 def test_an_unknown_tool_of_our_own_server_is_told_with_the_nearest_names(say, ours, words):
     verb, *pairs = words
     done = say(verb, ours, "user", *pairs)
@@ -610,7 +596,6 @@ def test_an_unknown_tool_of_our_own_server_is_told_with_the_nearest_names(say, o
     assert "users" in done.err
 
 
-@pytest.mark.xfail(strict=True, reason="exit code 1 here and 2 where pairs are given")
 def test_an_unknown_tool_is_a_wrong_command_on_our_own_server_too(say, ours):
     done = say("call", ours, "user")
 
@@ -673,7 +658,6 @@ def test_what_is_no_text_is_named(say, standard):
     assert shown[2:] == ["[a.txt: file:///a.txt]", "inside b"]
 
 
-@pytest.mark.xfail(strict=True, reason="base64's padding is counted: 12 and 21 bytes")
 def test_the_size_of_an_image_is_its_own(say, standard):
     shown = say("call", *standard, "media").out
 
@@ -681,7 +665,6 @@ def test_the_size_of_an_image_is_its_own(say, standard):
     assert " 20 bytes" in shown
 
 
-@pytest.mark.xfail(strict=True, reason="a resource of bytes is printed as base64, unlike an image")
 def test_a_resource_of_bytes_is_named_and_not_printed(say, standard):
     shown = say("call", *standard, "binary").out
 
@@ -716,7 +699,6 @@ def test_a_reader_that_has_seen_enough_is_no_error(standard, place):
 
 
 @pytest.mark.parametrize("tool", ["lone", "nan", "deep", "latin"])
-@pytest.mark.xfail(strict=True, reason="the answer is thrown away in silence, and waited for for ever")
 def test_an_answer_that_cannot_be_read_is_told_and_not_waited_for(say, standard, tool):
     done = say("call", *standard, tool, "--timeout", "0.4")
 
@@ -725,7 +707,6 @@ def test_an_answer_that_cannot_be_read_is_told_and_not_waited_for(say, standard,
 
 
 @pytest.mark.parametrize("verb", [["list"], ["call", "wide"]])
-@pytest.mark.xfail(strict=True, reason="UnicodeEncodeError where the output's encoding is not UTF-8")
 def test_an_output_that_cannot_write_everything_is_written_what_it_can(standard, place, verb):
     done = run(verb[0], *standard, *verb[1:], cwd=place, PYTHONIOENCODING="ascii")
 
@@ -745,15 +726,10 @@ def test_an_output_that_cannot_write_everything_is_written_what_it_can(standard,
         ["call", "escaped_failure"],
         ["call", "escaped_link"],
         ["call", "strict", f"{ESCAPES[1:4]}=1"],
-        *(
-            pytest.param(words, marks=pytest.mark.xfail(strict=True, reason=reason))
-            for words, reason in (
-                (["describe", "quickly"], "the nearest names are printed as they are"),
-                (["call", "escaped_trouble"], "the message of a JSON-RPC error is printed as it is"),
-                (["call", "escaped_death"], "the last line of a server's stderr is printed as it is"),
-                (["bench", "--rounds", "1"], "the server's name is printed as it is"),
-            )
-        ),
+        ["describe", "quickly"],
+        ["call", "escaped_trouble"],
+        ["call", "escaped_death"],
+        ["bench", "--rounds", "1"],
     ],
     ids=" ".join,
 )
@@ -800,12 +776,10 @@ def test_a_slow_call_shows_a_bar_after_a_second_and_clears_it(standard, place):
     assert seen.text.count("\x1b[?25l") == seen.text.count("\x1b[?25h")
 
 
-@pytest.mark.xfail(strict=True, reason="JSON leaves 0x7f, C1 controls and bidirectional overrides as they are")
 def test_json_does_not_steer_a_terminal_either(standard, place):
     assert not STEERING.search(watched("call", *standard, "escapes", "--json", cwd=place).text.replace("\r\n", "\n"))
 
 
-@pytest.mark.xfail(strict=True, reason="the message of a progress notification is drawn as it is")
 def test_what_a_server_says_of_its_progress_does_not_steer_the_terminal(standard, place):
     seen = watched("call", *standard, "telling", cwd=place)
 
@@ -821,7 +795,6 @@ def test_a_servers_question_is_asked_at_the_terminal_in_words_that_do_not_steer_
     assert not STEERING.search(seen.text.replace("\r\n", "\n"))
 
 
-@pytest.mark.xfail(strict=True, reason="the thread that waits for a line keeps the process until Enter is pressed")
 def test_a_question_can_be_interrupted(standard, place):
     ours, theirs = pty.openpty()
     process = subprocess.Popen([str(COMMAND), "call", *standard, "asking"], stdin=theirs, stdout=theirs, stderr=theirs)
@@ -891,7 +864,7 @@ def test_a_page_of_somebody_elses_rows(say, standard):
 
 
 def test_pages_are_of_fifty_unless_told(say, standard):
-    assert "[151-200 of 200 rows; the last]" in say("call", *standard, "rows", "--page", "4").out
+    assert "[151-200 of 200 rows]" in say("call", *standard, "rows", "--page", "4").out
 
 
 @pytest.mark.parametrize("page", ["5", "77", "999999"])
@@ -900,22 +873,20 @@ def test_a_page_beyond_the_end_is_told_with_how_many_there_are(say, standard, pa
 
     assert_one_sentence(done, 2)
     if page == "5":
-        assert "from 1 to 4" in done.err
+        assert "has 4 pages" in done.err
 
 
 def test_a_page_of_our_own_server_beyond_the_end_is_told(say, ours):
     done = say("call", ours, "users", "--page", "7")
 
     assert_one_sentence(done, 2)
-    assert "from 1 to 6" in done.err
+    assert "has 6 pages" in done.err
 
 
-@pytest.mark.xfail(strict=True, reason="page 999 is too far ahead to be found; read on by offset: there is no --offset")
 def test_a_page_far_beyond_the_end_is_told_alike(say, ours):
-    assert "from 1 to 6" in say("call", ours, "users", "--page", "999").err
+    assert "has 6 pages" in say("call", ours, "users", "--page", "999").err
 
 
-@pytest.mark.xfail(strict=True, reason="The result has only one page; leave --page out. Said of 300 rows.")
 def test_there_are_pages_in_the_words_of_the_original_delta_mcp_too(say, ours):
     done = say("call", ours, "users", "--speak", "delta-mcp", "--page", "2", "--page-size", "2")
 
@@ -931,9 +902,7 @@ def test_pages_and_tokens_count_from_one(say, standard, words):
 @pytest.mark.parametrize(
     "option",
     [
-        pytest.param(
-            "--page", marks=pytest.mark.xfail(strict=True, reason="the tool is called before its page is looked at")
-        ),
+        "--page",
         "--page-size",
         "--max-tokens",
     ],
@@ -946,7 +915,6 @@ def test_a_wrong_option_is_told_before_anything_is_done(say, standard, place, op
 
 
 @pytest.mark.parametrize("option", ["--page-size", "--max-tokens"])
-@pytest.mark.xfail(strict=True, reason="told in the server's words: page_size must be 1 or more")
 def test_a_wrong_option_is_told_by_its_own_name(say, standard, option):
     assert option in say("call", *standard, "rows", option, "0").err
 
@@ -976,7 +944,7 @@ def test_fields_select(say, standard):
     "select",
     [
         "",
-        pytest.param("[?", marks=pytest.mark.xfail(strict=True, reason="the library's three lines, and 'fields'")),
+        "[?",
     ],
 )
 def test_what_is_no_selection_is_told_in_one_sentence(say, standard, select):
@@ -990,14 +958,9 @@ def test_what_is_no_selection_is_told_in_one_sentence(say, standard, select):
         "rows",
         "prose",
         "media",
-        *(
-            pytest.param(tool, marks=pytest.mark.xfail(strict=True, reason=f"{reason} outside of the budget"))
-            for tool, reason in (
-                ("texts", "a result of several texts is"),
-                ("inside", "the text of an embedded resource is"),
-                ("binary", "an embedded resource's base64 is"),
-            )
-        ),
+        "texts",
+        "inside",
+        "binary",
     ],
 )
 def test_a_reply_of_somebody_elses_server_has_at_most_so_many_tokens(say, standard, tool, most):
@@ -1110,7 +1073,6 @@ def test_a_bench_of_our_own_server_describes_too(say, ours):
     assert report["called"] == "users"
 
 
-@pytest.mark.xfail(strict=True, reason="bench leaves titles and annotations out, list counts them: 1,384 and 1,488")
 def test_a_list_and_a_bench_count_the_same_definitions_alike(say, ours):
     listed = json.loads(say("list", ours, "--json").out)
     benched = json.loads(say("bench", ours, "--json", "--rounds", "1").out)
@@ -1133,7 +1095,6 @@ def test_the_benches_of_ourselves_still_have_their_names(say):
 
 
 @pytest.mark.parametrize("words", [["bench", "--help"], ["bench", "target", "--help"]])
-@pytest.mark.xfail(strict=True, reason="bench --help names no option of TARGET, and 'target' is run as a command")
 def test_the_options_of_a_bench_of_a_server_are_told(say, words):
     done = say(*words)
 
@@ -1153,7 +1114,6 @@ def test_a_right_and_a_wrong_operations_file(say, place):
     assert "wrong.json has 1 fault" in wrong.err
 
 
-@pytest.mark.xfail(strict=True, reason="'--json everywhere', but validate has none")
 def test_a_validation_as_json(say):
     done = say("validate", str(ROOT / "examples/library/operations.json"), "--json")
 
@@ -1239,22 +1199,22 @@ _WORDS = st.one_of(
 @example(["x", "--page"])
 @given(words=st.lists(_WORDS, max_size=7))
 def test_any_words_are_a_call_that_can_be_written_again_or_one_sentence(say, monkeypatch, words):
-    found: list[call_tool.Asked] = []
+    found: list[arguments.Asked] = []
 
     def instead(given: Any, words: list[str]) -> None:
-        found.append(call_tool.read(words))
+        found.append(arguments.read(words))
 
     monkeypatch.setattr(call_tool, "run", instead)
     done = say("call", *words, stdin='{"from": "stdin"}')
 
     if found:
-        target, tool, arguments, texts = found[0]
+        target, tool, given, texts = found[0]
         named, many = [*target, tool], len(target) + 1
         assert target
         assert any(words[at : at + many] == named for at in range(len(words)))
         pairs = [f"{name}={text}" for name, text in texts.items()]
-        pairs += [f"{name}:={json.dumps(value)}" for name, value in arguments.items()]
-        say("call", "--", *named, *(pairs if texts else [json.dumps(arguments)]))
+        pairs += [f"{name}:={json.dumps(value)}" for name, value in given.items()]
+        say("call", "--", *named, *(pairs if texts else [json.dumps(given)]))
         assert found[1] == found[0]
     elif done.code:
         assert done.code == 2

@@ -59,7 +59,7 @@ async def test_the_official_sdk(sdk: Any, speak: Any, encoding: Any):
         assert await client.call("add", a=1, b=2) in (3, {"result": 3})
         assert await client.call("weather", city="Bern") == {"city": "Bern", "celsius": 21.5}
         assert (await client.call_tool("weather", {"city": "Bern"})).raw["structuredContent"]["celsius"] == 21.5
-        with pytest.raises(CallFailedError, match="on purpose"):
+        with pytest.raises(CallFailedError, match="fails"):
             await client.call("fails")
         assert (await client.read("mem://one"))[0]["text"] == "first"
         assert (await client.prompt("greet", name="Ada"))["messages"][0]["content"]["text"] == "Hello Ada"
@@ -158,8 +158,8 @@ VALUES: list[Any] = [
 async def test_ours_by_every_way(way: str, speak: Any, encoding: Any):
     told: list[Any] = []
     options: Any = {"on_elicitation": lambda question: Elicited("accept", {"name": "Ada"})}
-    async with by(way, speak=speak, encoding=encoding, **options) as client:
-        assert {tool.name for tool in await client.tools()} == {"wrap", "many", "hello", "steps"}
+    async with asyncio.timeout(10), by(way, speak=speak, encoding=encoding, **options) as client:
+        assert {tool.name for tool in await client.tools()} >= {"wrap", "many", "hello", "steps"}
         for value in VALUES:
             assert await client.call("wrap", value=value) == {"value": value}
         expected = [{"id": at, "name": f"row {at}", "text": "text", "t": None} for at in range(100)]
@@ -177,7 +177,7 @@ async def test_ours_by_every_way(way: str, speak: Any, encoding: Any):
 @pytest.mark.parametrize("speak", ["auto", *SPEAK])
 async def test_ours_as_a_process(speak: Any, encoding: Any):
     options: Any = {"on_elicitation": lambda question: Elicited("accept", {"name": "Ada"})}
-    async with by("stdio", speak=speak, encoding=encoding, **options) as client:
+    async with asyncio.timeout(10), by("stdio", speak=speak, encoding=encoding, **options) as client:
         for value in VALUES:
             assert await client.call("echo", value={"v": value}) == {"v": value}
         assert [row["id"] async for row in client.rows("rows")] == list(range(400))

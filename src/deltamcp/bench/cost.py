@@ -89,7 +89,7 @@ def _cost(listings: Iterable[Listing], view: View, tools: Sequence[ToolCost]) ->
     page = view.page(Kind.TOOLS, Surface.META, None)
     assert page is not None, "the first page is always there"
     schemas = [cost.schema for cost in tools if cost.schema is not None]
-    surface, overview = sum(map(_seen, page.items)), tokens.count(view.directory.overview)
+    surface, overview = sum(map(seen, page.items)), tokens.count(view.directory.overview)
     schema = round(fmean(schemas)) if schemas else 0
     return Cost(
         tools=len(tools),
@@ -108,11 +108,12 @@ def _tools(listing: Listing, view: View) -> list[ToolCost]:
         name = str(tool.get("name"))
         operation = view.operations.get(_id(listing, name))
         schema = None if operation is None else tokens.count(discovery.schemas(view, [operation.id], Asked.NOTES))
-        made.append(ToolCost(listing.name, name, _seen(tool), schema))
+        made.append(ToolCost(listing.name, name, seen(tool), schema))
     return made
 
 
-def _seen(tool: dict[str, JSON]) -> int:
+def seen(tool: dict[str, JSON]) -> int:
+    """Tokens of one tool as hosts put it before a model."""
     return tokens.count(as_seen([{"inputSchema": {}, **tool, "name": tool.get("name")}])[1:-1])
 
 

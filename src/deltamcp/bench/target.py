@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from deltamcp import tokens
 from deltamcp.bench.cost import Listing, costs
+from deltamcp.catalog import prose
 from deltamcp.client.client import DeltaClient
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
@@ -122,7 +123,8 @@ def _bytes(definitions: list[dict[str, JSON]]) -> Report:
 def table(report: Report) -> str:
     """For people."""
     server = report["server"]
-    rows = [f"{server['name']} {server['version']}, {server['protocol']}, {report['tools']} tools", ""]
+    about = f"{server['name']} {server['version']}, {server['protocol']}, {report['tools']} tools"
+    rows = [prose.clean(about), ""]
     rows += _columns(
         ("latency, ms", "median", "least", "most", "times"),
         [

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import sys
+import threading
+from contextlib import suppress
 from typing import Any
 
 from deltamcp.cli.output import printable
@@ -12,7 +14,21 @@ from deltamcp.values import JSON
 
 async def ask_the_user(question: dict[str, JSON]) -> Elicited:
     """Fills in a form, a line a field. What is left empty is left to the form; the end of input declines."""
-    return await asyncio.to_thread(_asked, question)
+    loop = asyncio.get_running_loop()
+    answered: asyncio.Future[Elicited] = loop.create_future()
+
+    def settle(answer: Elicited) -> None:
+        if not answered.done():
+            answered.set_result(answer)
+
+    def ask() -> None:
+        answer = _asked(question)
+        with suppress(RuntimeError):  # nobody waits any more
+            loop.call_soon_threadsafe(settle, answer)
+
+    # Not a thread of the loop's, which would wait for somebody to press a key before the program could end.
+    threading.Thread(target=ask, daemon=True).start()
+    return await answered
 
 
 def _asked(question: dict[str, Any]) -> Elicited:

@@ -24,6 +24,9 @@ _OURSELVES = ("tokens", "retrieval", "results", "deltas", "http", "stdio", "star
 
 def set_up(verb: argparse.ArgumentParser) -> None:
     verb.usage = "delta-mcp bench [OPTIONS] TARGET... | BENCH [OPTIONS]"
+    verb.epilog = (
+        "With a TARGET: --tool NAME, --arguments JSON, --rounds N, and the options of delta-mcp list. " + targets.ORDER
+    )
     benches = verb.add_subparsers(dest="bench", required=True, metavar="BENCH", prog="delta-mcp bench")
     serving = benches.add_parser(
         _TARGET, help="any MCP server: latency, tokens, bytes", usage="delta-mcp bench [OPTIONS] TARGET..."
@@ -71,7 +74,8 @@ def spelt_out(arguments: list[str]) -> list[str]:
     verb = arguments.index("bench")
     rest = arguments[verb + 1 :]
     first = next((word for word in rest if not word.startswith("-")), None)
-    if first in _OURSELVES or (first is None and "--" not in rest):
+    is_help = first == _TARGET and bool({"-h", "--help"} & set(rest))
+    if first in _OURSELVES or is_help or (first is None and "--" not in rest):
         return arguments
     return [*arguments[: verb + 1], _TARGET, *rest]
 
@@ -104,10 +108,10 @@ def run(given: argparse.Namespace) -> None:
 
 def _target(given: argparse.Namespace, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], str]:
     from deltamcp.bench import target
-    from deltamcp.cli.call_tool import arguments_of
+    from deltamcp.cli.arguments import object_of
 
     words = targets.words_of(given, parser)
-    arguments = arguments_of(given.arguments)
+    arguments = object_of(given.arguments)
     connect = functools.partial(targets.client, given, words)
     with Waiting("Measuring") as waiting:
         report = asyncio.run(target.run(connect, given.tool, arguments, given.rounds, waiting.say))

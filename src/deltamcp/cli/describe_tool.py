@@ -14,6 +14,7 @@ from deltamcp.wire import jsonrpc
 
 def set_up(verb: argparse.ArgumentParser) -> None:
     verb.usage = "delta-mcp describe [OPTIONS] TARGET... TOOL"
+    verb.description = targets.ORDER
     targets.options_to(verb)
     targets.words_to(verb, "TARGET TOOL")
     verb.set_defaults(run=lambda given: run(given, targets.words_of(given, verb)))
@@ -22,7 +23,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace, words: list[str]) -> None:
     if len(words) < 2:
         raise ConfigurationError("Usage: delta-mcp describe TARGET... TOOL; delta-mcp list TARGET... names the tools.")
-    with Waiting("Waiting for the server"):
+    with Waiting("Waiting for the server"), targets.taken_for_the_tool(words[-1]):
         definition = asyncio.run(_described(given, words[:-1], words[-1]))
     if given.json:
         output.as_json(definition)

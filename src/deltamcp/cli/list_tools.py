@@ -4,15 +4,16 @@ import argparse
 import asyncio
 
 from deltamcp import tokens
+from deltamcp.bench import cost
 from deltamcp.cli import output, targets
 from deltamcp.cli.waiting import Waiting
 from deltamcp.client.client import DeltaClient
 from deltamcp.values import JSON
-from deltamcp.wire import jsonrpc
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
     verb.usage = "delta-mcp list [OPTIONS] TARGET..."
+    verb.description = targets.ORDER
     targets.options_to(verb)
     targets.words_to(verb, "TARGET")
     verb.set_defaults(run=lambda given: run(given, targets.words_of(given, verb)))
@@ -37,11 +38,11 @@ async def _listed(given: argparse.Namespace, target: list[str]) -> dict[str, JSO
     async with targets.client(given, target, timeout=targets.LIST_SECONDS) as client:
         tools = await client.tools()
         lines = "\n".join(f"{tool.name}: {tool.summary}" if tool.summary else tool.name for tool in tools)
-        full = jsonrpc.encode({"tools": await client.describe()}).decode()
+        definitions = await client.describe()
         return {
             "server": introduced(client),
             "tools": [{"name": tool.name, "summary": tool.summary} for tool in tools],
-            "tokens": {"full": tokens.count(full), "index": tokens.count(lines)},
+            "tokens": {"full": sum(map(cost.seen, definitions)), "index": tokens.count(lines)},
         }
 
 

@@ -3,12 +3,14 @@
 import argparse
 import importlib
 import importlib.metadata
+import io
 import os
 import sys
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from deltamcp.cli.output import printable
 from deltamcp.errors import (
     CallFailedError,
     ConnectionLostError,
@@ -56,6 +58,11 @@ exit codes: 0 done; 1 the tool or the server says it failed, or it broke; 2 the 
 
 def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot write is better spelt out than lost
+            stream.reconfigure(errors="backslashreplace")
+    if words == ["help"]:
+        words = ["--help"]
     verb = next((word for word in words if not word.startswith("-")), "")
     if verb == "bench":
         from deltamcp.cli.bench import spelt_out
@@ -68,7 +75,8 @@ def main(arguments: list[str] | None = None) -> None:
     except DeltaError as error:
         if given.debug:
             raise
-        print(f"delta-mcp: {error}", file=sys.stderr)
+        # What servers say is in it, and must not steer a terminal.
+        print(f"delta-mcp: {printable(str(error))}", file=sys.stderr)
         raise SystemExit(next(code for kind, code in EXIT_CODES if isinstance(error, kind))) from None
     except KeyboardInterrupt:
         if given.debug:

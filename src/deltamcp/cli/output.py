@@ -1,6 +1,7 @@
 """What is printed: JSON for programs, text and tables for people, colour only on a terminal."""
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ from deltamcp.values import JSON
 if TYPE_CHECKING:
     from rich.console import Console
 
+_STEERING = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What JSON lets stand and a terminal may act on, or cannot write; inside a JSON text it only stands in strings."""
 _WIDE = 200
 """Columns where no terminal says how many it has: nothing is cut for a file."""
 
@@ -19,7 +22,7 @@ def as_json(value: JSON) -> None:
     Raises:
         ValueError: it is nested too deeply.
     """
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(_STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def console() -> "Console":

@@ -5,16 +5,21 @@ verb. Options of ours stand before the target, or at the very end; after `--` ev
 """
 
 import argparse
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any, Unpack
+from collections.abc import Iterator, Sequence
+from typing import Unpack
 
 from deltamcp.client.client import DeltaClient
 from deltamcp.client.options import ClientOptions
-from deltamcp.errors import ConfigurationError
+from deltamcp.errors import ConfigurationError, UnauthorizedError, UnreachableError
 
 WORDS = "words"
+ORDER = (
+    "TARGET is a URL, FILE#NAME for a server of an mcpServers file, or a server's own command line; so our options "
+    "stand before it or at the very end, and after -- every word is the server's."
+)
 LIST_SECONDS = 60.0
 """For an answer that takes no work."""
 
@@ -47,10 +52,10 @@ def words_to(verb: argparse.ArgumentParser, metavar: str) -> None:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < 1e6:
-        raise argparse.ArgumentTypeError("more than 0, please")
-    return seconds
+    with contextlib.suppress(ValueError):
+        if 0 < (seconds := float(text)) < 1e6:
+            return seconds
+    raise argparse.ArgumentTypeError(f"a number of seconds above 0, not {text!r}")
 
 
 def words_of(given: argparse.Namespace, parser: argparse.ArgumentParser) -> list[str]:
@@ -59,6 +64,8 @@ def words_of(given: argparse.Namespace, parser: argparse.ArgumentParser) -> list
     if words[:1] == ["--"]:
         return words[1:]
     start = _trailing(words, parser)
+    if start and words[start - 1] in _valued(parser):
+        raise ConfigurationError(f"{words[start - 1]} needs a value; put -- before the server if the word is its own.")
     if start < len(words):
         kept = argparse.Namespace(**{**vars(given), WORDS: []})
         vars(given).update(vars(parser.parse_args(words[start:], kept)))
@@ -67,25 +74,45 @@ def words_of(given: argparse.Namespace, parser: argparse.ArgumentParser) -> list
 
 def _trailing(words: Sequence[str], parser: argparse.ArgumentParser) -> int:
     """Where the options begin that end a command line."""
-    known: dict[str, Any] = {
-        option: action
-        for action in parser._actions  # noqa: SLF001 - argparse has no other way to ask
-        for option in action.option_strings
-        if option not in ("-h", "--help")
-    }
+    valued = _valued(parser)
+    flags = _options(parser) - valued
     start = len(words)
     while start:
         last = words[start - 1]
-        name, is_valued, _ = last.partition("=")
-        if last in known and known[last].nargs == 0:
+        name, is_assigned, _ = last.partition("=")
+        if last in flags or (is_assigned and name in valued):
             start -= 1
-        elif start > 1 and words[start - 2] in known and known[words[start - 2]].nargs != 0:
+        elif start > 1 and words[start - 2] in valued:
             start -= 2
-        elif is_valued and name in known and known[name].nargs != 0:
-            start -= 1
         else:
             break
     return start
+
+
+def _options(parser: argparse.ArgumentParser, *, valued: bool = False) -> set[str]:
+    return {
+        option
+        for action in parser._actions  # noqa: SLF001 - argparse has no other way to ask
+        for option in action.option_strings
+        if option not in ("-h", "--help") and (action.nargs != 0 or not valued)
+    }
+
+
+def _valued(parser: argparse.ArgumentParser) -> set[str]:
+    return _options(parser, valued=True)
+
+
+@contextlib.contextmanager
+def taken_for_the_tool(word: str) -> Iterator[None]:
+    """Where the server is not to be had, says which word was read as the tool: it may have been meant otherwise."""
+    try:
+        yield
+    except UnauthorizedError:
+        raise
+    except UnreachableError as error:
+        raise UnreachableError(
+            f"{error} ({word!r} was taken for the tool, what is before it for the server.)"
+        ) from None
 
 
 def client(given: argparse.Namespace, target: list[str], **more: Unpack[ClientOptions]) -> DeltaClient:

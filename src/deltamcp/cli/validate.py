@@ -5,18 +5,30 @@ import os
 import sys
 from pathlib import Path
 
+from deltamcp.cli import output
+from deltamcp.errors import ConfigurationError
 from deltamcp.sources.operations import OperationsFile, read
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("file", type=Path, metavar="FILE")
+    verb.add_argument("--json", action="store_true", help="one JSON object instead of a sentence")
     verb.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> None:
     sys.path.insert(0, str(given.file.parent.resolve()))  # for functions the file refers to
-    OperationsFile(given.file, None, os.environ).load()
-    document = read(given.file)
+    try:
+        OperationsFile(given.file, None, os.environ).load()
+        document = read(given.file)
+    except ConfigurationError as error:
+        if not given.json:
+            raise
+        output.as_json({"valid": False, "problem": str(error)})
+        raise SystemExit(2) from None
     operations, categories = len(document.leaves), len(document.categories)
+    if given.json:
+        output.as_json({"valid": True, "operations": operations, "categories": categories})
+        return
     inside = f"{categories} categor{'y' if categories == 1 else 'ies'}"
     print(f"{given.file} is right: {operations} operation{'s' * (operations != 1)} in {inside}.")

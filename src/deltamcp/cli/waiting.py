@@ -5,10 +5,13 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from deltamcp.cli.output import printable
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 _SECONDS = 1.0
+_CHARS = 60
 
 
 class Waiting:
@@ -57,4 +60,5 @@ class Waiting:
     def at(self, done: float, total: float | None, text: str | None) -> None:
         """How far it is, as a server tells it."""
         if self._progress is not None:
-            self._progress.update(self._task, completed=done, total=total, description=text or self._label)
+            said = printable(text).replace("\n", " ")[:_CHARS] if text else self._label
+            self._progress.update(self._task, completed=done, total=total, description=said)

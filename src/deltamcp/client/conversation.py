@@ -12,7 +12,7 @@ from deltamcp.catalog.headers import ParameterHeader
 from deltamcp.client.links.link import Link
 from deltamcp.client.questions import Questions
 from deltamcp.client.speech import UNSPOKEN, Speech
-from deltamcp.errors import FAULTS, ClientError, ConnectionLostError, DeadlineError, Fault, PeerError
+from deltamcp.errors import FAULTS, ArgumentsError, ClientError, ConnectionLostError, DeadlineError, Fault, PeerError
 from deltamcp.values import JSON, Era, Malformed, Message, Notification, Request, RequestId, Response
 
 logger = logging.getLogger("deltamcp")
@@ -88,7 +88,7 @@ class Conversation:
         self._waiting[id_] = future
         try:
             async with asyncio.timeout(timeout):
-                await self.link.send(message, headers)
+                await self._send(message, headers)
                 response = await future
         except asyncio.CancelledError:
             self._later(self._farewell(id_))
@@ -108,6 +108,12 @@ class Conversation:
         if not isinstance(result, dict):
             raise PeerError(0, f"The answer to {method} is no object.")
         return result
+
+    async def _send(self, message: dict[str, JSON], headers: Mapping[str, str]) -> None:
+        try:
+            await self.link.send(message, headers)
+        except ValueError as error:
+            raise ArgumentsError(f"What is to be sent cannot be written as JSON: {error}.") from None
 
     async def _farewell(self, id_: RequestId) -> None:
         """Over HTTP the modern era cancels by hanging up, which has been done; everybody else is told."""

@@ -59,8 +59,11 @@ class Definition:
 
     def problems(self, arguments: dict[str, JSON]) -> list[str]:
         """What of the arguments its schema does not admit. One that is null and not required counts as left out."""
-        if self._foreign is None or self._foreign.admits(arguments):
-            return []
+        try:
+            if self._foreign is None or self._foreign.admits(arguments):
+                return []
+        except (ValueError, RecursionError):
+            return ["The arguments cannot be written as JSON."]
         kept = {name: value for name, value in arguments.items() if value is not None or name in self._required}
         return self._foreign.problems(kept)
 

@@ -24,14 +24,14 @@ class LocalFitting:
         self._handles: set[str] = set()
 
     async def fit(self, reply: Reply, want: ResultPolicy) -> Reply:
-        """What was wanted of a result. Several blocks, or none that is a text, stay as they are."""
-        texts = reply.texts
-        structured = reply.raw.get("structuredContent", UNSET)
-        if structured is UNSET and (len(reply.content) != 1 or not texts):
-            return reply
-        value = reply.value
-        data = value if isinstance(value, str) else jsonrpc.encode(value)
-        made = Reply.of(await self._reading.begin(Source(data, value=value), shaping(want), LOCAL))
+        """What was wanted of a result."""
+        result, how = reply.result(), shaping(want)
+        if len(reply.content) > 1 or (reply.content and not reply.texts and result.structured is UNSET):
+            made = Reply.of(await self._reading.begin_blocks(result, how, LOCAL, promised=False))
+        else:
+            value = reply.value
+            data = value if isinstance(value, str) else jsonrpc.encode(value)
+            made = Reply.of(await self._reading.begin(Source(data, value=value), how, LOCAL))
         if isinstance(made.told.get("handle"), str):
             self._handles.add(made.told["handle"])
         if reply.is_error:

@@ -65,10 +65,14 @@ class Listing:
             return [self._found(name) for name in names or [tool.name for tool in self._tools.index or ()]]
         if not names:
             names = [tool.name for tool in await self.index()]
-        async with self._fetching:
-            if self._tools.has_doubted and self._has_manifest:
-                self._tools.vouched(await self.every("tools/manifest", "entries"))
-            await self._describe([name for name in dict.fromkeys(names) if not self.is_believed(name)])
+        try:
+            async with self._fetching:
+                if self._tools.has_doubted and self._has_manifest:
+                    self._tools.vouched(await self.every("tools/manifest", "entries"))
+                await self._describe([name for name in dict.fromkeys(names) if not self.is_believed(name)])
+        except UnknownToolError as error:
+            await self._refreshed()  # to know what there is instead
+            raise self._unknown(error.tool) from None
         return [self._found(name) for name in names]
 
     @property
@@ -121,10 +125,10 @@ class Listing:
         from rapidfuzz import process
 
         listed = [tool.name for tool in self._tools.index or ()]
-        near = [one for one, *_ in process.extract(name, listed, limit=_NEAREST, score_cutoff=55)]
+        near = [one for one, *_ in process.extract(name, listed, limit=_NEAREST, score_cutoff=65)]
         if near:
-            return UnknownToolError(f"There is no tool {name!r}; did you mean {' or '.join(near)}?")
-        return UnknownToolError(f"There is no tool {name!r} among the {len(listed)} there are.")
+            return UnknownToolError(name, f"There is no tool {name!r}; did you mean {' or '.join(near)}?")
+        return UnknownToolError(name, f"There is no tool {name!r} among the {len(listed)} there are.")
 
     async def _refreshed(self, anew: bool = False) -> None:
         now = asyncio.get_running_loop().time
@@ -184,3 +188,7 @@ class Listing:
 
 class UnknownToolError(ClientError):
     """The server has no tool of this name."""
+
+    def __init__(self, tool: str, message: str) -> None:
+        super().__init__(message)
+        self.tool = tool

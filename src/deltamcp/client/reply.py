@@ -1,13 +1,29 @@
 """What a tool answered: the result as it came, and what a program or a model makes of it. Pure."""
 
 import functools
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
+from deltamcp.dialects import modern
 from deltamcp.results.encode import decode
 from deltamcp.results.policy import META_KEY
-from deltamcp.values import JSON, ToolResult
+from deltamcp.values import (
+    JSON,
+    Annotations,
+    Audio,
+    BlobResource,
+    Content,
+    EmbeddedResource,
+    Image,
+    ResourceLink,
+    Text,
+    TextResource,
+    ToolResult,
+)
+from deltamcp.wire import jsonrpc
+
+_Unnested: TypeAlias = Text | Image | Audio | ResourceLink
 
 
 class Reply:
@@ -28,6 +44,13 @@ class Reply:
         if result.meta is not None:
             raw["_meta"] = result.meta
         return cls(raw)
+
+    def result(self) -> ToolResult:
+        """The same as a result of our own, what is not ours to know in it as it came."""
+        meta, structured = self.raw.get("_meta"), self.raw.get("structuredContent", msgspec.UNSET)
+        # Who answered is between that server and its client.
+        kept = {key: said for key, said in meta.items() if key != modern.SERVER_KEY} if isinstance(meta, dict) else {}
+        return ToolResult(list(map(_content, self.content)), structured, self.is_error, kept or None)
 
     @property
     def content(self) -> list[JSON]:
@@ -95,3 +118,23 @@ def _read(text: str) -> JSON:
         return decode(text.strip())
     except ValueError:
         return text
+
+
+def _content(item: Any) -> Content:
+    """One of ours where that keeps every part of it, else the object as it came, which is written as it stands."""
+    if not isinstance(item, dict):
+        return Text(jsonrpc.encode(item).decode())
+    try:
+        made = _embedded(item) if item.get("type") == "resource" else msgspec.convert(item, _Unnested)
+    except (msgspec.ValidationError, KeyError, TypeError):
+        return cast(Content, item)
+    return made if msgspec.to_builtins(made) == item else cast(Content, item)
+
+
+def _embedded(item: dict[str, JSON]) -> EmbeddedResource:
+    held = item["resource"]
+    return EmbeddedResource(
+        msgspec.convert(held, BlobResource) if "blob" in held else msgspec.convert(held, TextResource),
+        msgspec.convert(item.get("annotations"), Annotations | None),
+        item.get("_meta"),
+    )

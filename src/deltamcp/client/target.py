@@ -135,8 +135,8 @@ def place_of(target: Target) -> Place:
 
 def of_words(words: list[str]) -> Place:
     """A target as the command line has it: its words."""
-    if len(words) == 1 and (_ADDRESS.match(words[0]) or "#" in words[0]):
-        return _of_text(words[0])
+    if len(words) == 1 and shutil.which(words[0]) is None:
+        return _of_text(words[0])  # quoted as a whole, or no command line
     if _ADDRESS.match(words[0]):
         raise ConfigurationError(f"{words[1]!r} after the address is not understood.")
     return Program(tuple(words))
@@ -152,6 +152,8 @@ def _of_text(text: str) -> Place:
         from deltamcp.client.configs import files
 
         return of_entry(files.entry(Path(file).expanduser(), name))
+    if text.endswith((".json", ".jsonc", ".toml")):
+        raise ConfigurationError(f"{text} is a file; name a server in it, as {text}#NAME.")
     try:
         words = shlex.split(text, posix=os.name != "nt")
     except ValueError:

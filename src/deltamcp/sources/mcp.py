@@ -3,35 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any, TypeAlias, cast
-
-import msgspec
-from msgspec import UNSET
 
 from deltamcp.catalog.operations_file.document import Upstream
 from deltamcp.client.client import DeltaClient
-from deltamcp.dialects import modern
 from deltamcp.errors import ClientError, ConnectionLostError, DeadlineError, PeerError, ToolError
 from deltamcp.sources.environment import filled, revealed
 from deltamcp.sources.secrets import Secrets
-from deltamcp.values import (
-    JSON,
-    Annotations,
-    Audio,
-    BlobResource,
-    Content,
-    EmbeddedResource,
-    Image,
-    ResourceLink,
-    Text,
-    TextResource,
-    ToolResult,
-)
-from deltamcp.wire import jsonrpc
+from deltamcp.values import JSON, ToolResult
 
 logger = logging.getLogger("deltamcp")
-
-_Unnested: TypeAlias = Text | Image | Audio | ResourceLink
 
 _ERROR_CHARS = 500
 
@@ -82,7 +62,7 @@ class McpUpstream:
         except ClientError as error:
             self._log(error)
             raise ToolError(f"{self._who} did not start, or cannot be reached; try again later.") from None
-        return _tool_result(reply.raw)
+        return reply.result()
 
     def _log(self, error: ClientError) -> None:
         logger.warning("%s: %s", self._name, self._secrets.left_out(str(error)))
@@ -102,35 +82,3 @@ class McpUpstream:
                 await client.__aenter__()
                 self._client = client
             return self._client
-
-
-def _tool_result(result: dict[str, JSON]) -> ToolResult:
-    content, meta = result.get("content"), result.get("_meta")
-    # Who answered that server's client is its own affair: whoever asked us is answered by us.
-    kept = {key: said for key, said in meta.items() if key != modern.SERVER_KEY} if isinstance(meta, dict) else {}
-    return ToolResult(
-        [_content(item) for item in content] if isinstance(content, list) else [],
-        structured=result.get("structuredContent", UNSET),
-        is_error=result.get("isError") is True,
-        meta=kept or None,
-    )
-
-
-def _content(item: Any) -> Content:
-    """One of ours where that keeps every part of it, else the object as it came, which is written as it stands."""
-    if not isinstance(item, dict):
-        return Text(jsonrpc.encode(item).decode())
-    try:
-        made = _embedded(item) if item.get("type") == "resource" else msgspec.convert(item, _Unnested)
-    except (msgspec.ValidationError, KeyError, TypeError):
-        return cast(Content, item)
-    return made if msgspec.to_builtins(made) == item else cast(Content, item)
-
-
-def _embedded(item: dict[str, JSON]) -> EmbeddedResource:
-    held = item["resource"]
-    return EmbeddedResource(
-        msgspec.convert(held, BlobResource) if "blob" in held else msgspec.convert(held, TextResource),
-        msgspec.convert(item.get("annotations"), Annotations | None),
-        item.get("_meta"),
-    )

@@ -148,15 +148,22 @@ class HttpLink:
             if id_ is None or error is None or response.status in (401, 403):
                 raise self._refusal(response)
             self._ears.hear(Answer(id_, error=error))
+        elif id_ is not None and self._ears.awaits(id_):
+            kind = response.headers.get(b"content-type", b"nothing").decode("latin-1").partition(";")[0][:60]
+            raise UnreachableError(
+                f"{self._who} answered with {kind} that is no message; is this the address of an MCP server?"
+            )
         return _End("", 0.0)
 
     def _refusal(self, response: Response) -> ClientError:
         status = response.status
-        if status in (401, 403):
+        if status == 403:
+            return UnreachableError(f"{self._who} refuses this request (HTTP 403); ask who runs it.")
+        if status == 401:
             challenge = response.headers.get(b"www-authenticate", b"").decode("latin-1")
             return UnauthorizedError(
-                f"{self._who} answered HTTP {status}: it wants {'a' if self._bearer is None else 'another'} token; "
-                "give one, or ask who runs it.",
+                f"{self._who} wants {'a' if self._bearer is None else 'another'} token (HTTP 401); give one, or ask "
+                "who runs it.",
                 challenge,
             )
         if status in (301, 302, 303, 307, 308):

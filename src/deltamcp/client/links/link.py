@@ -1,12 +1,13 @@
 """What every way to a server promises."""
 
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
 from deltamcp.errors import ClientError
 from deltamcp.limits import Limits
-from deltamcp.values import JSON, Message, RequestId
+from deltamcp.values import JSON, Malformed, Message, RequestId
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import JSON_CODEC, Codec
 
@@ -15,9 +16,18 @@ LIMITS = Limits(message_bytes=256 * 1024 * 1024, depth=900)
 was never meant to be one, and Python nests no deeper."""
 
 
+_ID = re.compile(rb'"id"\s*:\s*(\d{1,18})\b')
+_ENDS = 200
+"""Bytes at a message's ends, where servers put its id."""
+
+
 def messages(body: bytes, codec: Codec) -> list[Message]:
     """What a server said in one piece."""
     read = jsonrpc.read_reply(body, LIMITS) if codec is JSON_CODEC else codecs.read(body, codec, LIMITS)
+    if isinstance(read, Malformed) and read.id is None:
+        # It may be an answer, though one that cannot be read, and somebody waits for it.
+        found = _ID.search(body[:_ENDS]) or _ID.search(body[-_ENDS:])
+        read = read if found is None else Malformed(read.fault, read.reason, int(found[1]))
     return read if isinstance(read, list) else [read]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections import deque
@@ -16,6 +17,9 @@ from deltamcp.values import JSON, Malformed
 from deltamcp.wire.codecs import JSON_CODEC
 
 _CLOSE_SECONDS = 2.0
+_ADDRESS = re.compile(r"[\w.\-]+(:\d+)(/.*)?")
+_TELLING = re.compile(r"\w*(Error|Exception)\b|\b(error|fatal|cannot|missing|required)\b", re.IGNORECASE)
+_WORDS = re.compile(r"\w{2}")
 _LAST_LINES = 20
 """Of what a server wrote to stderr before it ended, to be told with that."""
 
@@ -48,8 +52,14 @@ class ProcessLink:
             )
         except FileNotFoundError:
             missing = self._cwd if self._cwd and not os.path.isdir(self._cwd) else self._command[0]  # noqa: PTH112
+            hint = (
+                "an address begins with http://" if _ADDRESS.fullmatch(missing) else "is it spelt right and installed?"
+            )
+            raise UnreachableError(f"{self.who} cannot be started: there is no {missing} here; {hint}") from None
+        except PermissionError:
             raise UnreachableError(
-                f"{self.who} cannot be started: there is no {missing} here; is it spelt right and installed?"
+                f"{self.who} cannot be started: {self._command[0]} is no program by itself; put before it what runs "
+                "it, as python, node or delta-mcp serve."
             ) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
@@ -131,7 +141,8 @@ class _Process(asyncio.SubprocessProtocol):
     def last_words(self) -> str:
         """The line of its stderr that most likely says why it ended."""
         lines = [*self._errors, self._error_rest.strip()]
-        return next((line for line in reversed(lines) if line and not line.startswith(("at ", "Node.js v"))), "")
+        telling = [line for line in lines if _TELLING.search(line)] or [line for line in lines if _WORDS.search(line)]
+        return telling[-1] if telling else ""
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 0:
