@@ -13,6 +13,7 @@ raises or a program that embeds a server sees.
     ├── ConfigurationError    a mistake in how a server or client was put together, told at once
     └── ClientError           a client could not do what it was asked to
         ├── UnreachableError       nobody answers there, or nothing that can be understood; try later
+        │   ├── HttpStatusError    an HTTP status that no MCP server gives; is the address right?
         │   └── UnauthorizedError  it wants a token, or another one
         ├── ConnectionLostError    the connection broke; `maybe_done` tells whether to think before trying again
         ├── DeadlineError          no answer in time; it was cancelled, and may have been done
@@ -159,6 +160,10 @@ class ClientError(DeltaError):
 
 class UnreachableError(ClientError):
     """A server that cannot be started or reached, or speaks nothing we know."""
+
+
+class HttpStatusError(UnreachableError):
+    """Whoever is at the address answers HTTP, but not as an MCP server of the era it was spoken to in would."""
 
 
 class UnauthorizedError(UnreachableError):

@@ -227,10 +227,10 @@ class Fake:
             error = {"code": -32022, "message": "Too old.", "data": {"supported": [MODERN], "requested": "older"}}
             await wire.json({"jsonrpc": "2.0", "id": asked.id, "error": error}, 400)
             return
-        if not is_modern and self.has_sessions and asked.method != "initialize":
-            if asked.headers.get("mcp-session-id") not in self.sessions:
-                await wire.json({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Gone."}}, 404)
-                return
+        stateful = not is_modern and self.has_sessions and asked.method != "initialize"
+        if stateful and asked.headers.get("mcp-session-id") not in self.sessions:
+            await wire.json({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Gone."}}, 404)
+            return
         if asked.id is None or asked.method == "response":
             await wire.answer(202)
             return
@@ -276,7 +276,8 @@ class Fake:
                 name = asked.params["name"]
                 self.ran.append((name, asked.params.get("arguments")))
                 return {"result": result({"given": asked.params.get("arguments"), "ran": self.runs(name)})}
-        return {"error": {"code": -32601, "message": "Method not found"}}
+            case _:
+                return {"error": {"code": -32601, "message": "Method not found"}}
 
     def run(self, asked: Asked) -> dict[str, Any]:
         """The tool is run, its answer not sent yet."""

@@ -21,11 +21,13 @@ The script, all of it optional:
 - `start`: seconds until it listens.
 """
 
+import asyncio
 import json
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -51,6 +53,12 @@ def heard(log: Path, method: str | None = None) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     messages = [line["heard"] for line in lines if "heard" in line]
     return [message for message in messages if method is None or message.get("method") == method]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Looks again and again: what happens in another process rings no bell here."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
 
 
 def ran(log: Path) -> list[str]:
@@ -112,11 +120,13 @@ class Fake:
         self.questions += 1
         id_ = f"q{self.questions}"
         self.say(id=id_, method=method, params=params)
-        while (message := self.line()) is not None:
+        while True:
+            message = self.line()
+            if message is None:
+                self.leave()
             if message.get("id") == id_ and "method" not in message:
                 return message
             self.queue.append(message)
-        self.leave()
 
     def leave(self) -> NoReturn:
         sys.stdout.flush()

@@ -29,5 +29,7 @@ async def rows(n: int = 400) -> list[dict[str, Any]]:
 @server.tool
 async def name_of(ctx: Context) -> str:
     """Asks the user's name."""
-    answer = await ctx.elicit("Who?", {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]})
+    answer = await ctx.elicit(
+        "Who?", {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    )
     return answer.content["name"] if answer.accepted else answer.action

@@ -260,7 +260,7 @@ async def test_a_text_stays_a_text_whatever_is_in_it(speak, text, declared):
 
     def read() -> str:
         """Reads."""
-        return text
+        return str(text)
 
     server.tool(name="read")(read if declared else undeclared)
     async with connect(server, speak=speak) as client:
@@ -306,8 +306,7 @@ async def test_progress_callbacks_may_be_async(log, discover):
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         reply = await client.call_tool("progress", progress=progress)
         assert reply.value == {"token": True}
-        while len(told) < 3:
-            await asyncio.sleep(0)
+        await fake_stdio.until(lambda: not (len(told) < 3))
         assert told == [(step, 3, f"step {step}") for step in (1, 2, 3)]
         assert (await client.call_tool("progress")).value == {"token": False}
 
@@ -356,8 +355,7 @@ async def test_a_process_is_told_that_nobody_waits_any_more(log, discover, how):
         await client.tools()
         if how == "cancel":
             call = asyncio.create_task(client.call("hang"))
-            while not fake_stdio.ran(log):
-                await asyncio.sleep(0.01)
+            await fake_stdio.until(lambda: bool(fake_stdio.ran(log)))
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call

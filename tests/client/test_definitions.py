@@ -423,7 +423,8 @@ async def test_a_server_that_was_restarted_is_asked_for_its_tools_again(log):
 
 
 async def test_ttl_that_is_no_number_does_no_harm(log):
-    for ttl in (-1, "soon", None, [], 0, 2**70):
+    odd: list[Any] = [-1, "soon", None, [], 0, 2**70]
+    for ttl in odd:
         async with connect(fake_stdio.command(log=log, ttl=ttl)) as client:
             assert len(await client.tools()) == 4
 
@@ -451,7 +452,7 @@ async def test_resources_and_prompts_are_listed_read_and_filled_in():
         return [name for name in ("Ada", "Alan", "Bob") if name.startswith(value)]
 
     for speak in ("modern", "handshake"):
-        async with connect(server, speak=speak) as client:  # type: ignore[arg-type]
+        async with connect(server, speak=speak) as client:
             assert [item["uri"] for item in await client.resources()] == ["mem://one"]
             assert [item["uriTemplate"] for item in await client.templates()] == ["mem://{n}/x"]
             assert (await client.read("mem://one"))[0]["text"] == "first"

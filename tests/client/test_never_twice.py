@@ -104,13 +104,15 @@ async def test_a_process_that_dies_between_calls(log, discover):
 
 async def test_many_calls_while_the_process_is_killed(log, discover):
     """Each is done at most once; each that is answered was done; each that is told as not done was not."""
-    tools = [{"name": "buy", "inputSchema": ANY}, {"name": "look", "inputSchema": ANY, "annotations": {"readOnlyHint": True}}]
+    tools = [
+        {"name": "buy", "inputSchema": ANY},
+        {"name": "look", "inputSchema": ANY, "annotations": {"readOnlyHint": True}},
+    ]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         await client.tools()
 
         async def kill() -> None:
-            while len(fake_stdio.ran(log)) < 20:
-                await asyncio.sleep(0.005)
+            await fake_stdio.until(lambda: not (len(fake_stdio.ran(log)) < 20))
             pid = json.loads(log.read_text().splitlines()[0])["started"]
             os.kill(pid, 9)
 
@@ -118,9 +120,7 @@ async def test_many_calls_while_the_process_is_killed(log, discover):
         killing = asyncio.create_task(kill())
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
         await killing
-    done = Counter(
-        message["params"]["arguments"]["n"] for message in fake_stdio.heard(log, "tools/call")
-    )
+    done = Counter(message["params"]["arguments"]["n"] for message in fake_stdio.heard(log, "tools/call"))
     assert max(done.values()) == 1
     for n, outcome in enumerate(outcomes):
         if isinstance(outcome, ConnectionLostError):
@@ -182,7 +182,9 @@ def _cut(fake: Fake, how: str) -> Callable[[Asked, Wire], Awaitable[None]]:
             await wire.chunk(b"data: " + body)
         elif how == "before an event":
             await wire.events()
-            await wire.event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}})
+            await wire.event(
+                {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}}
+            )
         elif how == "an ended stream":
             await wire.events()
             await wire.end()

@@ -23,7 +23,9 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-def make_server(value: Any = ROWS, policy: ResultPolicy | None = SMALL, **options: Any) -> tuple[DeltaServer, list[int]]:
+def make_server(
+    value: Any = ROWS, policy: ResultPolicy | None = SMALL, **options: Any
+) -> tuple[DeltaServer, list[int]]:
     server = DeltaServer("parts", **options)
     runs: list[int] = []
 
@@ -32,7 +34,7 @@ def make_server(value: Any = ROWS, policy: ResultPolicy | None = SMALL, **option
         runs.append(1)
         return value() if callable(value) else value
 
-    server.tool(name="rows", **({"results": policy} if policy else {}))(rows)
+    server.tool(name="rows", results=policy or ResultPolicy())(rows)
     return server, runs
 
 
@@ -81,7 +83,7 @@ async def test_pages_are_parts_that_make_the_whole_and_the_tool_is_run_once(spea
     async with connect(server, speak=speak) as client:
         pages = [reply async for reply in client.pages("rows")]
         assert len(pages) > 2
-        assert sum((page.value for page in pages), []) == ROWS
+        assert [row for page in pages for row in page.value] == ROWS
         assert all(len(page.text) < 4000 for page in pages)
     assert len(runs) == 1
 
@@ -264,7 +266,7 @@ def changing(seed: int) -> Any:
                         rows.insert(at, {"id": 1000 + len(given) * 10 + at, "name": "new", "n": None, "tags": []})
                     case 3:
                         rows[at] = {**rows[at], "extra": {"deep": [chance.random()]}}
-                    case 4:
+                    case _:
                         rows.append(rows.pop(at))
         given.append([dict(row) for row in rows])
         return given[-1]
@@ -273,7 +275,9 @@ def changing(seed: int) -> Any:
 
 
 @pytest.mark.parametrize("speak", SPEAK)
-@pytest.mark.parametrize("policy", [ResultPolicy(deltas=True), ResultPolicy(deltas=True, max_tokens=400), None], ids=str)
+@pytest.mark.parametrize(
+    "policy", [ResultPolicy(deltas=True), ResultPolicy(deltas=True, max_tokens=400), None], ids=str
+)
 @pytest.mark.parametrize("seed", range(3))
 async def test_the_value_is_whole_however_little_was_sent(speak, policy, seed):
     value, given = changing(seed)

@@ -63,8 +63,7 @@ async def test_the_process_ends_where_the_body_of_the_with_fails(log):
 async def test_the_process_ends_where_connecting_is_cancelled(log):
     client = connect(fake_stdio.command(log=log, discover="silent", mute=True))
     entering = asyncio.create_task(client.__aenter__())
-    while not log.exists() or '"heard"' not in log.read_text():
-        await asyncio.sleep(0.01)
+    await fake_stdio.until(lambda: log.exists() and '"heard"' in log.read_text())
     entering.cancel()
     with pytest.raises(asyncio.CancelledError):
         await entering
@@ -79,7 +78,19 @@ async def test_the_process_ends_where_introductions_fail(log):
 
 
 async def test_lines_that_are_not_messages_are_passed_over(log, discover):
-    garbage = ["Listening on stdio!", "", "{", "[]", "[1]", "null", "42", '"text"', "{}", '{"jsonrpc": "2.0"}', "\x07 ü"]
+    garbage = [
+        "Listening on stdio!",
+        "",
+        "{",
+        "[]",
+        "[1]",
+        "null",
+        "42",
+        '"text"',
+        "{}",
+        '{"jsonrpc": "2.0"}',
+        "\x07 ü",
+    ]
     async with connect(fake_stdio.command(log=log, discover=discover, garbage=garbage)) as client:
         assert len(await client.tools()) == 4
         assert (await client.call("echo", a="ü"))["given"] == {"a": "ü"}
@@ -95,8 +106,7 @@ async def test_answers_come_in_any_order(log, discover):
     tools = [{"name": "late", "inputSchema": {"type": "object"}}, {"name": "release"}]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         calls = [asyncio.create_task(client.call("late", n=n)) for n in range(20)]
-        while len([name for name in fake_stdio.ran(log) if name == "late"]) < 20:
-            await asyncio.sleep(0.01)
+        await fake_stdio.until(lambda: not (len([name for name in fake_stdio.ran(log) if name == "late"]) < 20))
         await client.call("release")
         assert [value["given"]["n"] for value in await asyncio.gather(*calls)] == list(range(20))
 
@@ -126,7 +136,7 @@ async def test_an_answer_that_makes_no_sense_is_told_at_once(log, discover, answ
 async def test_odd_contents_come_through_as_they_are(log, discover):
     tools = [{"name": "raw", "inputSchema": {"type": "object"}}]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
-        for result in (
+        odd: list[Any] = [
             {"content": [{"type": "hologram", "x": 1}, {"type": "text", "text": "t", "y": 2}, {"type": "resource"}, 3]},
             {"content": []},
             {"content": [{"type": "text"}]},
@@ -135,7 +145,8 @@ async def test_odd_contents_come_through_as_they_are(log, discover):
             {"content": None},
             {"structuredContent": [1, None, {"a": 1.5}], "vendor": {"x": 1}},
             {},
-        ):
+        ]
+        for result in odd:
             reply = await client.call_tool("raw", {"answer": {"result": result}})
             assert reply.raw == result
             _ = (reply.text, reply.texts, reply.value, reply.is_error, reply.handle, reply.told, reply.content)
@@ -188,8 +199,7 @@ async def test_a_process_that_ended_is_started_again_for_the_next_call(log, disc
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         assert await client.call("last") == {"life": 0}
         pid = json.loads(log.read_text().splitlines()[0])["started"]
-        while Path(f"/proc/{pid}").exists():
-            await asyncio.sleep(0.01)
+        await fake_stdio.until(lambda: not (Path(f"/proc/{pid}").exists()))
         await asyncio.sleep(0.05)
         assert (await client.call("echo"))["life"] == 1
         assert (await client.call("echo"))["life"] == 1
@@ -210,8 +220,7 @@ async def test_every_call_in_flight_hears_of_the_end(log, discover):
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         await client.tools()
         calls = [asyncio.create_task(client.call("hang")) for _ in range(50)]
-        while len(fake_stdio.ran(log)) < 50:
-            await asyncio.sleep(0.01)
+        await fake_stdio.until(lambda: not (len(fake_stdio.ran(log)) < 50))
         os.kill(alive(log)[0], 9)
         for outcome in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(outcome, ConnectionLostError)
@@ -246,8 +255,7 @@ async def test_calls_in_flight_when_the_with_ends_are_told(log, discover):
     tools = [{"name": "hang", "inputSchema": {"type": "object"}}]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         call = asyncio.create_task(client.call("hang"))
-        while not fake_stdio.ran(log):
-            await asyncio.sleep(0.01)
+        await fake_stdio.until(lambda: bool(fake_stdio.ran(log)))
     with pytest.raises((ClientError, asyncio.CancelledError)):
         await asyncio.wait_for(call, 5)
     assert not alive(log)

@@ -72,14 +72,19 @@ def test_a_command_line_that_is_none_is_told_at_once(line):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("target", [None, 7, [], (), {}, [1, 2], object(), b"python", {"command": 7}, [""], {"url": None}])
+@pytest.mark.parametrize(
+    "target", [None, 7, [], (), {}, [1, 2], object(), b"python", {"command": 7}, [""], {"url": None}]
+)
 def test_what_is_no_target_is_told_at_once(target: Any):
     with pytest.raises(ConfigurationError) as caught:
         connect(target)
     assert str(caught.value).strip()
 
 
-@pytest.mark.parametrize("url", ["ftp://x/mcp", "http://", "https:///mcp", "file:///etc/passwd", "ws://x/mcp", "http://x:99999/", "http://x:port/"])
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://x/mcp", "http://", "https:///mcp", "file:///etc/passwd", "ws://x/mcp", "http://x:99999/", "http://x:port/"],
+)
 def test_an_address_that_is_none_is_told_at_once(url):
     with pytest.raises(ConfigurationError):
         connect(url)
@@ -90,9 +95,7 @@ def test_options_that_do_not_exist_are_told_at_once():
         connect(DeltaServer("x"), tiemout=3)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize(
-    "options", [{"speak": "klingon"}, {"encoding": "xml"}], ids=str
-)
+@pytest.mark.parametrize("options", [{"speak": "klingon"}, {"encoding": "xml"}], ids=str)
 def test_options_that_mean_nothing_are_told(options: Any):
     with pytest.raises((ConfigurationError, TypeError, ValueError)):
         connect(DeltaServer("x"), **options)
@@ -119,7 +122,10 @@ async def test_an_entry_that_starts_a_process(tmp_path):
 async def test_a_process_gets_nothing_of_our_environment_it_was_not_given(monkeypatch):
     """As the official SDKs do: what is in our environment may be secret."""
     monkeypatch.setenv("OUR_API_KEY", SECRET)
-    for target in ({"command": sys.executable, "args": [FAKE, SCRIPT], "env": {"A": "1"}}, [sys.executable, FAKE, SCRIPT]):
+    for target in (
+        {"command": sys.executable, "args": [FAKE, SCRIPT], "env": {"A": "1"}},
+        [sys.executable, FAKE, SCRIPT],
+    ):
         found = await told(target)
         if isinstance(target, dict):
             assert "OUR_API_KEY" not in found["env"]
@@ -279,7 +285,11 @@ async def test_headers_that_are_none_are_refused_not_sent(header):
 @pytest.mark.parametrize("value", ["a\r\nInjected: 1", "a\nb", "a\x00b"])
 @pytest.mark.parametrize("where", ["header", "token", "callback"])
 async def test_values_that_no_header_can_hold_are_refused_not_sent(value, where):
-    options: Any = {"header": {"headers": {"X-Key": value}}, "token": {"token": value}, "callback": {"token": lambda: value}}
+    options: Any = {
+        "header": {"headers": {"X-Key": value}},
+        "token": {"token": value},
+        "callback": {"token": lambda: value},
+    }
     async with serving(Fake()) as fake:
         with pytest.raises((DeltaError, ValueError)) as caught:
             async with connect(fake.url, **options[where]):

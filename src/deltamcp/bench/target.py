@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 from deltamcp import tokens
 from deltamcp.bench.cost import Listing, costs
-from deltamcp.catalog import prose
 from deltamcp.client.client import DeltaClient
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
@@ -123,8 +122,7 @@ def _bytes(definitions: list[dict[str, JSON]]) -> Report:
 def table(report: Report) -> str:
     """For people."""
     server = report["server"]
-    about = f"{server['name']} {server['version']}, {server['protocol']}, {report['tools']} tools"
-    rows = [prose.clean(about), ""]
+    rows = [f"{server['name']} {server['version']}, {server['protocol']}, {report['tools']} tools", ""]
     rows += _columns(
         ("latency, ms", "median", "least", "most", "times"),
         [

@@ -53,7 +53,7 @@ def _visited(url: str) -> Elicited:
 def _field(name: str, field: dict[str, Any]) -> JSON:
     label = printable(str(field.get("title") or name))
     about = field.get("enum") or field.get("description") or field.get("type", "")
-    usual = f" [{field['default']}]" if "default" in field else ""
+    usual = f" [{printable(str(field['default']))}]" if "default" in field else ""
     text = input(f"  {label} ({printable(str(about))}){usual}: ").strip()
     if not text:
         return None

@@ -3,13 +3,12 @@
 import argparse
 import asyncio
 import functools
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltamcp.cli import targets
+from deltamcp.cli import output, targets
 from deltamcp.cli.waiting import Waiting
 from deltamcp.errors import ConfigurationError
 
@@ -103,7 +102,10 @@ def _seconds(text: str) -> float:
 
 def run(given: argparse.Namespace) -> None:
     report, table = given.measure(given)
-    print(json.dumps(report, indent=2, ensure_ascii=False) if given.json else table)
+    if given.json:
+        output.as_json(report)
+    else:
+        print(output.printable(table))
 
 
 def _target(given: argparse.Namespace, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], str]:

@@ -8,7 +8,7 @@ from deltamcp.client.listing import Listing
 from deltamcp.client.options import ClientOptions
 from deltamcp.client.reaching import Reaching
 from deltamcp.dialects import modern
-from deltamcp.errors import ClientError, PeerError
+from deltamcp.errors import ClientError, DeadlineError, PeerError, UnreachableError
 from deltamcp.values import JSON, Era
 
 logger = logging.getLogger("deltamcp")
@@ -45,8 +45,8 @@ class Changes:
     async def begin(self) -> None:
         server = self._reaching.server
         if self._on_log is not None and server.era is Era.HANDSHAKE and "logging" in server.capabilities:
-            with suppress(PeerError):
-                await self._reaching.ask("logging/setLevel", {"level": self._level})
+            with suppress(PeerError, DeadlineError):
+                await self._reaching.ask("logging/setLevel", {"level": self._level}, timeout=_OPEN_SECONDS)
         self.again()
         if self._listening is not None and server.era is Era.HANDSHAKE:
             # What a server says before the stream is there, it says to nobody.
@@ -72,10 +72,11 @@ class Changes:
         if conversation is None:
             return
         if self._reaching.server.era is Era.HANDSHAKE:
-            for uri in self._watched:
+            for uri in tuple(self._watched):
                 with suppress(ClientError, PeerError):
                     await self._reaching.ask("resources/subscribe", {"uri": uri})
-            await conversation.link.listen(conversation.speech.headers("", {}), self._opened.set)
+            headers = conversation.speech.headers("", {})
+            self._listing.listens = self._listing.listens and await conversation.link.listen(headers, self._begun)
             return
         server, flags = self._reaching.server, {kind: f"{kind}ListChanged" for kind in _LISTS.values()}
         wanted: dict[str, JSON] = {flag: True for kind, flag in flags.items() if server.changes(kind)}
@@ -84,7 +85,7 @@ class Changes:
         while True:
             try:
                 await conversation.ask("subscriptions/listen", {"notifications": wanted}, {})
-            except PeerError as error:
+            except (PeerError, UnreachableError) as error:
                 logger.info("changes are not told: %s", error)
                 self._listing.listens = False
                 return
@@ -94,6 +95,12 @@ class Changes:
             # What changed while nobody listened, nobody knows.
             self._listing.doubt()
             await asyncio.sleep(_AGAIN_SECONDS)
+
+    def _begun(self) -> None:
+        """The stream is there, or there again: what changed meanwhile, nobody knows."""
+        if self._opened.is_set():
+            self._listing.doubt()
+        self._opened.set()
 
     def hear(self, method: str, params: dict[str, JSON]) -> None:
         kind = _LISTS.get(method)

@@ -5,7 +5,7 @@ import functools
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from importlib import metadata
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, Unpack, get_args
 
 import msgspec
 
@@ -14,7 +14,7 @@ from deltamcp.client.conversation import Progress
 from deltamcp.client.definitions import Definition, Tool
 from deltamcp.client.fitting import LocalFitting
 from deltamcp.client.holdings import Holdings
-from deltamcp.client.introduction import Manner, ServerInfo
+from deltamcp.client.introduction import Encoding, Manner, ServerInfo, Spoken
 from deltamcp.client.links.link import Link
 from deltamcp.client.listing import Listing
 from deltamcp.client.options import ClientOptions
@@ -24,13 +24,15 @@ from deltamcp.client.recovery import LostError, everything, recover
 from deltamcp.client.reply import Reply
 from deltamcp.client.target import Address, Here, Program, Target, place_of
 from deltamcp.deltas.edits import DeltaError as UnreadableError
-from deltamcp.errors import FAULTS, ArgumentsError, CallFailedError, ClientError, Fault, PeerError
+from deltamcp.errors import FAULTS, ArgumentsError, CallFailedError, ClientError, ConfigurationError, Fault, PeerError
 from deltamcp.results.paginate import find_rows
 from deltamcp.results.policy import META_KEY, ResultPolicy
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
 _MISMATCH = FAULTS[Fault.HEADER_MISMATCH].modern
+_STALE = (_MISMATCH, FAULTS[Fault.INVALID_PARAMS].modern)
+"""What a server says to arguments that its tool no longer has."""
 
 
 class DeltaClient:
@@ -46,6 +48,7 @@ class DeltaClient:
         Raises:
             ConfigurationError: there is no such target.
         """
+        _check(options)
         self._options = options
         self._deltas = options.get("deltas", False)
         self._place = place_of(target)
@@ -89,15 +92,21 @@ class DeltaClient:
         Raises:
             UnreachableError: the server cannot be started or reached; the text says why and what to do.
         """
-        await self._reaching.open()
-        await self._changes.begin()
+        try:
+            await self._reaching.open()
+            await self._changes.begin()
+        except BaseException:
+            await self._reaching.close()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._changes.end()
-        await self._reaching.close()
+        try:
+            await self._changes.end()
+        finally:
+            await self._reaching.close()
 
     @property
     def server(self) -> ServerInfo:
@@ -126,7 +135,7 @@ class DeltaClient:
         Raises:
             ClientError: there is no such tool; the text names the nearest.
         """
-        return [definition.raw for definition in await self._listing.definitions(names)]
+        return [definition.copied() for definition in await self._listing.definitions(names)]
 
     async def call(self, name: str, /, **arguments: JSON) -> JSON:
         """The value a tool gives for its arguments; whole, whatever part of it the server showed at first.
@@ -140,6 +149,10 @@ class DeltaClient:
         reply = await self.call_tool(name, arguments)
         if reply.is_error:
             raise CallFailedError(reply.text or f"{name} failed and did not say why.", reply)
+        if reply.is_part and reply.handle is None and _next_page(reply) is not None:
+            definition = self._listing.known(name)
+            if definition is not None and definition.repeatable:  # for there every page runs the tool again
+                return [row async for row in self.rows(name, arguments)]
         return await self.whole(reply)
 
     async def call_tool(
@@ -161,8 +174,7 @@ class DeltaClient:
         Raises:
             ArgumentsError, PeerError, ConnectionLostError, DeadlineError: as in `call`.
         """
-        given = dict(arguments or {})
-        definition = await self._fitting_definition(name, given)
+        definition, given = await self._fitted(name, dict(arguments or {}))
         return await self._call(name, given, definition, want, timeout, progress)
 
     async def _call(
@@ -180,10 +192,11 @@ class DeltaClient:
         try:
             raw = await self._asked(params, meta, definition, timeout, progress)
         except PeerError as error:
+            if error.code in _STALE:
+                self._listing.doubt()
             if error.code != _MISMATCH or definition is None:
                 raise
             # MCP 2026-07-28, "Client Behavior": what has to be mirrored in headers has changed.
-            self._listing.doubt()
             raw = await self._asked(params, meta, await self._listing.definition(name), timeout, progress)
         reply = Reply(raw, self.server.protocol.startswith("delta-mcp/"))
         if "root" in reply.told:
@@ -210,24 +223,26 @@ class DeltaClient:
             parameters=definition.parameters if definition is not None and self._reaching.mirrors else (),
         )
 
-    async def _fitting_definition(self, name: str, arguments: dict[str, JSON]) -> Definition | None:
-        """What is known of the tool; None where nothing is, for its server may know it all the same.
+    async def _fitted(self, name: str, arguments: dict[str, JSON]) -> tuple[Definition | None, dict[str, JSON]]:
+        """What is known of the tool, None where nothing is, for its server may know it all the same; and its arguments.
 
         Raises:
-            ArgumentsError: the arguments do not fit.
+            ArgumentsError: they do not fit.
         """
-        if not self._options.get("validate", True) and not self._reaching.mirrors:
-            return self._listing.known(name)
+        validates = self._options.get("validate", True)
+        if not validates and not self._reaching.mirrors:
+            return self._listing.known(name), arguments
         definition = self._listing.known(name) or await self._listing.definition(name)
-        if definition is None or not self._options.get("validate", True):
-            return definition
-        problems = definition.problems(arguments)
-        if problems and not self._listing.is_believed(name):
+        if definition is None or not validates:
+            return definition, arguments
+        fitted, problems = definition.fitted(arguments)
+        if problems and not self._listing.is_current(name):
+            self._listing.doubt()
             definition = await self._listing.definition(name)
-            problems = [] if definition is None else definition.problems(arguments)
+            fitted, problems = (arguments, []) if definition is None else definition.fitted(arguments)
         if problems:
             raise ArgumentsError(f"{name}: {' '.join(problems)}")
-        return definition
+        return definition, fitted
 
     def _meta(self, want: ResultPolicy | None, held: str) -> dict[str, JSON]:
         meta: dict[str, JSON] = dict(self._changes.meta)
@@ -388,6 +403,17 @@ class DeltaClient:
             repeatable=repeatable,
             timeout=timeout,
         )
+
+
+def _check(options: ClientOptions) -> None:
+    for name, value in options.items():
+        if name not in ClientOptions.__annotations__:
+            raise ConfigurationError(
+                f"There is no option {name!r}; there are {', '.join(ClientOptions.__annotations__)}."
+            )
+        known = {"speak": get_args(Spoken), "encoding": get_args(Encoding)}.get(name)
+        if known is not None and value not in known:
+            raise ConfigurationError(f"{name} is one of {', '.join(known)}, not {value!r:.40}.")
 
 
 def _own_info() -> dict[str, JSON]:

@@ -12,7 +12,7 @@ from deltamcp.catalog.headers import ParameterHeader
 from deltamcp.client.links.link import Link
 from deltamcp.client.questions import Questions
 from deltamcp.client.speech import UNSPOKEN, Speech
-from deltamcp.errors import FAULTS, ArgumentsError, ClientError, ConnectionLostError, DeadlineError, Fault, PeerError
+from deltamcp.errors import FAULTS, ArgumentsError, ClientError, ConnectionLostError, Fault, PeerError
 from deltamcp.values import JSON, Era, Malformed, Message, Notification, Request, RequestId, Response
 
 logger = logging.getLogger("deltamcp")
@@ -38,6 +38,7 @@ class Conversation:
         self._ids = itertools.count(1)
         self._waiting: dict[RequestId, asyncio.Future[Response]] = {}
         self._progress: dict[RequestId, Progress] = {}
+        self._telling: dict[RequestId, asyncio.Task[None]] = {}
         self._answering: dict[RequestId, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -49,21 +50,21 @@ class Conversation:
         params: Mapping[str, JSON],
         meta: Mapping[str, JSON],
         *,
-        timeout: float | None = None,
         progress: Progress | None = None,
         parameters: tuple[ParameterHeader, ...] = (),
+        speech: Speech | None = None,
     ) -> dict[str, JSON]:
         """A request's result; questions that the modern era asks in its place are answered on the way.
 
         Raises:
             PeerError: the server answered with an error.
             ConnectionLostError: no answer will come.
-            DeadlineError: none came in time.
         """
+        speech = speech or self.speech
         asked = params
         for _ in range(_ROUNDS):
-            result = await self._once(method, asked, meta, timeout, progress, parameters)
-            if result.get("resultType") != "input_required" or self.speech.era is not Era.MODERN:
+            result = await self._once(method, asked, meta, progress, parameters, speech)
+            if result.get("resultType") != "input_required" or speech.era is not Era.MODERN:
                 return result
             asked = {**params, **await self._questions.retried(result)}
         raise PeerError(0, f"{method} was answered by questions {_ROUNDS} times over.")
@@ -73,33 +74,32 @@ class Conversation:
         method: str,
         params: Mapping[str, JSON],
         meta: Mapping[str, JSON],
-        timeout: float | None,
         progress: Progress | None,
         parameters: tuple[ParameterHeader, ...],
+        speech: Speech,
     ) -> dict[str, JSON]:
         id_ = next(self._ids)
         if progress is not None:
             meta = {**meta, "progressToken": id_}
             self._progress[id_] = progress
-        speech = self.speech
         message = {"jsonrpc": "2.0", "id": id_, "method": method, "params": speech.params(params, meta)}
         headers = speech.headers(method, params, parameters) if self.link.mirrors else {}
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._waiting[id_] = future
         try:
-            async with asyncio.timeout(timeout):
-                await self._send(message, headers)
-                response = await future
+            await self._send(message, headers)
+            response = await future
+            if id_ in self._telling:
+                await self._telling[id_]
         except asyncio.CancelledError:
-            self._later(self._farewell(id_))
+            if method != "initialize":  # which MUST NOT be cancelled, MCP 2025-11-25 "Cancellation"
+                self._later(self._farewell(id_))
             raise
-        except TimeoutError:
-            self._later(self._farewell(id_))
-            raise DeadlineError(f"{method} was not answered within {timeout:g} s, and was cancelled.") from None
         finally:
             del self._waiting[id_]
             if progress is not None:
                 del self._progress[id_]
+                self._telling.pop(id_, None)
             if not future.cancel() and not future.cancelled():
                 future.exception()  # asyncio complains of failures nobody has looked at
         if response.error is not None:
@@ -123,15 +123,16 @@ class Conversation:
             async with asyncio.timeout(_FAREWELL_SECONDS):
                 await self.notify("notifications/cancelled", {"requestId": id_})
 
-    async def notify(self, method: str, params: Mapping[str, JSON]) -> None:
+    async def notify(self, method: str, params: Mapping[str, JSON], speech: Speech | None = None) -> None:
         """
         Raises:
             ClientError: it could not be sent.
         """
+        speech = speech or self.speech
         message: dict[str, JSON] = {"jsonrpc": "2.0", "method": method}
-        if params or self.speech.own:
-            message["params"] = self.speech.params(params, {})
-        await self.link.send(message, self.speech.headers(method, params))
+        if params or speech.own:
+            message["params"] = speech.params(params, {})
+        await self.link.send(message, speech.headers(method, params))
 
     # Hearing
 
@@ -192,7 +193,9 @@ class Conversation:
             logger.exception("a progress callback failed")
             return
         if isawaitable(going):
-            self._later(_finished(going))
+            # One after the other, as they were told, and all before the result.
+            token = params["progressToken"]
+            self._telling[token] = self._later(_finished(going, self._telling.get(token)))
 
     async def _answer(self, request: Request) -> None:
         """A question of the handshake era."""
@@ -215,18 +218,31 @@ class Conversation:
 
     # The end
 
+    async def leave(self) -> None:
+        """Closes when nobody waits for an answer any more."""
+        try:
+            while self._waiting:
+                await asyncio.wait(self._waiting.values())
+                await asyncio.sleep(0)  # so that those who were answered can take themselves off the list
+        finally:
+            await self.close()
+
     async def close(self) -> None:
         self.lost(ConnectionLostError("The connection was closed."))
-        pending = [task for task in self._tasks if not task.done()]
-        if pending:
-            _, late = await asyncio.wait(pending, timeout=0.1)
-            for task in late:
-                task.cancel()
-        await self.link.close()
+        try:
+            pending = [task for task in self._tasks if not task.done()]
+            if pending:
+                _, late = await asyncio.wait(pending, timeout=0.1)
+                for task in late:
+                    task.cancel()
+        finally:
+            await self.link.close()
 
 
-async def _finished(going: Awaitable[None]) -> None:
+async def _finished(going: Awaitable[None], before: "asyncio.Task[None] | None") -> None:
     try:
+        if before is not None:
+            await before
         await going
     except Exception:
         logger.exception("a progress callback failed")

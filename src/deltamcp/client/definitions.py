@@ -11,6 +11,7 @@ from deltamcp.catalog.headers import ParameterHeader
 from deltamcp.catalog.json_schema import Foreign
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
+from deltamcp.wire import jsonrpc
 from deltamcp.wire.canonical import canonical
 from deltamcp.wire.digest import digest
 
@@ -29,6 +30,11 @@ class Definition:
 
     def __init__(self, raw: dict[str, JSON]) -> None:
         self.raw = raw
+
+    def copied(self) -> dict[str, JSON]:
+        """One that may be changed."""
+        made: dict[str, JSON] = jsonrpc.decode(jsonrpc.encode(self.raw))
+        return made
 
     @functools.cached_property
     def digest(self) -> str:
@@ -57,15 +63,19 @@ class Definition:
             frozenset(name for name in required if isinstance(name, str)) if isinstance(required, list) else frozenset()
         )
 
-    def problems(self, arguments: dict[str, JSON]) -> list[str]:
-        """What of the arguments its schema does not admit. One that is null and not required counts as left out."""
+    def fitted(self, arguments: dict[str, JSON]) -> tuple[dict[str, JSON], list[str]]:
+        """The arguments as they are to be sent, and what of them the schema does not admit.
+
+        One that is null, where the schema admits no null and does not require it, is left out: that is what models
+        mean by it.
+        """
         try:
             if self._foreign is None or self._foreign.admits(arguments):
-                return []
+                return arguments, []
         except (ValueError, RecursionError):
-            return ["The arguments cannot be written as JSON."]
+            return arguments, ["The arguments cannot be written as JSON."]
         kept = {name: value for name, value in arguments.items() if value is not None or name in self._required}
-        return self._foreign.problems(kept)
+        return kept, self._foreign.problems(kept)
 
     def hint(self, name: str) -> bool:
         """One of its `annotations`."""

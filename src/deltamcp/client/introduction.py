@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from deltamcp.client import speech
 from deltamcp.client.conversation import Conversation
+from deltamcp.client.speech import Speech
 from deltamcp.dialects import delta, modern, versions
-from deltamcp.errors import PeerError, UnauthorizedError, UnreachableError
+from deltamcp.errors import HttpStatusError, PeerError, UnreachableError
 from deltamcp.values import JSON, Era
-from deltamcp.wire.codecs import CODECS
+from deltamcp.wire.codecs import CODECS, JSON_CODEC, Codec
 
 Spoken: TypeAlias = Literal["auto", "modern", "handshake", "delta-mcp"]
 """What is spoken to a server: whatever it understands, or one thing only."""
@@ -73,6 +74,14 @@ class Manner(Struct, frozen=True):
         )
 
 
+class _Settled(Struct, frozen=True):
+    """What was agreed on; only the one agreement that counts is kept to."""
+
+    server: ServerInfo
+    speech: Speech
+    codec: Codec = JSON_CODEC
+
+
 async def introduce(conversation: Conversation, manner: Manner, who: str) -> ServerInfo:
     """Settles what is spoken, and with whom.
 
@@ -80,20 +89,26 @@ async def introduce(conversation: Conversation, manner: Manner, who: str) -> Ser
         UnreachableError: nothing that both sides speak; the text says what to do.
         ClientError: the connection broke.
     """
+    settled = await _settled(conversation, manner, who)
+    conversation.speech, conversation.link.codec = settled.speech, settled.codec
+    return replace(settled.server, encoding=settled.codec.name)
+
+
+async def _settled(conversation: Conversation, manner: Manner, who: str) -> _Settled:
     if manner.spoken in ("handshake", "delta-mcp"):
         return await _agreed(conversation, manner, who, manner.spoken == "delta-mcp")
     found = await _probed(conversation, manner, who)
-    if isinstance(found, ServerInfo):
+    if isinstance(found, _Settled):
         return found
     if manner.spoken == "modern":
         raise UnreachableError(f"{who} does not speak MCP {versions.MODERN[0]}: {found}")
     return await _agreed(conversation, manner, who, speech.is_delta_refusal(found))
 
 
-async def _probed(conversation: Conversation, manner: Manner, who: str) -> ServerInfo | str:
+async def _probed(conversation: Conversation, manner: Manner, who: str) -> _Settled | str:
     """Who answers; or why it is not of the modern era, where nothing else was agreed on in the meantime."""
-    probing = asyncio.ensure_future(_discovered(conversation, manner))
-    agreeing: asyncio.Future[ServerInfo] | None = None
+    probing = asyncio.ensure_future(_discovered(conversation, manner, who))
+    agreeing: asyncio.Future[_Settled] | None = None
     try:
         await asyncio.wait([probing], timeout=None if manner.spoken == "modern" else _PROBE_SECONDS)
         if not probing.done():
@@ -101,7 +116,7 @@ async def _probed(conversation: Conversation, manner: Manner, who: str) -> Serve
             agreeing = asyncio.ensure_future(_agreed(conversation, manner, who, as_delta=False))
             await asyncio.wait([probing, agreeing], return_when=asyncio.FIRST_COMPLETED)
         found = await probing if agreeing is None or probing.done() else "it says nothing"
-        return found if agreeing is None or isinstance(found, ServerInfo) else await agreeing
+        return found if agreeing is None or isinstance(found, _Settled) else await agreeing
     finally:
         begun = [task for task in (probing, agreeing) if task is not None]
         for task in begun:
@@ -109,12 +124,12 @@ async def _probed(conversation: Conversation, manner: Manner, who: str) -> Serve
         await asyncio.gather(*begun, return_exceptions=True)
 
 
-async def _discovered(conversation: Conversation, manner: Manner) -> ServerInfo | str:
+async def _discovered(conversation: Conversation, manner: Manner, who: str) -> _Settled | str:
     """A server of the modern era, or what was said by one that is not."""
 
     async def ask(version: str) -> dict[str, JSON]:
-        conversation.speech = speech.in_modern(version, manner.info, manner.can(Era.MODERN))
-        return await conversation.ask("server/discover", {}, {})
+        modern_speech = speech.in_modern(version, manner.info, manner.can(Era.MODERN))
+        return await conversation.ask("server/discover", {}, {}, speech=modern_speech)
 
     try:
         try:
@@ -122,57 +137,57 @@ async def _discovered(conversation: Conversation, manner: Manner) -> ServerInfo 
         except PeerError as error:
             rather = speech.rather_spoken(error.code, error.data)
             common = [version for version in versions.MODERN if version in rather]
+            if rather and not common and not set(rather) & set(versions.HANDSHAKE):
+                raise UnreachableError(
+                    f"{who} speaks only {', '.join(rather)[:100]}, which is not known here."
+                ) from None
             if not common:
                 return str(error)
             # MCP 2026-07-28: who refuses a version names others; the request is sent again in one of them.
             result = await ask(common[0])
     except PeerError as error:
         return str(error)
-    except UnreachableError as error:
-        if isinstance(error, UnauthorizedError):
-            raise
+    except HttpStatusError as error:
         return str(error)
     return _modern_info(conversation, manner, result)
 
 
-def _modern_info(conversation: Conversation, manner: Manner, result: dict[str, JSON]) -> ServerInfo | str:
+def _modern_info(conversation: Conversation, manner: Manner, result: dict[str, JSON]) -> _Settled | str:
     supported = result.get("supportedVersions")
     common = [version for version in versions.MODERN if not isinstance(supported, list) or version in supported]
     if not common:
         return "it speaks no revision that is known here"
-    conversation.speech = speech.in_modern(common[0], manner.info, manner.can(Era.MODERN))
     meta: Any = result.get("_meta")
     named = meta.get(modern.SERVER_KEY) if isinstance(meta, dict) else None
     info = _info(named if isinstance(named, dict) else result.get("serverInfo"))
-    made = _server(result, info, Era.MODERN, conversation.speech.version)
-    offered = (made.progressive or {}).get("encodings")
-    if manner.encoding != "json" and isinstance(offered, list) and manner.encoding in offered:
-        conversation.link.codec = CODECS[manner.encoding]
-    return _encoded(made, conversation)
+    server = _server(result, info, Era.MODERN, common[0])
+    offered = (server.progressive or {}).get("encodings")
+    # Without an `initialize` only HTTP can say, message by message, what it is written in.
+    is_agreed = conversation.link.mirrors and isinstance(offered, list) and manner.encoding in offered
+    spoken = speech.in_modern(common[0], manner.info, manner.can(Era.MODERN))
+    return _Settled(server, spoken, CODECS[manner.encoding] if is_agreed else JSON_CODEC)
 
 
-async def _agreed(conversation: Conversation, manner: Manner, who: str, as_delta: bool) -> ServerInfo:
-    conversation.speech = speech.UNSPOKEN
+async def _agreed(conversation: Conversation, manner: Manner, who: str, as_delta: bool) -> _Settled:
     params = speech.initialize(manner.info, manner.can(Era.HANDSHAKE), as_delta, manner.encoding, manner.progressive)
     try:
-        result = await conversation.ask("initialize", params, {})
+        result = await conversation.ask("initialize", params, {}, speech=speech.UNSPOKEN)
     except PeerError as error:
         raise UnreachableError(f"{who} refused to be introduced to: {str(error)[:300]}") from None
     version = result.get("protocolVersion")
-    is_delta = isinstance(version, str) and as_delta and delta.is_spoken(version)
-    if is_delta:
-        conversation.speech = speech.in_handshake(delta.BASELINE, is_delta=True)
+    codec = JSON_CODEC
+    if isinstance(version, str) and as_delta and delta.is_spoken(version):
+        spoken = speech.in_handshake(delta.BASELINE, is_delta=True)
         said: Any = result.get("encoding")
-        codec = CODECS.get(said.get("format", "")) if isinstance(said, dict) else None
-        if codec is not None:
-            conversation.link.codec = codec
+        codec = CODECS.get(said.get("format", ""), JSON_CODEC) if isinstance(said, dict) else JSON_CODEC
+        conversation.link.codec = codec  # what follows is written so, the next message already
     elif version in versions.HANDSHAKE:
-        conversation.speech = speech.in_handshake(str(version))
+        spoken = speech.in_handshake(str(version))
     else:
         raise UnreachableError(f"{who} speaks {version!r:.40}, which is no revision of MCP that is known here.")
-    await conversation.notify("notifications/initialized", {})
-    made = _server(result, _info(result.get("serverInfo")), Era.HANDSHAKE, str(version))
-    return _encoded(made, conversation)
+    await conversation.notify("notifications/initialized", {}, spoken)
+    server = _server(result, _info(result.get("serverInfo")), Era.HANDSHAKE, str(version))
+    return _Settled(server, spoken, codec)
 
 
 def _info(said: Any) -> tuple[str, str]:
@@ -190,7 +205,3 @@ def _server(result: Mapping[str, Any], info: tuple[str, str], era: Era, protocol
         instructions if isinstance(instructions, str) else None,
         raw=dict(result),
     )
-
-
-def _encoded(made: ServerInfo, conversation: Conversation) -> ServerInfo:
-    return replace(made, encoding=conversation.link.codec.name)

@@ -15,6 +15,7 @@ logger = logging.getLogger("deltamcp")
 _PAGES = 10_000
 """Of one list; a server that never comes to an end is not followed for ever."""
 _FOREVER = float("inf")
+_LONGEST_TTL = 10**12
 _NEAREST = 3
 
 
@@ -35,6 +36,10 @@ class Listing:
 
     def is_believed(self, name: str) -> bool:
         return self._tools.believed(name) is not None
+
+    def is_current(self, name: str) -> bool:
+        """Whether what is known of a tool has neither been spoken against nor grown old."""
+        return self.is_believed(name) and self._tools.is_fresh(asyncio.get_running_loop().time())
 
     def doubt(self) -> None:
         """The tools have changed, or may have."""
@@ -177,7 +182,7 @@ class Listing:
         if self.listens and server.changes("tools"):
             return _FOREVER
         if isinstance(told, int | float) and server.era is Era.MODERN:
-            return max(0.0, told / 1000)
+            return max(0.0, min(told, _LONGEST_TTL) / 1000)
         return 0.0 if server.era is Era.MODERN else self._cache_seconds
 
     async def continuing(self) -> str:

@@ -11,7 +11,14 @@ from deltamcp.client.conversation import Conversation, Heard, Progress
 from deltamcp.client.introduction import Manner, ServerInfo, introduce
 from deltamcp.client.links.link import Link
 from deltamcp.client.questions import Questions
-from deltamcp.errors import ConnectionLostError, UnauthorizedError, UnreachableError
+from deltamcp.errors import (
+    ClientError,
+    ConnectionLostError,
+    DeadlineError,
+    HttpStatusError,
+    UnauthorizedError,
+    UnreachableError,
+)
 from deltamcp.values import JSON, Era
 
 logger = logging.getLogger("deltamcp")
@@ -19,6 +26,7 @@ logger = logging.getLogger("deltamcp")
 _ATTEMPTS = 6
 _LONGEST_WAIT = 5.0
 _FIRST_WAIT = 0.1
+_MAYBE = " It may have been done nevertheless; look before it is asked again."
 
 
 class Reaching:
@@ -42,9 +50,20 @@ class Reaching:
         self._conversation: Conversation | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
+        self._leaving: set[asyncio.Task[None]] = set()
         self.reopened: Callable[[], None] = lambda: None
         """Called when what was agreed on before, and what the server was told, is no more."""
-        self.server: ServerInfo
+        self._server: ServerInfo | None = None
+
+    @property
+    def server(self) -> ServerInfo:
+        """
+        Raises:
+            ClientError: nobody has been connected to yet.
+        """
+        if self._server is None:
+            raise ClientError("A client is used within `async with`.")
+        return self._server
 
     @property
     def conversation(self) -> Conversation | None:
@@ -90,24 +109,42 @@ class Reaching:
             DeadlineError: no answer in time.
         """
         timeout = self._timeout if timeout is None else timeout
+        deadline = asyncio.timeout(timeout)
+        try:
+            async with deadline:
+                return await self._persist(method, params, meta, repeatable, progress, parameters)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise DeadlineError(f"{method} was not answered within {timeout:g} s, and was cancelled.") from None
+
+    async def _persist(
+        self,
+        method: str,
+        params: Mapping[str, JSON],
+        meta: Mapping[str, JSON],
+        repeatable: bool,
+        progress: Progress | None,
+        parameters: tuple[ParameterHeader, ...],
+    ) -> dict[str, JSON]:
         for attempt in range(_ATTEMPTS):
+            is_last = attempt == _ATTEMPTS - 1
             try:
                 conversation = self._conversation
                 if conversation is None or conversation.link.ended:
                     conversation = await self._connected()
-                return await conversation.ask(
-                    method, params, meta, timeout=timeout, progress=progress, parameters=parameters
-                )
+                return await conversation.ask(method, params, meta, progress=progress, parameters=parameters)
+            except HttpStatusError as error:
+                # It spoke MCP before; what stands between us and it may have passed the request on.
+                raise ConnectionLostError(f"{error}{'' if repeatable else _MAYBE}") from None
             except ConnectionLostError as lost:
-                if self._closed or attempt == _ATTEMPTS - 1:
-                    raise
                 if lost.maybe_done and not repeatable:
-                    raise ConnectionLostError(
-                        f"{lost} It may have been done nevertheless; look before it is asked again."
-                    ) from None
+                    raise ConnectionLostError(f"{lost}{_MAYBE}", retry_after=lost.retry_after) from None
+                if self._closed or is_last or lost.retry_after > _LONGEST_WAIT:
+                    raise
                 wait = lost.retry_after
             except UnreachableError as error:
-                if attempt == _ATTEMPTS - 1 or isinstance(error, UnauthorizedError) or self._conversation is not None:
+                if is_last or isinstance(error, UnauthorizedError) or self._conversation is not None:
                     raise
                 wait = 0.0
             await asyncio.sleep(max(wait, _patience(attempt)))
@@ -123,6 +160,10 @@ class Reaching:
             conversation, self._conversation = self._conversation, None
             if conversation is not None:
                 await conversation.close()
+            for leaving in self._leaving:
+                leaving.cancel()
+            if self._leaving:
+                await asyncio.wait(self._leaving)
 
     async def _connected(self) -> Conversation:
         async with self._connecting:
@@ -133,7 +174,10 @@ class Reaching:
                 raise ConnectionLostError("This client is closed.", maybe_done=False)
             if conversation is not None:
                 self._conversation = None
-                await conversation.close()
+                # What is under way on it may still be answered.
+                leaving = asyncio.get_running_loop().create_task(conversation.leave())
+                self._leaving.add(leaving)
+                leaving.add_done_callback(self._leaving.discard)
             made = await self._connect()
             self.reopened()
             return made
@@ -156,28 +200,29 @@ class Reaching:
 
     async def _by_any_link(self) -> Conversation:
         likeliest, *others = self._links
+        link = likeliest()
         try:
-            return await self._introduced(likeliest, self._manner)
+            return await self._introduced(link, self._manner)
         except ConnectionLostError as lost:
-            if self._manner.spoken != "auto" or not lost.maybe_done:
+            if self._manner.spoken != "auto" or not lost.maybe_done or link.mirrors:
                 raise
             # Some servers of the handshake era end at a first message that is not `initialize`.
-            return await self._introduced(likeliest, self._manner.speaking("handshake"))
+            return await self._introduced(likeliest(), self._manner.speaking("handshake"))
         except UnauthorizedError:
             raise
         except UnreachableError:
-            for link in others if self._manner.spoken in ("auto", "handshake") else ():
+            for make in others if self._manner.spoken in ("auto", "handshake") else ():
                 with suppress(UnreachableError, ConnectionLostError):
-                    made = await self._introduced(link, self._manner.speaking("handshake"))
-                    self._links = [link]
+                    made = await self._introduced(make(), self._manner.speaking("handshake"))
+                    self._links = [make]
                     return made
             raise
 
-    async def _introduced(self, make: Callable[[], Link], manner: Manner) -> Conversation:
-        conversation = Conversation(make(), self._questions, self._heard)
+    async def _introduced(self, link: Link, manner: Manner) -> Conversation:
+        conversation = Conversation(link, self._questions, self._heard)
         try:
             await conversation.link.open(conversation)
-            self.server = await introduce(conversation, manner, self._who)
+            self._server = await introduce(conversation, manner, self._who)
         except BaseException:
             await conversation.close()
             raise
@@ -185,9 +230,8 @@ class Reaching:
         if manner.spoken in ("auto", "handshake"):
             # MCP 2026-07-28 "Versioning": the era is a property of the server, found once.
             is_delta = conversation.speech.delta
-            self._manner = manner.speaking(
-                "delta-mcp" if is_delta else "modern" if self.server.era is Era.MODERN else "handshake"
-            )
+            is_modern = self.server.era is Era.MODERN
+            self._manner = manner.speaking("delta-mcp" if is_delta else "modern" if is_modern else "handshake")
         return conversation
 
 

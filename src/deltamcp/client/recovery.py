@@ -36,7 +36,7 @@ async def recover(first: Reply, go_on: Continue) -> JSON:
         if first.is_part:
             raise LostError("a part is shown, and no handle leads to the rest")
         return first.value
-    return await everything(str(handle), go_on)
+    return first.whole(await everything(str(handle), go_on))
 
 
 async def everything(handle: str, go_on: Continue) -> JSON:

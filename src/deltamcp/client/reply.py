@@ -76,12 +76,13 @@ class Reply:
         """Everything a model reads of it."""
         return "\n".join(self.texts)
 
-    @property
+    @functools.cached_property
     def told(self) -> dict[str, Any]:
         """What a Delta-MCP server tells programs beside the text: `handle`, `root`, how much of how much is shown."""
         meta = self.raw.get("_meta")
         told = meta.get(META_KEY) if isinstance(meta, dict) else None
-        return told if isinstance(told, dict) else {}
+        # Whoever says something else there says nothing.
+        return {key: said for key, said in told.items() if _is_told(key, said)} if isinstance(told, dict) else {}
 
     @property
     def handle(self) -> str | None:
@@ -91,7 +92,20 @@ class Reply:
 
     @property
     def is_part(self) -> bool:
-        return "unit" in self.told
+        """Whether there is more than it shows."""
+        if self._is_delta and not self.told:
+            value = self.value
+            return isinstance(value, dict) and (
+                (value.get("paginated") is True and value.get("totalPages") != 1)
+                or value.get("truncated") is True
+                or value.get("_summarized") is True
+            )
+        return "unit" in self.told or self.told.keys() == {"handle"}
+
+    def whole(self, kept: JSON) -> JSON:
+        """The value of all that is kept under its handle."""
+        are_blocks = "unit" not in self.told and not self._is_delta and isinstance(kept, dict) and "content" in kept
+        return Reply(kept).value if are_blocks else kept
 
     @functools.cached_property
     def value(self) -> JSON:
@@ -104,7 +118,7 @@ class Reply:
             return self.raw["structuredContent"]
         told, texts = self.told, self.texts
         if "form" in told and texts:
-            return texts[0] if told["form"] == "text" else decode(texts[0])
+            return texts[0] if told["form"] == "text" else _read(texts[0])
         if self._is_delta and texts:
             return _read(texts[0])
         if len(self.content) != 1 or len(texts) != 1:
@@ -113,9 +127,18 @@ class Reply:
         return _read(texts[0]) if texts[0].lstrip()[:1] in ("{", "[") else texts[0]
 
 
+_COUNTS = frozenset({"start", "end", "total"})
+
+
+def _is_told(key: str, said: Any) -> bool:
+    if key == "cuts":
+        return isinstance(said, list) and all(isinstance(cut, str) for cut in said)
+    return type(said) is int if key in _COUNTS else isinstance(said, str)
+
+
 def _read(text: str) -> JSON:
     try:
-        return decode(text.strip())
+        return decode(text)
     except ValueError:
         return text
 

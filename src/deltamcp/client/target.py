@@ -1,6 +1,5 @@
 """What can be connected to: a server in this process, an address, a command line, an entry of an `mcpServers` file."""
 
-import base64
 import os
 import re
 import shlex
@@ -8,11 +7,12 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from deltamcp.client.links.http import HttpLink, Token
+from deltamcp.client.links.http1 import basic, split
 from deltamcp.client.links.link import Link
 from deltamcp.engine import Engine
 from deltamcp.errors import ConfigurationError
@@ -77,12 +77,8 @@ class Address(Struct, frozen=True):
 
     @property
     def _basic(self) -> dict[str, str]:
-        """A name and password in the address, as RFC 7617 has them sent."""
         parts = urlsplit(self.url)
-        if parts.username is None:
-            return {}
-        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        return {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+        return {} if parts.username is None else {"authorization": basic(parts)}
 
     def links(self, headers: Mapping[str, str], token: Token | None) -> list[Callable[[], Link]]:
         """Streamable HTTP, and what was before it."""
@@ -146,6 +142,7 @@ def _of_text(text: str) -> Place:
     if _ADDRESS.match(text):
         if not text.lower().startswith(("http://", "https://")):
             raise ConfigurationError(f"{text.partition('://')[0]}:// is no way to a server; use http:// or https://.")
+        split(text)
         return Address(text)
     file, mark, name = text.rpartition("#")
     if mark and file.endswith((".json", ".jsonc", ".toml")):
@@ -167,8 +164,7 @@ def of_entry(entry: Mapping[str, Any]) -> Place:
     """An entry of an `mcpServers` file, its variables already filled in."""
     url, command = entry.get("url"), entry.get("command")
     if isinstance(url, str) and not command:
-        if not url.lower().startswith(("http://", "https://")):
-            raise ConfigurationError("The url of an entry begins with http:// or https://.")
+        split(url)
         return Address(url, _texts(entry, "headers"), entry.get("type", entry.get("transport")) == "sse")
     if not isinstance(command, str) or not command:
         raise ConfigurationError("An entry needs a command or a url.")

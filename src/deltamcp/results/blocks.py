@@ -54,10 +54,10 @@ def begin(result: ToolResult, shaping: Shaping, handle: Handle | None, promised:
         return budget.cost_of(seen(made[keep]))
 
     kept = largest(min(ends[-1], shaping.most_chars), shaping.max_tokens * 3, cost, shaping.max_tokens)
+    meta = {**(result.meta or {}), META_KEY: {"handle": handle.name} if handle is not None else {}}
     if kept is None:
         # Links and embedded resources are more than there is room for by themselves.
-        return ToolResult([Text(_note(why, 0, texts, handle))], is_error=promised)
-    meta = {**(result.meta or {}), META_KEY: {"handle": handle.name} if handle is not None else {}}
+        return ToolResult([Text(_note(why, 0, texts, handle))], is_error=promised, meta=meta)
     return replace(made[kept], meta=meta)
 
 

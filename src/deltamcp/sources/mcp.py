@@ -77,7 +77,7 @@ class McpUpstream:
     async def _connected(self) -> DeltaClient:
         async with self._connecting:
             if self._client is None:
-                # The operation's own schema was checked already, and says whether a call may be repeated.
+                # The operation's own schema was checked already.
                 client = DeltaClient(self._entry, validate=False, listen=False, progressive=False)
                 await client.__aenter__()
                 self._client = client

@@ -43,22 +43,29 @@ class Reader:
         self._parts: list[bytes] = []
         self._lines: list[bytes] = []
         self._size = 0
+        self._after_cr = False
 
     def feed(self, data: bytes) -> Iterator[Event]:
         """The events that are complete now."""
+        if self._after_cr and data.startswith(b"\n"):
+            data = data[1:]  # the other half of a line's end
+            self._after_cr = False
+        if not data:
+            return
+        self._after_cr = data.endswith(b"\r")
         self._size += len(data)
         self._parts.append(data)
         if b"\n" in data or b"\r" in data:
-            text = b"".join(self._parts)
-            held = text.endswith(b"\r")  # which may be half of a line's end
-            *lines, rest = _LINE_END.split(text[:-1] if held else text)
-            self._parts = [rest + b"\r" * held]
+            *lines, rest = _LINE_END.split(b"".join(self._parts))
+            self._parts = [rest]
             for line in lines:
+                if line.startswith(b":"):
+                    continue
                 if line:
                     self._lines.append(line)
                 elif self._lines:
                     yield _event(self._lines)
-                    self._lines, self._size = [], len(self._parts[0])
+                    self._lines, self._size = [], len(rest)
         if self._size > self._most:
             raise ValueError(f"an event is larger than {self._most} bytes")
 

@@ -3,6 +3,7 @@
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def _servers(document: JSON, place: Place, path: Path, machine: Machine, elsewhe
     here = machine.cwd.resolve()
     for key in place.key.split():
         for project, servers in _maps(document, key):
-            is_near = not project or Path(project).resolve() in (here, *here.parents)
+            is_near = not project or _resolved(project) in (here, *here.parents)
             workspace = Path(project) if project else _workspace(place, path, machine)
             for written, raw in servers.items():
                 name = text_of(written, "name")
@@ -138,6 +139,12 @@ def _servers(document: JSON, place: Place, path: Path, machine: Machine, elsewhe
                     found = Found(name, place.host, path, found.entry, f"it belongs to the project {project}")
                 made.append(found)
     return made
+
+
+def _resolved(project: str) -> Path | None:
+    with suppress(ValueError, OSError):  # a name that no folder can have
+        return Path(project).resolve()
+    return None
 
 
 def _maps(node: JSON, key: str, project: str = "") -> Iterator[tuple[str, dict[str, JSON]]]:

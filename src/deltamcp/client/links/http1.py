@@ -5,13 +5,14 @@ Nothing is ever sent twice here: whether a request that broke may be repeated is
 """
 
 import asyncio
+import base64
 import os
 import ssl
 import urllib.request
+from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
-from typing import Any, NamedTuple
-from urllib.parse import SplitResult, urlsplit
+from typing import Any, NamedTuple, cast
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import httptools
 
@@ -24,6 +25,8 @@ _BUFFERED = 256 * 1024
 """Bytes of a stream of events that may wait for their reader before the server has to."""
 _EVENTS = b"text/event-stream"
 _DRAIN_SECONDS = 1.0
+_HEAD_BYTES = 256 * 1024
+"""Of an answer before its body; common servers send below 8 kB."""
 
 
 class BrokenError(Exception):
@@ -50,28 +53,36 @@ class Connection(asyncio.Protocol):
     def __init__(self, most: int) -> None:
         self._most = most
         self._transport: asyncio.Transport | None = None
+        self._failure: BrokenError | None = None
+        self._drained: Callable[[Connection], None] | None = None
+        self.idle_since = 0.0
+        self._begin(bodiless=False)
+        self._complete = True
+
+    def _begin(self, bodiless: bool) -> None:
         self._waiter: asyncio.Future[Response] | None = None
         self._wake: asyncio.Future[None] | None = None
         self._parser: Any = None
         self._headers: dict[bytes, bytes] = {}
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._streaming = self._complete = self._paused = self._bodiless = False
-        self._failure: BrokenError | None = None
-        self._drained: Callable[[Connection], None] | None = None
-        self.idle_since = 0.0
+        self._head_bytes = self._waiting_bytes = 0
+        self._body = bytearray()
+        self._chunks: deque[bytes] = deque()
+        self._streaming = self._complete = self._headed = self._paused = False
+        self._bodiless = bodiless
 
     @property
     def usable(self) -> bool:
         """Whether another exchange may begin on it."""
-        transport = self._transport
-        return transport is not None and not transport.is_closing() and self._complete and self._failure is None
+        return self._is_open and self._complete and not self._paused and self._failure is None
 
     @property
     def is_streaming(self) -> bool:
         """Whether there is more of a stream of events to come."""
-        transport = self._transport
-        return self._streaming and not self._complete and transport is not None and not transport.is_closing()
+        return self._is_open and self._streaming and not self._complete
+
+    @property
+    def _is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
 
     async def exchange(self, request: bytes, bodiless: bool = False) -> Response:
         """`bodiless` where an answer has none whatever it says: to CONNECT.
@@ -82,12 +93,10 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             raise BrokenError("the server hung up", sent=False)
+        self._begin(bodiless)
         self._parser = httptools.HttpResponseParser(self)
-        self._headers, self._parts, self._size = {}, [], 0
-        self._streaming = self._complete = False
-        self._bodiless = bodiless
-        waiter: asyncio.Future[Response]
-        self._waiter = waiter = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._waiter = waiter
         transport.write(request)
         try:
             return await waiter
@@ -104,13 +113,12 @@ class Connection(asyncio.Protocol):
             BrokenError: it ended early, other than by the server's closing it.
         """
         while True:
-            while self._parts:
-                part = self._parts.pop(0)
-                self._size -= len(part)
-                if self._paused and self._size < _BUFFERED // 2 and self._transport is not None:
-                    self._paused = False
-                    self._transport.resume_reading()
-                yield part
+            while self._chunks:
+                chunk = self._chunks.popleft()
+                self._waiting_bytes -= len(chunk)
+                if self._waiting_bytes < _BUFFERED // 2:
+                    self._resume()
+                yield chunk
             if self._complete:
                 return
             if self._failure is not None:
@@ -127,7 +135,8 @@ class Connection(asyncio.Protocol):
         Most servers say nothing after the answer but that the stream has ended.
         """
         self._drained = done
-        self._parts.clear()
+        self._chunks.clear()
+        self._resume()
         asyncio.get_running_loop().call_later(_DRAIN_SECONDS, self._close_undrained)
 
     def _close_undrained(self) -> None:
@@ -138,17 +147,25 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def _resume(self) -> None:
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+
     # What the loop tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport), "a stream was asked for"
-        self._transport = transport
-        self._complete = True
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._parser is None:
-            self.close()  # said without being asked
+        if self._complete:
+            self._fail("the server said something that nobody had asked for")
             return
+        if not self._headed:
+            self._head_bytes += len(data)
+            if self._head_bytes > _HEAD_BYTES + len(data):
+                self._fail(f"the answer's headers are larger than {_HEAD_BYTES} bytes")
+                return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -156,21 +173,17 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._fail("the answer is not HTTP")
 
-    def eof_received(self) -> None:
-        return None
-
     def connection_lost(self, exc: Exception | None) -> None:
         if self._complete:
             return
-        if self._streaming or (self._parser is not None and self._until_close()):
+        if self._headed and (self._streaming or self._until_close()):
             # An answer without a length ends with its connection (RFC 9112, 6.3).
             self.on_message_complete()
         else:
             self._fail("the server hung up before it had answered")
 
     def _until_close(self) -> bool:
-        headers = self._headers
-        return bool(headers) and b"content-length" not in headers and b"transfer-encoding" not in headers
+        return b"content-length" not in self._headers and b"transfer-encoding" not in self._headers
 
     def _fail(self, reason: str) -> None:
         self._failure = BrokenError(reason, sent=True)
@@ -185,13 +198,19 @@ class Connection(asyncio.Protocol):
 
     # What the parser tells
 
+    def on_message_begin(self) -> None:
+        if self._complete:
+            self._fail("the server answered twice")
+        self._headers = {}
+
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < 200:
+        if status < 200 or self._complete:
             return
+        self._headed = True
         if self._bodiless:
             self._answer(Response(status, self._headers, b""))
         kind = self._headers.get(b"content-type", b"")
@@ -200,22 +219,23 @@ class Connection(asyncio.Protocol):
             self._answer(Response(status, self._headers, b"", self))
 
     def on_body(self, body: bytes) -> None:
-        if self._drained is not None:
+        if self._complete or self._drained is not None:
             return
-        self._parts.append(body)
-        self._size += len(body)
-        if self._streaming:
-            self._awaken()
-            if self._size > _BUFFERED and not self._paused and self._transport is not None:
-                self._paused = True
-                self._transport.pause_reading()
-        elif self._size > self._most:
-            self._fail(f"the answer is larger than {self._most} bytes")
+        if not self._streaming:
+            self._body += body
+            if len(self._body) > self._most:
+                self._fail(f"the answer is larger than {self._most} bytes")
+            return
+        self._chunks.append(body)
+        self._waiting_bytes += len(body)
+        self._awaken()
+        if self._waiting_bytes > _BUFFERED and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < 200:  # 100 Continue and the like come before the answer
-            self._headers = {}
+        if status < 200 or self._complete:  # 100 Continue and the like come before the answer
             return
         self._complete = True
         if not self._parser.should_keep_alive() and self._transport is not None:
@@ -226,8 +246,7 @@ class Connection(asyncio.Protocol):
         elif self._streaming:
             self._awaken()
         else:
-            parts = self._parts
-            self._answer(Response(status, self._headers, parts[0] if len(parts) == 1 else b"".join(parts)))
+            self._answer(Response(status, self._headers, bytes(self._body)))
 
     def _answer(self, response: Response) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -241,40 +260,57 @@ class Origin:
         """`most` bounds an answer's bytes.
 
         Raises:
-            ConfigurationError: it is no address.
+            ConfigurationError: it is no address, or its proxy is none that can be used.
         """
         self._most = most
-        self._idle: list[Connection] = []
+        self._idle: deque[Connection] = deque()
         self._busy: set[Connection] = set()
-        parts = _split(url)
+        self._closed = False
+        self._sweeping: asyncio.TimerHandle | None = None
+        parts = split(url)
         self._secure = parts.scheme == "https"
         self._host, self._port = str(parts.hostname), parts.port or (443 if self._secure else 80)
         self._name = parts.netloc.rpartition("@")[2]
         self._proxy = _proxy_for(parts)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        # What is not ASCII in an address is told as RFC 3987 has it.
+        target = quote(target, safe="%/?:@!$&'()*+,;=-._~[]")
         if self._proxy is not None and not self._secure:
             target = f"http://{self._name}{target}"
         self._target = target.encode()
         self._context: ssl.SSLContext | None = None
 
     def head(self, method: str, headers: dict[str, str]) -> bytes:
-        """The first part of a request: all but its length and body."""
-        lines = [f"{method} ".encode() + self._target + b" HTTP/1.1", b"host: " + self._name.encode()]
+        """The first part of a request: all but its length and body.
+
+        Raises:
+            ValueError: a value would end its header and begin another.
+        """
+        if self._proxy is not None and not self._secure:
+            headers = {**headers, **self._proxy.headers}
+        if any("\r" in value or "\n" in value for value in headers.values()):
+            raise ValueError("a header with a line break in it")
+        lines = [f"{method} ".encode() + self._target + b" HTTP/1.1", f"host: {self._name}".encode("latin-1")]
         lines += [f"{name}: {value}".encode("latin-1") for name, value in headers.items()]
         return b"\r\n".join(lines)
 
     async def exchange(self, head: bytes, body: bytes) -> Response:
-        """One request and its answer; a stream of events is given back to be read, then closed with `release`.
+        """One request and its answer; a stream of events is given back to be read, then left by `release` or `drop`.
 
         Raises:
             BrokenError: no answer came.
         """
+        if self._closed:
+            raise BrokenError("the connection is closed", sent=False)
         connection = self._kept() or await self._connect()
+        if self._closed:
+            connection.close()
+            raise BrokenError("the connection is closed", sent=False)
         self._busy.add(connection)
         try:
             response = await connection.exchange(b"%b\r\ncontent-length: %d\r\n\r\n%b" % (head, len(body), body))
         except BaseException:
-            self._busy.discard(connection)
+            self.drop(connection)
             raise
         if response.events is None:
             self.release(connection)
@@ -283,20 +319,39 @@ class Origin:
     def release(self, connection: Connection) -> None:
         """What is done with may be used again; a stream that was left before its end, if that comes soon."""
         self._busy.discard(connection)
-        if connection.is_streaming:
+        if self._closed:
+            connection.close()
+        elif connection.is_streaming:
             self._busy.add(connection)
             connection.drain(self.release)
         elif connection.usable:
-            connection.idle_since = asyncio.get_running_loop().time()
+            loop = asyncio.get_running_loop()
+            connection.idle_since = loop.time()
             self._idle.append(connection)
+            if self._sweeping is None:
+                self._sweeping = loop.call_later(_IDLE_SECONDS, self._sweep)
         else:
             connection.close()
 
+    def drop(self, connection: Connection) -> None:
+        """Hangs up, which in the modern era is how a request is cancelled."""
+        self._busy.discard(connection)
+        connection.close()
+
     def close(self) -> None:
+        self._closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         for connection in (*self._idle, *self._busy):
             connection.close()
         self._idle.clear()
         self._busy.clear()
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._idle and loop.time() - self._idle[0].idle_since >= _IDLE_SECONDS:
+            self._idle.popleft().close()
+        self._sweeping = loop.call_later(_IDLE_SECONDS, self._sweep) if self._idle else None
 
     def _kept(self) -> Connection | None:
         now = asyncio.get_running_loop().time()
@@ -332,11 +387,15 @@ class Origin:
                 server_hostname=self._host if self._secure else None,
             )
             return made
-        transport, made = await loop.create_connection(lambda: Connection(self._most), *self._proxy)
+        transport, made = await loop.create_connection(
+            lambda: Connection(self._most), self._proxy.host, self._proxy.port
+        )
         if not self._secure:
             return made
         place = f"{self._host}:{self._port}"
-        answer = await made.exchange(f"CONNECT {place} HTTP/1.1\r\nhost: {place}\r\n\r\n".encode(), bodiless=True)
+        asked = [f"CONNECT {place} HTTP/1.1", f"host: {place}"]
+        asked += [f"{name}: {value}" for name, value in self._proxy.headers.items()]
+        answer = await made.exchange("\r\n".join([*asked, "", ""]).encode("latin-1"), bodiless=True)
         if not 200 <= answer.status < 300:
             made.close()
             raise BrokenError(f"the proxy answered HTTP {answer.status}", sent=False)
@@ -348,7 +407,11 @@ class Origin:
         return tunnel
 
 
-def _split(url: str) -> SplitResult:
+def split(url: str) -> SplitResult:
+    """
+    Raises:
+        ConfigurationError: it is no address of HTTP.
+    """
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - asking is what finds it wrong
@@ -359,15 +422,35 @@ def _split(url: str) -> SplitResult:
     return parts
 
 
-def _proxy_for(parts: SplitResult) -> tuple[str, int] | None:
-    """The proxy the environment, or the system, names for this address."""
-    with suppress(ValueError):
-        named = urllib.request.getproxies().get(parts.scheme)
-        if named and not urllib.request.proxy_bypass(str(parts.hostname)) and not _is_loopback(str(parts.hostname)):
-            proxy = urlsplit(named if "://" in named else f"http://{named}")
-            if proxy.scheme == "http" and proxy.hostname:
-                return proxy.hostname, proxy.port or 80
-    return None
+class _Proxy(NamedTuple):
+    host: str
+    port: int
+    headers: dict[str, str]
+
+
+def _proxy_for(parts: SplitResult) -> _Proxy | None:
+    """The proxy the environment, or the system, names for this address.
+
+    Raises:
+        ConfigurationError: it is none that we can go through; going past it in silence is not ours to decide.
+    """
+    host = str(parts.hostname)
+    named = urllib.request.getproxies().get(parts.scheme)
+    if not named or _is_loopback(host) or urllib.request.proxy_bypass(host):
+        return None
+    proxy = urlsplit(named if "://" in named else f"http://{named}")
+    if proxy.scheme != "http" or not proxy.hostname:
+        raise ConfigurationError(
+            f"The proxy for {host} is none that can be used here; name one by http://, or NO_PROXY."
+        )
+    headers = {} if proxy.username is None else {"proxy-authorization": basic(proxy)}
+    return _Proxy(proxy.hostname, proxy.port or 80, headers)
+
+
+def basic(parts: SplitResult) -> str:
+    """A name and password in an address, as RFC 7617 has them sent."""
+    pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
 def _is_loopback(host: str) -> bool:

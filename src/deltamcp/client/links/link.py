@@ -24,11 +24,21 @@ _ENDS = 200
 def messages(body: bytes, codec: Codec) -> list[Message]:
     """What a server said in one piece."""
     read = jsonrpc.read_reply(body, LIMITS) if codec is JSON_CODEC else codecs.read(body, codec, LIMITS)
-    if isinstance(read, Malformed) and read.id is None:
-        # It may be an answer, though one that cannot be read, and somebody waits for it.
-        found = _ID.search(body[:_ENDS]) or _ID.search(body[-_ENDS:])
-        read = read if found is None else Malformed(read.fault, read.reason, int(found[1]))
+    if isinstance(read, Malformed):
+        read = Malformed(read.fault, read.reason, _answered(body) if codec is JSON_CODEC else read.id)
     return read if isinstance(read, list) else [read]
+
+
+def _answered(body: bytes) -> RequestId | None:
+    """The request that a message answers, though in a way that cannot be read: somebody waits for it.
+
+    None where it is no answer: a request, a line of a log that happens to be JSON.
+    """
+    ends = body[:_ENDS] + b" " + body[-_ENDS:]
+    if b'"jsonrpc"' not in ends or b'"method"' in body[:_ENDS]:
+        return None
+    found = _ID.search(ends)
+    return None if found is None else int(found[1])
 
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -70,10 +80,11 @@ class Link(Protocol):
             ClientError: it could not be sent, or no answer will come.
         """
 
-    async def listen(self, headers: Mapping[str, str], opened: Callable[[], None]) -> None:
+    async def listen(self, headers: Mapping[str, str], opened: Callable[[], None]) -> bool:
         """Hears what a server of the handshake era says unasked, where that needs a stream of its own.
 
-        `opened` is called once it will be heard, or the server has said that there is no such stream.
+        `opened` is called whenever it begins to be heard, or the server has said that there is no such stream. Returns
+        whether it is heard without any further doing; a stream of its own is followed until cancelled.
         """
 
     async def close(self) -> None: ...

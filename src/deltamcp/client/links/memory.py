@@ -21,6 +21,7 @@ class MemoryLink:
         self.ended = False
         self._engine = engine
         self._running = contextlib.AsyncExitStack()
+        self._duplex: Duplex | None = None
 
     async def open(self, ears: Ears) -> None:
         await self._running.enter_async_context(self._engine.life.running())
@@ -28,18 +29,20 @@ class MemoryLink:
         self._duplex = Duplex(self._engine, self)
 
     async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
-        if self.ended:
+        if self.ended or self._duplex is None:
             raise ConnectionLostError("The connection is closed; connect again.", maybe_done=False)
         self._duplex.receive(self.codec.encode(message))
 
-    async def listen(self, headers: Mapping[str, str], opened: Callable[[], None]) -> None:
+    async def listen(self, headers: Mapping[str, str], opened: Callable[[], None]) -> bool:
         """Everything comes over the one connection."""
         opened()
+        return True
 
     async def close(self) -> None:
         if not self.ended:
             self.ended = True
-            await self._duplex.close()
+            if self._duplex is not None:
+                await self._duplex.close()
             await self._running.aclose()
 
     # As the server's end has it

@@ -20,6 +20,7 @@ _CLOSE_SECONDS = 2.0
 _ADDRESS = re.compile(r"[\w.\-]+(:\d+)(/.*)?")
 _TELLING = re.compile(r"\w*(Error|Exception)\b|\b(error|fatal|cannot|missing|required)\b", re.IGNORECASE)
 _WORDS = re.compile(r"\w{2}")
+_LAST_WORDS_SECONDS = 0.1
 _LAST_LINES = 20
 """Of what a server wrote to stderr before it ended, to be told with that."""
 
@@ -75,9 +76,10 @@ class ProcessLink:
         if not process.room.is_set():
             await process.room.wait()
 
-    async def listen(self, headers: Mapping[str, str], opened: Callable[[], None]) -> None:
+    async def listen(self, headers: Mapping[str, str], opened: Callable[[], None]) -> bool:
         """Everything comes over the one connection."""
         opened()
+        return True
 
     def epitaph(self) -> str:
         process = self._process
@@ -93,15 +95,17 @@ class ProcessLink:
         if process is None:
             return
         process.stdin.close()
-        for insist in ("", "SIGTERM", "SIGKILL"):
-            if insist:
-                _signal(process.transport, insist)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_CLOSE_SECONDS):
-                    await process.exited.wait()
-                    break
-        _signal(process.transport, "SIGKILL")  # whatever it left behind
-        process.transport.close()
+        try:
+            for insist in ("", "SIGTERM", "SIGKILL"):
+                if insist:
+                    _signal(process.transport, insist)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_CLOSE_SECONDS):
+                        await process.exited.wait()
+                        break
+        finally:
+            _signal(process.transport, "SIGKILL")  # whatever it left behind, or all of it where nobody may wait
+            process.transport.close()
 
 
 class _Process(asyncio.SubprocessProtocol):
@@ -147,19 +151,21 @@ class _Process(asyncio.SubprocessProtocol):
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 0:
             self.room.set()
-        elif fd == 1 and not self._link.ended:
-            # Its last words may still be on their way.
-            asyncio.get_running_loop().call_later(0.1, self._over)
+        elif fd == 1:
+            self._end()
 
     def process_exited(self) -> None:
         self.exited.set()
-        if not self._link.ended:
-            asyncio.get_running_loop().call_later(0.1, self._over)
+        self._end()
 
-    def _over(self) -> None:
+    def _end(self) -> None:
         if not self._link.ended:
             self._link.ended = True
-            self._ears.lost(ConnectionLostError(self._link.epitaph()))
+            # Its last words may still be on their way.
+            asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, self._over)
+
+    def _over(self) -> None:
+        self._ears.lost(ConnectionLostError(self._link.epitaph()))
 
     def pause_writing(self) -> None:
         self.room.clear()

@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit
 from deltamcp.client.links.http import HttpLink, Token
 from deltamcp.client.links.http1 import BrokenError, Connection
 from deltamcp.client.links.link import LIMITS, NO_HEADERS, Ears, messages
-from deltamcp.errors import ConnectionLostError, UnreachableError
+from deltamcp.errors import ConfigurationError, ConnectionLostError, UnreachableError
 from deltamcp.values import JSON
 from deltamcp.wire import sse
 from deltamcp.wire.codecs import JSON_CODEC
@@ -38,10 +38,14 @@ class SseLink:
             raise UnreachableError(f"{self._who} offers no stream of events.")
         found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._reading = asyncio.create_task(self._read(stream, found))
-        place = urljoin(self._url, await found)
-        if urlsplit(place)[:2] != urlsplit(self._url)[:2]:
-            raise UnreachableError(f"{self._who} wants to be spoken to at another host, which it may not.")
-        self._posting = self._post(place)
+        place = await found
+        try:
+            place = urljoin(self._url, place)
+            if _origin(place) != _origin(self._url):
+                raise UnreachableError(f"{self._who} wants to be spoken to at another host, which it may not.")
+            self._posting = self._post(place)
+        except (ValueError, ConfigurationError):
+            raise UnreachableError(f"{self._who} names an address to speak to that is none.") from None
         await self._posting.open(ears)
 
     async def _read(self, stream: Connection, found: "asyncio.Future[str]") -> None:
@@ -68,9 +72,10 @@ class SseLink:
             raise ConnectionLostError(f"{self._who} closed its stream.", maybe_done=False)
         await self._posting.post(message)
 
-    async def listen(self, headers: Mapping[str, str], opened: Callable[[], None]) -> None:
+    async def listen(self, headers: Mapping[str, str], opened: Callable[[], None]) -> bool:
         """Everything comes over the one stream."""
         opened()
+        return True
 
     async def close(self) -> None:
         self.ended = True
@@ -80,3 +85,8 @@ class SseLink:
         for link in (self._get, self._posting):
             if link is not None:
                 await link.close()
+
+
+def _origin(url: str) -> tuple[str, str | None, int]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
