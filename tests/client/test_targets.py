@@ -169,7 +169,6 @@ async def test_variables_in_a_file_are_filled_in(tmp_path, monkeypatch):
         ('{"mcpServers": {"y": {"command": "z"}}}', "x"),
         ('{"mcpServers": {"x": 7}}', "x"),
         ('{"mcpServers": {"x": {}}}', "x"),
-        ('{"mcpServers": {"x": {"command": ["a"]}}}', "x"),
         ('{"mcpServers": {"x": {"command": "z", "args": "not a list"}}}', "x"),
         ('{"mcpServers": {"x": {"url": "ftp://z"}}}', "x"),
         ("\x00\xff", "x"),

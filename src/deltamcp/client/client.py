@@ -103,6 +103,7 @@ class DeltaClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._listing.doubt()
         try:
             await self._changes.end()
         finally:
@@ -349,7 +350,8 @@ class DeltaClient:
         """The rows of a result one by one, whatever pages they come in."""
         async with contextlib.aclosing(self.pages(name, arguments, want=want)) as pages:
             async for page in pages:
-                for row in _rows_of(page):
+                in_rows = not page.is_part or page.is_page or page.told.get("unit") == "rows"
+                for row in _rows_of(page.value if in_rows else await self.whole(page)):
                     yield row
 
     # Resources, prompts, and whatever else a server understands
@@ -426,17 +428,11 @@ def _list(value: JSON) -> list[Any]:
 
 def _next_page(reply: Reply) -> int | None:
     """Where the original Delta-MCP says that a list goes on."""
-    value = reply.value
-    if not isinstance(value, dict) or value.get("paginated") is not True or value.get("hasMore") is not True:
-        return None
-    page = value.get("page")
+    page = reply.shape.get("page") if reply.is_page and reply.shape.get("hasMore") is True else None
     return page + 1 if isinstance(page, int) else None
 
 
-def _rows_of(reply: Reply) -> Sequence[JSON]:
-    value: Any = reply.value
-    if isinstance(value, dict) and value.get("paginated") is True:
-        return _list(value.get("items"))
+def _rows_of(value: Any) -> Sequence[JSON]:
     if isinstance(value, list):
         return value
     path = find_rows(jsonrpc.encode(value), None, value) if isinstance(value, dict) else None

@@ -26,6 +26,7 @@ logger = logging.getLogger("deltamcp")
 _ATTEMPTS = 6
 _LONGEST_WAIT = 5.0
 _FIRST_WAIT = 0.1
+_STUMBLES = 2
 _MAYBE = " It may have been done nevertheless; look before it is asked again."
 
 
@@ -49,7 +50,7 @@ class Reaching:
         self._seconds, self._timeout = seconds, timeout
         self._conversation: Conversation | None = None
         self._connecting = asyncio.Lock()
-        self._closed = False
+        self._closed = self._is_http = False
         self._leaving: set[asyncio.Task[None]] = set()
         self.reopened: Callable[[], None] = lambda: None
         """Called when what was agreed on before, and what the server was told, is no more."""
@@ -189,7 +190,7 @@ class Reaching:
         """
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._by_any_link()
+                return await self._despite_stumbling()
         except TimeoutError:
             raise UnreachableError(
                 f"{self._who} did not introduce itself within {self._seconds:g} s; is it an MCP server, or does it "
@@ -198,14 +199,28 @@ class Reaching:
         except ConnectionLostError as lost:
             raise UnreachableError(str(lost)) from None
 
+    async def _despite_stumbling(self) -> Conversation:
+        """A server that answers HTTP 503 and the like is there, and says nothing of what it speaks."""
+        for attempt in range(_STUMBLES):
+            try:
+                return await self._by_any_link()
+            except ConnectionLostError as lost:
+                if not self._is_http or not lost.maybe_done or lost.retry_after > _LONGEST_WAIT:
+                    raise
+                await asyncio.sleep(max(lost.retry_after, _patience(attempt)))
+        return await self._by_any_link()
+
     async def _by_any_link(self) -> Conversation:
         likeliest, *others = self._links
         link = likeliest()
+        self._is_http = link.mirrors
         try:
             return await self._introduced(link, self._manner)
         except ConnectionLostError as lost:
-            if self._manner.spoken != "auto" or not lost.maybe_done or link.mirrors:
+            if link.mirrors:
                 raise
+            if self._manner.spoken != "auto" or not lost.maybe_done:
+                raise UnreachableError(str(lost)) from None
             # Some servers of the handshake era end at a first message that is not `initialize`.
             return await self._introduced(likeliest(), self._manner.speaking("handshake"))
         except UnauthorizedError:

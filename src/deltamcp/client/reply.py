@@ -94,13 +94,23 @@ class Reply:
     def is_part(self) -> bool:
         """Whether there is more than it shows."""
         if self._is_delta and not self.told:
-            value = self.value
-            return isinstance(value, dict) and (
-                (value.get("paginated") is True and value.get("totalPages") != 1)
-                or value.get("truncated") is True
-                or value.get("_summarized") is True
+            shape = self.shape
+            marks = ("truncated", "_summarized")
+            return isinstance(shape, dict) and (
+                (self.is_page and shape.get("totalPages") != 1) or any(shape.get(mark) is True for mark in marks)
             )
         return "unit" in self.told or self.told.keys() == {"handle"}
+
+    @functools.cached_property
+    def shape(self) -> Any:
+        """What is in the text of a reply in Delta-MCP's own words: the value, or one of its envelopes around it."""
+        return _read(self.texts[0]) if self._is_delta and self.texts else None
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is one page of a list, in Delta-MCP's own words."""
+        shape = self.shape
+        return isinstance(shape, dict) and shape.get("paginated") is True and isinstance(shape.get("items"), list)
 
     def whole(self, kept: JSON) -> JSON:
         """The value of all that is kept under its handle."""
@@ -120,7 +130,7 @@ class Reply:
         if "form" in told and texts:
             return texts[0] if told["form"] == "text" else _read(texts[0])
         if self._is_delta and texts:
-            return _read(texts[0])
+            return self.shape["items"] if self.is_page else self.shape
         if len(self.content) != 1 or len(texts) != 1:
             return self.content if self.content else None
         # What else JSON can say, a text can mean: 12345 may be a number, or somebody's name for something.
