@@ -142,6 +142,7 @@ class Definitions:
             gone = self._by_name.keys() - {tool.name for tool in index}
             for name in gone:
                 del self._by_name[name]
+            self._by_digest = {definition.digest: definition for definition in self._by_name.values()}
         return left_out
 
     def described(self, raws: Sequence[JSON]) -> None:

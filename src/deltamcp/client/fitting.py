@@ -1,5 +1,6 @@
 """Results of servers that know no budget, made to fit here: a part is shown, the whole is kept for a while."""
 
+from collections import OrderedDict
 from collections.abc import Mapping
 
 from msgspec import UNSET
@@ -15,13 +16,15 @@ from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import JSON, LOCAL
 from deltamcp.wire import jsonrpc
 
+_HANDLES = 10_000
+
 
 class LocalFitting:
     """The pipeline of a Delta-MCP server, on this side of the wire."""
 
     def __init__(self) -> None:
         self._reading = Reading(Keeping(MemoryStore(), Limits(), "client", "client", "read_on"))
-        self._handles: set[str] = set()
+        self._handles: OrderedDict[str, None] = OrderedDict()
 
     async def fit(self, reply: Reply, want: ResultPolicy) -> Reply:
         """What was wanted of a result."""
@@ -33,7 +36,9 @@ class LocalFitting:
             data = value if isinstance(value, str) else jsonrpc.encode(value)
             made = Reply.of(await self._reading.begin(Source(data, value=value), how, LOCAL))
         if isinstance(made.told.get("handle"), str):
-            self._handles.add(made.told["handle"])
+            self._handles[made.told["handle"]] = None
+            if len(self._handles) > _HANDLES:
+                self._handles.popitem(last=False)
         if reply.is_error:
             made.raw["isError"] = True
         return made

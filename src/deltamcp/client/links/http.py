@@ -166,6 +166,7 @@ class HttpLink:
                 raise self._refusal(response)
             self._ears.hear(Answer(id_, error=error))
         elif id_ is not None and self._ears.awaits(id_):
+            self._origin.forget()  # whose answer this was, nobody knows, nor what comes next
             kind = response.headers.get(b"content-type", b"nothing").decode("latin-1").partition(";")[0][:60]
             raise HttpStatusError(
                 f"{self._who} answered with {kind} that is no message; is this the address of an MCP server?"

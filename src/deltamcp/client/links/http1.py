@@ -342,10 +342,16 @@ class Origin:
         self._closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
-        for connection in (*self._idle, *self._busy):
+        self.forget()
+        for connection in self._busy:
+            connection.close()
+        self._busy.clear()
+
+    def forget(self) -> None:
+        """Hangs up on whatever is kept for later."""
+        for connection in self._idle:
             connection.close()
         self._idle.clear()
-        self._busy.clear()
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
