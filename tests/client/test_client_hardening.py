@@ -69,7 +69,7 @@ async def test_a_server_is_gone_however_its_client_was_cancelled(tmp_path, when)
     log = tmp_path / "log"
     says_nothing = {"discover": "silent", "mute": True} if when == "entering" else {}
     client = connect(fake_stdio.command(log=log, stubborn=True, **says_nothing))
-    entering = asyncio.create_task(client.__aenter__())
+    entering: asyncio.Task[Any] = asyncio.create_task(client.__aenter__())
     if when == "leaving":
         await entering
         entering = asyncio.create_task(client.__aexit__(None, None, None))
