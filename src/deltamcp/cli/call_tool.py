@@ -30,7 +30,9 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     )
     targets.options_to(verb)
     verb.add_argument("--page", type=int, metavar="N", help="this page of the rows, from 1")
-    verb.add_argument("--page-size", type=int, metavar="N", help=f"rows a page (default {_PAGE_SIZE})")
+    verb.add_argument(
+        "--page-size", type=int, metavar="N", help=f"rows a page (default the server's own, or {_PAGE_SIZE})"
+    )
     verb.add_argument("--select", metavar="FIELDS", help="only these fields, as a,b.c; or a JMESPath expression")
     verb.add_argument("--max-tokens", type=int, metavar="N", help="as much as fits into so many")
     verb.add_argument("--all", action="store_true", help="the whole value, however many pages it has")
@@ -99,7 +101,13 @@ async def _replied(
         # There pages are turned by arguments that are not the tool's own.
         paged = {**sent, "page": given.page or 1, "pageSize": size}
         return Reply(await client.request("tools/call", {"name": tool, "arguments": paged}), is_delta=True)
-    reply = await client.call_tool(tool, sent, want=_want(given, size), progress=waiting.at)
+    is_own = given.page is not None and given.page_size is None and given.max_tokens is None
+    reply = await client.call_tool(tool, sent, want=_want(given, None if is_own else size), progress=waiting.at)
+    if is_own and not reply.is_error:
+        if reply.told.get("unit") == "rows":
+            size = reply.told["end"]  # the server's own pages
+        else:
+            reply = await client.fit(reply, ResultPolicy(max_tokens=_UNBOUNDED, page_size=size))
     if given.page is None or given.page == 1 or reply.is_error:
         return reply
     total = reply.told.get("total", 0) if reply.told.get("unit") == "rows" else 0

@@ -14,4 +14,16 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    print(shtab.complete(main.parser(main.VERBS), given.shell))
+    parser = main.parser(main.VERBS)
+    _complete_files(parser)
+    # Where we have nothing to say, the shell goes on as it would without us.
+    print(shtab.complete(parser, given.shell).replace("complete -o bashdefault", "complete -o default -o bashdefault"))
+
+
+def _complete_files(parser: argparse.ArgumentParser) -> None:
+    for action in parser._actions:  # noqa: SLF001 - argparse has no other way to ask
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            for verb in action.choices.values():
+                _complete_files(verb)
+        elif any(word in str(action.metavar) for word in ("FILE", "CONFIG", "DIR", "TARGET")):
+            action.complete = shtab.FILE  # type: ignore[attr-defined]

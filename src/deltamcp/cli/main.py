@@ -99,6 +99,7 @@ def parser(wanted: Collection[str]) -> argparse.ArgumentParser:
     verbs = made.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, verb in VERBS.items():
         its = verbs.add_parser(name, help=verb.help)
+        its.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks, and stderr")
         if name in wanted:
             importlib.import_module(f"deltamcp.cli.{verb.module}").set_up(its)
     return made

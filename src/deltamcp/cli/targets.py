@@ -44,7 +44,6 @@ def options_to(verb: argparse.ArgumentParser) -> None:
         default="json",
         help="how messages are written, where the server agrees (default json)",
     )
-    verb.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks and stderr")
 
 
 def words_to(verb: argparse.ArgumentParser, metavar: str) -> None:

@@ -275,6 +275,10 @@ class DeltaClient:
             self._fitting = LocalFitting()
         return self._fitting
 
+    async def fit(self, reply: Reply, want: ResultPolicy) -> Reply:
+        """A reply that was not, made to fit here; `read_on` and `whole` have the rest of it."""
+        return await self._local.fit(reply, want)
+
     async def read_on(
         self,
         handle: str,

@@ -113,7 +113,7 @@ class Conversation:
         try:
             await self.link.send(message, headers)
         except ValueError as error:
-            raise ArgumentsError(f"What is to be sent cannot be written as JSON: {error}.") from None
+            raise ArgumentsError(f"What is to be sent cannot be written: {error}.") from None
 
     async def _farewell(self, id_: RequestId) -> None:
         """Over HTTP the modern era cancels by hanging up, which has been done; everybody else is told."""

@@ -173,7 +173,7 @@ async def _agreed(conversation: Conversation, manner: Manner, who: str, as_delta
     try:
         result = await conversation.ask("initialize", params, {}, speech=speech.UNSPOKEN)
     except PeerError as error:
-        raise UnreachableError(f"{who} refused to be introduced to: {str(error)[:300]}") from None
+        raise UnreachableError(f"{who} refused the introduction: {str(error)[:300]}") from None
     version = result.get("protocolVersion")
     codec = JSON_CODEC
     if isinstance(version, str) and as_delta and delta.is_spoken(version):

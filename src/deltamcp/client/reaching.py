@@ -1,7 +1,6 @@
 """A server within reach: connected, connected again with growing patience, and nothing ever done twice."""
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,8 +19,6 @@ from deltamcp.errors import (
     UnreachableError,
 )
 from deltamcp.values import JSON, Era
-
-logger = logging.getLogger("deltamcp")
 
 _ATTEMPTS = 6
 _LONGEST_WAIT = 5.0
@@ -50,7 +47,7 @@ class Reaching:
         self._seconds, self._timeout = seconds, timeout
         self._conversation: Conversation | None = None
         self._connecting = asyncio.Lock()
-        self._closed = self._is_http = False
+        self._closed = False
         self._leaving: set[asyncio.Task[None]] = set()
         self.reopened: Callable[[], None] = lambda: None
         """Called when what was agreed on before, and what the server was told, is no more."""
@@ -151,10 +148,6 @@ class Reaching:
             await asyncio.sleep(max(wait, _patience(attempt)))
         raise AssertionError("the last attempt returns or raises")
 
-    async def notify(self, method: str, params: Mapping[str, JSON]) -> None:
-        if self._conversation is not None:
-            await self._conversation.notify(method, params)
-
     async def close(self) -> None:
         self._closed = True
         async with self._connecting:
@@ -196,8 +189,8 @@ class Reaching:
                 f"{self._who} did not introduce itself within {self._seconds:g} s; is it an MCP server, or does it "
                 "need longer?"
             ) from None
-        except ConnectionLostError as lost:
-            raise UnreachableError(str(lost)) from None
+        except (ConnectionLostError, HttpStatusError) as error:
+            raise UnreachableError(str(error)) from None
 
     async def _despite_stumbling(self) -> Conversation:
         """A server that answers HTTP 503 and the like is there, and says nothing of what it speaks."""
@@ -205,7 +198,7 @@ class Reaching:
             try:
                 return await self._by_any_link()
             except ConnectionLostError as lost:
-                if not self._is_http or not lost.maybe_done or lost.retry_after > _LONGEST_WAIT:
+                if not lost.maybe_done or lost.retry_after > _LONGEST_WAIT:
                     raise
                 await asyncio.sleep(max(lost.retry_after, _patience(attempt)))
         return await self._by_any_link()
@@ -213,7 +206,6 @@ class Reaching:
     async def _by_any_link(self) -> Conversation:
         likeliest, *others = self._links
         link = likeliest()
-        self._is_http = link.mirrors
         try:
             return await self._introduced(link, self._manner)
         except ConnectionLostError as lost:
@@ -221,8 +213,7 @@ class Reaching:
                 raise
             if self._manner.spoken != "auto" or not lost.maybe_done:
                 raise UnreachableError(str(lost)) from None
-            # Some servers of the handshake era end at a first message that is not `initialize`.
-            return await self._introduced(likeliest(), self._manner.speaking("handshake"))
+            return await self._greeted(likeliest())
         except UnauthorizedError:
             raise
         except UnreachableError:
@@ -232,6 +223,13 @@ class Reaching:
                     self._links = [make]
                     return made
             raise
+
+    async def _greeted(self, link: Link) -> Conversation:
+        """Some servers of the handshake era end at a first message that is not `initialize`."""
+        try:
+            return await self._introduced(link, self._manner.speaking("handshake"))
+        except ConnectionLostError as lost:
+            raise UnreachableError(str(lost)) from None
 
     async def _introduced(self, link: Link, manner: Manner) -> Conversation:
         conversation = Conversation(link, self._questions, self._heard)

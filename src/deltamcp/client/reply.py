@@ -45,6 +45,10 @@ class Reply:
             raw["_meta"] = result.meta
         return cls(raw)
 
+    def __repr__(self) -> str:
+        shown = self.text if len(self.text) <= 60 else f"{self.text[:59]}…"
+        return f"<Reply {shown!r}{', in part' if self.is_part else ''}{', an error' if self.is_error else ''}>"
+
     def result(self) -> ToolResult:
         """The same as a result of our own, what is not ours to know in it as it came."""
         meta, structured = self.raw.get("_meta"), self.raw.get("structuredContent", msgspec.UNSET)

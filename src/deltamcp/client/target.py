@@ -134,7 +134,9 @@ def of_words(words: list[str]) -> Place:
     if len(words) == 1 and shutil.which(words[0]) is None:
         return _of_text(words[0])  # quoted as a whole, or no command line
     if _ADDRESS.match(words[0]):
-        raise ConfigurationError(f"{words[1]!r} after the address is not understood.")
+        raise ConfigurationError(
+            f"{words[1]!r} after the address is not understood; a tool's arguments are NAME=VALUE or JSON."
+        )
     return Program(tuple(words))
 
 

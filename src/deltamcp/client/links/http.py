@@ -153,9 +153,9 @@ class HttpLink:
             self.ended = True
             raise ConnectionLostError(f"{self._who} has forgotten this session.", maybe_done=False)
         if self._session is None and b"mcp-session-id" in response.headers:
-            session = response.headers[b"mcp-session-id"].decode("latin-1")
+            named = response.headers[b"mcp-session-id"].decode("latin-1")
             # MCP 2025-11-25 "Session Management": visible ASCII only. Another one could not be sent back.
-            self._session = session if _VISIBLE.fullmatch(session) else None
+            self._session = named if _VISIBLE.fullmatch(named) else None
         if response.events is not None:
             return await self._follow(response.events, id_, None)
         for message in messages(response.body, _codec_of(response)) if response.body else ():

@@ -8,6 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import cast
 
 from deltamcp.client.links.link import LIMITS, NO_HEADERS, Ears, messages
@@ -20,6 +21,7 @@ _CLOSE_SECONDS = 2.0
 _ADDRESS = re.compile(r"[\w.\-]+(:\d+)(/.*)?")
 _TELLING = re.compile(r"\w*(Error|Exception)\b|\b(error|fatal|cannot|missing|required)\b", re.IGNORECASE)
 _WORDS = re.compile(r"\w{2}")
+_NO_PROGRAM = "no program by itself; put before it what runs it, as python, node or delta-mcp serve."
 _LAST_WORDS_SECONDS = 0.1
 _LAST_LINES = 20
 """Of what a server wrote to stderr before it ended, to be told with that."""
@@ -52,21 +54,24 @@ class ProcessLink:
                 start_new_session=True,  # a group of its own: what `npx` and the like start goes when it goes
             )
         except FileNotFoundError:
-            missing = self._cwd if self._cwd and not os.path.isdir(self._cwd) else self._command[0]  # noqa: PTH112
-            hint = (
-                "an address begins with http://" if _ADDRESS.fullmatch(missing) else "is it spelt right and installed?"
-            )
-            raise UnreachableError(f"{self.who} cannot be started: there is no {missing} here; {hint}") from None
+            raise UnreachableError(f"{self.who} cannot be started: {self._missing()}") from None
         except PermissionError:
-            raise UnreachableError(
-                f"{self.who} cannot be started: {self._command[0]} is no program by itself; put before it what runs "
-                "it, as python, node or delta-mcp serve."
-            ) from None
+            raise UnreachableError(f"{self.who} cannot be started: {self._command[0]} is {_NO_PROGRAM}") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise UnreachableError(f"{self.who} cannot be started: {reason}.") from None
         self._process = protocol
         protocol.started(transport)
+
+    def _missing(self) -> str:
+        """What is not there, and what may have been meant."""
+        if self._cwd and not Path(self._cwd).is_dir():
+            return f"there is no folder {self._cwd}."
+        program = self._command[0]
+        if Path(program).is_file():
+            return f"{program} is {_NO_PROGRAM}"
+        hint = "an address begins with http://." if _ADDRESS.fullmatch(program) else "is it spelt right and installed?"
+        return f"there is no {program} here; {hint}"
 
     async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
         process = self._process
@@ -85,7 +90,9 @@ class ProcessLink:
         process = self._process
         code = None if process is None else process.transport.get_returncode()
         how = "" if code is None else f" with exit code {code}" if code >= 0 else f" by signal {-code}"
-        last = process.last_words() if process is not None else ""
+        last = process.last_words().rstrip(".") if process is not None else ""
+        if not last and code == 0:
+            return f"{self.who} ended{how}; does it run a server?"
         return f"{self.who} ended{how}{f': {last}' if last else ''}."
 
     async def close(self) -> None:
