@@ -76,7 +76,8 @@ class Changes:
                 with suppress(ClientError, PeerError):
                     await self._reaching.ask("resources/subscribe", {"uri": uri})
             headers = conversation.speech.headers("", {})
-            self._listing.listens = self._listing.listens and await conversation.link.listen(headers, self._begun)
+            is_heard = await conversation.link.listen(headers, self._begun)
+            self._listing.listens = self._listing.listens and is_heard
             return
         server, flags = self._reaching.server, {kind: f"{kind}ListChanged" for kind in _LISTS.values()}
         wanted: dict[str, JSON] = {flag: True for kind, flag in flags.items() if server.changes(kind)}
