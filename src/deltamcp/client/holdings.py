@@ -51,8 +51,8 @@ class Holdings:
                     return reply.value
                 case _:
                     value = self._whole(reply, told)
-        except (KeyError, IndexError):
-            raise DeltaError("the reply builds on a result that is not held here") from None
+        except (KeyError, IndexError, ValueError, TypeError):
+            raise DeltaError("the reply builds on what is not held here, or cannot be read") from None
         self._hold(told["root"], value)
         if call:
             _keep(self._last, call, told["root"])
