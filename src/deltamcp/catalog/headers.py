@@ -12,7 +12,8 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+"""What a header may be called (RFC 9110, 5.6.2)."""
 _PLAIN = re.compile(r"[\t\x20-\x7e]*")
 _PREFIX, _SUFFIX = "=?base64?", "?="
 _TYPES = frozenset({"string", "integer", "boolean"})
@@ -41,7 +42,7 @@ def annotated(tool: str, schema: Mapping[str, JSON]) -> tuple[ParameterHeader, .
         where = f"Tool {tool!r}, x-mcp-header {name!r}"
         if path is None:
             raise ConfigurationError(f"{where}: only properties reached through `properties` can be headers.")
-        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+        if not isinstance(name, str) or not TOKEN.fullmatch(name):
             raise ConfigurationError(f"{where}: must be an HTTP token.")
         if node.get("type") not in _TYPES:
             raise ConfigurationError(f"{where}: the property must be a string, an integer or a boolean.")

@@ -97,7 +97,7 @@ async def _replied(
     client: DeltaClient, given: argparse.Namespace, tool: str, sent: dict[str, JSON], waiting: Waiting
 ) -> Reply:
     size = given.page_size if given.page_size is not None or given.page is None else _PAGE_SIZE
-    if client.server.protocol.startswith("delta-mcp/") and size is not None:
+    if client.server.is_delta and size is not None:
         # There pages are turned by arguments that are not the tool's own.
         paged = {**sent, "page": given.page or 1, "pageSize": size}
         return Reply(await client.request("tools/call", {"name": tool, "arguments": paged}), is_delta=True)

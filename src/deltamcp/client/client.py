@@ -149,7 +149,7 @@ class DeltaClient:
         """
         reply = await self.call_tool(name, arguments)
         if reply.is_error:
-            raise CallFailedError(reply.text or f"{name} failed and did not say why.", reply)
+            raise _failed(name, reply)
         if reply.is_part and reply.handle is None and _next_page(reply) is not None:
             definition = self._listing.known(name)
             if definition is not None and definition.repeatable:  # for there every page runs the tool again
@@ -199,11 +199,11 @@ class DeltaClient:
                 raise
             # MCP 2026-07-28, "Client Behavior": what has to be mirrored in headers has changed.
             raw = await self._asked(params, meta, await self._listing.definition(name), timeout, progress)
-        reply = Reply(raw, self.server.protocol.startswith("delta-mcp/"))
+        reply = Reply(raw, self.server.is_delta)
         if "root" in reply.told:
             await self._hold(reply, held or f"{name} {jsonrpc.encode(given).decode()}")
         elif want is not None and self.server.progressive is None:
-            reply = await self._local.fit(reply, want)
+            return await self.fit(reply, want)
         return reply
 
     async def _asked(
@@ -337,7 +337,7 @@ class DeltaClient:
         reply = await self.call_tool(name, given, want=want)
         while True:
             if reply.is_error:
-                raise CallFailedError(reply.text or f"{name} failed and did not say why.", reply)
+                raise _failed(name, reply)
             yield reply
             told = reply.told
             if reply.handle is not None and told.get("unit") == "rows" and told["end"] < told["total"]:
@@ -428,6 +428,10 @@ def _own_info() -> dict[str, JSON]:
 
 def _list(value: JSON) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def _failed(name: str, reply: Reply) -> CallFailedError:
+    return CallFailedError(reply.text or f"{name} failed and did not say why.", reply)
 
 
 def _next_page(reply: Reply) -> int | None:

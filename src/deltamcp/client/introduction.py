@@ -38,6 +38,11 @@ class ServerInfo(Struct, frozen=True):
     """The answer to `server/discover` or `initialize`, as it came."""
 
     @property
+    def is_delta(self) -> bool:
+        """Whether it speaks Delta-MCP's own dialect: JSON in every text, pages by arguments."""
+        return delta.is_spoken(self.protocol)
+
+    @property
     def progressive(self) -> dict[str, JSON] | None:
         """The settings of our extension, where the server has it."""
         own = self.capabilities.get("extensions" if self.era is Era.MODERN else "experimental")
@@ -145,9 +150,7 @@ async def _discovered(conversation: Conversation, manner: Manner, who: str) -> _
                 return str(error)
             # MCP 2026-07-28: who refuses a version names others; the request is sent again in one of them.
             result = await ask(common[0])
-    except PeerError as error:
-        return str(error)
-    except HttpStatusError as error:
+    except (PeerError, HttpStatusError) as error:
         return str(error)
     return _modern_info(conversation, manner, result)
 

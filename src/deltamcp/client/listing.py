@@ -85,7 +85,7 @@ class Listing:
         """Whether this server lists names and summaries, and describes on request."""
         server = self._reaching.server
         tools = server.capabilities.get("tools")
-        if server.protocol.startswith("delta-mcp/"):
+        if server.is_delta:
             return self._reaching.progressive and isinstance(tools, dict) and bool(tools.get("progressiveDisclosure"))
         return self._reaching.progressive and server.progressive is not None
 

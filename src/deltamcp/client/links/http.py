@@ -11,6 +11,7 @@ from contextlib import suppress
 from inspect import isawaitable
 from typing import NamedTuple, TypeAlias
 
+from deltamcp.catalog.headers import TOKEN
 from deltamcp.client.links.http1 import BrokenError, Connection, Origin, Response
 from deltamcp.client.links.link import LIMITS, NO_HEADERS, Ears, messages
 from deltamcp.errors import ClientError, ConfigurationError, ConnectionLostError, HttpStatusError, UnauthorizedError
@@ -25,7 +26,6 @@ Token: TypeAlias = str | Callable[[], str | Awaitable[str]]
 VERSION = "mcp-protocol-version"
 _AT_ONCE = 256
 """Requests in flight, a socket each; further ones wait. Answers to a server's questions never do."""
-_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,1024}")
 _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
@@ -251,7 +251,7 @@ def _written(id_: str) -> str:
 
 
 def _name(text: str) -> str:
-    if not _NAME.fullmatch(text) or text.lower() in _OURS:
+    if not TOKEN.fullmatch(text) or text.lower() in _OURS:
         raise ConfigurationError(f"{text!r:.40} is no name of an HTTP header that can be given.")
     return text.lower()
 
