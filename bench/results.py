@@ -19,9 +19,9 @@ from typing import Any
 from deltamcp.bench import results
 from deltamcp.bench.speed import report
 from deltamcp.bench.speed.report import Report, Table
-from deltamcp.keeping import Keeping
+from deltamcp.delivery.continuation import Reading
+from deltamcp.delivery.stored_results import Keeping
 from deltamcp.limits import Limits
-from deltamcp.reading import Reading
 from deltamcp.results.content import Source, returned
 from deltamcp.results.policy import Shaping
 from deltamcp.stores.memory import MemoryStore

@@ -17,7 +17,7 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from deltamcp import Context, DeltaServer, Limits
-from deltamcp.dialects import delta
+from deltamcp.dialects import delta_mcp
 from deltamcp.errors import Fault
 from deltamcp.transports import memory
 from deltamcp.values import Malformed, Notification, Request
@@ -427,24 +427,24 @@ def test_accept_names_a_codec_or_leaves_it_at_the_requests(header, asked, codec)
 @pytest.mark.parametrize(
     ("offered", "ours", "agreed"),
     [
-        ({"compactJson": True, "cbor": True}, delta.ENCODINGS, "cbor"),  # 05-01
-        ({"cbor": True}, delta.ENCODINGS, "cbor"),
-        ({"compactJson": True, "cbor": True}, delta.LINE_ENCODINGS, "compact-json"),  # 05-02
-        ({"compactJson": True, "cbor": False}, delta.ENCODINGS, "compact-json"),
-        ({"compactJson": {}}, delta.ENCODINGS, "compact-json"),
-        ({"cbor": True}, delta.LINE_ENCODINGS, "json"),
-        ({}, delta.ENCODINGS, "json"),  # 05-03
-        (None, delta.ENCODINGS, "json"),
-        ({"compactJson": 0, "cbor": ""}, delta.ENCODINGS, "json"),
+        ({"compactJson": True, "cbor": True}, delta_mcp.ENCODINGS, "cbor"),  # 05-01
+        ({"cbor": True}, delta_mcp.ENCODINGS, "cbor"),
+        ({"compactJson": True, "cbor": True}, delta_mcp.LINE_ENCODINGS, "compact-json"),  # 05-02
+        ({"compactJson": True, "cbor": False}, delta_mcp.ENCODINGS, "compact-json"),
+        ({"compactJson": {}}, delta_mcp.ENCODINGS, "compact-json"),
+        ({"cbor": True}, delta_mcp.LINE_ENCODINGS, "json"),
+        ({}, delta_mcp.ENCODINGS, "json"),  # 05-03
+        (None, delta_mcp.ENCODINGS, "json"),
+        ({"compactJson": 0, "cbor": ""}, delta_mcp.ENCODINGS, "json"),
     ],
 )
 def test_the_best_encoding_that_both_have_is_agreed_on(offered, ours, agreed):
-    assert delta.encoding({} if offered is None else {"encoding": offered}, ours) == agreed
+    assert delta_mcp.encoding({} if offered is None else {"encoding": offered}, ours) == agreed
 
 
 def test_every_encoding_we_name_is_one_we_have():
-    assert {"json", *delta.ENCODINGS} == set(CODECS)
-    assert set(delta.LINE_ENCODINGS) <= set(delta.ENCODINGS)
+    assert {"json", *delta_mcp.ENCODINGS} == set(CODECS)
+    assert set(delta_mcp.LINE_ENCODINGS) <= set(delta_mcp.ENCODINGS)
 
 
 # Over HTTP
@@ -564,7 +564,7 @@ async def test_the_modern_era_has_them_too(server, codec):
         discover = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": META}}
         headers = {"mcp_protocol_version": "2026-07-28", "mcp_method": "server/discover"}
         found = await answer(post(client, codec.encode(discover), codec, **headers), codec)
-        extension = found["result"]["capabilities"]["extensions"][delta.EXTENSION]
+        extension = found["result"]["capabilities"]["extensions"][delta_mcp.EXTENSION]
         assert extension["encodings"] == ["compact-json", "cbor"]
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from deltamcp.guard import Deadline, guarded
+from deltamcp.runtime.deadline import Deadline, guarded
 
 
 class Recorder:

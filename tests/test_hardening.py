@@ -6,12 +6,12 @@ import logging
 import pytest
 
 from deltamcp import ConfigurationError, Context, DeltaServer, Limits, ToolError
+from deltamcp.calls.operation_search import Searching
 from deltamcp.catalog import prose, render
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.operation import Operation
 from deltamcp.dialects import modern
-from deltamcp.searching import Searching
 from deltamcp.sources.operations import OperationsFile
 from deltamcp.values import CallTool
 from tests.raw import connected, text
@@ -74,7 +74,7 @@ async def test_the_audit_never_breaks_a_call(caplog):
     async def double(number: int) -> str:
         return str(number % 7)
 
-    caplog.set_level(logging.INFO, "deltamcp.audit")
+    caplog.set_level(logging.INFO, "deltamcp.calls.call_log")
     async with connected(server) as client:
         await client.handshake()
         answer = await client.call("tools/call", name="double", arguments={"number": 10**400})
@@ -152,7 +152,7 @@ def test_wide_texts_are_cut_all_the_same(wide):
 
 
 async def test_a_hanging_embedder_does_not_hang_the_search(monkeypatch):
-    monkeypatch.setattr("deltamcp.searching._PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("deltamcp.calls.operation_search._PATIENCE_SECONDS", 0.05)
 
     async def hangs(texts: list[str]) -> list[list[float]]:
         await asyncio.sleep(60)

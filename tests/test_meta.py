@@ -1458,8 +1458,8 @@ async def test_under_auto_a_tool_never_takes_a_meta_tools_name():
 
 @pytest.fixture
 def audit(caplog) -> Iterator[Any]:
-    with caplog.at_level(logging.INFO, "deltamcp.audit"):
-        yield lambda: [record.getMessage() for record in caplog.records if record.name == "deltamcp.audit"]
+    with caplog.at_level(logging.INFO, "deltamcp.calls.call_log"):
+        yield lambda: [record.getMessage() for record in caplog.records if record.name == "deltamcp.calls.call_log"]
 
 
 async def test_every_call_leaves_a_line_without_its_arguments(audit, era):

@@ -128,7 +128,7 @@ async def test_results_that_look_alike_in_part_keep_their_own_handles():
 
 
 async def test_no_reference_leads_to_another_result_of_the_same_name(monkeypatch):
-    monkeypatch.setattr("deltamcp.keeping.Keeping._names_of", lambda self, digits: iter(["same0"]))
+    monkeypatch.setattr("deltamcp.delivery.stored_results.Keeping._names_of", lambda self, digits: iter(["same0"]))
     values: dict[str, Any] = {"a": books(*range(9)), "b": books(*range(20, 29)), "c": books(*range(9))}
     server = library(values)
     async with joined(server, "modern") as peer:

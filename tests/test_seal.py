@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.seal import Seal
+from deltamcp.runtime.seal import Seal
 
 KEY = bytes(range(32))
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 import deltamcp
-from deltamcp.dialects import asks, bodies, handshake, modern, versions
+from deltamcp.dialects import handshake, modern, params, result_bodies, versions
 from deltamcp.errors import FAULTS, Fault, Retry, Whose
-from deltamcp.subscriptions import LIST_CHANGED
+from deltamcp.runtime.change_hub import LIST_CHANGED
 from deltamcp.values import (
     About,
     Answer,
@@ -58,7 +58,7 @@ def test_every_answer_can_be_written_in_every_version():
         for version in versions.HANDSHAKE:
             assert handshake.write(1, Answer(value), version)
         assert modern.Stamp({}, 1).write(1, Answer(value), versions.MODERN[0])
-        assert isinstance(bodies.body(Answer(value), versions.MODERN[0], {}), dict)
+        assert isinstance(result_bodies.body(Answer(value), versions.MODERN[0], {}), dict)
 
 
 def test_every_outcome_can_be_written_where_it_can_occur():
@@ -71,7 +71,7 @@ def test_every_outcome_can_be_written_where_it_can_occur():
 
 
 def test_every_ask_has_a_method():
-    params = {
+    given = {
         "name": "n",
         "uri": "u",
         "level": "info",
@@ -80,19 +80,19 @@ def test_every_ask_has_a_method():
         "argument": {"name": "a", "value": "v"},
     }
     reached = set()
-    for methods in (asks.HANDSHAKE, asks.MODERN):
+    for methods in (params.HANDSHAKE, params.MODERN):
         for method in methods:
-            ask = asks.read(Request(1, method, dict(params)), methods)
+            ask = params.read(Request(1, method, dict(given)), methods)
             assert not isinstance(ask, Failure), method
             reached.add(type(ask))
     assert reached == set(typing.get_args(Ask))
 
 
-@pytest.mark.parametrize("methods", [asks.HANDSHAKE, asks.MODERN])
+@pytest.mark.parametrize("methods", [params.HANDSHAKE, params.MODERN])
 def test_a_parameter_of_the_wrong_type_is_named(methods):
     for method in methods:
         for name in ("name", "uri", "level", "notifications", "ref", "argument", "cursor", "arguments"):
-            ask = asks.read(Request(1, method, {name: 3}), methods)
+            ask = params.read(Request(1, method, {name: 3}), methods)
             if isinstance(ask, Failure):
                 assert ask.fault is Fault.INVALID_PARAMS
                 assert ask.message.startswith("params."), ask.message

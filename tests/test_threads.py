@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from deltamcp.threads import Threads
+from deltamcp.runtime.threads import Threads
 
 
 async def test_callers_take_turns_however_much_one_of_them_asks():

@@ -6,10 +6,10 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
-from deltamcp.dialects.asks import LOG_LEVELS
-from deltamcp.elicitation import form_schema, read_form
+from deltamcp.dialects.elicitation import form_schema, read_form
+from deltamcp.dialects.params import LOG_LEVELS
 from deltamcp.errors import InputDeclinedError
-from deltamcp.guard import Deadline, Guard
+from deltamcp.runtime.deadline import Deadline, Guard
 from deltamcp.values import JSON, Era, InputRequest, LogLevel, Principal, RequestId, Terms
 from deltamcp.wire import jsonrpc
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 import msgspec
 
+from deltamcp.calls.engine import Engine
+from deltamcp.calls.operation_search import Searching
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.disclosure import Costs, Disclosure
@@ -20,11 +22,9 @@ from deltamcp.catalog.prompt import Prompt, PromptOptions
 from deltamcp.catalog.resource import Resource, ResourceOptions
 from deltamcp.catalog.search.fusion import Embedder
 from deltamcp.context import Context
-from deltamcp.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
-from deltamcp.searching import Searching
 from deltamcp.stores.store import open_store
 from deltamcp.values import JSON, Icon, Kind
 
@@ -292,9 +292,9 @@ class DeltaServer:
 
             asyncio.run(stdio.serve(self._engine))
         elif transport == "http":
-            from deltamcp.transports import uvicorn_door
+            from deltamcp.transports import uvicorn_server
 
-            uvicorn_door.run(self._engine, **options)
+            uvicorn_server.run(self._engine, **options)
         else:
             raise ConfigurationError(f'There is no transport {transport!r}; pick "stdio" or "http".')
 

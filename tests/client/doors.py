@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from deltamcp import DeltaServer
-from deltamcp.transports.uvicorn_door import door
+from deltamcp.transports.uvicorn_server import door
 from tests.conftest import free_port
 
 EXAMPLE = Path(__file__).with_name("peer.py")

@@ -13,12 +13,12 @@ from deltamcp.bench import rivals
 from deltamcp.bench.series import Series, State, read
 from deltamcp.client.holdings import Holdings
 from deltamcp.client.reply import Reply
+from deltamcp.delivery.changes import Outcomes
+from deltamcp.delivery.continuation import Reading
+from deltamcp.delivery.sent_results import Call
+from deltamcp.delivery.stored_results import Keeping
 from deltamcp.deltas.root import root_of
-from deltamcp.holding import Call
-from deltamcp.keeping import Keeping
 from deltamcp.limits import Limits
-from deltamcp.outcomes import Outcomes
-from deltamcp.reading import Reading
 from deltamcp.results.content import Source
 from deltamcp.results.outcome import MOST, REANCHOR
 from deltamcp.results.policy import Shaping

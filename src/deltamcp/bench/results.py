@@ -23,9 +23,9 @@ from msgspec import UNSET
 from deltamcp import tokens
 from deltamcp.client.recovery import recover
 from deltamcp.client.reply import Reply
-from deltamcp.keeping import Keeping
+from deltamcp.delivery.continuation import Reading
+from deltamcp.delivery.stored_results import Keeping
 from deltamcp.limits import Limits
-from deltamcp.reading import Reading
 from deltamcp.results.content import Source
 from deltamcp.results.encode import Encoded, decode, encode
 from deltamcp.results.policy import Shaping

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from msgspec import UNSET
 
 from deltamcp.client.reply import Reply
+from deltamcp.delivery.continuation import Reading
+from deltamcp.delivery.stored_results import Keeping
 from deltamcp.errors import ArgumentsError, UnfitError
-from deltamcp.keeping import Keeping
 from deltamcp.limits import Limits
-from deltamcp.reading import Reading
 from deltamcp.results.content import Source
 from deltamcp.results.policy import ResultPolicy, shaping
 from deltamcp.stores.memory import MemoryStore

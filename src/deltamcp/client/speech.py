@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from deltamcp.catalog import headers as mirrored
 from deltamcp.catalog.headers import ParameterHeader
-from deltamcp.dialects import delta, modern, versions
+from deltamcp.dialects import delta_mcp, modern, versions
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import JSON, Era
 
@@ -77,7 +77,7 @@ def capabilities(era: Era, *, elicits: bool, samples: bool, has_roots: bool, pro
     if has_roots:
         made["roots"] = {}
     if progressive:
-        made["extensions" if era is Era.MODERN else "experimental"] = {delta.EXTENSION: {}}
+        made["extensions" if era is Era.MODERN else "experimental"] = {delta_mcp.EXTENSION: {}}
     return made
 
 
@@ -91,7 +91,7 @@ def initialize(
     if encoding == "cbor":
         offered["cbor"] = True
     own = {"tools": {"progressiveDisclosure": progressive, "lazyLoading": progressive}, "encoding": offered}
-    return {"protocolVersion": delta.VERSION, "capabilities": {**can, **own}, "clientInfo": info}
+    return {"protocolVersion": delta_mcp.VERSION, "capabilities": {**can, **own}, "clientInfo": info}
 
 
 def rather_spoken(code: int, data: JSON) -> list[str]:

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from deltamcp.calls.engine import Engine
 from deltamcp.client.links.http import HttpLink, Token
 from deltamcp.client.links.http1 import basic, split
 from deltamcp.client.links.link import Link
-from deltamcp.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 

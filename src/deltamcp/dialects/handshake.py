@@ -5,7 +5,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from deltamcp.dialects import asks, bodies, delta, versions
+from deltamcp.dialects import delta_mcp, params, result_bodies, versions
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import (
     ANONYMOUS,
@@ -50,11 +50,11 @@ def agree(params: dict[str, JSON], encodings: Collection[str]) -> Agreement | Fa
         if type(params.get(name, {})) is not dict:
             return Failure(Fault.INVALID_PARAMS, f"params.{name} must be an object.")
     capabilities, client = params.get("capabilities", {}), params.get("clientInfo", {})
-    if delta.is_spoken(requested):
-        encoding = delta.encoding(capabilities, encodings)
-        return Agreement(delta.BASELINE, capabilities, client, True, delta.surface(capabilities), encoding)
+    if delta_mcp.is_spoken(requested):
+        encoding = delta_mcp.encoding(capabilities, encodings)
+        return Agreement(delta_mcp.BASELINE, capabilities, client, True, delta_mcp.surface(capabilities), encoding)
     version = requested if requested in versions.HANDSHAKE else versions.HANDSHAKE[0]
-    declared = delta.declares(capabilities.get("experimental"))
+    declared = delta_mcp.declares(capabilities.get("experimental"))
     return Agreement(version, capabilities, client, surface=Surface.PROGRESSIVE if declared else None)
 
 
@@ -62,7 +62,7 @@ def read(
     request: Request, agreement: Agreement, log_level: LogLevel | None, principal: Principal = ANONYMOUS
 ) -> tuple[Terms, Ask] | Failure:
     """A request inside a session."""
-    ask = (delta.read(request) if agreement.delta else None) or asks.read(request, asks.HANDSHAKE)
+    ask = (delta_mcp.read(request) if agreement.delta else None) or params.read(request, params.HANDSHAKE)
     if isinstance(ask, Failure):
         return ask
     meta = request.params.get("_meta") or {}
@@ -85,10 +85,10 @@ def read(
 def introduce(id_: RequestId, about: About, agreement: Agreement, encodings: Collection[str]) -> bytes:
     """The answer to `initialize`."""
     if agreement.delta:
-        return jsonrpc.result(id_, jsonrpc.encode(delta.introduction(about, encodings, agreement.encoding)))
+        return jsonrpc.result(id_, jsonrpc.encode(delta_mcp.introduction(about, encodings, agreement.encoding)))
     if "tools" in about.capabilities:
         # 2026-07-28 has `extensions` for what these revisions call experimental.
-        capabilities = {**about.capabilities, "experimental": {delta.EXTENSION: delta.SETTINGS}}
+        capabilities = {**about.capabilities, "experimental": {delta_mcp.EXTENSION: delta_mcp.SETTINGS}}
         about = About(about.info, capabilities, about.instructions)
     return write(id_, Answer(about), agreement.version)
 
@@ -105,8 +105,8 @@ def write(id_: RequestId, outcome: Outcome, version: str) -> bytes:
                 return jsonrpc.result(id_, _page(outcome.value, version))
             if isinstance(outcome.value, About):
                 made = {"protocolVersion": version, "serverInfo": _info(outcome.value.info, version)}
-                return jsonrpc.result(id_, jsonrpc.encode(bodies.body(outcome, version, made)))
-            return jsonrpc.result(id_, jsonrpc.encode(bodies.body(outcome, version, {})))
+                return jsonrpc.result(id_, jsonrpc.encode(result_bodies.body(outcome, version, made)))
+            return jsonrpc.result(id_, jsonrpc.encode(result_bodies.body(outcome, version, {})))
         case Failure():
             return jsonrpc.error(id_, FAULTS[outcome.fault].handshake, outcome)
         case InputRequired():
@@ -118,7 +118,7 @@ def write(id_: RequestId, outcome: Outcome, version: str) -> bytes:
 def _page(page: Page, version: str) -> bytes:
     encoded = page.encoded.get(version)
     if encoded is None:
-        encoded = page.encoded[version] = jsonrpc.encode(bodies.body(Answer(page), version, {}))
+        encoded = page.encoded[version] = jsonrpc.encode(result_bodies.body(Answer(page), version, {}))
     return encoded
 
 

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from deltamcp.catalog import headers as mirrored
 from deltamcp.catalog.operation import Operation
-from deltamcp.dialects import asks, bodies, delta, versions
+from deltamcp.dialects import delta_mcp, params, result_bodies, versions
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import (
     ANONYMOUS,
@@ -48,13 +48,13 @@ NAMED_BY: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "res
 
 def is_modern(request: Request) -> bool:
     """Whether a message without headers speaks this era."""
-    meta = asks.meta(request.params)
+    meta = params.meta(request.params)
     return request.method == "server/discover" or (meta is not None and VERSION_KEY in meta)
 
 
 def envelope(request: Request) -> dict[str, JSON] | Failure:
     """A request's `_meta`. MCP 2026-07-28, "Per-request protocol fields": without them it is malformed."""
-    meta = asks.meta(request.params)
+    meta = params.meta(request.params)
     if meta is None:
         return Failure(Fault.INVALID_PARAMS, "params._meta must be an object with the protocol's fields.")
     if type(meta.get(VERSION_KEY)) is not str:
@@ -75,18 +75,18 @@ def read(request: Request, meta: dict[str, JSON], principal: Principal = ANONYMO
             f"The protocol version {version[:40]!r} is not supported.",
             {"supported": list(versions.MODERN), "requested": version},
         )
-    if request.method in delta.METHODS and not _is_extended(meta[CAPABILITIES_KEY]):
+    if request.method in delta_mcp.METHODS and not _is_extended(meta[CAPABILITIES_KEY]):
         return Failure(
             Fault.MISSING_CAPABILITY,
-            f"{request.method} belongs to the extension {delta.EXTENSION}; declare it in your capabilities.",
-            {"requiredCapabilities": {"extensions": {delta.EXTENSION: {}}}},
+            f"{request.method} belongs to the extension {delta_mcp.EXTENSION}; declare it in your capabilities.",
+            {"requiredCapabilities": {"extensions": {delta_mcp.EXTENSION: {}}}},
         )
-    ask = asks.read(request, asks.MODERN)
+    ask = params.read(request, params.MODERN)
     if isinstance(ask, Failure):
         return ask
     log_level: LogLevel | None = None
     if LOG_LEVEL_KEY in meta:
-        wanted = asks.level_or_failure(meta[LOG_LEVEL_KEY], f'params._meta["{LOG_LEVEL_KEY}"]')
+        wanted = params.level_or_failure(meta[LOG_LEVEL_KEY], f'params._meta["{LOG_LEVEL_KEY}"]')
         if isinstance(wanted, Failure):
             return wanted
         log_level = wanted
@@ -97,7 +97,7 @@ def read(request: Request, meta: dict[str, JSON], principal: Principal = ANONYMO
 
 
 def _is_extended(capabilities: dict[str, JSON]) -> bool:
-    return "extensions" in capabilities and delta.declares(capabilities["extensions"])
+    return "extensions" in capabilities and delta_mcp.declares(capabilities["extensions"])
 
 
 # Headers
@@ -197,13 +197,13 @@ class Stamp:
         made: dict[str, Any]
         if isinstance(value, ToolResult):
             made = {"resultType": "complete"}
-            bodies.tool(value, version, made)
+            result_bodies.tool(value, version, made)
             return self._encode(made)
         if isinstance(value, Page):
             encoded = value.encoded.get(version)
             if encoded is None:
                 encoded = value.encoded[version] = self._encode(
-                    bodies.body(answer, version, {"resultType": "complete", **self._fresh(value.public)})
+                    result_bodies.body(answer, version, {"resultType": "complete", **self._fresh(value.public)})
                 )
             return encoded
         made = {"resultType": "complete"}
@@ -219,8 +219,8 @@ class Stamp:
                 **self._fresh(public=True),
                 "_meta": {SERVER_KEY: self._info},
             }
-            return self._encode(bodies.body(Answer(extended), version, made))
-        return self._encode(bodies.body(answer, version, made))
+            return self._encode(result_bodies.body(Answer(extended), version, made))
+        return self._encode(result_bodies.body(answer, version, made))
 
     def _fresh(self, public: bool) -> dict[str, JSON]:
         return {"ttlMs": self._ttl, "cacheScope": "public" if public else "private"}
@@ -242,14 +242,16 @@ class Stamp:
 
 def _extended(capabilities: dict[str, JSON]) -> dict[str, JSON]:
     return (
-        {**capabilities, "extensions": {delta.EXTENSION: delta.SETTINGS}} if "tools" in capabilities else capabilities
+        {**capabilities, "extensions": {delta_mcp.EXTENSION: delta_mcp.SETTINGS}}
+        if "tools" in capabilities
+        else capabilities
     )
 
 
 def acknowledge(subscription: RequestId, wanted: Filter) -> bytes:
     """The first message of a subscription."""
     return notify(
-        "notifications/subscriptions/acknowledged", {"notifications": asks.acknowledged(wanted)}, subscription
+        "notifications/subscriptions/acknowledged", {"notifications": params.acknowledged(wanted)}, subscription
     )
 
 

@@ -12,11 +12,11 @@ import secrets
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Protocol
 
-from deltamcp.dialects import delta, handshake, modern, versions
-from deltamcp.engine import Engine
+from deltamcp.calls.engine import Engine
+from deltamcp.dialects import delta_mcp, handshake, modern, versions
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
-from deltamcp.session import Session, cancel
+from deltamcp.transports.session import Session, cancel
 from deltamcp.values import (
     JSON,
     LOCAL,
@@ -181,11 +181,11 @@ class Duplex:
         if self._session is not None:
             failure = Failure(Fault.INVALID_REQUEST, "This connection is initialized already.")
             return _refused(request.id, failure)
-        agreement = handshake.agree(request.params, delta.LINE_ENCODINGS)
+        agreement = handshake.agree(request.params, delta_mcp.LINE_ENCODINGS)
         if isinstance(agreement, Failure):
             return _refused(request.id, agreement)
         self._session = Session(agreement, self, LOCAL)
-        return handshake.introduce(request.id, self._engine.about(), agreement, delta.LINE_ENCODINGS)
+        return handshake.introduce(request.id, self._engine.about(), agreement, delta_mcp.LINE_ENCODINGS)
 
     def _switch(self) -> None:
         """To the encoding that was agreed on, once."""

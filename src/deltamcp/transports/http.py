@@ -8,16 +8,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from deltamcp.calls.engine import Engine
 from deltamcp.dialects import modern, versions
-from deltamcp.engine import Engine
 from deltamcp.errors import Fault
 from deltamcp.transports import asgi
 from deltamcp.transports.asgi import Headers, Incoming, Receive, Scope, Send
-from deltamcp.transports.calls import Calls
+from deltamcp.transports.calls_in_flight import Calls
+from deltamcp.transports.event_streams import Following
 from deltamcp.transports.http_handshake import HandshakeSessions
 from deltamcp.transports.http_modern import ModernPosts
-from deltamcp.transports.reply import RETRY_MS
-from deltamcp.transports.streams import Following
+from deltamcp.transports.http_reply import RETRY_MS
 from deltamcp.values import Failure, Request
 from deltamcp.wire import codecs, sse
 from deltamcp.wire.codecs import Codec

@@ -2,17 +2,17 @@
 
 import asyncio
 
-from deltamcp.dialects import delta, handshake, versions
-from deltamcp.engine import Engine
+from deltamcp.calls.engine import Engine
+from deltamcp.dialects import delta_mcp, handshake, versions
 from deltamcp.errors import FAULTS, Fault
-from deltamcp.session import cancel
 from deltamcp.transports import asgi
 from deltamcp.transports.asgi import Accepts, Incoming
-from deltamcp.transports.calls import Calls
+from deltamcp.transports.calls_in_flight import Calls
 from deltamcp.transports.duplex import written
-from deltamcp.transports.reply import Reply
-from deltamcp.transports.sessions import OpenSession, Sessions
-from deltamcp.transports.streams import Following
+from deltamcp.transports.event_streams import Following
+from deltamcp.transports.http_reply import Reply
+from deltamcp.transports.http_sessions import OpenSession, Sessions
+from deltamcp.transports.session import cancel
 from deltamcp.values import (
     Failure,
     Malformed,
@@ -66,12 +66,12 @@ class HandshakeSessions:
                 await self._serve_batch(message, opened, incoming)
 
     async def _initialize(self, request: Request, incoming: Incoming) -> None:
-        agreement = handshake.agree(request.params, delta.ENCODINGS)
+        agreement = handshake.agree(request.params, delta_mcp.ENCODINGS)
         if isinstance(agreement, Failure):
             await asgi.answer(incoming, 200, handshake.write(request.id, agreement, versions.HANDSHAKE[0]))
             return
         opened = self._sessions.open(agreement, incoming.principal)
-        body = handshake.introduce(request.id, self._engine.about(), agreement, delta.ENCODINGS)
+        body = handshake.introduce(request.id, self._engine.about(), agreement, delta_mcp.ENCODINGS)
         await asgi.answer(incoming, 200, body, (b"mcp-session-id", opened.id.encode()))
 
     def _note(self, notification: Notification, opened: OpenSession) -> None:

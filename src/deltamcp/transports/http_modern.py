@@ -1,14 +1,14 @@
 """POST in the modern era: every request stands alone, its headers checked against its body."""
 
+from deltamcp.calls.engine import Engine
 from deltamcp.dialects import modern
-from deltamcp.engine import Engine
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.transports import asgi
 from deltamcp.transports.asgi import Incoming
-from deltamcp.transports.calls import Calls
+from deltamcp.transports.calls_in_flight import Calls
 from deltamcp.transports.duplex import Subscription, written
-from deltamcp.transports.reply import Reply
-from deltamcp.transports.streams import Following, Stream
+from deltamcp.transports.event_streams import Following, Stream
+from deltamcp.transports.http_reply import Reply
 from deltamcp.values import ANONYMOUS, Ask, Failure, Listen, Message, Principal, Request, RequestId, Terms
 from deltamcp.wire import jsonrpc
 

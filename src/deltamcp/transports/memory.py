@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from deltamcp.engine import Engine
+from deltamcp.calls.engine import Engine
 from deltamcp.transports.duplex import Duplex
 
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-from deltamcp.engine import Engine
+from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.transports.duplex import Duplex

@@ -30,7 +30,7 @@ class Import(NamedTuple):
 OURSELVES = [
     Import("msgspec and pydantic alone", "import msgspec, pydantic"),
     Import("ours", "import deltamcp"),
-    Import("ours, when serving HTTP", "import deltamcp, deltamcp.transports.uvicorn_door"),
+    Import("ours, when serving HTTP", "import deltamcp, deltamcp.transports.uvicorn_server"),
 ]
 
 

@@ -3,8 +3,8 @@
 import contextlib
 from collections.abc import Callable, Mapping
 
+from deltamcp.calls.engine import Engine
 from deltamcp.client.links.link import NO_HEADERS, Ears, messages
-from deltamcp.engine import Engine
 from deltamcp.errors import ConnectionLostError
 from deltamcp.transports.duplex import Duplex
 from deltamcp.values import JSON

@@ -9,9 +9,9 @@ from typing import Any
 from deltamcp.dialects.handshake import Agreement
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
-from deltamcp.session import Session
-from deltamcp.subscriptions import Hub
-from deltamcp.transports.streams import Stream, Streams
+from deltamcp.runtime.change_hub import Hub
+from deltamcp.transports.event_streams import Stream, Streams
+from deltamcp.transports.session import Session
 from deltamcp.values import Failure, Principal, RequestId
 
 _EARLY = 8

@@ -10,8 +10,8 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Struct
 
+from deltamcp.delivery.stored_results import Keeping
 from deltamcp.deltas.root import ALGORITHM, root_of
-from deltamcp.keeping import Keeping
 from deltamcp.results.dedup import MOST_ROWS
 from deltamcp.values import ANONYMOUS, JSON, Principal
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from deltamcp.dialects import delta, handshake
+from deltamcp.dialects import delta_mcp, handshake
 from deltamcp.dialects.handshake import Agreement
 from deltamcp.errors import Fault, InputDeclinedError, PeerError
 from deltamcp.values import (
@@ -60,7 +60,7 @@ class Session:
 
     def retold(self, request: Request, outcome: Outcome) -> Outcome:
         """What came of a request, in the words this client's dialect has for it."""
-        return delta.retold(request, outcome) if self.agreement.delta else outcome
+        return delta_mcp.retold(request, outcome) if self.agreement.delta else outcome
 
     def settle(self, ask: Ask) -> Outcome | None:
         """The answer to what only changes the session; None where the ask is none of that."""

@@ -15,7 +15,9 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from deltamcp import audit
+from deltamcp.calls import call_log
+from deltamcp.calls.meta_calls import MetaCalls
+from deltamcp.calls.operation_search import Searching
 from deltamcp.catalog import discovery, render
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.meta_tools import Meta
@@ -23,25 +25,24 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import ArgumentError
 from deltamcp.catalog.view import View, did_you_mean
 from deltamcp.context import Channel, Context, InputPending, MissingCapabilityError
-from deltamcp.dialects import delta
+from deltamcp.delivery.changes import Outcomes
+from deltamcp.delivery.continuation import Reading
+from deltamcp.delivery.delivery import Caller, Fitting, Ran, Wishes, held, limited, shaping_of
+from deltamcp.delivery.delta_mcp import Paging
+from deltamcp.delivery.sent_results import Call, digest
+from deltamcp.delivery.stored_results import Keeping
+from deltamcp.dialects import delta_mcp
 from deltamcp.errors import Fault, InputDeclinedError, PeerError, ResourceNotFoundError, ToolError, UnfitError
-from deltamcp.fitting import Fitting, Ran, held, limited, shaping_of
-from deltamcp.guard import Deadline, guarded
-from deltamcp.holding import Call, digest
-from deltamcp.keeping import Keeping
-from deltamcp.life import Life, Lifespan
 from deltamcp.limits import Limits
-from deltamcp.meta_calls import Caller, MetaCalls, Wishes
-from deltamcp.outcomes import Outcomes
-from deltamcp.paging import Paging
-from deltamcp.reading import Reading
 from deltamcp.results import content, reference
 from deltamcp.results.policy import root_held
-from deltamcp.seal import Seal
-from deltamcp.searching import Searching
+from deltamcp.runtime.change_hub import Hub
+from deltamcp.runtime.deadline import Deadline, guarded
+from deltamcp.runtime.lifespan import Life, Lifespan
+from deltamcp.runtime.seal import Seal
+from deltamcp.runtime.threads import Threads
+from deltamcp.runtime.watchdog import Watchdog
 from deltamcp.stores.store import Store, StoreError
-from deltamcp.subscriptions import Hub
-from deltamcp.threads import Threads
 from deltamcp.values import (
     JSON,
     NO_INPUTS,
@@ -72,7 +73,6 @@ from deltamcp.values import (
     Terms,
     TextResource,
 )
-from deltamcp.watchdog import Watchdog
 from deltamcp.wire import jsonrpc
 
 _SIGNATURE_TOKENS = 120
@@ -191,7 +191,7 @@ class Engine:
 
     async def _describe(self, ask: Describe, terms: Terms, *_: Any) -> Outcome:
         view = self.catalog.view(terms.principal.scopes)
-        most = delta.MOST_NAMES
+        most = delta_mcp.MOST_NAMES
         if not ask.names:
             return Failure(Fault.INVALID_PARAMS, "params.names is empty; name a tool.", {"reason": "empty"})
         if len(ask.names) > most:
@@ -235,7 +235,7 @@ class Engine:
             return await self._operate(operation, ask, caller, None)
         meta = view.meta_tools.get(ask.name)
         if meta is None:
-            audit.record_unknown(ask.name, terms.principal)
+            call_log.record_unknown(ask.name, terms.principal)
             return self._unknown("tool", ask.name, terms)
         try:
             return await self._meta_calls.perform(meta, ask, caller)
@@ -248,7 +248,7 @@ class Engine:
         self, operation: Operation, ask: CallTool, caller: Caller, wishes: Wishes | None
     ) -> Coroutine[Any, Any, Outcome]:
         """What every operation passes, whatever it was called by. Await what it returns."""
-        operate = self._audited if audit.is_on() else self._unaudited
+        operate = self._audited if call_log.is_on() else self._unaudited
         return operate(operation, ask, caller, wishes)
 
     async def _unaudited(self, operation: Operation, ask: CallTool, caller: Caller, wishes: Wishes | None) -> Outcome:
@@ -315,7 +315,7 @@ class Engine:
         try:
             outcome = await self._unaudited(operation, ask, caller, wishes)
         finally:
-            audit.record(operation, caller.terms.principal, ask.arguments, outcome, began)
+            call_log.record(operation, caller.terms.principal, ask.arguments, outcome, began)
         return outcome
 
     async def _confirm(self, operation: Operation, arguments: dict[str, JSON], context: Context) -> None:

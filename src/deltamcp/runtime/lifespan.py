@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from deltamcp.watchdog import Watchdog
+from deltamcp.runtime.watchdog import Watchdog
 
 Lifespan = Callable[[], contextlib.AbstractAsyncContextManager[Any]]
 

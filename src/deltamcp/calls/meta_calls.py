@@ -2,44 +2,26 @@
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from deltamcp import audit
+from deltamcp.calls import call_log
+from deltamcp.calls.operation_search import Searching
 from deltamcp.catalog import discovery
 from deltamcp.catalog.meta_tools import Meta
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.routing import route
 from deltamcp.catalog.view import View
-from deltamcp.context import Channel
+from deltamcp.delivery.changes import Outcomes
+from deltamcp.delivery.continuation import Reading
+from deltamcp.delivery.delivery import Caller, Wishes
+from deltamcp.delivery.sent_results import Call, digest
 from deltamcp.errors import UnfitError
-from deltamcp.holding import Call, digest
-from deltamcp.outcomes import Outcomes
-from deltamcp.reading import Reading
 from deltamcp.results import project
 from deltamcp.results.content import Source
-from deltamcp.results.policy import ROOT, ResultPolicy, Wish, read_root, root_held, wish_of
-from deltamcp.searching import Searching
-from deltamcp.values import JSON, Answer, CallTool, Outcome, RequestId, Terms, Text, ToolResult
-
-
-class Caller(NamedTuple):
-    """Who calls, what they see, and how they are reached."""
-
-    terms: Terms
-    view: View
-    channel: Channel
-    request_id: RequestId
-
-
-class Wishes(NamedTuple):
-    """What a meta-tool says of the result of an operation it runs."""
-
-    policy: ResultPolicy
-    beside: str = ""
-    """A text that goes out with the reply, and counts."""
-
+from deltamcp.results.policy import ROOT, Wish, read_root, root_held, wish_of
+from deltamcp.values import JSON, Answer, CallTool, Outcome, Text, ToolResult
 
 Operate: TypeAlias = Callable[[Operation, CallTool, Caller, Wishes | None], Awaitable[Outcome]]
 
@@ -98,7 +80,7 @@ class MetaCalls:
         try:
             operation, params, fields, held, repair = route(view, ask.arguments)
         except UnfitError:
-            audit.record_unknown(ask.arguments.get("operation"), caller.terms.principal)
+            call_log.record_unknown(ask.arguments.get("operation"), caller.terms.principal)
             raise
         if meta is Meta.QUERY and not operation.read_only:
             raise UnfitError(f"{operation.id} does not say that it only reads; use {view.called(Meta.EXECUTE)}.")

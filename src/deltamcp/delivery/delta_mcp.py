@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from deltamcp import tokens
 from deltamcp.catalog.operation import Operation
-from deltamcp.keeping import Keeping
+from deltamcp.delivery.stored_results import Keeping
 from deltamcp.results import delta_shapes, document
 from deltamcp.results.content import Source
 from deltamcp.results.kept import Head, wanted

@@ -11,20 +11,37 @@ from deltamcp import tokens
 from deltamcp.catalog.meta_tools import Meta
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import View
+from deltamcp.context import Channel
+from deltamcp.delivery.changes import Outcomes
+from deltamcp.delivery.continuation import Reading
+from deltamcp.delivery.delta_mcp import Paging, Turn
+from deltamcp.delivery.sent_results import Call, digest
 from deltamcp.errors import UnfitError
-from deltamcp.holding import Call, digest
-from deltamcp.meta_calls import Caller, Wishes
-from deltamcp.outcomes import Outcomes
-from deltamcp.paging import Paging, Turn
-from deltamcp.reading import Reading
 from deltamcp.results import content
 from deltamcp.results.content import Source
-from deltamcp.results.policy import META_KEY, ROOT, Shaping, nearer, read_root, wish_of
+from deltamcp.results.policy import META_KEY, ROOT, ResultPolicy, Shaping, nearer, read_root, wish_of
 from deltamcp.results.rate_limit import rate_limited
-from deltamcp.values import JSON, Surface, Terms, Text, ToolResult
+from deltamcp.values import JSON, RequestId, Surface, Terms, Text, ToolResult
 from deltamcp.wire import jsonrpc
 
 logger = logging.getLogger("deltamcp")
+
+
+class Caller(NamedTuple):
+    """Who calls, what they see, and how they are reached."""
+
+    terms: Terms
+    view: View
+    channel: Channel
+    request_id: RequestId
+
+
+class Wishes(NamedTuple):
+    """What a meta-tool says of the result of an operation it runs."""
+
+    policy: ResultPolicy
+    beside: str = ""
+    """A text that goes out with the reply, and counts."""
 
 
 def shaping_of(operation: Operation, view: View, terms: Terms, wishes: Wishes | None) -> Shaping | None:

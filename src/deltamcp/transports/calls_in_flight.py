@@ -2,9 +2,9 @@
 
 import asyncio
 
-from deltamcp.engine import Engine
+from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
-from deltamcp.transports.reply import Reply
+from deltamcp.transports.http_reply import Reply
 from deltamcp.values import Ask, Failure, Outcome, RequestId, Terms
 
 

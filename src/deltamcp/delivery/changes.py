@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from deltamcp import tokens
 from deltamcp.context import Channel
+from deltamcp.delivery.continuation import Reading
+from deltamcp.delivery.sent_results import Call, Holding, Place, Sent
+from deltamcp.delivery.stored_results import Keeping, Rooted
 from deltamcp.deltas.root import ALGORITHM, digits
-from deltamcp.holding import Call, Holding, Place, Sent
-from deltamcp.keeping import Keeping, Rooted
-from deltamcp.reading import Reading
 from deltamcp.results import outcome, shape
 from deltamcp.results.content import Source, json_or_text
 from deltamcp.results.kept import Head, Kept, wanted

@@ -6,9 +6,9 @@ from collections.abc import Hashable
 from deltamcp.dialects import versions
 from deltamcp.errors import InputDeclinedError
 from deltamcp.limits import Limits
-from deltamcp.session import Session
 from deltamcp.transports import asgi
-from deltamcp.transports.streams import Stream, Streams
+from deltamcp.transports.event_streams import Stream, Streams
+from deltamcp.transports.session import Session
 from deltamcp.values import JSON
 from deltamcp.wire import sse
 from deltamcp.wire.codecs import JSON_CODEC

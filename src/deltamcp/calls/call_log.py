@@ -1,6 +1,6 @@
-"""Who ran what: a line a call in the log `deltamcp.audit`, once somebody sets that logger's level.
+"""Who ran what: a line a call in the log `deltamcp.calls.call_log`, once somebody sets that logger's level.
 
-    logging.getLogger("deltamcp.audit").setLevel(logging.INFO)
+    logging.getLogger("deltamcp.calls.call_log").setLevel(logging.INFO)
 
 Arguments are told by hash: two calls with the same ones can be seen to be, and nothing of them is.
 """
@@ -13,7 +13,7 @@ import time
 from deltamcp.catalog.operation import Operation
 from deltamcp.values import JSON, Answer, Failure, Outcome, Principal, ToolResult
 
-logger = logging.getLogger("deltamcp.audit")
+logger = logging.getLogger("deltamcp.calls.call_log")
 
 
 def is_on() -> bool:

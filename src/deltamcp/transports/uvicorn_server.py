@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from deltamcp.engine import Engine
+from deltamcp.calls.engine import Engine
 from deltamcp.limits import Limits
 from deltamcp.transports.asgi import WHOLE
 from deltamcp.transports.http import LOOPBACK, HttpApp

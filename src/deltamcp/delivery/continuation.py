@@ -8,8 +8,8 @@ from urllib.parse import unquote
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from deltamcp.delivery.stored_results import Keeping, Rooted
 from deltamcp.errors import UnfitError
-from deltamcp.keeping import Keeping, Rooted
 from deltamcp.results import blocks, document, reference, shape
 from deltamcp.results.content import Source, is_as_it_looks
 from deltamcp.results.kept import Head, read_asked, wanted

@@ -1,0 +1,1 @@
+"""What a running server needs besides its requests: deadlines, threads, a lifespan, change notices, sealed state."""
