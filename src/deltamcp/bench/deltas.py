@@ -13,17 +13,17 @@ from deltamcp.bench import rivals
 from deltamcp.bench.series import Series, State, read
 from deltamcp.client.holdings import Holdings
 from deltamcp.client.reply import Reply
-from deltamcp.delivery.changes import Outcomes
-from deltamcp.delivery.continuation import Reading
-from deltamcp.delivery.sent_results import Call
-from deltamcp.delivery.stored_results import Keeping
+from deltamcp.delivery.change_delivery import ChangeDelivery
+from deltamcp.delivery.continuation import Continuation
+from deltamcp.delivery.sent_results import CallKey
+from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.deltas.root import root_of
 from deltamcp.limits import Limits
 from deltamcp.results.content import Source
 from deltamcp.results.outcome import MOST, REANCHOR
 from deltamcp.results.policy import Shaping
 from deltamcp.stores.memory import MemoryStore
-from deltamcp.values import Principal
+from deltamcp.values import Caller, Principal
 
 Report: TypeAlias = dict[str, Any]
 Progress: TypeAlias = Callable[[str], None]
@@ -79,15 +79,15 @@ def run(data: Path, python: str | None = sys.executable, progress: Progress = la
 
 async def _steps(series: Series) -> list[_Step]:
     limits = Limits(kept_seconds=86_400, kept_seconds_in_all=86_400)
-    keeping = Keeping(MemoryStore(), limits, "bench", "bench", "continue")
-    outcomes, holdings = Outcomes(keeping, Reading(keeping)), Holdings()
+    stored = StoredResults(MemoryStore(), limits, "bench", "bench", "continue")
+    delivery, holdings = ChangeDelivery(stored, Continuation(stored)), Holdings()
     shaping = Shaping(max_tokens=_UNBOUNDED, deltas=True, dedup=True)
     held: dict[str, State] = {}
     deltas: Counter[str] = Counter()
     steps: list[_Step] = []
     for state in series.states:
-        call = Call(Principal("bench"), "1", state.call)
-        reply = Reply.of(await outcomes.reply(Source(state.data), shaping, call, time.monotonic()))
+        call = CallKey(Caller(Principal("bench"), "1"), state.call)
+        reply = Reply.of(await delivery.deliver(Source(state.data), shaping, call, time.monotonic()))
         same = root_of(holdings.value(reply)) == root_of(state.value)
         outcome = reply.told.get("outcome", "full")
         anchor = outcome == "full" and deltas[state.call] == REANCHOR

@@ -23,21 +23,21 @@ from msgspec import UNSET
 from deltamcp import tokens
 from deltamcp.client.recovery import recover
 from deltamcp.client.reply import Reply
-from deltamcp.delivery.continuation import Reading
-from deltamcp.delivery.stored_results import Keeping
+from deltamcp.delivery.continuation import Continuation
+from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.limits import Limits
 from deltamcp.results.content import Source
 from deltamcp.results.encode import Encoded, decode, encode
 from deltamcp.results.policy import Shaping
 from deltamcp.stores.memory import MemoryStore
-from deltamcp.values import JSON, Principal, Text, ToolResult
+from deltamcp.values import JSON, Caller, Principal, Text, ToolResult
 from deltamcp.wire import jsonrpc
 
 Report: TypeAlias = dict[str, Any]
 Progress: TypeAlias = Callable[[str], None]
 
 BUDGETS = (500, 2_000, 10_000)
-PRINCIPAL = Principal("bench")
+CALLER = Caller(Principal("bench"))
 # Reading on in a giant takes longer than a client may.
 LIMITS = Limits(kept_seconds=86_400, kept_seconds_in_all=86_400)
 
@@ -216,13 +216,13 @@ class Meter:
         Raises:
             Exception: whatever keeps them from it.
         """
-        reading = Reading(Keeping(MemoryStore(), LIMITS, "bench", "delta", "continue"))
+        continuation = Continuation(StoredResults(MemoryStore(), LIMITS, "bench", "delta", "continue"))
         value = None if isinstance(data, str) else msgspec.json.decode(data)
-        first = await reading.begin(Source(data, value=value), Shaping(max_tokens=self.budget), PRINCIPAL)
+        first = await continuation.first_reply(Source(data, value=value), Shaping(max_tokens=self.budget), CALLER)
         self.first = self._held(first)
 
         async def go_on(arguments: dict[str, JSON]) -> Reply:
-            reply = await reading.go_on(arguments, PRINCIPAL)
+            reply = await continuation.next_reply(arguments, CALLER)
             self._held(reply)
             return Reply.of(reply)
 

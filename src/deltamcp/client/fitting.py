@@ -6,35 +6,36 @@ from collections.abc import Mapping
 from msgspec import UNSET
 
 from deltamcp.client.reply import Reply
-from deltamcp.delivery.continuation import Reading
-from deltamcp.delivery.stored_results import Keeping
+from deltamcp.delivery.continuation import Continuation
+from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.errors import ArgumentsError, UnfitError
 from deltamcp.limits import Limits
 from deltamcp.results.content import Source
 from deltamcp.results.policy import ResultPolicy, shaping
 from deltamcp.stores.memory import MemoryStore
-from deltamcp.values import JSON, LOCAL
+from deltamcp.values import JSON, LOCAL, Caller
 from deltamcp.wire import jsonrpc
 
 _HANDLES = 10_000
+_CALLER = Caller(LOCAL)
 
 
 class LocalFitting:
     """The pipeline of a Delta-MCP server, on this side of the wire."""
 
     def __init__(self) -> None:
-        self._reading = Reading(Keeping(MemoryStore(), Limits(), "client", "client", "read_on"))
+        self._continuation = Continuation(StoredResults(MemoryStore(), Limits(), "client", "client", "read_on"))
         self._handles: OrderedDict[str, None] = OrderedDict()
 
     async def fit(self, reply: Reply, want: ResultPolicy) -> Reply:
         """What was wanted of a result."""
         result, how = reply.result(), shaping(want)
         if len(reply.content) > 1 or (reply.content and not reply.texts and result.structured is UNSET):
-            made = Reply.of(await self._reading.begin_blocks(result, how, LOCAL, promised=False))
+            made = Reply.of(await self._continuation.first_reply_of_blocks(result, how, _CALLER, promised=False))
         else:
             value = reply.value
             data = value if isinstance(value, str) else jsonrpc.encode(value)
-            made = Reply.of(await self._reading.begin(Source(data, value=value), how, LOCAL))
+            made = Reply.of(await self._continuation.first_reply(Source(data, value=value), how, _CALLER))
         if isinstance(made.told.get("handle"), str):
             self._handles[made.told["handle"]] = None
             if len(self._handles) > _HANDLES:
@@ -52,6 +53,6 @@ class LocalFitting:
             ArgumentsError: there is nothing to read on in, or not there, or not so.
         """
         try:
-            return Reply.of(await self._reading.go_on(arguments, LOCAL))
+            return Reply.of(await self._continuation.next_reply(arguments, _CALLER))
         except UnfitError as error:
             raise ArgumentsError(str(error)) from None

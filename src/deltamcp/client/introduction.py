@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from deltamcp.client import speech
 from deltamcp.client.conversation import Conversation
 from deltamcp.client.speech import Speech
-from deltamcp.dialects import delta_mcp, modern, versions
+from deltamcp.dialects import modern, progressive_disclosure, versions
 from deltamcp.errors import HttpStatusError, PeerError, UnreachableError
 from deltamcp.values import JSON, Era
 from deltamcp.wire.codecs import CODECS, JSON_CODEC, Codec
@@ -40,13 +40,13 @@ class ServerInfo(Struct, frozen=True):
     @property
     def is_delta(self) -> bool:
         """Whether it speaks Delta-MCP's own dialect: JSON in every text, pages by arguments."""
-        return delta_mcp.is_spoken(self.protocol)
+        return versions.is_delta_mcp(self.protocol)
 
     @property
     def progressive(self) -> dict[str, JSON] | None:
         """The settings of our extension, where the server has it."""
         own = self.capabilities.get("extensions" if self.era is Era.MODERN else "experimental")
-        settings = own.get(delta_mcp.EXTENSION) if isinstance(own, dict) else None
+        settings = own.get(progressive_disclosure.NAME) if isinstance(own, dict) else None
         return settings if isinstance(settings, dict) else None
 
     def changes(self, kind: str) -> bool:
@@ -179,8 +179,8 @@ async def _agreed(conversation: Conversation, manner: Manner, who: str, as_delta
         raise UnreachableError(f"{who} refused the introduction: {str(error)[:300]}") from None
     version = result.get("protocolVersion")
     codec = JSON_CODEC
-    if isinstance(version, str) and as_delta and delta_mcp.is_spoken(version):
-        spoken = speech.in_handshake(delta_mcp.BASELINE, is_delta=True)
+    if isinstance(version, str) and as_delta and versions.is_delta_mcp(version):
+        spoken = speech.in_handshake(versions.DELTA_MCP_BASELINE, is_delta=True)
         said: Any = result.get("encoding")
         codec = CODECS.get(said.get("format", ""), JSON_CODEC) if isinstance(said, dict) else JSON_CODEC
         conversation.link.codec = codec  # what follows is written so, the next message already

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from deltamcp.catalog import headers as mirrored
 from deltamcp.catalog.headers import ParameterHeader
-from deltamcp.dialects import delta_mcp, modern, versions
+from deltamcp.dialects import mirrored_headers, modern, progressive_disclosure, versions
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import JSON, Era
 
@@ -37,7 +37,7 @@ class Speech(Struct, frozen=True):
             # Which version it is going to be, `initialize` does not know yet.
             return {_VERSION: self.version} if self.version else {}
         made = {_VERSION: self.version, "mcp-method": method}
-        name = params.get(modern.NAMED_BY.get(method, ""))
+        name = params.get(mirrored_headers.NAMED_BY.get(method, ""))
         if isinstance(name, str):
             made["mcp-name"] = mirrored.encode(name)
         for parameter in parameters:
@@ -77,7 +77,7 @@ def capabilities(era: Era, *, elicits: bool, samples: bool, has_roots: bool, pro
     if has_roots:
         made["roots"] = {}
     if progressive:
-        made["extensions" if era is Era.MODERN else "experimental"] = {delta_mcp.EXTENSION: {}}
+        made["extensions" if era is Era.MODERN else "experimental"] = {progressive_disclosure.NAME: {}}
     return made
 
 
@@ -91,7 +91,7 @@ def initialize(
     if encoding == "cbor":
         offered["cbor"] = True
     own = {"tools": {"progressiveDisclosure": progressive, "lazyLoading": progressive}, "encoding": offered}
-    return {"protocolVersion": delta_mcp.VERSION, "capabilities": {**can, **own}, "clientInfo": info}
+    return {"protocolVersion": versions.DELTA_MCP, "capabilities": {**can, **own}, "clientInfo": info}
 
 
 def rather_spoken(code: int, data: JSON) -> list[str]:

@@ -29,16 +29,16 @@ class Link:
     def write(self, message: bytes) -> None:
         self._inbox.put_nowait(message)
 
-    async def room(self) -> None:
+    async def wait_writable(self) -> None:
         """Memory has room."""
 
-    def freed(self) -> None: ...
+    def request_finished(self) -> None: ...
 
 
 @contextlib.asynccontextmanager
 async def connect(engine: Engine) -> AsyncIterator[Link]:
     """A connection of its own; the server is started where it is not running yet."""
-    async with engine.life.running():
+    async with engine.lifespan.running():
         link = Link(engine)
         try:
             yield link

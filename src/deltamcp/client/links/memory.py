@@ -24,7 +24,7 @@ class MemoryLink:
         self._duplex: Duplex | None = None
 
     async def open(self, ears: Ears) -> None:
-        await self._running.enter_async_context(self._engine.life.running())
+        await self._running.enter_async_context(self._engine.lifespan.running())
         self._ears = ears
         self._duplex = Duplex(self._engine, self)
 
@@ -51,7 +51,7 @@ class MemoryLink:
         for one in messages(message, self.codec):
             self._ears.hear(one)
 
-    async def room(self) -> None:
-        """Memory has room."""
+    async def wait_writable(self) -> None:
+        """Memory can always be written to."""
 
-    def freed(self) -> None: ...
+    def request_finished(self) -> None: ...

@@ -13,9 +13,9 @@ from typing import cast
 
 from deltamcp.client.links.link import LIMITS, NO_HEADERS, Ears, messages
 from deltamcp.errors import ConnectionLostError, UnreachableError
-from deltamcp.transports.stdio import Lines
 from deltamcp.values import JSON, Malformed
 from deltamcp.wire.codecs import JSON_CODEC
+from deltamcp.wire.lines import LineReader
 
 _CLOSE_SECONDS = 2.0
 _ADDRESS = re.compile(r"[\w.\-]+(:\d+)(/.*)?")
@@ -123,7 +123,7 @@ class _Process(asyncio.SubprocessProtocol):
 
     def __init__(self, link: ProcessLink, ears: Ears) -> None:
         self._link, self._ears = link, ears
-        self._lines = Lines(LIMITS)
+        self._lines = LineReader(LIMITS)
         self._errors: deque[str] = deque(maxlen=_LAST_LINES)
         self._error_rest = ""
         self.room = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Parameters to what is asked for: the part of reading both eras share.
+"""The methods of each era, and how the parameters of a request become an `Ask`.
 
 `HANDSHAKE` and `MODERN` say which method each era has; a method that is not in a table does not exist there.
 """
@@ -19,7 +19,6 @@ from deltamcp.values import (
     Failure,
     Filter,
     GetPrompt,
-    Initialize,
     Inputs,
     Kind,
     Listen,
@@ -48,7 +47,7 @@ LOG_LEVELS: tuple[LogLevel, ...] = (
 _Params = dict[str, JSON]
 
 
-class _UnfitError(Exception):
+class _InvalidParamError(Exception):
     """A parameter that is missing or of the wrong type; the text names it."""
 
 
@@ -61,15 +60,15 @@ def read(request: Request, methods: Mapping[str, Callable[[_Params], Ask]]) -> A
         )
     try:
         return reader(request.params)
-    except _UnfitError as unfit:
-        return Failure(Fault.INVALID_PARAMS, str(unfit))
+    except _InvalidParamError as error:
+        return Failure(Fault.INVALID_PARAMS, str(error))
 
 
 def _text(params: _Params, name: str, where: str = "params") -> str:
     value = params.get(name)
     if type(value) is not str:
         state = "missing" if value is None else "not a string"
-        raise _UnfitError(f"{where}.{name} must be a string; it is {state}.")
+        raise _InvalidParamError(f"{where}.{name} must be a string; it is {state}.")
     return value
 
 
@@ -78,7 +77,7 @@ def _object(params: _Params, name: str, where: str = "params") -> dict[str, JSON
     if value is None:
         return {}
     if type(value) is not dict:
-        raise _UnfitError(f"{where}.{name} must be an object.")
+        raise _InvalidParamError(f"{where}.{name} must be an object.")
     return cast("dict[str, JSON]", value)
 
 
@@ -86,7 +85,7 @@ def _texts(params: _Params, name: str, where: str = "params") -> dict[str, str]:
     values = _object(params, name, where)
     for key, value in values.items():
         if type(value) is not str:
-            raise _UnfitError(f"{where}.{name}.{key} must be a string.")
+            raise _InvalidParamError(f"{where}.{name}.{key} must be a string.")
     return values
 
 
@@ -95,17 +94,17 @@ def _inputs(params: _Params) -> Inputs:
         return NO_INPUTS
     state = params.get("requestState")
     if state is not None and type(state) is not str:
-        raise _UnfitError("params.requestState must be a string.")
+        raise _InvalidParamError("params.requestState must be a string.")
     responses = _object(params, "inputResponses")
     for key, value in responses.items():
         if type(value) is not dict:
-            raise _UnfitError(f"params.inputResponses.{key} must be an object.")
+            raise _InvalidParamError(f"params.inputResponses.{key} must be an object.")
     return Inputs(responses, state)
 
 
 def _call_tool(params: _Params) -> Ask:
-    asked_before = "inputResponses" in params or "requestState" in params
-    return CallTool(_text(params, "name"), _object(params, "arguments"), _inputs(params) if asked_before else NO_INPUTS)
+    is_retry = "inputResponses" in params or "requestState" in params
+    return CallTool(_text(params, "name"), _object(params, "arguments"), _inputs(params) if is_retry else NO_INPUTS)
 
 
 def _read_resource(params: _Params) -> Ask:
@@ -122,7 +121,7 @@ def _complete(params: _Params) -> Ask:
     context = _object(params, "context")
     kind = reference.get("type")
     if kind not in ("ref/prompt", "ref/resource"):
-        raise _UnfitError('params.ref.type must be "ref/prompt" or "ref/resource".')
+        raise _InvalidParamError('params.ref.type must be "ref/prompt" or "ref/resource".')
     target = _text(reference, "name" if kind == "ref/prompt" else "uri", "params.ref")
     return Complete(
         "prompt" if kind == "ref/prompt" else "template",
@@ -138,7 +137,7 @@ def _describe(params: _Params) -> Ask:
     if names is None:
         return Describe((_text(params, "name"),), alone=True)
     if type(names) is not list or not all(type(name) is str for name in names):
-        raise _UnfitError("params.names must be an array of strings.")
+        raise _InvalidParamError("params.names must be an array of strings.")
     return Describe(tuple(names), alone=False)
 
 
@@ -154,18 +153,18 @@ def _lister(kind: Kind) -> Callable[[_Params], Ask]:
     return read_list
 
 
-def level(value: JSON, where: str) -> LogLevel:
+def log_level(value: JSON, where: str) -> LogLevel:
     """
     Raises:
-        _UnfitError: it is no level.
+        _InvalidParamError: it is no level.
     """
     if value not in LOG_LEVELS:
-        raise _UnfitError(f"{where} must be one of {', '.join(LOG_LEVELS)}.")
+        raise _InvalidParamError(f"{where} must be one of {', '.join(LOG_LEVELS)}.")
     return cast("LogLevel", value)
 
 
 def _set_level(params: _Params) -> Ask:
-    return SetLevel(level(params.get("level"), "params.level"))
+    return SetLevel(log_level(params.get("level"), "params.level"))
 
 
 _FLAGS = {
@@ -178,21 +177,21 @@ _FLAGS = {
 def _listen(params: _Params) -> Ask:
     wanted = params.get("notifications")
     if type(wanted) is not dict:
-        raise _UnfitError("params.notifications must be an object.")
+        raise _InvalidParamError("params.notifications must be an object.")
     uris = wanted.get("resourceSubscriptions", [])
     if type(uris) is not list or not all(type(uri) is str for uri in uris):
-        raise _UnfitError("params.notifications.resourceSubscriptions must be an array of strings.")
+        raise _InvalidParamError("params.notifications.resourceSubscriptions must be an array of strings.")
     kinds: set[Kind] = set()
     for flag, covered in _FLAGS.items():
         value = wanted.get(flag, False)
         if type(value) is not bool:
-            raise _UnfitError(f"params.notifications.{flag} must be true or false.")
+            raise _InvalidParamError(f"params.notifications.{flag} must be true or false.")
         if value:
             kinds.update(covered)
     return Listen(Filter(frozenset(kinds), frozenset(uris)))
 
 
-def acknowledged(wanted: Filter) -> dict[str, JSON]:
+def subscription_filter(wanted: Filter) -> dict[str, JSON]:
     """A filter as `notifications/subscriptions/acknowledged` repeats it."""
     kept: dict[str, JSON] = {flag: True for flag, kinds in _FLAGS.items() if kinds[0] in wanted.kinds}
     if wanted.uris:
@@ -216,7 +215,6 @@ _BOTH: dict[str, Callable[[_Params], Ask]] = {
 HANDSHAKE: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
     {
         **_BOTH,
-        "initialize": lambda params: Initialize(),
         "ping": lambda params: Ping(),
         "logging/setLevel": _set_level,
         "resources/subscribe": lambda params: Watch(_text(params, "uri"), on=True),
@@ -233,15 +231,15 @@ MODERN: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
 )
 
 
-def level_or_failure(value: JSON, where: str) -> LogLevel | Failure:
+def read_log_level(value: JSON, where: str) -> LogLevel | Failure:
     """A log level, or the answer to something that is none."""
     try:
-        return level(value, where)
-    except _UnfitError as unfit:
-        return Failure(Fault.INVALID_PARAMS, str(unfit))
+        return log_level(value, where)
+    except _InvalidParamError as error:
+        return Failure(Fault.INVALID_PARAMS, str(error))
 
 
-def meta(params: _Params) -> dict[str, Any] | None:
+def request_meta(params: _Params) -> dict[str, Any] | None:
     """A request's `_meta`; None where it has none, or none of use."""
     found = params.get("_meta")
     return found if type(found) is dict else None
