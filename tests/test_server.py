@@ -22,7 +22,8 @@ from deltamcp import (
     ToolError,
     ToolResult,
 )
-from tests.raw import META, connected, text
+from deltamcp.catalog import render
+from tests.support.raw_client import META, answer_text, raw_client
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def server():
 
 async def test_the_version_asked_for_is_echoed_and_an_unknown_one_gets_the_newest(server):
     for asked, given in [("2024-11-05", "2024-11-05"), ("2025-03-26", "2025-03-26"), ("1999-01-01", "2025-11-25")]:
-        async with connected(server) as client:
+        async with raw_client(server) as client:
             assert (await client.handshake(asked))["result"]["protocolVersion"] == given
 
 
@@ -41,12 +42,12 @@ async def test_both_eras_share_one_connection(server):
     async def add(a: int, b: int) -> int:
         return a + b
 
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         await client.handshake()
         arguments = {"a": 1, "b": 2}
-        assert text(await client.call("tools/call", name="add", arguments=arguments)) == "3"
+        assert answer_text(await client.call("tools/call", name="add", arguments=arguments)) == "3"
         modern = await client.modern("tools/call", name="add", arguments=arguments)
-        assert (text(modern), modern["result"]["resultType"]) == ("3", "complete")
+        assert (answer_text(modern), modern["result"]["resultType"]) == ("3", "complete")
 
 
 async def test_requests_run_concurrently_and_the_quick_one_is_first(server):
@@ -62,7 +63,7 @@ async def test_requests_run_concurrently_and_the_quick_one_is_first(server):
         gate.set()
         return "quick"
 
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         for id_, name in enumerate(("slow", "quick")):
             client.send(id=id_, method="tools/call", params={"_meta": META, "name": name})
         assert [(await client.receive())["id"], (await client.receive())["id"]] == [1, 0]
@@ -74,10 +75,10 @@ async def test_a_plain_function_runs_in_a_thread_and_can_speak_through_its_conte
         ctx.wait(ctx.progress(1, 2, "half"))
         return threading.current_thread().name
 
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         await client.handshake()
         answer = await client.call("tools/call", name="plain", _meta={"progressToken": 0})
-        assert text(answer).startswith("deltamcp")
+        assert answer_text(answer).startswith("deltamcp")
         assert client.heard[0]["params"] == {"progressToken": 0, "progress": 1, "total": 2, "message": "half"}
 
 
@@ -90,7 +91,7 @@ async def test_a_plain_function_can_ask_too(server):
         answer = ctx.wait(ctx.elicit("Who?", Name, key="who"))
         return str(answer.content.name)
 
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         first = await client.modern("tools/call", name="plain")
         assert first["result"]["resultType"] == "input_required"
         second = await client.modern(
@@ -99,7 +100,7 @@ async def test_a_plain_function_can_ask_too(server):
             inputResponses={"who": {"action": "accept", "content": {"name": "Ada"}}},
             requestState=first["result"]["requestState"],
         )
-        assert text(second) == "Ada"
+        assert answer_text(second) == "Ada"
 
 
 async def test_state_sealed_for_one_request_opens_no_other(server):
@@ -107,7 +108,7 @@ async def test_state_sealed_for_one_request_opens_no_other(server):
     async def ask(what: str, ctx: Context) -> str:
         return str((await ctx.elicit(what, {"properties": {"a": {"type": "string"}}}, key="q")).action)
 
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         state = (await client.modern("tools/call", name="ask", arguments={"what": "x"}))["result"]["requestState"]
         for arguments, requested in [({"what": "y"}, state), ({"what": "x"}, state[:-2] + "AA")]:
             refused = await client.modern("tools/call", name="ask", arguments=arguments, requestState=requested)
@@ -119,13 +120,13 @@ async def test_a_question_that_waits_for_its_user_does_not_use_up_the_deadline(s
     async def ask(ctx: Context) -> str:
         return (await ctx.elicit("Well?", {"properties": {"a": {"type": "string"}}})).action
 
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         await client.handshake(elicitation={})
         client.send(id="c", method="tools/call", params={"name": "ask"})
         question = await client.receive()
         await asyncio.sleep(0.15)
         client.send(id=question["id"], result={"action": "decline"})
-        assert text(await client.receive()) == "decline"
+        assert answer_text(await client.receive()) == "decline"
 
 
 async def test_a_client_that_cannot_be_asked_is_told_by_the_rules_of_its_era(server):
@@ -133,7 +134,7 @@ async def test_a_client_that_cannot_be_asked_is_told_by_the_rules_of_its_era(ser
     async def ask(ctx: Context) -> str:
         return str(await ctx.sample("x", max_tokens=1))
 
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         await client.handshake()
         assert (await client.call("tools/call", name="ask"))["result"]["isError"] is True
         bare = {**META, "io.modelcontextprotocol/clientCapabilities": {}}
@@ -155,14 +156,14 @@ async def test_errors_are_told_when_meant_for_the_model_and_hidden_when_not(serv
     async def exits() -> str:
         raise SystemExit(3)
 
-    async with connected(server) as client:
-        assert text(await client.modern("tools/call", name="told")) == "Ask for less."
+    async with raw_client(server) as client:
+        assert answer_text(await client.modern("tools/call", name="told")) == "Ask for less."
         with caplog.at_level(logging.ERROR):
             for name in ("hidden", "exits"):
                 answer = await client.modern("tools/call", name=name)
                 assert answer["result"]["isError"] is True
                 assert "hunter2" not in str(answer)
-                reference = text(answer).partition("(error ")[2].partition(")")[0]
+                reference = answer_text(answer).partition("(error ")[2].partition(")")[0]
                 assert reference and reference in caplog.text
 
 
@@ -176,7 +177,7 @@ async def test_a_tool_that_takes_too_long_is_stopped(server):
         finally:
             stopped.set()
 
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         answer = await client.modern("tools/call", name="endless")
         assert answer["result"]["isError"] is True
         assert stopped.is_set()
@@ -193,7 +194,7 @@ async def test_a_cancelled_call_is_stopped_and_not_answered(server):
         finally:
             stopped.set()
 
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         client.send(id="x", method="tools/call", params={"_meta": META, "name": "endless"})
         await started.wait()
         client.send(method="notifications/cancelled", params={"requestId": "x"})
@@ -218,9 +219,9 @@ async def test_the_lifespan_surrounds_the_server_and_reaches_its_tools():
     async def look(ctx: Context) -> str:
         return str(ctx.lifespan["database"])
 
-    async with connected(server) as first, connected(server) as second:
-        assert text(await first.modern("tools/call", name="look")) == "here"
-        assert text(await second.modern("tools/call", name="look")) == "here"
+    async with raw_client(server) as first, raw_client(server) as second:
+        assert answer_text(await first.modern("tools/call", name="look")) == "here"
+        assert answer_text(await second.modern("tools/call", name="look")) == "here"
     assert events == ["open", "closed"]
 
 
@@ -231,7 +232,7 @@ async def test_a_lifespan_that_fails_is_the_callers_to_see():
         yield
 
     with pytest.raises(OSError, match="no database"):
-        async with connected(DeltaServer("x", lifespan=lifespan)):
+        async with raw_client(DeltaServer("x", lifespan=lifespan)):
             pass
 
 
@@ -239,7 +240,7 @@ async def test_what_is_registered_or_removed_while_running_is_announced_once(ser
     @server.tool
     async def first() -> None: ...
 
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         await client.handshake()
         await client.call("ping")
         for number in range(3):
@@ -261,7 +262,7 @@ async def test_a_subscription_hears_what_it_asked_for_and_nothing_else(server):
     async def resource() -> str:
         return "a"
 
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         client.send(
             id="sub",
             method="subscriptions/listen",
@@ -297,7 +298,7 @@ async def test_lists_come_in_pages_where_asked_and_a_foreign_cursor_is_refused()
     for number in range(5):
         server.tool(name=f"t{number}")(tool)
     names, cursor = [], None
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         while True:
             page = (await client.modern("tools/list", **({"cursor": cursor} if cursor else {})))["result"]
             names += [tool["name"] for tool in page["tools"]]
@@ -313,7 +314,7 @@ async def test_what_a_server_lacks_it_does_not_declare_or_answer(server):
     @server.tool
     async def tool() -> None: ...
 
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         capabilities = (await client.modern("server/discover"))["result"]["capabilities"]
         assert set(capabilities) == {"tools", "logging", "extensions"}
         methods: list[tuple[str, dict[str, Any]]] = [
@@ -337,7 +338,7 @@ async def test_resources_say_where_nothing_is(server):
             raise ResourceNotFoundError
         return "text"
 
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         await client.handshake()
         assert (await client.call("resources/read", uri="note://known"))["result"]["contents"][0]["text"] == "text"
         for uri in ("note://unknown", "other://x"):
@@ -350,7 +351,7 @@ async def test_an_unknown_name_gets_the_nearest_ones(server):
     @server.tool
     async def list_issues() -> None: ...
 
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         error = (await client.modern("tools/call", name="list_isues"))["error"]
         assert error["code"] == -32602
         assert error["data"]["nearest"] == ["list_issues"]
@@ -373,11 +374,11 @@ async def test_a_result_that_cannot_be_sent_says_why(server):
     async def missing() -> ToolResult:
         return ToolResult([Text("x")])
 
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         for name, word in [("nan", "speed"), ("raw", "bytes"), ("broken", '"a"'), ("missing", "structured")]:
             answer = await client.modern("tools/call", name=name)
             assert answer["result"]["isError"] is True
-            assert word in text(answer)
+            assert word in answer_text(answer)
 
 
 async def test_a_batch_is_answered_as_one_in_the_revision_that_has_them(server):
@@ -393,7 +394,7 @@ async def test_a_batch_is_answered_as_one_in_the_revision_that_has_them(server):
         4,
     ]
     for version, accepted in [("2025-03-26", True), ("2025-06-18", False)]:
-        async with connected(server) as client:
+        async with raw_client(server) as client:
             await client.handshake(version)
             client._link.send(json.dumps(batch).encode())
             answer: Any = await client.receive()
@@ -412,7 +413,7 @@ async def test_a_batch_is_answered_without_the_call_its_client_cancelled(server)
         await asyncio.sleep(60)
 
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "endless"}}
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         await client.handshake("2025-03-26")
         client._link.send(json.dumps([{"jsonrpc": "2.0", "id": 1, "method": "ping"}, call]).encode())
         await started.wait()
@@ -429,12 +430,12 @@ async def test_two_calls_with_one_id_are_told_apart(server):
         await gate.wait()
         return "done"
 
-    async with connected(server) as client:
+    async with raw_client(server) as client:
         for _ in range(2):
             client.send(id="same", method="tools/call", params={"_meta": META, "name": "slow"})
         assert (await client.receive())["error"]["code"] == -32600
         gate.set()
-        assert text(await client.receive()) == "done"
+        assert answer_text(await client.receive()) == "done"
 
 
 def test_mistakes_of_the_author_are_told_where_they_are_made(server):
@@ -466,6 +467,33 @@ async def test_a_tool_that_blocks_the_loop_is_named(caplog):
         time.sleep(0.4)  # noqa: ASYNC251 - the mistake under test
 
     with caplog.at_level(logging.WARNING):
-        async with connected(server) as client:
+        async with raw_client(server) as client:
             await client.modern("tools/call", name="blocks")
     assert "The tool blocks has blocked the event loop" in caplog.text
+
+
+async def test_an_error_stays_an_error_however_long():
+    server = DeltaServer("x", disclosure="meta")
+
+    @server.tool
+    async def fails() -> None:
+        raise ToolError("word " * 30_000)
+
+    async with raw_client(server) as client:
+        await client.handshake()
+        answer = await client.call("tools/call", name="execute", arguments={"operation": "fails"})
+        assert answer["result"]["isError"] is True
+        assert answer_text(answer) == "word " * 30_000, "a failure is told whole"
+
+
+def test_limits_of_nought_are_told():
+    node = {"type": "integer", "minimum": 0, "maximum": 0}
+    tool = {"name": "f", "inputSchema": {"properties": {"a": node, "b": {"prefixItems": [{"type": "integer"}, {}]}}}}
+    tool["inputSchema"]["properties"]["b"]["type"] = "array"  # type: ignore[index]
+    assert render.whole(tool) == "f(a?:int(>=0, <=0), b?:[int, any])"
+
+
+def test_limits_are_numbers_above_nought():
+    for options in ({"threads": 0}, {"threads": -3}, {"handler_seconds": "x"}):
+        with pytest.raises(ConfigurationError, match="above 0"):
+            Limits(**options)

@@ -8,17 +8,13 @@ import pytest
 
 from deltamcp import Context, DeltaServer, Image, ToolError
 from deltamcp.client.connect import connect
-from deltamcp.errors import (
-    ArgumentsError,
-    CallFailedError,
-    ClientError,
-    DeadlineError,
-    DeltaError,
-    PeerError,
-)
+from deltamcp.errors import ArgumentsError, CallFailedError, ClientError, DeadlineError, DeltaError, PeerError
 from deltamcp.values import CallTool
-from tests.client import doors, fake_stdio
-from tests.client.fake_http import ANY, Asked, Fake, Wire, serving
+from tests.support import fake_stdio
+from tests.support.fake_http import ANY, Asked, Fake, Wire, serving
+from tests.support.http_server import serve_http
+from tests.support.paths import PEER_COMMAND
+from tests.support.request_count import count_requests
 
 SPEAK: list[Any] = ["modern", "handshake", "delta-mcp"]
 
@@ -81,7 +77,7 @@ def make_server() -> DeltaServer:
 )
 async def test_arguments_that_do_not_fit_are_not_sent(speak, arguments):
     server = make_server()
-    counted = doors.counting(server)
+    counted = count_requests(server)
     async with connect(server, speak=speak) as client:
         with pytest.raises(ArgumentsError) as caught:
             await client.call("add", **arguments)
@@ -92,7 +88,7 @@ async def test_arguments_that_do_not_fit_are_not_sent(speak, arguments):
 @pytest.mark.parametrize("speak", SPEAK)
 async def test_who_does_not_want_arguments_checked_has_the_server_check_them(speak):
     server = make_server()
-    counted = doors.counting(server)
+    counted = count_requests(server)
     async with connect(server, speak=speak, validate=False) as client:
         with pytest.raises((CallFailedError, PeerError)):
             await client.call("add", a="one")
@@ -150,7 +146,9 @@ async def test_a_schema_that_cannot_be_used_does_not_keep_a_tool_from_being_call
         assert (await client.call("echo", a=1))["given"] == {"a": 1}
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), "\ud800"], ids=repr)
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), object(), "\ud800"], ids=["nan", "inf", "object", "surrogate"]
+)
 async def test_arguments_that_json_cannot_say_are_told_before_anything_is_sent(log, discover, value):
     async with connect(fake_stdio.command(log=log, discover=discover)) as client:
         with pytest.raises((ArgumentsError, ClientError, TypeError, ValueError)):
@@ -393,7 +391,7 @@ async def test_a_function_is_stopped_when_its_call_is(speak: Any):
             ended.set()
         return ""
 
-    async with doors.http(server) as url:
+    async with serve_http(server) as url:
         for target in (server, url):
             began.clear()
             ended.clear()
@@ -462,7 +460,7 @@ async def test_a_thousand_calls_at_once_in_this_process(speak):
 
 
 async def test_a_thousand_calls_at_once_on_one_process():
-    async with connect(doors.COMMAND, quiet=True) as client:
+    async with connect(PEER_COMMAND, quiet=True) as client:
         got = await asyncio.gather(*(client.call("add", a=n, b=1) for n in range(1000)))
     assert got == [n + 1 for n in range(1000)]
 
@@ -477,5 +475,17 @@ async def test_a_thousand_calls_at_once_over_http(speak: Any):
         await asyncio.sleep(0.01)
         return 2 * n
 
-    async with doors.http(server) as url, connect(url, speak=speak) as client:
+    async with serve_http(server) as url, connect(url, speak=speak) as client:
         assert await asyncio.gather(*(client.call("twice", n=n) for n in range(1000))) == [2 * n for n in range(1000)]
+
+
+async def test_a_timeout_is_of_everything_that_has_to_be_done_for_an_answer():
+    async def hangs_up(asked: Asked, wire: Wire) -> None:
+        wire.close()
+
+    async with serving(Fake(handshake=False)) as fake, connect(fake.url, timeout=0.3) as client:
+        await client.tools()
+        fake.always("tools/call", hangs_up)
+        with pytest.raises(DeadlineError):
+            await client.call("look")
+        assert len(fake.of("tools/call")) < 6

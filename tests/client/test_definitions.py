@@ -10,8 +10,10 @@ from deltamcp import DeltaServer
 from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, DeltaError
 from deltamcp.values import CallTool, Describe, ListItems, ListManifest
-from tests.client import doors, fake_stdio
-from tests.client.fake_http import ANY, META, Asked, Fake, Wire, serving
+from tests.support import fake_stdio
+from tests.support.fake_http import ANY, META, Asked, Fake, Wire, serving
+from tests.support.http_server import serve_http
+from tests.support.request_count import RequestCount, count_requests
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def _numbered(at: int) -> Any:
 SPEAK: list[Any] = ["modern", "handshake", "delta-mcp"]
 
 
-def fetched(counted: doors.Counted) -> int:
+def fetched(counted: RequestCount) -> int:
     return counted.count(ListItems) + counted.count(Describe) + counted.count(ListManifest)
 
 
@@ -52,7 +54,7 @@ def fetched(counted: doors.Counted) -> int:
 @pytest.mark.parametrize("speak", SPEAK)
 async def test_the_index_is_asked_for_once(speak):
     server = make_server()
-    counted = doors.counting(server)
+    counted = count_requests(server)
     async with connect(server, speak=speak) as client:
         first = await client.tools()
         assert [tool.name for tool in first] == [f"tool_{at}" for at in range(120)]
@@ -66,7 +68,7 @@ async def test_the_index_is_asked_for_once(speak):
 @pytest.mark.parametrize("speak", SPEAK)
 async def test_a_call_fetches_one_schema_and_the_next_none(speak):
     server = make_server()
-    counted = doors.counting(server)
+    counted = count_requests(server)
     async with connect(server, speak=speak) as client:
         await client.tools()
         counted.forget()
@@ -83,7 +85,7 @@ async def test_a_call_fetches_one_schema_and_the_next_none(speak):
 @pytest.mark.parametrize("speak", ["modern", "handshake"])
 async def test_many_schemas_are_fetched_in_batches(speak: Any):
     server = make_server()
-    counted = doors.counting(server)
+    counted = count_requests(server)
     async with connect(server, speak=speak) as client:
         found = await client.describe()
         assert [item["name"] for item in found] == [f"tool_{at}" for at in range(120)]
@@ -99,7 +101,7 @@ async def test_many_schemas_are_fetched_in_batches(speak: Any):
 async def test_calls_side_by_side_share_one_batch(speak: Any):
     """On demand and in batches: what is asked for at the same time is asked for together, or at least once each."""
     server = make_server()
-    counted = doors.counting(server)
+    counted = count_requests(server)
     async with connect(server, speak=speak) as client:
         await client.tools()
         counted.forget()
@@ -110,7 +112,7 @@ async def test_calls_side_by_side_share_one_batch(speak: Any):
 @pytest.mark.parametrize("speak", ["modern", "handshake"])
 async def test_who_knows_nothing_of_delta_mcp_gets_everything_in_one_list(speak: Any):
     server = make_server()
-    counted = doors.counting(server)
+    counted = count_requests(server)
     async with connect(server, speak=speak, progressive=False) as client:
         assert client.server.progressive is None or counted
         await client.tools()
@@ -135,7 +137,7 @@ async def test_describing_what_does_not_exist_names_the_nearest(speak, listed):
 @pytest.mark.parametrize("speak", ["modern", "handshake"])
 async def test_a_changed_tool_is_fetched_again_and_an_unchanged_one_is_not(speak: Any):
     server = make_server(3)
-    counted = doors.counting(server)
+    counted = count_requests(server)
     changed = asyncio.Event()
     told: list[str] = []
 
@@ -170,7 +172,7 @@ async def test_a_changed_tool_is_fetched_again_and_an_unchanged_one_is_not(speak
 async def test_tools_that_come_and_go_are_seen(speak: Any, by: str):
     server = make_server(2)
     changed = asyncio.Event()
-    async with doors.http(server) as url:
+    async with serve_http(server) as url:
         target: Any = url if by == "http" else server
         async with connect(target, speak=speak, on_change=lambda what: changed.set()) as client:
             assert len(await client.tools()) == 2
@@ -189,7 +191,7 @@ async def test_tools_that_come_and_go_are_seen(speak: Any, by: str):
 
 async def test_a_list_is_believed_as_long_as_the_server_says():
     server = make_server(2, cache_seconds=0.2)
-    counted = doors.counting(server)
+    counted = count_requests(server)
     async with connect(server, listen=False) as client:
         await client.tools()
         counted.forget()
@@ -202,7 +204,7 @@ async def test_a_list_is_believed_as_long_as_the_server_says():
 
 async def test_what_has_expired_and_not_changed_is_not_sent_again():
     server = make_server(60, cache_seconds=0.2)
-    counted = doors.counting(server)
+    counted = count_requests(server)
     async with connect(server, listen=False) as client:
         await client.describe()
         await asyncio.sleep(0.25)
@@ -480,7 +482,7 @@ async def test_a_resource_that_is_watched_is_told_of(speak: Any, by: str):
         """Two."""
         return "second"
 
-    async with doors.http(server) as url:
+    async with serve_http(server) as url:
         target: Any = url if by == "http" else server
         async with connect(target, speak=speak, on_change=told.put_nowait) as client:
             await client.subscribe("mem://one")
@@ -495,3 +497,18 @@ async def test_a_resource_that_is_watched_is_told_of(speak: Any, by: str):
             await asyncio.sleep(0.1)
             server.resource_updated("mem://two")
             assert await asyncio.wait_for(told.get(), 5) == "mem://two"
+
+
+async def test_what_a_program_does_to_a_definition_is_its_own_affair():
+    server = DeltaServer("notes")
+
+    @server.tool
+    async def write(name: str) -> str:
+        """Keeps a note."""
+        return name
+
+    async with connect(server) as client:
+        (definition,) = await client.describe("write")
+        definition["inputSchema"].clear()
+        definition["inputSchema"]["not"] = {}
+        assert await client.call("write", name="a") == "a"

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,20 +17,20 @@ from deltamcp import Context, DeltaServer, Elicited, ResultPolicy
 from deltamcp.client.client import DeltaClient
 from deltamcp.client.connect import connect
 from deltamcp.errors import CallFailedError, DeltaError
-from tests.client import doors
-from tests.conftest import free_port
+from tests.support.http_server import serve_http
+from tests.support.paths import PEER_COMMAND, SDK_PEER
+from tests.support.processes import free_port
 
-SDK = Path(__file__).with_name("sdk_peer.py")
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
-# The official SDK
+# The official SDK_PEER
 
 
 @pytest.fixture(scope="module")
 def sdk_url() -> Iterator[str]:
     port = free_port()
-    with subprocess.Popen([sys.executable, str(SDK), str(port)], stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen([sys.executable, str(SDK_PEER), str(port)], stderr=subprocess.DEVNULL) as process:
         try:
             for _ in range(200):
                 assert process.poll() is None
@@ -46,7 +45,7 @@ def sdk_url() -> Iterator[str]:
 
 @pytest.fixture(params=["stdio", "http"])
 def sdk(request: Any) -> Any:
-    return [sys.executable, str(SDK)] if request.param == "stdio" else request.getfixturevalue("sdk_url")
+    return [sys.executable, str(SDK_PEER)] if request.param == "stdio" else request.getfixturevalue("sdk_url")
 
 
 @pytest.mark.parametrize("speak", ["auto", "modern", "handshake"])
@@ -133,7 +132,7 @@ ENCODINGS = ["json", "compact-json", "cbor"]
 @contextlib.asynccontextmanager
 async def by(way: str, **options: Any) -> AsyncIterator[DeltaClient]:
     if way == "stdio":
-        async with connect(doors.COMMAND, quiet=True, **options) as client:
+        async with connect(PEER_COMMAND, quiet=True, **options) as client:
             yield client
         return
     server = make_server()
@@ -141,7 +140,7 @@ async def by(way: str, **options: Any) -> AsyncIterator[DeltaClient]:
         async with connect(server, **options) as client:
             yield client
         return
-    async with doors.http(server) as url, connect(url, **options) as client:
+    async with serve_http(server) as url, connect(url, **options) as client:
         yield client
 
 
@@ -240,7 +239,7 @@ def test_any_value_comes_back_the_same_by_every_encoding(values: list[Any], delt
             """What it is now."""
             return {"now": shown[-1], "rows": [{"id": at, "v": value} for at, value in enumerate(shown)]}
 
-        async with doors.http(server) as url:
+        async with serve_http(server) as url:
             for speak, encoding in (("modern", "cbor"), ("handshake", "json"), ("delta-mcp", "compact-json")):
                 options: Any = {"speak": speak, "encoding": encoding, "deltas": deltas, "listen": False}
                 async with connect(url, **options) as client:

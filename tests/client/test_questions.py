@@ -10,8 +10,9 @@ import pytest
 from deltamcp import Context, DeltaServer, Elicited, elicitation, roots, sampling
 from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, DeltaError, PeerError
-from tests.client import doors, fake_stdio
-from tests.client.fake_http import ANY, Asked, Fake, Wire, serving
+from tests.support import fake_stdio
+from tests.support.fake_http import ANY, Asked, Fake, Wire, serving
+from tests.support.http_server import serve_http
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 ELICIT = {"method": "elicitation/create", "params": {"mode": "form", "message": "Who?", "requestedSchema": FORM}}
@@ -78,7 +79,7 @@ def sampled(question: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("speak", SPEAK)
 async def test_every_question_is_answered(speak, by):
     server = make_server()
-    async with doors.http(server) as url:
+    async with serve_http(server) as url:
         target: Any = url if by == "http" else server
         async with connect(
             target, speak=speak, on_elicitation=answered, on_sampling=sampled, roots=["file:///work", "file:///tmp"]

@@ -11,27 +11,18 @@ import pytest
 from deltamcp.gcf.errors import GcfError
 from deltamcp.gcf.generic_decode import decode_generic
 from deltamcp.gcf.generic_encode import encode_generic
-from tests.strategies import same
+from tests.support.equality import is_same
+from tests.support.gcf_numbers import with_whole_integers
+from tests.support.gcf_vectors import GENERIC_CLAIMS, generic_cases, generic_claim
 
 SORTED_BY_GO = {"primitive_array_inline"}
 """Vectors whose keys were sorted by the encoder that made them, unlike those of all the others."""
 
 
-def plain(value: Any) -> Any:
-    """`value` as the format gives it back: whole numbers are integers, whatever they were."""
-    if isinstance(value, dict):
-        return {name: plain(member) for name, member in value.items()}
-    if isinstance(value, list):
-        return list(map(plain, value))
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    return value
-
-
 def _encode(case: dict[str, Any]) -> None:
     text = encode_generic(case["input"])
     assert text == case["expected"]
-    assert same(decode_generic(text), plain(case["input"]))
+    assert is_same(decode_generic(text), with_whole_integers(case["input"]))
     assert encode_generic(decode_generic(text)) == text
 
 
@@ -41,7 +32,7 @@ def _encode_error(case: dict[str, Any]) -> None:
 
 
 def _decode(case: dict[str, Any]) -> None:
-    assert same(decode_generic(case["input"]), case["expected"])
+    assert is_same(decode_generic(case["input"]), case["expected"])
 
 
 def _error(case: dict[str, Any]) -> None:
@@ -57,7 +48,7 @@ def _wire(case: dict[str, Any]) -> None:
 def _v1(case: dict[str, Any]) -> None:
     value = dict(sorted(case["input"].items())) if case["name"] in SORTED_BY_GO else case["input"]
     assert encode_generic(value, dialect="v1") == case["expected"]
-    assert same(decode_generic(case["expected"], dialect="v1"), plain(case["input"]))
+    assert is_same(decode_generic(case["expected"], dialect="v1"), with_whole_integers(case["input"]))
 
 
 def _v1_error(case: dict[str, Any]) -> None:
@@ -77,23 +68,6 @@ CLAIMED: dict[tuple[str, str], Callable[[dict[str, Any]], None]] = {
 }
 """What is done with a case, by its directory and operation."""
 
-_OTHERS = ("generic-delta", "generic-delta-session", "generic-pack-root")
-
-
-def _claim(root: Path, path: Path, case: dict[str, Any]) -> tuple[str, str] | None:
-    top, folder = path.relative_to(root).parts[:2]
-    where = f"{top}/{folder}" if top == "conformance-v1" else top
-    claim = (where, case.get("operation", ""))
-    texts = [text for text in (case.get("input"), case.get("expected")) if isinstance(text, str)]
-    headed = "GCF" if where == "conformance-v1/errors" else "GCF profile=graph"
-    graph = folder.startswith("graph") or any(text.startswith(headed) for text in texts)
-    return claim if claim in CLAIMED and not graph and folder not in _OTHERS else None
-
-
-def generic_cases(root: Path) -> list[Path]:
-    """The cases under `root`, the directory of both suites, that are tested here."""
-    return [path for path in sorted(root.rglob("*.json")) if _claim(root, path, json.loads(path.read_bytes()))]
-
 
 def test_every_vector_of_the_generic_profile(shared: Path) -> None:
     root = shared / "fixtures" / "gcf" / "tests"
@@ -101,10 +75,11 @@ def test_every_vector_of_the_generic_profile(shared: Path) -> None:
         pytest.skip(f"there is no {root}")
     cases = generic_cases(root)
     assert len(cases) >= 290
+    assert CLAIMED.keys() == GENERIC_CLAIMS
     failures = []
     for path in cases:
         case = json.loads(path.read_bytes())
-        claim = _claim(root, path, case)
+        claim = generic_claim(root, path, case)
         assert claim
         try:
             CLAIMED[claim](case)

@@ -35,7 +35,7 @@ from deltamcp.gcf import (
     short_root,
 )
 from deltamcp.gcf.graph import in_order
-from tests.gcf.packs import A, B, contents, damaged, outcome, payloads, quantised, raises
+from tests.support.gcf_packs import A, B, attempt_outcome, contents, damage, payloads, quantise, raises_gcf
 
 # Texts
 
@@ -44,7 +44,7 @@ from tests.gcf.packs import A, B, contents, damaged, outcome, payloads, quantise
 def test_a_text_is_read_as_it_was_written(payload: Payload):
     text = encode(payload)
     found = decode(text)
-    assert found.symbols == tuple(quantised(symbol) for symbol in in_order(payload.symbols))
+    assert found.symbols == tuple(quantise(symbol) for symbol in in_order(payload.symbols))
     assert contents(found) == contents(payload)
     assert replace(found, symbols=(), edges=()) == replace(payload, symbols=(), edges=())
     assert encode(found) == text
@@ -54,7 +54,7 @@ def test_a_text_is_read_as_it_was_written(payload: Payload):
 def test_a_v1_text_is_read_as_it_was_written(payload: Payload):
     payload = replace(payload, tool="test")
     found = decode(encode(payload, dialect="v1"))
-    assert found == replace(payload, symbols=[quantised(symbol) for symbol in payload.symbols])
+    assert found == replace(payload, symbols=[quantise(symbol) for symbol in payload.symbols])
 
 
 @given(payloads())
@@ -76,15 +76,15 @@ def test_a_stream_takes_symbols_and_edges_as_they_come():
     stream.write_edge(Edge("a", "a", "calls"))
     stream.write_symbol(Symbol("b", "fn", 1, "p"))
     stream.write_edge(Edge("b", "a", "calls"))
-    with raises("unknown_edge_reference"):
+    with raises_gcf("unknown_edge_reference"):
         stream.write_edge(Edge("b", "c", "calls"))
-    with raises("duplicate_key"):
+    with raises_gcf("duplicate_key"):
         stream.write_symbol(Symbol("b", "function", 1, "p"))
-    with raises("ambiguous_edge"):
+    with raises_gcf("ambiguous_edge"):
         stream.write_symbol(Symbol("b", "type", 1, "p"))
     for kind in ("fn", "type"):
         stream.write_symbol(Symbol("c", kind, 1, "p"))
-    with raises("ambiguous_edge"):
+    with raises_gcf("ambiguous_edge"):
         stream.write_edge(Edge("c", "a", "calls"))
     stream.close()
     with pytest.raises(ValueError, match="closed"):
@@ -126,7 +126,7 @@ def test_a_stream_takes_symbols_and_edges_as_they_come():
     ],
 )
 def test_a_text_that_is_wrong_is_refused(text: str, category: str):
-    with raises(category):
+    with raises_gcf(category):
         decode(text)
 
 
@@ -137,13 +137,13 @@ def test_a_damaged_text_is_read_or_refused(payload: Payload, chance: random.Rand
     for text, read in (
         (encode(payload), decode),
         (encode(replace(payload, tool="t"), dialect="v1"), decode),
-        (outcome(encode_delta, delta), decode_delta),
+        (attempt_outcome(encode_delta, delta), decode_delta),
         (encode_with_session(payload, session) + encode_with_session(payload, session), decode),
         (encode_unchanged(Unchanged("a", 1)), decode_unchanged),
         (encode_unchanged(Unchanged("a", 1), dialect="v1"), decode_unchanged),
     ):
         with suppress(GcfError):
-            read(damaged(text, chance))
+            read(damage(text, chance))
 
 
 def test_sections_of_later_versions_are_passed_over():
@@ -179,12 +179,12 @@ def test_unchanged_is_said_and_read():
     assert encode_unchanged(generic) == "GCF profile=generic unchanged=true pack_root=sha256:ab count=3\n"
     for answer in (graph, generic):
         assert decode_unchanged(encode_unchanged(answer)) == answer
-    with raises("unknown_profile"):
+    with raises_gcf("unknown_profile"):
         encode_unchanged(generic, dialect="v1")
     for text in ("GCF profile=graph unchanged=true symbols=3", "unchanged pack_root=a", "unchanged pack_root=a b=3"):
-        with raises("malformed_header_field"):
+        with raises_gcf("malformed_header_field"):
             decode_unchanged(text)
-    with raises("trailing_characters"):
+    with raises_gcf("trailing_characters"):
         decode_unchanged(encode_unchanged(graph) + "## targets\n")
 
 
@@ -245,7 +245,7 @@ def test_a_delta_that_does_not_fit_is_refused(change: dict[str, Any], category: 
     base = Payload("t", symbols=[A, B], edges=[Edge("pkg.A", "pkg.B", "calls")])
     nothing = diff(base, base)
     assert apply_delta(base, nothing).symbols == (B, A)
-    with raises(category):
+    with raises_gcf(category):
         apply_delta(base, replace(nothing, **change))
 
 
@@ -260,10 +260,10 @@ def test_a_status_that_a_delta_cannot_carry_is_refused():
     plain = replace(base, edges=[Edge("pkg.A", "pkg.A", "calls", "unchanged")])
     assert apply_delta(base, diff(base, base)).edges == base.edges
     for before, after in ((base, plain), (plain, base), (replace(base, edges=()), base)):
-        with raises("delta_invalid"):
+        with raises_gcf("delta_invalid"):
             diff(before, after)
     twice = replace(plain, edges=[*plain.edges, *plain.edges])
-    with raises("delta_invalid"):
+    with raises_gcf("delta_invalid"):
         diff(twice, plain)
 
 
@@ -272,16 +272,16 @@ def test_a_status_that_a_delta_cannot_carry_is_refused():
     ["## other\nfn a", "fn a", "## removed\nfn", "## removed\nfn a\n## removed\nfn b", "## edges_added\na > b c"],
 )
 def test_a_delta_text_that_is_wrong_is_refused(body: str):
-    with raises("malformed_delta"):
+    with raises_gcf("malformed_delta"):
         decode_delta(f"GCF profile=graph delta=true base_root=a new_root=b\n{body}\n")
 
 
 def test_a_delta_text_needs_its_roots_and_its_session():
-    with raises("malformed_delta"):
+    with raises_gcf("malformed_delta"):
         decode_delta("GCF profile=graph delta=true base_root=a\n")
-    with raises("invalid_node_line"):
+    with raises_gcf("invalid_node_line"):
         decode_delta("GCF profile=graph delta=true base_root=a new_root=b\n## added\n@0  # previously transmitted\n")
-    with raises("invalid_symbol_id"):
+    with raises_gcf("invalid_symbol_id"):
         decode_delta("GCF profile=graph delta=true base_root=a new_root=b\n## added\n@0 fn a 1.00 p\n@0 fn b 1.00 p\n")
 
 
@@ -299,7 +299,7 @@ def test_defects_10_and_11_nothing_but_tokens_is_written(bad: str):
         *([Payload(bad), Payload("t", pack_root=bad)] if bad else []),
         *([Payload("t", symbols=[A], edges=[replace(edge, status=bad)])] if bad else []),
     ):
-        with raises("invalid_token"):
+        with raises_gcf("invalid_token"):
             encode(payload)
     nothing = DeltaPayload("t", "a", "b")
     changes: list[dict[str, Any]] = [
@@ -311,9 +311,9 @@ def test_defects_10_and_11_nothing_but_tokens_is_written(bad: str):
         *({name: [Edge(*ends)]} for name in ("added_edges", "removed_edges") for ends in _with(bad)),
     ]
     for change in changes:
-        with raises("invalid_token"):
+        with raises_gcf("invalid_token"):
             encode_delta(replace(nothing, **change))
-    with raises("invalid_token"):
+    with raises_gcf("invalid_token"):
         encode_unchanged(Unchanged(bad, 0), dialect="v1")
 
 
@@ -324,7 +324,7 @@ def _with(bad: str) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize("word", ["#", "##", "##!"])
 def test_no_delta_line_reads_as_a_comment_or_a_heading(word: str):
     for change in ({"removed": [Symbol("a", word)]}, {"added_edges": [Edge(word, "a", "b")]}):
-        with raises("invalid_token"):
+        with raises_gcf("invalid_token"):
             encode_delta(replace(DeltaPayload("t", "a", "b"), **change))
     payload = Payload("t", symbols=[Symbol("#a", word, 0.5, word)])
     assert decode(encode(payload)) == payload
@@ -338,7 +338,7 @@ def test_defect_10_a_tool_without_a_name_is_left_out():
         lambda: encode(Payload(), dialect="v1"),
         lambda: encode_delta(DeltaPayload("", "a", "b"), dialect="v1"),
     ):
-        with raises("invalid_token"):
+        with raises_gcf("invalid_token"):
             attempt()
 
 
@@ -348,7 +348,7 @@ def test_a_score_is_a_number(score: float):
         lambda: encode(Payload("t", symbols=[Symbol("a", "fn", score, "p")])),
         lambda: pack_root([Symbol("a", "fn", score, "p")], []),
     ):
-        with raises("invalid_score"):
+        with raises_gcf("invalid_score"):
             attempt()
 
 
@@ -358,20 +358,20 @@ def test_counts_and_distances_are_whole_numbers():
         Payload("t", token_budget=True),
         Payload("t", symbols=[replace(A, distance=-1)]),
     ):
-        with raises("invalid_count"):
+        with raises_gcf("invalid_count"):
             encode(payload)
 
 
 def test_names_without_a_meaning_are_refused():
-    with raises("duplicate_key"):
+    with raises_gcf("duplicate_key"):
         encode(Payload("t", symbols=[A, A]))
     kinds = Payload("t", symbols=[A, replace(A, kind="type")])
     assert contents(decode(encode(kinds))) == contents(kinds)
-    with raises("ambiguous_edge"):
+    with raises_gcf("ambiguous_edge"):
         encode(replace(kinds, edges=[Edge("pkg.A", "pkg.A", "calls")]))
-    with raises("invalid_token"):
+    with raises_gcf("invalid_token"):
         pack_root([replace(A, qualified_name="a\tb")], [])
-    with raises("invalid_surrogate"):
+    with raises_gcf("invalid_surrogate"):
         pack_root([replace(A, qualified_name="\ud800")], [])
 
 

@@ -21,7 +21,7 @@ from deltamcp.gcf import (
     pack_root,
 )
 from deltamcp.gcf.graph import in_order
-from tests.gcf.packs import outcome, quantised
+from tests.support.gcf_packs import attempt_outcome, quantise
 
 
 def theirs(payload: Payload) -> gcf.Payload:
@@ -87,7 +87,7 @@ ROOT_DIFFERENCES: dict[str, Callable[[Payload], bool]] = {
         for name in TEXT_DIFFERENCES
         if "tool" not in name and "empty" not in name and "below" not in name
     },
-    "more digits than are printed": lambda p: any(s != quantised(s) for s in p.symbols),
+    "more digits than are printed": lambda p: any(s != quantise(s) for s in p.symbols),
     "edges that are not printed": dangles,
 }
 
@@ -100,7 +100,7 @@ def compare(
     chance, seen = random.Random(20260907), Counter[str]()
     for _ in range(4_000):
         payload = random_payload(chance)
-        mine, other = outcome(ours, payload), outcome(reference, payload)
+        mine, other = attempt_outcome(ours, payload), attempt_outcome(reference, payload)
         classes = [name for name, holds in differences.items() if holds(payload)]
         if mine != other:
             assert classes, (payload, mine, other)
@@ -130,7 +130,7 @@ def test_the_reference_reads_what_is_written():
     chance = random.Random(20260907)
     for _ in range(2_000):
         payload = random_payload(chance)
-        text = outcome(encode, payload)
+        text = attempt_outcome(encode, payload)
         if not text.startswith("refused"):
             read = gcf.decode(text)
             symbols = [Symbol(s.qualified_name, s.kind, s.score, s.provenance, s.distance) for s in read.symbols]
@@ -200,7 +200,7 @@ def test_sessions_differ_from_the_reference_only_where_it_is_wrong():
                 replace(payload, edges=[e for e in payload.edges if not dangles(replace(payload, edges=[e]))])
                 for payload in pair
             ]
-        if any(shared_names(payload) or outcome(encode, payload).startswith("refused") for payload in pair):
+        if any(shared_names(payload) or attempt_outcome(encode, payload).startswith("refused") for payload in pair):
             continue
         if not all(payload.tool for payload in pair):
             continue

@@ -20,7 +20,7 @@ from deltamcp.gcf import (
     encode_delta,
     encode_with_session,
 )
-from tests.gcf.packs import A, B, contents, payloads, quantised, raises
+from tests.support.gcf_packs import A, B, contents, payloads, quantise, raises_gcf
 
 Steps = st.lists(st.tuples(st.sampled_from(["text", "stream", "delta", "reset"]), payloads()), max_size=8)
 
@@ -32,7 +32,7 @@ def test_a_reader_follows_a_session(steps: list[tuple[str, Payload]], max_symbol
         if how == "reset":
             writer.reset()
         if how == "delta":
-            delta = DeltaPayload("t", "a", "b", added=[quantised(symbol) for symbol in payload.symbols])
+            delta = DeltaPayload("t", "a", "b", added=[quantise(symbol) for symbol in payload.symbols])
             assert decode_delta(encode_delta(delta, session=writer, combine=combine), session=reader) == delta
         elif how == "stream":
             lines: list[str] = []
@@ -61,9 +61,9 @@ def test_defect_7_a_session_text_is_read_with_its_session():
     writer, reader = Session(), ReaderSession()
     texts = [encode_with_session(Payload("t", symbols=[A, B]), writer) for _ in range(2)]
     assert decode(texts[0], session=reader) == decode(texts[1], session=reader) == decode(texts[0])
-    with raises("invalid_node_line"):
+    with raises_gcf("invalid_node_line"):
         decode(texts[1])
-    with raises("invalid_symbol_id"):
+    with raises_gcf("invalid_symbol_id"):
         decode(texts[1], session=ReaderSession())
 
 
@@ -80,12 +80,12 @@ def test_defect_15_a_streams_reference_has_the_sessions_id():
     decode(encode_with_session(Payload("t", symbols=[A, B]), writer), session=reader)
     stream = StreamEncoder(lines.append, session=writer)
     stream.write_bare_ref("fn", "pkg.A", 3)
-    with raises("invalid_symbol_id"):
+    with raises_gcf("invalid_symbol_id"):
         stream.write_bare_ref("type", "pkg.A", 3)
     stream.close()
     assert lines[2] == "@1  # previously transmitted\n"
     assert decode("".join(lines), session=reader).symbols == (replace(A, distance=3),)
-    with raises("invalid_symbol_id"):
+    with raises_gcf("invalid_symbol_id"):
         StreamEncoder(lines.append).write_bare_ref("fn", "pkg.A", 0)
 
 
@@ -123,7 +123,7 @@ def test_the_heading_says_the_distance_of_a_reference_and_a_delta_has_no_heading
 
 
 def test_a_session_shares_no_ids_with_v1_deltas():
-    with raises("invalid_symbol_id"):
+    with raises_gcf("invalid_symbol_id"):
         encode_delta(DeltaPayload("t", "a", "b", added=[A]), dialect="v1", session=Session(), combine=True)
 
 
@@ -137,25 +137,25 @@ def test_what_is_refused_leaves_no_trace_in_a_session():
         lambda: encode_delta(DeltaPayload("t", "a", "b", added=[A], added_edges=[Edge("", "", "")]), session=session),
         lambda: encode_delta(DeltaPayload("t", "a", "b", added=[replace(A, distance=-1)]), session=session),
     ):
-        with raises("invalid"):
+        with raises_gcf("invalid"):
             attempt()
     assert len(session) == 0
 
 
 def test_what_cannot_be_read_leaves_no_trace_in_a_reader():
     reader, text = ReaderSession(), encode_with_session(Payload("t", symbols=[A, B]), Session())
-    with raises("invalid_score"):
+    with raises_gcf("invalid_score"):
         decode(text.replace("0.10", "none"), session=reader)
-    with raises("invalid_count"):
+    with raises_gcf("invalid_count"):
         decode(text.replace(" symbols=2", " tokens=many"), session=reader)
     delta = encode_delta(DeltaPayload("t", "a", "b", added=[A]), session=Session())
-    with raises("invalid_count"):
+    with raises_gcf("invalid_count"):
         decode_delta(delta.replace("tokens=0", "tokens=many"), session=reader)
     assert len(reader) == 0
     decode(encode(Payload("t", symbols=[A, B])), session=reader)
     assert len(reader) == 0
     decode(text, session=reader)
-    with raises("invalid_symbol_id"):
+    with raises_gcf("invalid_symbol_id"):
         decode(text.replace("pkg.A", "pkg.Z"), session=reader)
 
 

@@ -38,28 +38,13 @@ from deltamcp.gcf import (
 )
 from deltamcp.gcf.header import Dialect
 from deltamcp.gcf.roots import pack_records
-
-OURS = {"generic-delta", "generic-delta-session", "generic-pack-root"}
+from tests.support.gcf_vectors import graph_cases
+from tests.support.paths import ROOT
 
 
 def vectors() -> Path:
     shared = Path(os.environ.get("DELTA_MCP_SHARED", "../shared"))
-    return (shared if shared.is_absolute() else Path(__file__).parents[2] / shared) / "fixtures" / "gcf" / "tests"
-
-
-def graph_cases(root: Path) -> list[Path]:
-    """The files below `root` that concern graphs or keyed sets."""
-    return [path for path in sorted(root.glob("conformance*/*/*.json")) if _is_ours(path)]
-
-
-def _is_ours(path: Path) -> bool:
-    case = json.loads(path.read_text())
-    if path.parts[-3] == "conformance-v1":
-        headless = path.parent.name == "errors" and not case["input"].startswith("GCF")
-        return path.parent.name != "generic" and not headless
-    if path.parent.name in OURS or path.parent.name.startswith("graph-"):
-        return True
-    return case["operation"] == "graph-stream-encode" or str(case.get("input")).startswith("GCF profile=graph")
+    return (shared if shared.is_absolute() else ROOT / shared) / "fixtures" / "gcf" / "tests"
 
 
 def symbol(data: dict[str, Any]) -> Symbol:

@@ -33,7 +33,7 @@ from deltamcp.gcf import (
     verify_generic_delta,
 )
 from deltamcp.gcf.scalars import canonical_cell
-from tests.gcf.packs import damaged, outcome, raises
+from tests.support.gcf_packs import attempt_outcome, damage, raises_gcf
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.sampled_from(
     ["", "-", "~", "^", "true", "1", "a|b", 'a"b', "# a", "## a", "@1", "a\nb", " a", "[1]: x", "^{a}", "ä b"]
@@ -107,9 +107,9 @@ def test_a_full_text_is_read_as_it_was_written(pair: tuple[GenericSet, GenericSe
 @given(pairs(), st.randoms(use_true_random=False))
 def test_a_damaged_text_is_read_or_refused(pair: tuple[GenericSet, GenericSet], chance: random.Random):
     with suppress(GcfError):
-        decode_generic_full(damaged(encode_generic_full(pair[0]), chance))
+        decode_generic_full(damage(encode_generic_full(pair[0]), chance))
     with suppress(GcfError):
-        decode_generic_delta(damaged(encode_generic_delta(diff_generic_sets(*pair)), chance))
+        decode_generic_delta(damage(encode_generic_delta(diff_generic_sets(*pair)), chance))
 
 
 @given(pairs(), st.randoms())
@@ -190,7 +190,7 @@ def test_defect_4_a_cell_is_a_scalar(cell: object):
         lambda: diff_generic_sets(ROWS, nested),
         lambda: encode_generic_delta(GenericDelta("id", ["id", "n"], "a", "b", added=nested.rows)),
     ):
-        with raises("unsupported_value"):
+        with raises_gcf("unsupported_value"):
             attempt()
 
 
@@ -206,7 +206,7 @@ def test_defect_5_nothing_is_not_null():
 
 @pytest.mark.parametrize("cell", [math.nan, math.inf, 2**63, -(2**63) - 1])
 def test_defect_5_numbers_are_those_of_json(cell: float):
-    with raises("out_of_range"):
+    with raises_gcf("out_of_range"):
         generic_pack_root(replace(ROWS, rows=[{"id": 1, "n": cell}]))
 
 
@@ -224,20 +224,20 @@ def test_defect_12_a_key_is_written_as_the_header_allows():
     text = encode_generic_full(GenericSet("my id", ["my id"], []), root_digits=8)
     assert text == 'GCF profile=generic pack_root=e3b0c442 key="my\\u0020id"\n## rows [0]{@"my id"}\n'
     for name in ("a\tb", "a\nb"):
-        with raises("invalid_token"):
+        with raises_gcf("invalid_token"):
             generic_pack_root(GenericSet(name, [name], [{name: 1}]))
 
 
 def test_defect_13_an_identity_is_there_once():
     same: list[list[dict[str, Any]]] = [[{"id": 1}, {"id": 1}], [{"id": 1}, {"id": 1.0}], 2 * [{"id": "a"}]]
     for rows in same:
-        with raises("duplicate_key"):
+        with raises_gcf("duplicate_key"):
             generic_pack_root(GenericSet("id", ["id"], rows))
     GenericSet("id", ["id"], [{"id": 1}, {"id": "1"}, {"id": True}]).by_identity()
-    with raises("duplicate_key"):
+    with raises_gcf("duplicate_key"):
         decode_generic_full("GCF profile=generic pack_root=a key=id\n## rows [2]{@id}\n1\n1\n")
     for sections in ("## added [2]{@id}\n1\n1\n", "## added [1]{@id}\n1\n## removed [1]{@id}\n1\n"):
-        with raises("duplicate_key"):
+        with raises_gcf("duplicate_key"):
             decode_generic_delta(f"GCF profile=generic delta=true base_root=a new_root=b key=id\n{sections}")
 
 
@@ -253,7 +253,7 @@ def test_defect_13_an_identity_is_there_once():
     ],
 )
 def test_a_set_that_is_wrong_is_refused(key: Any, fields: Any, rows: Any, category: str):
-    with raises(category):
+    with raises_gcf(category):
         GenericSet(key, fields, rows)
 
 
@@ -281,7 +281,7 @@ def test_a_set_that_is_wrong_is_refused(key: Any, fields: Any, rows: Any, catego
     ],
 )
 def test_a_full_text_that_is_wrong_is_refused(body: str, category: str):
-    with raises(category):
+    with raises_gcf(category):
         decode_generic_full(f"GCF profile=generic pack_root=a key=id\n{body}")
 
 
@@ -296,9 +296,9 @@ def test_a_full_text_that_is_wrong_is_refused(body: str, category: str):
     ],
 )
 def test_a_delta_text_that_is_wrong_is_refused(body: str):
-    with raises("malformed_delta"):
+    with raises_gcf("malformed_delta"):
         decode_generic_delta(f"GCF profile=generic delta=true base_root=a new_root=b key=id\n{body}\n")
-    with raises("malformed_delta"):
+    with raises_gcf("malformed_delta"):
         decode_generic_delta("GCF profile=generic delta=true base_root=a new_root=b\n")
 
 
@@ -318,13 +318,13 @@ def test_a_delta_text_that_is_wrong_is_refused(body: str):
 def test_a_delta_that_does_not_fit_is_refused(change: dict[str, Any], category: str):
     nothing = diff_generic_sets(ROWS, ROWS)
     assert verify_generic_delta(ROWS, nothing) == ROWS
-    with raises(category):
+    with raises_gcf(category):
         verify_generic_delta(ROWS, replace(nothing, **change))
 
 
 def test_sets_of_other_fields_have_no_delta():
     for other in (GenericSet("id", ["n", "id"], []), GenericSet("n", ["id", "n"], []), replace(ROWS, name="more")):
-        with raises("delta_invalid"):
+        with raises_gcf("delta_invalid"):
             diff_generic_sets(ROWS, other)
 
 
@@ -385,7 +385,7 @@ def test_full_texts_and_deltas_differ_from_the_reference_only_where_it_is_wrong(
     for _ in range(3_000):
         base, new = random_set(chance), random_set(chance)
         new = replace(new, name=base.name)
-        mine, other = outcome(ours, base, new), outcome(theirs, base, new)
+        mine, other = attempt_outcome(ours, base, new), attempt_outcome(theirs, base, new)
         if mine == other:
             seen["equal"] += 1
             continue

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gcf.test_generic_vectors import generic_cases
-from tests.gcf.test_graph_vectors import graph_cases
+from tests.support.gcf_vectors import generic_cases, graph_cases
 
 
 def test_every_published_case_is_run(shared: Path):

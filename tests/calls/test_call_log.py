@@ -1,0 +1,68 @@
+"""The log of calls: one line for each, without its arguments."""
+
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from deltamcp import DeltaServer
+from tests.catalog.test_view import scoped
+from tests.support.meta_tools import community_server, meta_tool_client
+from tests.support.raw_client import answer_text, raw_client
+
+
+async def test_the_audit_never_breaks_a_call(caplog):
+    server = DeltaServer("x")
+
+    @server.tool
+    async def double(number: int) -> str:
+        return str(number % 7)
+
+    caplog.set_level(logging.INFO, "deltamcp.calls.call_log")
+    async with raw_client(server) as client:
+        await client.handshake()
+        answer = await client.call("tools/call", name="double", arguments={"number": 10**400})
+    assert answer_text(answer) == str(10**400 % 7)
+    assert "operation=double" in caplog.text
+
+
+# Audit
+
+
+@pytest.fixture
+def audit(caplog) -> Iterator[Any]:
+    with caplog.at_level(logging.INFO, "deltamcp.calls.call_log"):
+        yield lambda: [record.getMessage() for record in caplog.records if record.name == "deltamcp.calls.call_log"]
+
+
+async def test_every_call_leaves_a_line_without_its_arguments(audit, era):
+    async with meta_tool_client(community_server(), era) as peer:
+        await peer.said("execute", operation="posts.create", params={"space_id": 1, "name": "hunter2"})
+        await peer.said("create_post", space_id=1, name="hunter2")
+        await peer.said("execute", operation="create_post", space_id=1, name="hunter3")
+        await peer.refused("execute", operation="posts.create", params={"space_id": "hunter2"})
+        await peer.answered("decline", "execute", {"operation": "posts.delete", "params": {"id": 7654321}})
+    lines = audit()
+    created = [line for line in lines if "posts.create" in line]
+    assert len(created) == 4 and any("posts.delete" in line for line in lines)
+    assert all("local" in line and "ms" in line for line in lines)
+    assert not any("hunter" in line or "7654321" in line for line in lines)
+    hashes = [re.search(r"\b[0-9a-f]{12,64}\b", line) for line in created]
+    assert all(hashes)
+    assert hashes[0][0] == hashes[1][0] != hashes[2][0]  # type: ignore[index]
+    assert created[0].split("ms")[0] != created[3].split("ms")[0]
+
+
+async def test_a_call_of_what_is_not_there_leaves_a_line_too(audit):
+    async with meta_tool_client(scoped()) as peer:
+        await peer.refused("execute", operation="vault.open")
+    assert len(audit()) == 1
+
+
+async def test_a_line_cannot_be_forged(audit):
+    async with meta_tool_client(community_server()) as peer:
+        await peer.refused("execute", operation="x\nINFO:deltamcp.audit:operation=posts.delete outcome=done")
+        await peer.refused("execute", operation="posts.list", params={"x\noperation=fake": 1})
+    assert not any("\n" in line for line in audit())

@@ -1,0 +1,184 @@
+"""Definitions as text: what is shown, within what, of any schema there is."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltamcp import tokens
+from deltamcp.catalog import prose, render
+from tests.support.strategies import any_schema
+
+ISSUES = {
+    "name": "list_issues",
+    "description": "List issues of a repository. Newest first.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "limit": {"type": "integer", "default": 30, "maximum": 100, "description": "How many. At most 100."},
+            "state": {"enum": ["open", "closed"], "default": "open"},
+            "owner": {"type": "string", "description": "Who owns it"},
+            "repo": {"type": "string"},
+        },
+        "required": ["owner", "repo"],
+    },
+}
+
+
+def test_a_signature():
+    assert render.signature(ISSUES) == 'list_issues(owner, repo, limit?:int=30, state?:"open"|"closed"=open)'
+
+
+def test_a_signature_with_notes():
+    assert render.noted(ISSUES) == (
+        "list_issues(\n"
+        "owner # Who owns it\n"
+        "repo\n"
+        "limit?:int=30 # How many. At most 100.\n"
+        'state?:"open"|"closed"=open\n'
+        ")\n"
+        "List issues of a repository. Newest first."
+    )
+
+
+def test_every_word_has_limits_too():
+    assert "limit?:int(<=100)=30 # How many. At most 100." in render.whole(ISSUES)
+
+
+def shown(properties, **schema):
+    return render.signature({"name": "f", "inputSchema": {"type": "object", "properties": properties, **schema}})
+
+
+@pytest.mark.parametrize(
+    ("node", "text"),
+    [
+        ({"type": "string"}, "a?"),
+        ({"type": "number"}, "a?:num"),
+        ({"type": "boolean", "default": False}, "a?:bool=false"),
+        ({"type": "array", "items": {"type": "string"}}, "a?:[str]"),
+        ({"type": "array"}, "a?:[any]"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}, "a?:int"),
+        ({"type": ["string", "null"]}, "a?"),
+        ({"type": ["integer", "string"]}, "a?:int|str"),
+        ({"const": "x"}, 'a?:"x"'),
+        ({"enum": [1, 2, None]}, "a?:1|2"),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, "a?:{*:int}"),
+        ({"type": "object", "properties": {"b": {"type": "integer"}}, "required": ["b"]}, "a?:{b:int}"),
+        ({"allOf": [{"properties": {"b": {}}}, {"properties": {"c": {}}, "required": ["c"]}]}, "a?:{c:any, b?:any}"),
+        ({"default": "two words"}, 'a?:any="two words"'),
+        ({}, "a?:any"),
+        (True, "a?:any"),
+    ],
+)
+def test_types(node, text):
+    assert shown({"a": node}) == f"f({text})"
+
+
+def test_references_are_followed_and_circles_end():
+    tree = {"type": "object", "properties": {"next": {"$ref": "#/$defs/tree"}, "x": {"type": "integer"}}}
+    assert shown({"a": {"$ref": "#/$defs/tree"}}, **{"$defs": {"tree": tree}}) == "f(a?:{next?:…, x?:int})"
+    assert shown({"a": {"$ref": "https://example.com/x.json"}}) == "f(a?:any)"
+
+
+def test_what_is_inside_a_parameter_follows_it_and_is_told_once():
+    person = {"type": "object", "properties": {"name": {"type": "string", "description": "In full"}}}
+    tool = {"name": "f", "inputSchema": {"properties": {"from": person, "to": person}}}
+    assert render.whole(tool) == "f(\nfrom?:{…}\n.name? # In full\nto?:{…} as from\n)"
+
+
+def test_parameters_with_one_note_share_a_line():
+    same = {"type": "string", "description": "A name"}
+    tool = {"name": "f", "inputSchema": {"properties": {"a": same, "b": {"type": "integer"}, "c": same}}}
+    assert render.noted(tool) == "f(\na?, c? # A name\nb?:int\n)"
+
+
+tools = st.fixed_dictionaries({"name": st.just("f"), "inputSchema": any_schema}, optional={"description": st.text()})
+
+
+@given(tools)
+def test_any_schema_has_its_texts(tool):
+    for text in (render.signature(tool), render.noted(tool), render.whole(tool)):
+        assert text.startswith("f(")
+    assert tokens.count(render.noted(tool)) <= render.NOTED_TOKENS + 150
+
+
+@given(tools, st.text(max_size=60), st.integers(10, 60))
+def test_a_line_keeps_its_budget(tool, summary, budget):
+    line = render.line(tool, "f", prose.summary(summary), budget)
+    assert tokens.count(line) <= budget
+    assert "\n" not in line
+
+
+def descriptions(node):
+    if isinstance(node, dict):
+        for name, value in node.items():
+            if name == "description" and isinstance(value, str):
+                yield value
+            else:
+                yield from descriptions(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from descriptions(value)
+
+
+def choices(node):
+    if isinstance(node, dict):
+        if isinstance(node.get("enum"), list):
+            yield from node["enum"]
+        for name, value in node.items():
+            if name not in ("enum", "default", "examples"):
+                yield from choices(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from choices(value)
+
+
+def test_nothing_of_a_real_definition_is_left_out(shared):
+    """Every word of every description, every parameter's name and every choice stands in the whole text."""
+    seen = 0
+    for file in sorted((shared / "corpus" / "mcp_tools").glob("*.json")):
+        for tool in json.loads(file.read_text())["tools"]:
+            text = " ".join(render.whole(tool).split())
+            schema = tool["inputSchema"]
+            reachable = {key: value for key, value in schema.items() if key not in ("$defs", "definitions")}
+            for described in (tool.get("description", ""), *descriptions(reachable.get("properties", {}))):
+                assert " ".join(prose.clean(described).split()) in text, (tool["name"], described)
+            for choice in choices(reachable.get("properties", {})):
+                assert " ".join(json.dumps(choice, ensure_ascii=False).split()) in text, (tool["name"], choice)
+            for name in schema.get("properties", {}):
+                assert re.search(rf"(?<![\w]){re.escape(name)}(?![\w])", text), (tool["name"], name)
+            seen += 1
+    assert seen > 1000
+
+
+@given(st.text())
+def test_a_summary_fits_on_its_line(text):
+    made = prose.summary(text)
+    assert prose.length(made) <= prose.SUMMARY_CHARS
+    assert "\n" not in made
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "cut"),
+    [
+        ("Short.", 60, "Short."),
+        ("First sentence. Second one that is longer.", 20, "First sentence."),
+        ("Uses e.g. Redis here. Then more.", 25, "Uses e.g. Redis here."),
+        ("One. Two. Three is too long for it", 12, "One. Two."),
+        ("Words that go on and on without an end", 20, "Words that go on…"),
+        ("A list:\n- one\n- two and much more of it", 20, "A list: - one"),
+        ("hidden\u202e text\u200b", 60, "hidden text"),
+    ],
+)
+def test_texts_are_cut_where_a_reader_would_stop(text, limit, cut):
+    assert prose.cut(text, limit) == cut
+
+
+@pytest.mark.parametrize("wide", ["a" + "\n" * 50_000 + "b", "a" + " " * 100_000 + "b", "a. " * 50_000])
+def test_wide_texts_are_cut_all_the_same(wide):
+    # It took 20 s where every end was looked at from the start.
+    assert len(prose.cut(wide, 60)) <= 60
+    assert len(prose.summary(wide)) <= 60
+    assert prose.whole(wide).split() == wide.split()

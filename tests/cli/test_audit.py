@@ -1,0 +1,374 @@
+"""The audit: what is counted, what is told of servers that fail, and that nothing secret is told of any."""
+
+import argparse
+import asyncio
+import html.parser
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltamcp import tokens
+from deltamcp.bench import auditing, cost
+from deltamcp.bench.auditing import Looked, Report
+from deltamcp.bench.cost import Listing
+from deltamcp.cli import audit, audit_page
+from deltamcp.client.configs import files
+from deltamcp.client.configs.files import Found
+from deltamcp.errors import ConfigurationError
+from tests.support.strategies import any_json, any_schema
+
+SCHEMA = {"type": "object", "properties": {"query": {"type": "string", "description": "What is looked for."}}}
+TOOLS = [
+    {"name": f"tool_{n}", "description": "Does one of many things. " * n, "inputSchema": SCHEMA} for n in range(1, 30)
+]
+
+
+def found(name: str, host: str = "Cursor", skipped: str | None = None, **entry: object) -> Found:
+    entry = entry or {"command": "npx", "args": [name], "env": {}}
+    return Found(name, host, Path("/home/of/mcp.json"), entry, skipped)
+
+
+async def many(entry: dict[str, Any]) -> Looked:
+    return Looked(TOOLS, "Look before you write.")
+
+
+def audited(*servers: Found, look=many, seconds: float = 5) -> Report:
+    return asyncio.run(auditing.audit(servers, look, seconds))
+
+
+# Counting
+
+
+def test_a_tool_costs_what_a_host_sends_of_it():
+    tool = {**TOOLS[0], "title": "Not sent", "outputSchema": SCHEMA, "annotations": {"readOnlyHint": True}}
+    counted = cost.costs([Listing("s", [tool], "Some words.")])
+    sent = {"name": tool["name"], "description": tool["description"], "input_schema": SCHEMA}
+    assert counted.tools[0].now == counted.together.now == tokens.count(msgspec.json.encode(sent).decode())
+    assert counted.together.instructions == tokens.count("Some words.")
+
+
+def test_behind_the_gateway_servers_share_four_tools():
+    listings = [Listing(name, TOOLS) for name in ("one", "two", "index", "ünïcode name", "")]
+    counted = cost.costs(listings)
+    together = counted.together
+    assert together.tools == 5 * len(TOOLS) and together.now == sum(one.now for one in counted.servers.values())
+    assert together.surface < 400 and all(one.surface < 400 for one in counted.servers.values())
+    assert together.one_tool == together.surface + together.overview + together.schema
+    assert counted.refused == {}
+    assert [tool.now for tool in counted.tools] == sorted((tool.now for tool in counted.tools), reverse=True)
+
+
+def test_a_tool_that_the_catalogue_refuses_is_told_and_still_costs_now():
+    counted = cost.costs([Listing("s", [TOOLS[0], TOOLS[0], {"description": "No name."}])])
+    assert counted.together.tools == 3
+    assert set(counted.refused) == {"s/tool_1"}
+
+
+def test_nothing_costs_nothing():
+    assert cost.costs([]).together.now == 0
+    assert cost.costs([Listing("s", [])]).servers["s"].now == 0
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["name", "description", "inputSchema", "x"]), any_json | any_schema), max_size=3
+    )
+)
+def test_whatever_a_server_lists_is_counted(tools):
+    assert cost.costs([Listing("s", tools)]).together.tools == len(tools)
+
+
+# Asking
+
+
+def test_one_dead_server_does_not_stop_the_rest():
+    async def look(entry):
+        if entry["command"] == "silent":
+            await asyncio.sleep(60)
+        if entry["command"] == "broken":
+            raise ValueError
+        if entry["command"] == "absent":
+            raise ConfigurationError("There is no program 'absent';\ninstall it.")
+        return Looked(TOOLS)
+
+    servers = [
+        found(name, command=f"/bin/{name}" if name == "good" else name)
+        for name in ("silent", "broken", "absent", "good")
+    ]
+    report = audited(*servers, look=look, seconds=0.05)
+    assert {server.name: server.problem for server in report.servers} == {
+        "silent": "It did not answer within 0.05 seconds.",
+        "broken": "ValueError.",
+        "absent": "There is no program 'absent'; install it.",
+        "good": None,
+    }
+    assert report.together.tools == len(TOOLS)
+
+
+def test_a_server_in_several_files_is_asked_once_and_told_of_in_each():
+    asked = []
+
+    async def look(entry):
+        asked.append(entry)
+        return Looked(TOOLS)
+
+    report = audited(found("same"), found("same", "Zed"), found("same", "VS Code", command="other"), look=look)
+    assert len(asked) == 2
+    assert [(server.name, server.places) for server in report.servers] == [
+        ("same", ["Cursor: /home/of/mcp.json", "Zed: /home/of/mcp.json"]),
+        ("same (VS Code)", ["VS Code: /home/of/mcp.json"]),
+    ]
+
+
+def test_no_more_than_four_are_started_at_a_time():
+    running, most = 0, 0
+
+    async def look(entry):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001)
+        running -= 1
+        return Looked([])
+
+    audited(*(found(f"s{n}") for n in range(20)), look=look)
+    assert most == auditing.AT_ONCE
+
+
+def test_what_is_passed_over_is_not_asked():
+    report = audited(found("needy", skipped="it needs the variable TOKEN, which is not set"))
+    assert report.servers == []
+    assert report.skipped[0].why == "it needs the variable TOKEN, which is not set"
+
+
+# What must not be told
+
+SECRETS = (
+    "s3cret-env",
+    "s3cret-header",
+    "s3cret-user",
+    "s3cret-query",
+    "s3cret-path",
+    "s3cret-arg",
+    "s3cret-option",
+    "s3cret-word",
+)
+PROGRAM = {
+    "command": "/opt/bin/npx",
+    "args": ["--token", "s3cret-arg", "-y", "@scope/package", "--api-key=s3cret-option", "-H", "A: Bearer s3cret-word"],
+    "env": {"TOKEN": "s3cret-env"},
+}
+ADDRESS = {
+    "url": "https://me:s3cret-user@x.example/hooks/s3cret-path/mcp?key=s3cret-query",
+    "headers": {"Authorization": "Bearer s3cret-header"},
+}
+
+
+def test_secrets_are_in_no_output(capsys, monkeypatch, tmp_path):
+    async def telltale(entry, seconds):
+        raise ConfigurationError(
+            f"@scope/package broke with {json.dumps(entry)}, {entry.get('headers', entry.get('args'))}"
+        )
+
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"program": PROGRAM, "address": ADDRESS}}))
+    monkeypatch.setattr(audit, "_look", telltale)
+    for flags in ([], ["--json"], ["--html", str(tmp_path / "page.html")]):
+        with pytest.raises(SystemExit) as left:
+            run(str(path), *flags)
+        assert left.value.code == 1
+    said = "".join(capsys.readouterr()) + (tmp_path / "page.html").read_text()
+    assert not [secret for secret in SECRETS if secret in said]
+    assert "npx" in said and "x.example" in said and "@scope/package" in said
+
+
+def test_secrets_are_in_no_output_of_what_works(capsys, monkeypatch, tmp_path):
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"program": PROGRAM, "address": ADDRESS}}))
+    monkeypatch.setattr(audit, "_look", lambda entry, seconds: many(entry))
+    for flags in ([], ["--json"], ["--html", str(tmp_path / "page.html")]):
+        run(str(path), *flags)
+    said = "".join(capsys.readouterr()) + (tmp_path / "page.html").read_text()
+    assert not [secret for secret in SECRETS if secret in said]
+
+
+# The command
+
+
+def run(*words: str) -> None:
+    parser = argparse.ArgumentParser()
+    audit.set_up(parser)
+    given = parser.parse_args(words)
+    given.run(given)
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    path = tmp_path / "mcp.json"
+    servers = {
+        "one": {"command": "one"},
+        "two": {"url": "https://x.example/mcp"},
+        "off": {"command": "x", "disabled": True},
+    }
+    path.write_text(json.dumps({"mcpServers": servers}))
+    monkeypatch.setattr(audit, "_look", lambda entry, seconds: many(entry))
+    return str(path)
+
+
+def test_the_table_has_servers_largest_tools_and_what_would_be(config, capsys):
+    run(config)
+    said = capsys.readouterr().out
+    assert re.search(r"one +29 +[\d,]+ +\d+ +\d+ +\d", said)
+    assert re.search(r"together +58 +[\d,]+ +\d+", said)
+    assert re.search(r"tool_29 +one +[\d,]+ +\d+", said)
+    assert "% less" in said and "off (" in said and files.DISABLED in said
+    assert "\x1b" not in said
+
+
+def test_json_has_all_of_it(config, capsys):
+    run(config, "--json")
+    report = json.loads(capsys.readouterr().out)
+    assert report["together"]["tools"] == 58 and len(report["tools"]) == 58
+    assert {server["name"]: server["runs"] for server in report["servers"]} == {"one": "one", "two": "x.example"}
+    assert report["skipped"][0]["name"] == "off"
+
+
+def test_some_servers_only(config, capsys):
+    run(config, "--only", "two", "--json")
+    assert [server["name"] for server in json.loads(capsys.readouterr().out)["servers"]] == ["two"]
+    with pytest.raises(ConfigurationError, match="No server is called 'tow'; there are off, one, two"):
+        run(config, "--only", "tow")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--timeout", "0"], "--timeout takes seconds"),
+        (["--html", "/no/such/folder/page.html"], "There is no folder /no/such/folder"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_started(config, flags, sentence):
+    with pytest.raises(ConfigurationError, match=sentence):
+        run(config, *flags)
+
+
+def test_where_no_host_has_servers_a_file_is_asked_for(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as left:
+        run()
+    assert left.value.code == 1
+    assert "delta-mcp audit CONFIG" in capsys.readouterr().out
+
+
+def test_names_do_not_steer_the_terminal(capsys):
+    async def look(entry):
+        return Looked([{"name": "\x1b[2J\u202etool [red]x[/red]", "inputSchema": {}}])
+
+    audit._show(audited(found("\x1b]0;evil\x07"), look=look))
+    said = capsys.readouterr().out
+    assert not re.search("[\x1b\x07\u202e]", said)
+    assert "[red]x[/red]" in said
+
+
+def test_the_table_says_where_servers_are_that_are_in_several_places(capsys):
+    audit._show(audited(found("one"), found("one", "Zed"), found("two")))
+    said = capsys.readouterr().out
+    assert re.search(r"one +Cursor: /home/of/mcp.json +29 ", said) and "Zed: /home/of/mcp.json" in said
+
+
+# The page
+
+VOID = {"meta", "wbr", "rect", "link", "img", "br", "input"}
+
+
+class Page(html.parser.HTMLParser):
+    """Reads a page as strictly as it should have been written."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)></title></style>"
+
+
+def test_the_page_is_well_formed_loads_nothing_and_runs_nothing():
+    async def look(entry):
+        if entry["args"] == ["dead"]:
+            raise ValueError(HOSTILE)
+        return Looked([*TOOLS, {"name": HOSTILE, "description": HOSTILE, "inputSchema": {}}], HOSTILE)
+
+    servers = (found("good"), found(HOSTILE, host=HOSTILE), found("dead"), found("off", skipped=HOSTILE))
+    text = audit_page.page(audited(*servers, look=look))
+    page = Page(text)
+    assert page.open == []
+    assert not {"script", "link", "img", "iframe", "object", "base"} & {tag for tag, _ in page.tags}
+    names = {name for _, attributes in page.tags for name in attributes}
+    assert not {"src", "href", "xlink:href", "srcset", "action"} & names
+    assert not [name for name in names if name.startswith("on")]
+    assert not re.search(r"https?:|//|url\(|@import", text)
+    assert page.text.count(HOSTILE) >= 4
+
+
+def test_the_page_can_be_read_by_those_who_do_not_see_it():
+    page = Page(audit_page.page(audited(found("good"), found("better"))))
+    tags = [tag for tag, _ in page.tags]
+    (svg,) = (attributes for tag, attributes in page.tags if tag == "svg")
+    ids = {attributes.get("id") for _, attributes in page.tags}
+    assert svg["role"] == "img" and set((svg["aria-labelledby"] or "").split()) <= ids
+    assert ("html", {"lang": "en"}) in page.tags and "title" in tags and "desc" in tags
+    assert all(attributes.get("scope") == "col" for tag, attributes in page.tags if tag == "th")
+
+
+def test_a_page_of_nothing_says_so():
+    page = Page(audit_page.page(audited(found("off", skipped=files.DISABLED))))
+    assert "No server could be asked." in page.text and files.DISABLED in page.text
+    assert "svg" not in [tag for tag, _ in page.tags]
+
+
+# Real servers
+
+
+def test_servers_are_really_started(tmp_path, root, capsys):
+    path = tmp_path / "mcp.json"
+    serve = ["-m", "deltamcp", "serve", str(root / "examples" / "everything.py")]
+    servers = {
+        "everything": {"command": sys.executable, "args": serve},
+        "dead": {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]},
+        "absent": {"command": str(tmp_path / "no-such-program")},
+        "nowhere": {"url": "http://127.0.0.1:9/mcp"},
+    }
+    path.write_text(json.dumps({"mcpServers": servers}))
+    run(str(path), "--json", "--timeout", "20")
+    report = json.loads(capsys.readouterr().out)
+    problems = {server["name"]: server["problem"] for server in report["servers"]}
+    assert problems.pop("everything") is None
+    assert all(problems.values())
+    assert report["together"]["tools"] > 5 and report["together"]["now"] > 500

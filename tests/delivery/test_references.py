@@ -1,0 +1,81 @@
+"""Rows that refer to what was sent before: never to what was not shown, never to another result."""
+
+import copy
+from typing import Any
+
+from deltamcp import DeltaServer, ResultPolicy
+from deltamcp.results import dedup
+from deltamcp.results.encode import decode
+from deltamcp.values import JSON
+from tests.support.book_server import DEDUP_AND_DELTAS, book_server, books
+from tests.support.change_reader import read_by_handle
+from tests.support.equality import is_same
+from tests.support.era_client import era_client, first_text, result_meta, texts
+
+# What callers hold
+
+
+async def test_rows_that_were_not_shown_are_not_referred_to():
+    values: dict[str, Any] = {"all": books(*range(300)), "few": books(250, 251, 252)}
+    policy = ResultPolicy(deltas=True, dedup=True, max_tokens=1_000)
+    async with era_client(book_server(values, policy), "modern") as peer:
+        assert "handle" in result_meta(await peer.done("all"))
+        values["all"] = [{**values["all"][0], "title": "Another"}, *values["all"][1:], *books(400)]
+        changes = await peer.done("all")
+        assert result_meta(changes)["outcome"] == "delta" and " like " not in first_text(changes)
+        assert dedup.MARK not in first_text(await peer.done("few"))
+
+
+async def test_rows_of_a_projection_are_not_referred_to():
+    values: dict[str, Any] = {"open": [{**row, "open": row["id"] % 2 == 0} for row in books(*range(12))], "one": []}
+    server = DeltaServer("library", results=DEDUP_AND_DELTAS)
+
+    @server.tool(results=ResultPolicy(fields="[?open].{id: id, title: title, about: about}"))
+    async def some() -> Any:
+        return copy.deepcopy(values["open"])
+
+    @server.tool
+    async def one() -> Any:
+        return [{name: row[name] for name in ("id", "title", "about")} for row in values["open"] if row["id"] == 10]
+
+    async with era_client(server, "modern") as peer:
+        await peer.done("some")
+        assert dedup.MARK not in first_text(await peer.done("one"))
+
+
+async def test_no_reference_leads_to_another_result_of_the_same_name(monkeypatch):
+    monkeypatch.setattr("deltamcp.delivery.stored_results.Keeping._names_of", lambda self, digits: iter(["same0"]))
+    values: dict[str, Any] = {"a": books(*range(9)), "b": books(*range(20, 29)), "c": books(*range(9))}
+    server = book_server(values)
+    async with era_client(server, "modern") as peer:
+        await peer.done("a")
+        await peer.done("b")  # its name is taken, so it is not kept
+        assert result_meta(await peer.done("c"))["handle"] == "same0"
+        assert is_same(await read_by_handle(peer, "same0"), values["a"])
+
+
+async def test_a_results_own_mark_is_no_reference():
+    value: JSON = {
+        "data": "x" * 200,
+        "$seen": "q/0",
+        "items": [{"id": n, "$seen": f"q/{n}", "of": "y" * 60} for n in (1, 2)],
+    }
+    async with era_client(book_server({"a": value, "b": value}), "modern") as peer:
+        for tool in ("a", "a", "b"):
+            assert "references" not in result_meta(await peer.done(tool))
+
+
+async def test_who_holds_nothing_gets_everything_without_references():
+    values: dict[str, Any] = {"all": books(*range(12)), "few": books(3, 4, 5)}
+    async with era_client(book_server(values), "modern") as peer:
+        await peer.done("all")
+        assert dedup.MARK in first_text(await peer.done("few"))
+        for root in ("", "abcdefabcdef"):
+            assert dedup.MARK not in "".join(texts(await peer.done("few", pack_root=root)))
+
+
+async def test_a_reference_is_a_handle_that_continue_takes():
+    values: dict[str, Any] = {"all": books(*range(12)), "few": books(3, 4, 5)}
+    async with era_client(book_server(values), "modern") as peer:
+        handle = result_meta(await peer.done("all"))["handle"]
+        assert is_same(decode(first_text(await peer.done("continue", handle=f"{handle}/3"))), values["all"][3])

@@ -1,0 +1,292 @@
+"""Which results the server remembers for whom: connections, sessions, principals, stores, and calls at once."""
+
+import asyncio
+import contextlib
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from deltamcp import DeltaServer, Principal, ResultPolicy
+from deltamcp.deltas.root import root_of
+from deltamcp.results.encode import decode
+from deltamcp.values import CallTool, Era, Terms
+from tests.support.change_reader import PACK_ROOT, UNCHANGED, change_reader, http_change_readers, read_by_handle
+from tests.support.changing_server import DELTAS, STATES, ChangingValue, changing_server, shop_items, with_value_at
+from tests.support.equality import is_same
+from tests.support.era_client import ERAS, RESULT_KEY, texts
+from tests.support.raw_client import META, raw_client
+
+# Who remembers whom
+
+
+async def test_connections_are_conversations_of_their_own(era):
+    server, shelf = changing_server(shop_items())
+    async with change_reader(server, era) as one, change_reader(server, era) as other:
+        assert (await one.get()).outcome == "full"
+        assert (await other.get()).outcome == "full", "this one was sent nothing yet"
+        shelf.value = STATES["rows"][1]
+        assert (await one.get()).outcome == "delta"
+        shelf.value = STATES["a row less"][1]
+        for reader in (one, other, one, other):
+            assert is_same((await reader.get()).value, shelf.value)
+
+
+async def test_a_root_is_known_on_another_connection_of_the_same_owner(era):
+    server, shelf = changing_server(shop_items())
+    async with (
+        change_reader(server, era) as one,
+        change_reader(server, era) as other,
+        change_reader(server, era) as third,
+    ):
+        sent = await one.get("")
+        other.held = third.held = one.held
+        assert (await other.get(sent.digits)).outcome == "unchanged"
+        shelf.value = STATES["rows"][1]
+        got = await third.get(sent.digits)
+        assert is_same(got.value, shelf.value) and got.outcome == "delta"
+
+
+@dataclass
+class Channel:
+    """The way back to a client, as a door has it."""
+
+    conversation: str | None = None
+    caller: str = "x"
+
+    def arm(self) -> None: ...
+    def disarm(self) -> None: ...
+
+
+@pytest.mark.parametrize("conversation", [None, "the same"])
+@pytest.mark.parametrize("way", ["argument", "meta"])
+async def test_what_one_principal_was_sent_is_no_base_for_another(way, conversation):
+    server, shelf = changing_server(shop_items(), ResultPolicy(deltas=True, dedup=True))
+
+    async def ask(who: str, root: str | None = None) -> tuple[str, Any]:
+        by_meta: dict[str, Any] = {} if way == "argument" or root is None else {RESULT_KEY: {"pack_root": root}}
+        arguments: dict[str, Any] = {"pack_root": root} if way == "argument" and root is not None else {}
+        terms = Terms(Era.MODERN, "2026-07-28", {}, {}, by_meta, principal=Principal(who))
+        answer: Any = await server.engine.perform(CallTool("get", arguments), terms, Channel(conversation), 1)  # type: ignore[arg-type]
+        meta = answer.value.meta[RESULT_KEY]
+        return meta["outcome"], decode(answer.value.content[0].text) if meta["outcome"] == "full" else meta
+
+    async with raw_client(server):
+        outcome, _ = await ask("a", "")
+        root = root_of(shop_items())
+        assert outcome == "full" and (await ask("a", root))[0] == "unchanged"
+        assert await ask("b", root) == ("full", shop_items())
+        shelf.value = STATES["rows"][1]
+        assert (await ask("a", root))[0] == "delta"
+        for who in ("c", "d"):
+            assert await ask(who, root) == ("full", shelf.value)
+        assert await ask("e") == ("full", shelf.value)
+
+
+async def test_sessions_over_http_are_remembered_each_for_itself():
+    server, shelf = changing_server(shop_items())
+    async with http_change_readers(server) as join:
+        one, other = await join("handshake"), await join("handshake")
+        assert [(await one.get()).outcome for _ in range(2)] == ["full", "unchanged"]
+        assert (await other.get()).outcome == "full"
+        shelf.value = STATES["rows"][1]
+        for reader in (one, other):
+            got = await reader.get()
+            assert got.outcome == "delta" and is_same(got.value, shelf.value)
+            assert got.text.startswith('Changed; full: pack_root=""\n')  # handles of strangers are long
+            assert is_same(await read_by_handle(reader.peer, got.handle), shelf.value)
+            got = await reader.get(got.digits)
+            assert got.outcome == "unchanged"
+            got = await reader.get("")
+            assert got.outcome == "full" and is_same(got.value, shelf.value)
+
+
+async def test_strangers_over_http_are_not_remembered_but_told_the_root():
+    server, shelf = changing_server(shop_items())
+    async with http_change_readers(server) as join:
+        reader = await join("modern")
+        for _ in range(2):
+            got = await reader.get()
+            assert got.outcome == "full" and is_same(got.value, shop_items())
+            shown = PACK_ROOT.fullmatch(texts(got.result)[-1])
+            assert shown and shown[1] == got.digits
+        again = await reader.get(got.digits)
+        assert again.outcome == "unchanged"
+        assert is_same(await read_by_handle(reader.peer, again.handle), shop_items())
+        shelf.value = STATES["rows"][1]
+        changes = await reader.get(got.digits)
+        assert changes.outcome == "delta" and is_same(changes.value, shelf.value)
+        assert is_same(await read_by_handle(reader.peer, changes.handle), shelf.value)
+        assert (await reader.get("reset")).outcome == "full"
+
+
+@pytest.mark.parametrize("era_of", ERAS)
+async def test_the_handles_of_strangers_are_not_made_of_the_result(era_of):
+    """Decision 4 of results: 130 random bits, or at least read by nobody else."""
+    server, _ = changing_server(shop_items())
+    async with http_change_readers(server) as join:
+        got = await (await join(era_of)).get()
+        if got.handle in got.root or len(got.handle) < 22:
+            for other in ERAS:
+                assert (await (await join(other)).peer.use("continue", handle=got.handle)).get("isError"), got.handle
+
+
+# Stores
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_both_stores_remember(kind, tmp_path, era):
+    store = "memory://" if kind == "memory" else f"sqlite:///{tmp_path / 'kept.db'}"
+    server, shelf = changing_server(shop_items(), store=store)
+    async with change_reader(server, era) as reader:
+        assert [(await reader.get()).outcome for _ in range(2)] == ["full", "unchanged"]
+        shelf.value = STATES["rows"][1]
+        got = await reader.get()
+        assert got.outcome == "delta" and is_same(got.value, shelf.value)
+        assert is_same(await read_by_handle(reader.peer, got.handle), shelf.value)
+
+
+async def test_what_sqlite_keeps_is_a_base_for_another_process_that_is_sent_the_root(tmp_path):
+    store = f"sqlite:///{tmp_path / 'kept.db'}"
+    server, _ = changing_server(shop_items(), store=store)
+    async with change_reader(server) as reader:
+        sent = await reader.get()
+    server, shelf = changing_server(shop_items(), store=store)
+    async with change_reader(server) as other:
+        other.held = reader.held
+        shelf.value = STATES["rows"][1]
+        got = await other.get(sent.digits)
+        assert got.outcome == "delta" and is_same(got.value, shelf.value)
+        assert is_same(await read_by_handle(other.peer, sent.handle), shop_items())
+    server, shelf = changing_server(shop_items(), store=store)
+    async with change_reader(server) as third:
+        assert (await third.get()).outcome == "full", "a new connection is a new conversation"
+
+
+async def test_what_the_store_forgot_comes_in_full():
+    server, shelf = changing_server(shop_items())
+    async with change_reader(server) as reader:
+        sent = await reader.get()
+        await server._store.close()  # forgets everything
+        got = await reader.get()
+        assert is_same(got.value, shop_items())
+        named = UNCHANGED.fullmatch(got.text)
+        assert got.outcome == "full" or (named and is_same(await read_by_handle(reader.peer, named[3]), shop_items()))
+        await server._store.close()
+        shelf.value = STATES["rows"][1]
+        assert is_same((await reader.get(sent.digits)).value, shelf.value)
+        await server._store.close()
+        shelf.value = STATES["a row less"][1]
+        assert is_same((await reader.get()).value, shelf.value)
+
+
+# Many at once, and answers that never arrive
+
+
+async def test_fifty_calls_at_once_can_all_be_applied(era):
+    server = DeltaServer("shop", results=DELTAS)
+    values = [with_value_at(shop_items(), n % 60, "stock", to=1000 + n) for n in range(150)]
+    roots = {root_of(value): value for value in values}
+    numbers = iter(range(150))
+
+    @server.tool
+    async def get() -> Any:
+        number = next(numbers)
+        for _ in range(number * 7 % 5):
+            await asyncio.sleep(0)
+        return values[number]
+
+    async with change_reader(server, era) as reader:
+        raw = reader.peer.raw
+        outcomes = []
+        for batch in range(3):
+            ids = [f"{batch}-{n}" for n in range(50)]
+            for id_ in ids:
+                about_it = {"_meta": META} if era == "modern" else {}
+                raw.send(id=id_, method="tools/call", params={"name": "get", "arguments": {}, **about_it})
+            for _ in ids:
+                got = reader.take((await raw.receive())["result"])
+                assert is_same(got.value, roots[got.root])
+                outcomes.append(got.outcome)
+        assert outcomes[0] == "full" and "delta" in outcomes
+
+
+async def test_fifty_callers_in_threads_with_and_without_roots():
+    server = DeltaServer("shop", results=DELTAS)
+    values = [with_value_at(shop_items(), n % 60, "stock", to=1000 + n) for n in range(100)]
+    roots = {root_of(value): value for value in values}
+    numbers = iter(range(100))
+    lock = threading.Lock()
+
+    @server.tool
+    def get() -> Any:
+        with lock:
+            return values[next(numbers)]
+
+    async with change_reader(server) as reader:
+        raw = reader.peer.raw
+        for batch in range(2):
+            sent: dict[str, str | None] = {}
+            known = list(reader.held)
+            for n in range(50):
+                root = known[n % len(known)] if known and n % 2 else None
+                sent[f"{batch}-{n}"] = root
+                arguments = {} if root is None else {"pack_root": root}
+                raw.send(
+                    id=f"{batch}-{n}",
+                    method="tools/call",
+                    params={"name": "get", "arguments": arguments, "_meta": META},
+                )
+            for _ in sent:
+                answer = await raw.receive()
+                got = reader.take(answer["result"], sent[answer["id"]])
+                assert is_same(got.value, roots[got.root])
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+async def test_a_result_that_was_cancelled_is_no_base(threaded, era):
+    server, shelf = DeltaServer("shop", results=DELTAS), ChangingValue(shop_items())
+    started, going = threading.Event(), threading.Event()
+    entered, gate = asyncio.Event(), asyncio.Event()
+    waits = [False]
+
+    def in_thread() -> Any:
+        value = shelf()
+        if waits[0]:
+            started.set()
+            going.wait(5)
+        return value
+
+    async def on_loop() -> Any:
+        value = shelf()
+        if waits[0]:
+            entered.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await gate.wait()
+        return value
+
+    server.tool(name="get")(in_thread if threaded else on_loop)
+    async with change_reader(server, era) as reader:
+        await reader.get()
+        waits[0], shelf.value = True, STATES["rows"][1]
+        reader.peer.raw.send(
+            id="c",
+            method="tools/call",
+            params={"name": "get", "arguments": {}, **({"_meta": META} if era == "modern" else {})},
+        )
+        if threaded:
+            await asyncio.to_thread(started.wait, 5)
+        else:
+            await entered.wait()
+        reader.peer.raw.send(method="notifications/cancelled", params={"requestId": "c"})
+        await reader.peer.ask("tools/list")  # so the note above has been read
+        going.set()
+        gate.set()
+        await reader.peer.ask("tools/list")
+        waits[0] = False
+        for answer in reader.peer.raw.heard:
+            if answer.get("id") == "c" and "result" in answer:
+                reader.take(answer["result"])
+        got = await reader.get()
+        assert is_same(got.value, shelf.value), "it was told as known, and never sent"

@@ -1,0 +1,352 @@
+"""Arguments by reference: a part of an earlier result, with changes, in place of a value."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from deltamcp import DeltaServer, Disclosure, ResultPolicy
+from tests.support.era_client import ERAS, EraClient, era_client, first_text, result_meta
+from tests.support.sample_values import LINES, USERS
+
+WRAPPED = {"total": 60, "items": USERS[:60], "text": LINES}
+
+
+@pytest.fixture(params=ERAS)
+def era(request) -> str:
+    return str(request.param)
+
+
+def post(disclosure: Any = "full") -> Any:
+    """`got` of it is what its tools were given."""
+    server: Any = DeltaServer("post", results=ResultPolicy(max_tokens=200), disclosure=disclosure)
+    server.got = []
+
+    @server.tool(category="get", action="wrapped")
+    async def wrapped() -> Any:
+        return copy.deepcopy(WRAPPED)
+
+    @server.tool(category="get", action="log")
+    async def log() -> str:
+        return LINES
+
+    @server.tool(category="mail", action="send")
+    async def send(body: str, number: int = 0) -> str:
+        server.got.append((body, number))
+        return "sent"
+
+    @server.tool(category="mail", action="many")
+    async def many(ids: list[int], options: dict[str, Any] | None = None) -> str:
+        server.got.append((ids, options))
+        return "sent"
+
+    @server.tool(category="mail", action="any", input_schema={"type": "object"})
+    async def anything(arguments: dict[str, Any]) -> str:
+        server.got.append(arguments)
+        return "sent"
+
+    @server.tool(category="mail", action="risk", policy="confirm")
+    async def risky(body: str) -> str:
+        server.got.append(body)
+        return "risked"
+
+    return server
+
+
+async def kept(peer: EraClient, tool: str = "wrapped") -> str:
+    handle: str = result_meta(await peer.done(tool))["handle"]
+    return handle
+
+
+async def sent(server: Any, peer: EraClient, tool: str, **arguments: Any) -> Any:
+    """What a tool was given."""
+    server.got.clear()
+    assert first_text(await peer.done(tool, **arguments)) == "sent"
+    [given] = server.got
+    return given
+
+
+async def test_a_whole_text(era):
+    server = post()
+    async with era_client(server, era) as peer:
+        assert await sent(server, peer, "send", body={"$result": await kept(peer, "log")}) == (LINES, 0)
+
+
+@pytest.mark.parametrize("path", ["/items/3/email", "items.3.email", "items[3].email"])
+async def test_a_part(path, era):
+    server = post()
+    async with era_client(server, era) as peer:
+        part = {"$result": await kept(peer), "path": path}
+        assert await sent(server, peer, "send", body=part) == (USERS[3]["email"], 0)
+
+
+async def test_a_number_and_more_than_one(era):
+    server = post()
+    async with era_client(server, era) as peer:
+        handle = await kept(peer)
+        given = await sent(
+            server,
+            peer,
+            "send",
+            body={"$result": handle, "path": "/items/0/username"},
+            number={"$result": handle, "path": "/total"},
+        )
+        assert given == ("user_0001", 60)
+
+
+async def test_inside_lists_and_objects(era):
+    server = post()
+    async with era_client(server, era) as peer:
+        handle = await kept(peer)
+        ids = [{"$result": handle, "path": "/items/0/id"}, 7, {"$result": handle, "path": "/items/1/id"}]
+        options = {"deep": [{"er": {"$result": handle, "path": "/items/2"}}], "flat": 1}
+        given = await sent(server, peer, "many", ids=ids, options=options)
+        assert given == ([1, 7, 2], {"deep": [{"er": USERS[2]}], "flat": 1})
+
+
+async def test_through_execute(era):
+    server = post("meta")
+    async with era_client(server, era) as peer:
+        handle = result_meta(await peer.done("execute", operation="get.wrapped"))["handle"]
+        server.got.clear()
+        params = {"body": {"$result": handle, "path": "/items/3/email", "patch": [{"find": "user", "replace": "boss"}]}}
+        assert first_text(await peer.done("execute", operation="mail.send", params=params)) == "sent"
+        assert server.got == [("boss_0004@example.com", 0)]
+        missing = {"body": {"$result": "Rzzzz"}}
+        assert "Rzzzz" in await peer.refused("execute", operation="mail.send", params=missing)
+        wrong = {"body": {"$result": handle, "path": "/total"}}
+        assert "string" in await peer.refused("execute", operation="mail.send", params=wrong)
+        assert len(server.got) == 1
+
+
+PATCHES: list[tuple[str, list[dict[str, Any]], Any]] = [
+    ("/items/0", [{"op": "remove", "path": "/email"}], {k: v for k, v in USERS[0].items() if k != "email"}),
+    ("/items/0", [{"op": "replace", "path": "/score", "value": 9}], {**USERS[0], "score": 9}),
+    ("/items/0", [{"op": "add", "path": "/new", "value": [1]}], {**USERS[0], "new": [1]}),
+    ("/items/0", [{"op": "test", "path": "/id", "value": 1}], USERS[0]),
+    ("/items/0", [{"op": "copy", "from": "/id", "path": "/score"}], {**USERS[0], "score": 1}),
+    (
+        "/items/0",
+        [{"op": "move", "from": "/email", "path": "/mail"}],
+        {**{k: v for k, v in USERS[0].items() if k != "email"}, "mail": USERS[0]["email"]},
+    ),
+    ("/items/0", [{"op": "replace", "path": "", "value": {"a": 1}}], {"a": 1}),
+    (
+        "/items/0",
+        [{"op": "replace", "path": "/id", "value": 5}, {"op": "test", "path": "/id", "value": 5}],
+        {**USERS[0], "id": 5},
+    ),
+    ("/items/0/email", [{"find": "user_0001", "replace": "root"}], "root@example.com"),
+    ("/items/0/email", [{"find": "0", "replace": "o", "all": True}], "user_ooo1@example.com"),
+    ("/items/0/email", [{"find": "user", "replace": ""}, {"find": "_0001", "replace": "me"}], "me@example.com"),
+    ("/items/0/email", [{"find": ".com", "replace": ".c(o)\\1m$"}], "user_0001@example.c(o)\\1m$"),
+    ("/items/0", [], USERS[0]),
+    ("", [{"op": "remove", "path": "/items"}, {"op": "remove", "path": "/text"}], {"total": 60}),
+]
+
+
+@pytest.mark.parametrize(("path", "patch", "expected"), PATCHES)
+async def test_with_changes(path, patch, expected, era):
+    server = post()
+    async with era_client(server, era) as peer:
+        handle = await kept(peer)
+        given = await sent(server, peer, "anything", value={"$result": handle, "path": path, "patch": patch})
+        assert given == {"value": expected}
+        again = await sent(server, peer, "anything", value={"$result": handle, "path": "/items/0"})
+        assert again == {"value": USERS[0]}, "what is kept stays as it was"
+
+
+@pytest.mark.parametrize(
+    ("patch", "said"),
+    [
+        ([{"op": "test", "path": "/id", "value": 2}], "patch"),
+        ([{"op": "remove", "path": "/nope"}], "nope"),
+        ([{"op": "bogus", "path": "/id"}], "bogus"),
+        ([{"op": "replace", "path": "/id"}], "value"),
+        ([{"op": "add", "path": "id", "value": 1}], "patch"),
+        ([{"op": "move", "path": "/id"}], "patch"),
+        ([{"find": "x", "replace": "y"}], "text"),
+        ([{"find": "x"}], "patch"),
+        ([7], "patch"),
+        ("text", "patch"),
+        ({"find": "a", "replace": "b"}, "patch"),
+    ],
+)
+async def test_changes_that_cannot_be_made_are_told_clearly(patch, said, era):
+    server = post()
+    async with era_client(server, era) as peer:
+        value = {"$result": await kept(peer), "path": "/items/0", "patch": patch}
+        refusal = await peer.refused("anything", value=value)
+        assert said in refusal and "log says why" not in refusal
+        assert "<class" not in refusal and "Traceback" not in refusal and "object at 0x" not in refusal
+    assert server.got == []
+
+
+@pytest.mark.parametrize(
+    ("patch", "said"),
+    [
+        ([{"find": "zebra", "replace": "x"}], "zebra"),
+        ([{"find": "fox", "replace": "x"}], "60 times"),
+        ([{"find": "", "replace": "x"}], "find"),
+        ([{"find": "fox", "replace": 7}], "patch"),
+    ],
+)
+async def test_changes_of_a_text_that_cannot_be_made_are_told_clearly(patch, said, era):
+    server = post()
+    async with era_client(server, era) as peer:
+        refusal = await peer.refused("send", body={"$result": await kept(peer, "log"), "patch": patch})
+        assert said in refusal and "log says why" not in refusal
+    assert server.got == []
+
+
+@pytest.mark.parametrize("path", ["/items/3", "/total", "/items", ""])
+async def test_where_the_schema_would_not_hold_it_is_refused(path, era):
+    server = post()
+    async with era_client(server, era) as peer:
+        refusal = await peer.refused("send", body={"$result": await kept(peer), "path": path})
+        assert "body" in refusal and "string" in refusal and len(refusal) < 1000
+    assert server.got == []
+
+
+async def test_a_schema_of_others_holds_too(era):
+    server = post()
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 50}}, "required": ["n"]}
+    server.tool(name="strict", input_schema=schema)(lambda arguments: server.got.append(arguments) or "sent")
+    async with era_client(server, era) as peer:
+        handle = await kept(peer)
+        assert await sent(server, peer, "strict", n={"$result": handle, "path": "/items/0/id"}) == {"n": 1}
+        server.got.clear()
+        assert "50" in await peer.refused("strict", n={"$result": handle, "path": "/total"})
+    assert server.got == []
+
+
+@pytest.mark.parametrize("reference", [{"$result": "Rzzzz"}, {"$result": ""}, {"$result": "R" * 5000, "path": "/a"}])
+async def test_an_unknown_handle_is_refused(reference, era):
+    server = post()
+    async with era_client(server, era) as peer:
+        refusal = await peer.refused("send", body=reference)
+        assert "again" in refusal and len(refusal) < 1000
+    assert server.got == []
+
+
+async def test_a_path_to_nothing_is_refused(era):
+    server = post()
+    async with era_client(server, era) as peer:
+        assert "nope" in await peer.refused("send", body={"$result": await kept(peer), "path": "/nope"})
+    assert server.got == []
+
+
+async def test_an_object_with_other_keys_beside_is_untouched(era):
+    server = post()
+    async with era_client(server, era) as peer:
+        handle = await kept(peer)
+        value = {
+            "a": {"$result": handle, "other": 1},
+            "b": [{"$result": handle, "path": "/total", "patch": [], "more": None}],
+            "c": {"path": "/total", "patch": []},
+            "d": {"$results": handle},
+            "e": "$result",
+        }
+        assert await sent(server, peer, "anything", value=value) == {"value": value}
+
+
+async def test_the_arguments_themselves_are_no_reference(era):
+    server = post()
+    async with era_client(server, era) as peer:
+        arguments = {"$result": await kept(peer), "path": "/items/0"}
+        assert await sent(server, peer, "anything", **arguments) == arguments
+
+
+async def test_what_a_reference_holds_is_no_reference(era):
+    """A result is data: what looks like a reference in it stays as it is."""
+    server = post()
+    handles: list[str] = []
+    server.tool(name="echo")(lambda: {"ref": {"$result": handles[0], "path": "/total"}, "pad": "word " * 900})
+    async with era_client(server, era) as peer:
+        handles.append(await kept(peer))
+        given = await sent(server, peer, "anything", value={"$result": await kept(peer, "echo"), "path": "/ref"})
+        assert given == {"value": {"$result": handles[0], "path": "/total"}}
+
+
+async def test_what_a_patch_holds_is_no_reference(era):
+    server = post()
+    async with era_client(server, era) as peer:
+        handle = await kept(peer)
+        patch = [{"op": "replace", "path": "", "value": {"$result": handle, "path": "/total"}}]
+        given = await sent(server, peer, "anything", value={"$result": handle, "path": "/items/0", "patch": patch})
+        assert given["value"] in (60, {"$result": handle, "path": "/total"})
+
+
+async def test_where_nothing_is_kept_nothing_is_a_reference(era):
+    """Without a budget there are no handles, and a tool's arguments are its own."""
+    server: Any = DeltaServer("plain")
+    server.got = []
+
+    @server.tool(input_schema={"type": "object"})
+    async def anything(arguments: dict[str, Any]) -> str:
+        server.got.append(arguments)
+        return "sent"
+
+    async with era_client(server, era) as peer:
+        value = {"$result": "total", "path": "x"}
+        assert await sent(server, peer, "anything", value=value) == {"value": value}
+
+
+async def confirmed(peer: EraClient, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What the user was asked, and the result after a yes."""
+    answer = {"action": "accept", "content": {}}
+    if peer.era == "handshake":
+        peer.raw.send(id="asking", method="tools/call", params={"name": "risky", "arguments": arguments})
+        question = await peer.raw.receive()
+        peer.raw.send(id=question["id"], result=answer)
+        return question["params"]["message"], (await peer.raw.receive())["result"]
+    asked = (await peer.ask("tools/call", name="risky", arguments=arguments))["result"]
+    assert asked["resultType"] == "input_required", asked
+    [(key, request)] = asked["inputRequests"].items()
+    done = await peer.ask(
+        "tools/call",
+        name="risky",
+        arguments=arguments,
+        inputResponses={key: answer},
+        requestState=asked["requestState"],
+    )
+    return request["params"]["message"], done["result"]
+
+
+async def test_who_confirms_sees_what_is_sent(era):
+    server = post()
+    async with era_client(server, era) as peer:
+        arguments = {"body": {"$result": await kept(peer), "path": "/items/3/email"}}
+        question, result = await confirmed(peer, arguments)
+        assert first_text(result) == "risked" and server.got == [USERS[3]["email"]]
+        assert USERS[3]["email"] in question
+
+
+async def test_what_cannot_be_sent_is_refused_before_anyone_is_asked(era):
+    server = post()
+    async with era_client(server, era) as peer:
+        handle = await kept(peer)
+        assert "string" in await peer.refused("risky", body={"$result": handle, "path": "/total"})
+        assert "Rzzzz" in await peer.refused("risky", body={"$result": "Rzzzz"})
+        assert "nope" in await peer.refused("risky", body={"$result": handle, "path": "/nope"})
+    assert server.got == []
+
+
+async def test_the_note_says_how_to_pass_a_result_on():
+    async with era_client(post()) as peer:
+        result = await peer.done("wrapped")
+        reference = json.dumps({"$result": result_meta(result)["handle"]}, separators=(",", ":"))
+        assert reference in result["content"][1]["text"]
+
+
+async def test_a_prefix_changes_nothing():
+    server = post(Disclosure("meta", prefix="p"))
+    async with era_client(server) as peer:
+        result = await peer.done("p_execute", operation="get.wrapped")
+        handle = result_meta(result)["handle"]
+        assert "p_continue(" in result["content"][1]["text"]
+        await peer.done("p_continue", handle=handle)
+        params = {"body": {"$result": handle, "path": "/items/0/email"}}
+        await peer.done("p_execute", operation="mail.send", params=params)
+        assert server.got == [(USERS[0]["email"], 0)]

@@ -1,0 +1,699 @@
+"""Stores: one contract, kept in memory, in a file and in Redis."""
+
+import asyncio
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from deltamcp.errors import ConfigurationError
+from deltamcp.stores.memory import MemoryStore
+from deltamcp.stores.redis import RedisStore
+from deltamcp.stores.sqlite import SqliteStore
+from deltamcp.stores.store import ENTRY_BYTES, Store, StoreError, hashed, open_store
+from tests.support.processes import free_port
+
+PATIENCE_SECONDS = 20.0
+LARGE = os.urandom(5_000_000)
+A, B = "alice@example.org", "bob@example.org"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def until(happened: Callable[[], Awaitable[bool]]) -> None:
+    """Waits for what must come, however slow the machine is."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not await happened():
+        assert time.monotonic() < end, "it did not come"
+        await asyncio.sleep(0.05)
+
+
+@contextmanager
+def redis_server(port: int, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("there is no redis-server on PATH")
+    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(directory)]
+    log = directory / "log"
+    log.unlink(missing_ok=True)
+    process = subprocess.Popen([*command, "--logfile", str(log)])
+    try:
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not (log.exists() and "Ready to accept connections" in log.read_text()):
+            assert process.poll() is None and time.monotonic() < end, "redis-server did not start"
+            time.sleep(0.02)
+        yield process
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory) -> Iterator[str]:
+    port = free_port()
+    with redis_server(port, tmp_path_factory.mktemp("redis")):
+        yield f"redis://127.0.0.1:{port}/0"
+
+
+class Medium:
+    """Where several stores keep the same."""
+
+    def __init__(self, kind: str, path: Path, url: str) -> None:
+        self.kind = kind
+        self.clock = Clock()
+        self._path = path
+        self._url = url
+        self._opened: list[Store] = []
+
+    def open(self) -> Store:
+        store: Store
+        match self.kind:
+            case "memory":
+                # Replicas of a store in one process are the store.
+                store = self._opened[0] if self._opened else MemoryStore(clock=self.clock)
+            case "sqlite":
+                store = SqliteStore(self._path / "store.db", clock=self.clock)
+            case _:
+                store = RedisStore(self._url, prefix=f"{self._path}:")
+        self._opened.append(store)
+        return store
+
+    async def close(self) -> None:
+        for store in self._opened:
+            await store.close()
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+async def medium(request, tmp_path) -> AsyncIterator[Medium]:
+    url = request.getfixturevalue("redis_url") if request.param == "redis" else ""
+    made = Medium(request.param, tmp_path, url)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def store(medium) -> Store:
+    opened: Store = medium.open()
+    return opened
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", bytes(range(256)), LARGE], ids=["empty", "nul", "all", "5 MB"])
+async def test_what_was_put_is_found_by_every_replica(medium, data):
+    one, other = medium.open(), medium.open()
+    await one.put(A, "n", data, 60, 600)
+    assert await other.get(A, "n") == data
+    assert await one.get(A, "n") == data
+
+
+async def test_nothing_is_found_where_nothing_was_put(store):
+    assert await store.get(A, "n") is None
+    await store.forget(A, "n")
+
+
+async def test_each_owner_has_names_of_its_own(store):
+    await store.put(A, "n", b"a", 60, 600)
+    assert await store.get(B, "n") is None
+    await store.put(B, "n", b"b", 60, 600)
+    await store.forget(B, "n")
+    assert await store.get(A, "n") == b"a"
+
+
+async def test_owners_and_names_may_be_any_text(store):
+    places = [
+        ("a", "bc"),
+        ("ab", "c"),
+        ("abc", ""),
+        ("", "abc"),
+        ("a:b", "c"),
+        ("a", "b:c"),
+        ("a\0", "b"),
+        ("a", "\0b"),
+    ]
+    places += [("\ud800", "é"), ("é", "\ud800"), ("e\u0301", "é"), ("o" * 100_000, "n" * 100_000), ("../x", "*?[a]")]
+    for place, (owner, name) in enumerate(places):
+        assert await store.add(owner, name, b"%d" % place, 60, 600)
+    for place, (owner, name) in enumerate(places):
+        assert await store.get(owner, name) == b"%d" % place
+
+
+async def test_the_last_put_counts(store):
+    for data in (b"first", b"", LARGE, b"last"):
+        await store.put(A, "n", data, 60, 600)
+        assert await store.get(A, "n") == data
+
+
+async def test_what_was_forgotten_is_gone_and_its_name_free(store):
+    await store.put(A, "n", b"old", 60, 600)
+    await store.forget(A, "n")
+    assert await store.get(A, "n") is None
+    assert await store.add(A, "n", b"new", 60, 600)
+    assert await store.get(A, "n") == b"new"
+
+
+async def test_one_of_fifty_that_add_at_once_succeeds(medium):
+    replicas = [medium.open(), medium.open()]
+    added = await asyncio.gather(*(replicas[i % 2].add(A, "n", b"%d" % i, 60, 600) for i in range(50)))
+    assert added.count(True) == 1
+    assert await replicas[0].get(A, "n") == b"%d" % added.index(True)
+
+
+async def test_add_leaves_alone_what_was_put(store):
+    await store.put(A, "n", b"put", 60, 600)
+    assert not await store.add(A, "n", b"added", 60, 600)
+    assert await store.get(A, "n") == b"put"
+
+
+async def test_hundreds_of_tasks_do_not_get_in_each_others_way(medium):
+    replicas = [medium.open(), medium.open()]
+
+    async def one(i: int) -> bool:
+        data = b"%d" % i * 1000
+        await replicas[i % 2].put(A, str(i), data, 60, 600)
+        return bool(await replicas[(i + 1) % 2].get(A, str(i)) == data)
+
+    assert all(await asyncio.gather(*map(one, range(300))))
+
+
+async def test_a_cancelled_call_leaves_all_or_nothing_and_a_store_that_works(store):
+    for turns in range(12):
+        task = asyncio.ensure_future(store.put(A, str(turns), LARGE, 60, 600))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    for turns in range(12):
+        assert await store.get(A, str(turns)) in (None, LARGE)
+    await store.put(A, "n", b"x", 60, 600)
+    assert await store.get(A, "n") == b"x"
+
+
+async def test_after_close_a_store_can_be_used_again(store):
+    await store.put(A, "n", b"x", 60, 600)
+    await store.close()
+    await store.put(A, "n", b"y", 60, 600)
+    assert await store.get(A, "n") == b"y"
+
+
+# Lives. In Redis they pass by Redis' clock, so there tests wait for what must come, and look at the time it has left.
+
+
+async def test_what_nobody_reads_is_forgotten(medium):
+    store = medium.open()
+    await store.put(A, "n", b"x", 0.2, 600)
+    medium.clock.now += 0.2
+    # Attempts to add do not prolong its life, so one succeeds.
+    await until(lambda: store.add(A, "n", b"y", 60, 600))
+    assert await store.get(A, "n") == b"y"
+
+
+async def test_what_is_read_all_the_time_ends_too(medium):
+    store = medium.open()
+    await store.put(A, "n", b"x", 600, 0.3)
+
+    async def gone() -> bool:
+        medium.clock.now += 0.05
+        return await store.get(A, "n") is None
+
+    await until(gone)
+
+
+@pytest.mark.parametrize("medium", ["memory", "sqlite"], indirect=True)
+async def test_each_reading_gives_it_its_seconds_again_up_to_its_end(medium):
+    store = medium.open()
+    await store.put(A, "n", b"x", 10, 35)
+    for _ in range(3):
+        medium.clock.now += 9
+        assert await store.get(A, "n") == b"x"
+    medium.clock.now += 7.9  # 34.9 s after it was put
+    assert await store.get(A, "n") == b"x"
+    medium.clock.now += 0.1
+    assert await store.get(A, "n") is None
+
+
+@pytest.mark.parametrize("medium", ["memory", "sqlite"], indirect=True)
+async def test_a_look_by_add_or_by_another_owner_prolongs_nothing(medium):
+    store = medium.open()
+    await store.put(A, "n", b"x", 10, 35)
+    medium.clock.now += 9
+    assert not await store.add(A, "n", b"y", 10, 35)
+    assert await store.get(B, "n") is None
+    medium.clock.now += 1
+    assert await store.get(A, "n") is None
+
+
+@pytest.mark.parametrize("medium", ["redis"], indirect=True)
+async def test_in_redis_reading_prolongs_a_life_but_not_beyond_its_end(medium, redis_url):
+    from redis.asyncio import Redis
+
+    store = medium.open()
+    await store.put(A, "sliding", b"x", 1000, 5000)
+    await store.put(A, "ending", b"x", 5000, 1000)
+    async with Redis.from_url(redis_url) as raw:
+        keys = {await raw.pttl(key): key async for key in raw.scan_iter(match="*:" + hashed(A, "sliding"))}
+        ((left, sliding),) = keys.items()
+        assert 0 < left <= 1_000_000
+        await raw.pexpire(sliding, 500_000)
+        assert not await store.add(A, "sliding", b"y", 1000, 5000)
+        assert await raw.pttl(sliding) <= 500_000
+        assert await store.get(A, "sliding") == b"x"
+        assert 500_000 < await raw.pttl(sliding) <= 1_000_000
+
+        ending = sliding.replace(hashed(A, "sliding").encode(), hashed(A, "ending").encode())
+        assert await store.get(A, "ending") == b"x"
+        assert 0 < await raw.pttl(ending) <= 1_000_000
+
+
+# Bounds
+
+
+def bounded(kind: str, path: Path, most_bytes: int, clock: Callable[[], float]) -> Store:
+    return MemoryStore(most_bytes, clock) if kind == "memory" else SqliteStore(path / "store.db", most_bytes, clock)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_where_it_is_full_the_one_unread_the_longest_goes_first(kind, tmp_path):
+    clock = Clock()
+    store = bounded(kind, tmp_path, 3 * (1000 + ENTRY_BYTES), clock)
+    for name in "abc":
+        await store.put(A, name, bytes(1000), 60, 600)
+    await store.get(A, "a")
+    await store.put(A, "d", bytes(1000), 60, 600)
+    assert [await store.get(A, name) is not None for name in "abcd"] == [True, False, True, True]
+    await store.put(A, "large", bytes(2000), 60, 600)
+    assert [await store.get(A, name) is not None for name in ("a", "c", "d", "large")] == [False, False, True, True]
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_what_has_expired_goes_before_what_has_not(kind, tmp_path):
+    clock = Clock()
+    store = bounded(kind, tmp_path, 2 * (1000 + ENTRY_BYTES), clock)
+    await store.put(A, "long", bytes(1000), 60, 600)
+    await store.put(A, "short", bytes(1000), 5, 600)
+    clock.now += 5
+    await store.put(A, "new", bytes(1000), 60, 600)
+    assert await store.get(A, "long") is not None
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_what_could_never_fit_is_refused_and_costs_nothing_else(kind, tmp_path):
+    store = bounded(kind, tmp_path, 1000 + ENTRY_BYTES, Clock())
+    await store.put(A, "n", bytes(1000), 60, 600)
+    with pytest.raises(StoreError, match=r"keeps 1,512 bytes in all, too few for one result of 1,001\.$"):
+        await store.put(A, "n", bytes(1001), 60, 600)
+    with pytest.raises(StoreError):
+        await store.add(A, "m", bytes(1001), 60, 600)
+    assert await store.get(A, "n") == bytes(1000)
+    await store.close()
+
+
+async def test_memory_keeps_the_very_object():
+    store = MemoryStore()
+    await store.put(A, "n", LARGE, 60, 600)
+    assert await store.get(A, "n") is LARGE
+
+
+async def test_memory_holds_nothing_of_what_it_has_forgotten():
+    clock = Clock()
+    store = MemoryStore(10_000 + ENTRY_BYTES, clock)
+    for turn in range(1000):
+        await store.put(A, "same", bytes(10), 60, 600)
+        await store.put(A, str(turn), bytes(10), 60, 600)
+        await store.forget(A, str(turn))
+        await store.put(A, "full", bytes(10_000), 60, 600)
+    assert len(store._kept) == 1
+    assert len(store._looks) < 100
+    clock.now += 60
+    assert await store.get(A, "anything") is None
+    assert not store._kept and not store._looks and store._bytes == 0
+
+
+# Against a model
+
+NAMES = st.sampled_from("pqrst")
+OWNERS = st.sampled_from([A, B])
+SIZES = st.sampled_from([0, 1, 300, 900, 1500, 4000])
+LIVES = st.integers(1, 60)
+MOST = 3 * (900 + ENTRY_BYTES)
+
+
+class Against(RuleBasedStateMachine):
+    """Memory and SQLite beside a dict that says what they should do, in its order of reading."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.model: dict[tuple[str, str], tuple[bytes, float, float, float]] = {}
+        self.directory = TemporaryDirectory()
+        self.loop = asyncio.Runner()
+        self.stores: list[Store] = [
+            bounded(kind, Path(self.directory.name), MOST, self.clock) for kind in ("memory", "sqlite")
+        ]
+        self.count = 0
+
+    def both(self, ask: Callable[[Store], Awaitable[object]]) -> object:
+        async def answer(store: Store) -> object:
+            try:
+                return await ask(store)
+            except StoreError as error:
+                return str(error)
+
+        one, other = (self.loop.run(answer(store)) for store in self.stores)
+        assert one == other
+        return one
+
+    def expire(self) -> None:
+        self.model = {key: kept for key, kept in self.model.items() if kept[3] > self.clock.now}
+
+    def keep(self, key: tuple[str, str], data: bytes, seconds: float, longest: float) -> None:
+        self.model.pop(key, None)
+        now = self.clock.now
+        self.model[key] = (data, seconds, now + longest, now + min(seconds, longest))
+        while sum(len(kept[0]) + ENTRY_BYTES for kept in self.model.values()) > MOST:
+            del self.model[next(iter(self.model))]
+
+    def data(self, size: int) -> bytes:
+        self.count += 1
+        return (b"%d " % self.count * size)[:size]
+
+    @rule(owner=OWNERS, name=NAMES, size=SIZES, seconds=LIVES, longest=LIVES)
+    def put(self, owner, name, size, seconds, longest):
+        data = self.data(size)
+        said = self.both(lambda store: store.put(owner, name, data, seconds, longest))
+        self.expire()
+        if size + ENTRY_BYTES > MOST:
+            assert isinstance(said, str)
+        else:
+            assert said is None
+            self.keep((owner, name), data, seconds, longest)
+
+    @rule(owner=OWNERS, name=NAMES, size=SIZES, seconds=LIVES, longest=LIVES)
+    def add(self, owner, name, size, seconds, longest):
+        data = self.data(size)
+        self.expire()
+        free = (owner, name) not in self.model
+        said = self.both(lambda store: store.add(owner, name, data, seconds, longest))
+        if size + ENTRY_BYTES > MOST:
+            assert isinstance(said, str)
+            return
+        assert said is free
+        if free:
+            self.keep((owner, name), data, seconds, longest)
+
+    @rule(owner=OWNERS, name=NAMES)
+    def get(self, owner, name):
+        self.expire()
+        found = self.both(lambda store: store.get(owner, name))
+        kept = self.model.pop((owner, name), None)
+        if kept is None:
+            assert found is None
+        else:
+            data, seconds, ends, _ = kept
+            assert found == data
+            self.model[owner, name] = (data, seconds, ends, min(ends, self.clock.now + seconds))
+
+    @rule(owner=OWNERS, name=NAMES)
+    def forget(self, owner, name):
+        self.both(lambda store: store.forget(owner, name))
+        self.model.pop((owner, name), None)
+
+    @rule(seconds=st.integers(1, 40) | st.just(0.5))
+    def wait(self, seconds):
+        self.clock.now += seconds
+
+    @rule()
+    def restart(self):
+        self.loop.run(self.stores[1].close())
+
+    def teardown(self):
+        for owner in (A, B):
+            for name in "pqrst":
+                self.get(owner, name)
+        for store in self.stores:
+            self.loop.run(store.close())
+        self.loop.close()
+        self.directory.cleanup()
+
+
+TestAgainstAModel = Against.TestCase
+TestAgainstAModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+# Files
+
+OTHER_PROCESS = """
+import asyncio, sys
+from deltamcp.stores.sqlite import SqliteStore
+
+async def main():
+    store = SqliteStore(sys.argv[1])
+    assert await store.get("alice@example.org", "n") == b"put before"
+    sys.stdin.readline()
+    added = [await store.add("alice@example.org", str(i), b"child", 60, 600) for i in range(200)]
+    await store.close()
+    print(sum(added))
+
+asyncio.run(main())
+"""
+
+
+async def test_processes_share_a_file(tmp_path):
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    await store.put(A, "n", b"put before", 60, 600)
+    children = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", OTHER_PROCESS, str(path), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    outputs = [asyncio.ensure_future(child.communicate(b"go\n")) for child in children]
+    added = [await store.add(A, str(i), b"parent", 60, 600) for i in range(200)]
+    theirs = sum([int((await output)[0]) for output in outputs])
+    assert sum(added) + theirs == 200
+    for i in range(200):
+        assert await store.get(A, str(i)) == (b"parent" if added[i] else b"child")
+    await store.close()
+
+
+async def test_a_file_outlives_its_store(tmp_path):
+    for expected in (None, b"x"):
+        store = SqliteStore(tmp_path / "store.db")
+        assert await store.get(A, "n") == expected
+        await store.put(A, "n", b"x", 60, 600)
+        await store.close()
+
+
+async def test_a_file_is_its_owners_alone_and_names_nobody(tmp_path):
+    store = SqliteStore(tmp_path / "store.db")
+    await store.put(A, "a-name-of-a-result", b"x", 60, 600)
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == ["store.db", "store.db-shm", "store.db-wal"]
+    for file in files:
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert A.encode() not in file.read_bytes()
+        assert b"a-name-of-a-result" not in file.read_bytes()
+    await store.close()
+
+
+async def test_a_file_grows_no_larger_than_its_bound_and_a_bit(tmp_path):
+    clock = Clock()
+    store = SqliteStore(tmp_path / "store.db", 4_000_000, clock)
+    for turn in range(30):
+        await store.put(A, str(turn), LARGE[:1_500_000], 60, 600)
+        clock.now += 25 * (turn % 3)
+    await store.close()
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 8_000_000
+
+
+async def test_what_has_expired_leaves_the_file_though_nothing_is_put(tmp_path):
+    import sqlite3
+
+    clock = Clock()
+    store = SqliteStore(tmp_path / "store.db", clock=clock)
+    for i in range(10):
+        await store.put(A, str(i), b"x", 5, 600)
+    clock.now += 100
+    assert await store.get(A, "other") is None
+    await store.close()
+    with sqlite3.connect(tmp_path / "store.db") as file:
+        assert file.execute("SELECT (SELECT count(*) FROM kept), (SELECT count(*) FROM data)").fetchone() == (0, 0)
+        assert file.execute("SELECT bytes FROM total").fetchone() == (0,)
+    file.close()
+
+
+def test_a_file_in_a_missing_directory_is_told_at_once(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"^The directory of the store at \S+ does not exist\.$"):
+        open_store(f"sqlite:///{tmp_path}/missing/store.db")
+
+
+async def test_a_file_of_something_else_is_told_and_replaced_in_good_time(tmp_path):
+    path = tmp_path / "store.db"
+    path.write_bytes(b"something else " * 1000)
+    store = SqliteStore(path)
+    for call in (store.put(A, "n", b"x", 60, 600), store.get(A, "n"), store.forget(A, "n")):
+        with pytest.raises(StoreError, match=r"^The store at \S+ cannot be used: file is not a database\.$"):
+            await call
+    assert path.read_bytes() == b"something else " * 1000
+    path.unlink()
+    await store.put(A, "n", b"x", 60, 600)
+    assert await store.get(A, "n") == b"x"
+    await store.close()
+
+
+async def test_a_damaged_file_is_told(tmp_path):
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    for i in range(100):
+        await store.put(A, str(i), bytes(2000), 60, 600)
+    await store.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    with pytest.raises(StoreError, match=r"^The store at \S+ cannot be used: "):
+        for i in range(100):
+            await store.get(A, str(i))
+    await store.close()
+
+
+async def test_a_directory_is_no_file(tmp_path):
+    store = SqliteStore(tmp_path)
+    with pytest.raises(StoreError, match="cannot be used"):
+        await store.get(A, "n")
+
+
+# Redis
+
+
+async def test_redis_out_of_reach_is_told_without_the_password():
+    port = free_port()
+    store = open_store(f"redis://user:s3cret@127.0.0.1:{port}/0")
+    for call in (store.put(A, "n", b"x", 60, 600), store.add(A, "n", b"x", 60, 600), store.get(A, "n")):
+        with pytest.raises(StoreError, match=rf"^The store at 127\.0\.0\.1:{port} cannot be reached\.$"):
+            await call
+    await store.close()
+
+
+async def test_a_wrong_password_is_told_without_it(redis_url):
+    store = open_store(redis_url.replace("//", "//nobody:s3cret@"))
+    with pytest.raises(StoreError, match=r"^The store at \S+ does not accept the credentials given\.$"):
+        await store.get(A, "n")
+    await store.close()
+
+
+async def test_a_full_redis_refuses(redis_url):
+    from redis.asyncio import Redis
+
+    store = open_store(redis_url)
+    async with Redis.from_url(redis_url) as raw:
+        await raw.config_set("maxmemory", "1")
+        try:
+            with pytest.raises(StoreError, match=r"^The store at \S+ refused: .*maxmemory'?\.$"):
+                await store.put(A, "n", b"x", 60, 600)
+        finally:
+            await raw.config_set("maxmemory", "0")
+    await store.close()
+
+
+async def test_a_redis_that_forbids_what_reading_needs_is_told_in_one_line(redis_url):
+    from redis.asyncio import Redis
+
+    async with Redis.from_url(redis_url) as raw:
+        await raw.execute_command("ACL", "SETUSER", "weak", "on", ">s3cret", "~*", "+@all", "-@scripting")
+    store = open_store(redis_url.replace("//", "//weak:s3cret@"))
+    with pytest.raises(StoreError, match=r"^The store at \S+ refused: [^\n]*'eval'[^\n]*\.$") as caught:
+        await store.get(A, "n")
+    assert "local head" not in str(caught.value)
+    await store.close()
+
+
+async def test_a_redis_that_went_and_came_back_is_found_again(tmp_path):
+    port = free_port()
+    store = RedisStore(f"redis://127.0.0.1:{port}/0")
+    with redis_server(port, tmp_path):
+        await asyncio.gather(*(store.put(A, str(i), b"x", 60, 600) for i in range(10)))
+    with pytest.raises(StoreError):
+        await store.get(A, "1")
+    with redis_server(port, tmp_path):
+        assert await asyncio.gather(*(store.get(A, str(i)) for i in range(10))) == [None] * 10
+        await store.put(A, "n", b"y", 60, 600)
+        assert await store.get(A, "n") == b"y"
+    await store.close()
+
+
+async def test_connections_that_lay_idle_while_redis_restarted_do_no_harm(tmp_path):
+    port = free_port()
+    store = RedisStore(f"redis://127.0.0.1:{port}/0")
+    with redis_server(port, tmp_path):
+        await asyncio.gather(*(store.put(A, str(i), b"x", 60, 600) for i in range(10)))
+    with redis_server(port, tmp_path):
+        for _ in range(5):
+            await asyncio.sleep(0)  # a loop that runs has seen them close
+        await store.put(A, "n", b"y", 60, 600)
+        assert await store.get(A, "n") == b"y"
+    await store.close()
+
+
+# Names of stores
+
+
+async def test_each_kind_of_store_has_its_url(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(open_store("memory://"), MemoryStore)
+    assert isinstance(open_store("redis://localhost:6379/0"), RedisStore)
+    assert isinstance(open_store("rediss://localhost"), RedisStore)
+    for url, path in (("sqlite:///here.db", "here.db"), (f"sqlite:///{tmp_path}/there.db", "there.db")):
+        store = open_store(url)
+        await store.put(A, "n", b"x", 60, 600)
+        await store.close()
+        assert (tmp_path / path).exists()
+    await (store := open_store("sqlite:///:memory:")).put(A, "n", b"x", 60, 600)
+    await store.close()
+    assert await store.get(A, "n") == b"x"
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "memory", "memory://x", "sqlite://", "sqlite:///", "sqlite://host/x", "s3cret", "postgres://u:s3cret@h/"],
+)
+def test_any_other_url_is_told_what_is_possible(url):
+    with pytest.raises(ConfigurationError, match=r'^A store is "memory://", "sqlite:///path", .*\.$') as caught:
+        open_store(url)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://u:s3cret@h:port/0", "redis://u:s3cret@[h/0", "redis://:s3cret/@h:1:2/0", "redis://h?option=s3cret"]
+)
+def test_a_redis_url_that_is_none_is_told_without_its_password(url):
+    with pytest.raises(ConfigurationError, match=r"^The url of a store in Redis reads \S+\.$") as caught:
+        open_store(url)
+    assert caught.value.__cause__ is None
+
+
+def test_stores_that_are_not_used_are_not_loaded():
+    script = (
+        "import sys, deltamcp.stores.store, deltamcp.stores.memory, deltamcp.stores.redis\n"
+        "deltamcp.stores.store.open_store('memory://')\n"
+        "assert not {'sqlite3', 'redis'} & set(sys.modules), sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

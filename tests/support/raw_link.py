@@ -1,0 +1,46 @@
+"""A link to a server in this process that carries whole messages as bytes and reads nothing into them."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from deltamcp.calls.engine import Engine
+from deltamcp.transports.duplex import Duplex
+
+
+class RawLink:
+    """The client's end, and what the server's end writes to."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._inbox: asyncio.Queue[bytes] = asyncio.Queue()
+        self._duplex = Duplex(engine, self)
+
+    def send(self, message: bytes) -> None:
+        """Sends one whole message to the server."""
+        self._duplex.receive(message)
+
+    async def receive(self) -> bytes:
+        """The next message from the server."""
+        return await self._inbox.get()
+
+    async def close(self) -> None:
+        await self._duplex.close()
+
+    def write(self, message: bytes) -> None:
+        self._inbox.put_nowait(message)
+
+    async def wait_writable(self) -> None:
+        """The queue takes any number of messages."""
+
+    def request_finished(self) -> None: ...
+
+
+@contextlib.asynccontextmanager
+async def raw_link(engine: Engine) -> AsyncIterator[RawLink]:
+    """Connects to a server, and starts it where it is not running yet."""
+    async with engine.lifespan.running():
+        link = RawLink(engine)
+        try:
+            yield link
+        finally:
+            await link.close()

@@ -1,0 +1,221 @@
+"""Streamable HTTP in process: sessions, streams and their resumption, mounting in another application."""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from deltamcp import Context, DeltaServer, Limits
+from tests.support.asgi_client import ACCEPT_BOTH, INITIALIZE, AsgiClient, AsgiExchange, asgi_client
+from tests.support.raw_client import META
+
+
+@pytest.fixture
+def server():
+    server = DeltaServer("x", limits=Limits(ping_seconds=0.05, replay_events=8))
+
+    @server.tool
+    async def steps(ctx: Context, count: int = 3) -> str:
+        for number in range(count):
+            await ctx.progress(number)
+        await gate.wait()
+        return "done"
+
+    @server.tool
+    async def waits() -> str:
+        started.set()
+        try:
+            await gate.wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return "done"
+
+    gate, started, cancelled = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    server.gate, server.started, server.cancelled = gate, started, cancelled  # type: ignore[attr-defined]
+    return server
+
+
+async def test_a_lost_stream_is_taken_up_where_it_was_left(server):
+    async with asgi_client(server) as client:
+        await client.initialize()
+        call = client.request(1, "tools/call", name="steps", _meta={"progressToken": "p"})
+        assert (await call.start())[1]["content-type"] == "text/event-stream"
+        primed = await call.event()
+        assert (primed["data"], primed["retry"]) == ("", "100")
+        first = await call.event()
+        assert json.loads(first["data"])["params"]["progress"] == 0
+        call.leave()
+        resumed = client.get(**{"last-event-id": first["id"]})
+        await resumed.start()
+        assert (await resumed.event())["id"] == first["id"]
+        assert [json.loads((await resumed.event())["data"])["params"]["progress"] for _ in range(2)] == [1, 2]
+        server.gate.set()
+        while not (event := await resumed.event()).get("data"):
+            pass
+        assert json.loads(event["data"])["result"]["content"][0]["text"] == "done"
+        assert await resumed.event() == {}
+
+
+async def test_a_client_that_leaves_before_a_stream_has_begun_cancels_its_call(server):
+    async with asgi_client(server) as client:
+        await client.initialize()
+        for begin in (lambda: client.request(1, "tools/call", name="waits"), lambda: modern(client, "waits")):
+            call = begin()
+            await server.started.wait()
+            call.leave()
+            async with asyncio.timeout(5):
+                await server.cancelled.wait()
+                await call.task
+            server.started.clear()
+            server.cancelled.clear()
+
+
+def modern(client: AsgiClient, tool: str, **arguments: Any) -> AsgiExchange:
+    body = {"jsonrpc": "2.0", "id": 7, "method": "tools/call"}
+    params = {"name": tool, "arguments": arguments, "_meta": META}
+    headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": tool}
+    return client.post({**body, "params": params}, **headers)
+
+
+async def test_a_long_call_gives_signs_of_life(server):
+    async with asgi_client(server) as client:
+        call = modern(client, "waits")
+        assert (await call.start())[1]["content-type"] == "text/event-stream"
+        assert (await call.next())["body"] == b":\n\n"
+        server.gate.set()
+        while not (event := await call.event()).get("data"):
+            pass
+        assert json.loads(event["data"])["result"]["content"][0]["text"] == "done"
+
+
+async def test_a_client_that_wants_events_or_only_json_gets_what_it_wants(server):
+    async with asgi_client(server) as client:
+        client.headers["accept"] = "text/event-stream, application/json"
+        server.gate.set()
+        call = modern(client, "waits")
+        assert (await call.start())[1]["content-type"] == "text/event-stream"
+        client.headers["accept"] = "application/json"
+        call = modern(client, "steps")
+        assert (await call.start())[1]["content-type"] == "application/json"
+        client.headers["accept"] = "image/png"
+        assert (await modern(client, "waits").start())[0] == 406
+
+
+async def test_the_newest_get_stream_is_the_one_that_hears(server):
+    async with asgi_client(server) as client:
+        await client.initialize()
+        first, second = client.get(), None
+        await first.start()
+        second = client.get()
+        await second.start()
+        async with asyncio.timeout(5):
+            await first.task
+        server.remove_tool("waits")
+        while not (event := await second.event()).get("data"):
+            pass
+        assert json.loads(event["data"])["method"] == "notifications/tools/list_changed"
+        second.leave()
+        await second.task
+
+
+async def test_a_deleted_session_is_unknown_and_its_calls_end(server):
+    async with asgi_client(server) as client:
+        await client.initialize()
+        call = client.request(1, "tools/call", name="waits")
+        await server.started.wait()
+        gone = AsgiExchange(client._app, "DELETE", client.headers)
+        assert (await gone.start())[0] == 200
+        async with asyncio.timeout(5):
+            await server.cancelled.wait()
+        assert (await call.start())[0] == 200
+        assert (await client.request(2, "tools/list").start())[0] == 404
+
+
+async def test_sessions_idle_too_long_make_room():
+    server = DeltaServer("x", limits=Limits(sessions=2))
+    async with asgi_client(server) as client:
+        ids = []
+        for _ in range(3):
+            client.headers.pop("mcp-session-id", None)
+            await client.initialize()
+            ids.append(client.headers["mcp-session-id"])
+        statuses = []
+        for id_ in ids:
+            client.headers["mcp-session-id"] = id_
+            statuses.append((await client.request(1, "ping").start())[0])
+        assert statuses == [404, 200, 200]
+
+
+async def test_draining_ends_streams_with_their_last_word(server):
+    async with asgi_client(server) as client:
+        await client.initialize()
+        get = client.get()
+        params = {"_meta": META, "notifications": {"toolsListChanged": True}}
+        headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "subscriptions/listen"}
+        body = {"jsonrpc": "2.0", "id": 5, "method": "subscriptions/listen", "params": params}
+        listen = client.post(body, **headers)
+        await get.start()
+        await listen.start()
+        assert "acknowledged" in (await listen.event())["data"]
+        client._app.drain()
+        while not (event := await listen.event()).get("data"):
+            pass
+        assert json.loads(event["data"]) == {
+            "jsonrpc": "2.0",
+            "id": 5,
+            "result": {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": 5}},
+        }
+        async with asyncio.timeout(5):
+            await asyncio.gather(get.task, listen.task)
+
+
+async def test_a_batch_is_answered_as_one_in_the_revision_that_has_them(server):
+    batch = [{"jsonrpc": "2.0", "id": 1, "method": "ping"}, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}]
+    async with asgi_client(server) as client:
+        await client.initialize("2025-03-26")
+        call = client.post(batch)
+        assert (await call.start())[0] == 200
+        assert [item["id"] for item in await call.json()] == [1, 2]
+        client.headers.pop("mcp-session-id")
+        await client.initialize("2025-06-18")
+        assert (await client.post(batch).start())[0] == 400
+
+
+async def test_the_application_can_be_mounted_in_another(server):
+    app = Starlette(routes=[Mount("/tools", app=server.asgi("/")), Mount("/", app=server.asgi())])
+    transport = httpx2.ASGITransport(app=app)
+    headers = {"accept": ACCEPT_BOTH}
+    body = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": INITIALIZE}
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        for path in ("/mcp", "/tools/"):
+            assert (await http.post(path, json=body, headers=headers)).json()["result"]["serverInfo"]["name"] == "x"
+        assert (await http.post("/other", json=body, headers=headers)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("localhost", None, 200),
+        ("127.0.0.1:8000", "http://127.0.0.1:8000", 200),
+        ("[::1]:8000", "http://[::1]:8000", 200),
+        ("tools.example", "https://tools.example", 200),
+        ("tools.example:8443", None, 200),
+        ("evil.example", None, 421),
+        ("localhost.evil.example", None, 421),
+        ("localhost", "https://evil.example", 403),
+        ("localhost", "null", 403),
+        ("localhost", "https://app.example", 200),
+    ],
+)
+async def test_hosts_and_origins_are_checked(server, host, origin, status):
+    app = server.asgi(
+        allowed_hosts=["localhost", "127.0.0.1", "[::1]", "tools.example"], allowed_origins=["https://app.example"]
+    )
+    client = AsgiClient(app)
+    client.headers |= {"host": host} | ({"origin": origin} if origin else {})
+    assert (await client.request(0, "initialize", **INITIALIZE).start())[0] == status
