@@ -19,8 +19,8 @@ from typing import Any
 from deltamcp.bench import results
 from deltamcp.bench.speed import report
 from deltamcp.bench.speed.report import Report, Table
-from deltamcp.delivery.continuation import Reading
-from deltamcp.delivery.stored_results import Keeping
+from deltamcp.delivery.continuation import Continuation
+from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.limits import Limits
 from deltamcp.results.content import Source, returned
 from deltamcp.results.policy import Shaping
@@ -116,10 +116,10 @@ def _memory(value: Any) -> float:
 
 
 def _fitted(value: Any) -> ToolResult:
-    reading = Reading(Keeping(MemoryStore(), Limits(), "bench", "delta", "continue"))
+    continuation = Continuation(StoredResults(MemoryStore(), Limits(), "bench", "delta", "continue"))
     source = returned(value, None)
     assert isinstance(source, Source), "neither content nor nothing"
-    return asyncio.run(reading.begin(source, Shaping(max_tokens=BUDGET), results.PRINCIPAL))
+    return asyncio.run(continuation.first_reply(source, Shaping(max_tokens=BUDGET), results.CALLER))
 
 
 # What is measured with

@@ -175,7 +175,7 @@ class HttpEraClient(EraClient):
 @contextlib.asynccontextmanager
 async def http_change_readers(server: DeltaServer) -> AsyncIterator[Callable[[str], Any]]:
     """Readers of one server, as many as are asked for."""
-    async with server.engine.life.running():
+    async with server.engine.lifespan.running():
         transport = httpx2.ASGITransport(app=server.asgi())
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
 

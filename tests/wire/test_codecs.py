@@ -17,9 +17,11 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from deltamcp import Context, DeltaServer, Limits
-from deltamcp.dialects import delta_mcp
+from deltamcp.dialects import progressive_disclosure
+from deltamcp.dialects.delta_mcp import DeltaMcp
+from deltamcp.dialects.progressive_disclosure import ENCODINGS, LINE_ENCODINGS
 from deltamcp.errors import Fault
-from deltamcp.values import Malformed, Notification, Request
+from deltamcp.values import Failure, Malformed, Notification, Request
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import CBOR, CODECS, COMPACT, JSON_CODEC, SHORT, Codec
 from tests.support.asgi_client import AsgiClient, AsgiExchange, asgi_client
@@ -427,24 +429,26 @@ def test_accept_names_a_codec_or_leaves_it_at_the_requests(header, asked, codec)
 @pytest.mark.parametrize(
     ("offered", "ours", "agreed"),
     [
-        ({"compactJson": True, "cbor": True}, delta_mcp.ENCODINGS, "cbor"),  # 05-01
-        ({"cbor": True}, delta_mcp.ENCODINGS, "cbor"),
-        ({"compactJson": True, "cbor": True}, delta_mcp.LINE_ENCODINGS, "compact-json"),  # 05-02
-        ({"compactJson": True, "cbor": False}, delta_mcp.ENCODINGS, "compact-json"),
-        ({"compactJson": {}}, delta_mcp.ENCODINGS, "compact-json"),
-        ({"cbor": True}, delta_mcp.LINE_ENCODINGS, "json"),
-        ({}, delta_mcp.ENCODINGS, "json"),  # 05-03
-        (None, delta_mcp.ENCODINGS, "json"),
-        ({"compactJson": 0, "cbor": ""}, delta_mcp.ENCODINGS, "json"),
+        ({"compactJson": True, "cbor": True}, ENCODINGS, "cbor"),  # 05-01
+        ({"cbor": True}, ENCODINGS, "cbor"),
+        ({"compactJson": True, "cbor": True}, LINE_ENCODINGS, "compact-json"),  # 05-02
+        ({"compactJson": True, "cbor": False}, ENCODINGS, "compact-json"),
+        ({"compactJson": {}}, ENCODINGS, "compact-json"),
+        ({"cbor": True}, LINE_ENCODINGS, "json"),
+        ({}, ENCODINGS, "json"),  # 05-03
+        (None, ENCODINGS, "json"),
+        ({"compactJson": 0, "cbor": ""}, ENCODINGS, "json"),
     ],
 )
 def test_the_best_encoding_that_both_have_is_agreed_on(offered, ours, agreed):
-    assert delta_mcp.encoding({} if offered is None else {"encoding": offered}, ours) == agreed
+    capabilities = {} if offered is None else {"encoding": offered}
+    agreement = DeltaMcp().agree({"protocolVersion": "delta-mcp/0.2.0", "capabilities": capabilities}, ours)
+    assert not isinstance(agreement, Failure) and agreement.encoding == agreed
 
 
 def test_every_encoding_we_name_is_one_we_have():
-    assert {"json", *delta_mcp.ENCODINGS} == set(CODECS)
-    assert set(delta_mcp.LINE_ENCODINGS) <= set(delta_mcp.ENCODINGS)
+    assert {"json", *ENCODINGS} == set(CODECS)
+    assert set(LINE_ENCODINGS) <= set(ENCODINGS)
 
 
 # Over HTTP
@@ -564,7 +568,7 @@ async def test_the_modern_era_has_them_too(server, codec):
         discover = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": META}}
         headers = {"mcp_protocol_version": "2026-07-28", "mcp_method": "server/discover"}
         found = await answer(post(client, codec.encode(discover), codec, **headers), codec)
-        extension = found["result"]["capabilities"]["extensions"][delta_mcp.EXTENSION]
+        extension = found["result"]["capabilities"]["extensions"][progressive_disclosure.NAME]
         assert extension["encodings"] == ["compact-json", "cbor"]
 
 
