@@ -11,6 +11,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import ssl
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
@@ -297,9 +298,9 @@ def header_value(text: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def serving(fake: Fake) -> AsyncIterator[Fake]:
-    server = await asyncio.start_server(fake.connected, "127.0.0.1", 0, limit=1 << 22)
-    fake.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+async def serving(fake: Fake, tls: ssl.SSLContext | None = None) -> AsyncIterator[Fake]:
+    server = await asyncio.start_server(fake.connected, "127.0.0.1", 0, limit=1 << 22, ssl=tls)
+    fake.url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
     try:
         yield fake
     finally:

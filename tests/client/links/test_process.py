@@ -198,9 +198,8 @@ async def test_a_process_that_ended_is_started_again_for_the_next_call(log, disc
     tools = [*fake_stdio.TOOLS, {"name": "last", "inputSchema": {"type": "object"}}]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         assert await client.call("last") == {"life": 0}
-        pid = json.loads(log.read_text().splitlines()[0])["started"]
-        await fake_stdio.until(lambda: not (Path(f"/proc/{pid}").exists()))
-        await asyncio.sleep(0.05)
+        conversation: Any = client._reaching.conversation
+        await fake_stdio.until(lambda: conversation.link.ended)
         assert (await client.call("echo"))["life"] == 1
         assert (await client.call("echo"))["life"] == 1
     assert not alive(log)

@@ -272,10 +272,11 @@ class Origin:
         self._host, self._port = str(parts.hostname), parts.port or (443 if self._secure else 80)
         self._name = parts.netloc.rpartition("@")[2]
         self._proxy = _proxy_for(parts)
+        self._is_forwarded = self._proxy is not None and not self._secure
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         # What is not ASCII in an address is told as RFC 3987 has it.
         target = quote(target, safe="%/?:@!$&'()*+,;=-._~[]")
-        if self._proxy is not None and not self._secure:
+        if self._is_forwarded:
             target = f"http://{self._name}{target}"
         self._target = target.encode()
         self._context: ssl.SSLContext | None = None
@@ -324,7 +325,8 @@ class Origin:
         elif connection.is_streaming:
             self._busy.add(connection)
             connection.drain(self.release)
-        elif connection.usable:
+        elif connection.usable and not self._is_forwarded:
+            # tinyproxy 1.11 hangs up after every answer it forwards, and does not say so in the answer.
             loop = asyncio.get_running_loop()
             connection.idle_since = loop.time()
             self._idle.append(connection)
@@ -398,10 +400,13 @@ class Origin:
         )
         if not self._secure:
             return made
-        place = f"{self._host}:{self._port}"
+        place = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
         asked = [f"CONNECT {place} HTTP/1.1", f"host: {place}"]
         asked += [f"{name}: {value}" for name, value in self._proxy.headers.items()]
-        answer = await made.exchange("\r\n".join([*asked, "", ""]).encode("latin-1"), bodiless=True)
+        try:
+            answer = await made.exchange("\r\n".join([*asked, "", ""]).encode("latin-1"), bodiless=True)
+        except BrokenError:
+            raise BrokenError("the proxy hung up or did not answer in HTTP", sent=False) from None
         if not 200 <= answer.status < 300:
             made.close()
             raise BrokenError(f"the proxy answered HTTP {answer.status}", sent=False)

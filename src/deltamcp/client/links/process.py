@@ -22,7 +22,14 @@ _ADDRESS = re.compile(r"[\w.\-]+(:\d+)(/.*)?")
 _TELLING = re.compile(r"\w*(Error|Exception)\b|\b(error|fatal|cannot|missing|required)\b", re.IGNORECASE)
 _WORDS = re.compile(r"\w{2}")
 _NO_PROGRAM = "no program by itself; put before it what runs it, as python, node or delta-mcp serve."
-_LAST_WORDS_SECONDS = 0.1
+_LAST_LOOKS = 10
+_LOOK_SECONDS = 0.1
+"""How often, and how far apart, the client looks whether a process that is ending has closed its pipes and has an exit
+code. A process that it started and left may hold the pipes open. A client that does not get to run loses one look,
+not all of them."""
+_LAST_BYTES = 1024 * 1024
+"""Of stderr that the client reads after the end has begun: as much as Linux keeps in a pipe (pipe-max-size in pipe(7)).
+What comes after it was written by another process."""
 _LAST_LINES = 20
 """Of what a server wrote to stderr before it ended, to be told with that."""
 
@@ -45,7 +52,7 @@ class ProcessLink:
     async def open(self, ears: Ears) -> None:
         loop = asyncio.get_running_loop()
         try:
-            transport, protocol = await loop.subprocess_exec(
+            _, self._process = await loop.subprocess_exec(
                 lambda: _Process(self, ears),
                 *self._command,
                 stderr=asyncio.subprocess.PIPE if self._quiet else None,
@@ -60,8 +67,6 @@ class ProcessLink:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise UnreachableError(f"{self.who} cannot be started: {reason}.") from None
-        self._process = protocol
-        protocol.started(transport)
 
     def _missing(self) -> str:
         """What is not there, and what may have been meant."""
@@ -74,9 +79,18 @@ class ProcessLink:
         return f"there is no {program} here; {hint}"
 
     async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
+        """
+        Raises:
+            ConnectionLostError: the process has ended; the error waits for its exit code and its last words.
+        """
         process = self._process
-        if process is None or self.ended:
-            raise ConnectionLostError(self.epitaph(), maybe_done=False)
+        if process is None:
+            raise ConnectionLostError(f"{self.who} is not started.", maybe_done=False)
+        if self.ended or process.stdin.is_closing():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_LOOKS * _LOOK_SECONDS):
+                    await process.over.wait()
+            raise ConnectionLostError(process.epitaph(), maybe_done=False)
         process.stdin.write(self.codec.encode(message) + b"\n")
         if not process.room.is_set():
             await process.room.wait()
@@ -86,21 +100,13 @@ class ProcessLink:
         opened()
         return True
 
-    def epitaph(self) -> str:
-        process = self._process
-        code = None if process is None else process.transport.get_returncode()
-        how = "" if code is None else f" with exit code {code}" if code >= 0 else f" by signal {-code}"
-        last = process.last_words().rstrip(".") if process is not None else ""
-        if not last and code == 0:
-            return f"{self.who} ended{how}; does it run a server?"
-        return f"{self.who} ended{how}{f': {last}' if last else ''}."
-
     async def close(self) -> None:
         """Lets the process end by itself, then asks it to, then makes it."""
         self.ended = True
         process = self._process
         if process is None:
             return
+        process.forget()
         process.stdin.close()
         try:
             for insist in ("", "SIGTERM", "SIGKILL"):
@@ -116,7 +122,11 @@ class ProcessLink:
 
 
 class _Process(asyncio.SubprocessProtocol):
-    """What the loop tells of it."""
+    """What the loop tells of it.
+
+    The end of a process comes in parts and in any order: its exit code and the end of each pipe. The first of them,
+    except the end of stderr, ends the link; the client is told when the exit code and all that was written have come.
+    """
 
     transport: asyncio.SubprocessTransport
     stdin: asyncio.WriteTransport
@@ -126,13 +136,19 @@ class _Process(asyncio.SubprocessProtocol):
         self._lines = LineReader(LIMITS)
         self._errors: deque[str] = deque(maxlen=_LAST_LINES)
         self._error_rest = ""
+        self._unread: set[int] = set()
+        self._last_bytes = 0
+        self._looking: asyncio.TimerHandle | None = None
         self.room = asyncio.Event()
         self.room.set()
         self.exited = asyncio.Event()
+        self.over = asyncio.Event()
+        """The client was told of the end, or closed the link itself."""
 
-    def started(self, transport: asyncio.SubprocessTransport) -> None:
-        self.transport = transport
-        self.stdin = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.SubprocessTransport", transport)
+        self.stdin = cast("asyncio.WriteTransport", self.transport.get_pipe_transport(0))
+        self._unread = {fd for fd in (1, 2) if self.transport.get_pipe_transport(fd) is not None}
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 1:
@@ -145,9 +161,21 @@ class _Process(asyncio.SubprocessProtocol):
                     for message in messages(line, self._link.codec):
                         self._ears.hear(message)
             return
+        if self._looking is not None:
+            self._last_bytes += len(data)
         lines = (self._error_rest + data.decode("utf-8", "replace")).split("\n")
         self._error_rest = lines[-1][-1000:]
         self._errors.extend(line.strip()[:500] for line in lines[:-1] if line.strip())
+        if self._last_bytes > _LAST_BYTES:
+            self._tell()
+
+    def epitaph(self) -> str:
+        code = self.transport.get_returncode()
+        how = "" if code is None else f" with exit code {code}" if code >= 0 else f" by signal {-code}"
+        last = self.last_words().rstrip(".")
+        if not last and code == 0:
+            return f"{self._link.who} ended{how}; does it run a server?"
+        return f"{self._link.who} ended{how}{f': {last}' if last else ''}."
 
     def last_words(self) -> str:
         """The line of its stderr that most likely says why it ended."""
@@ -156,23 +184,46 @@ class _Process(asyncio.SubprocessProtocol):
         return telling[-1] if telling else ""
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._unread.discard(fd)
         if fd == 0:
+            # What was asked before may still be answered: a server that is told to end may finish its calls first.
+            self._link.ended = True
             self.room.set()
         elif fd == 1:
             self._end()
+        self._tell_if_complete()
 
     def process_exited(self) -> None:
         self.exited.set()
         self._end()
+        self._tell_if_complete()
 
     def _end(self) -> None:
-        if not self._link.ended:
+        if self._looking is None and not self.over.is_set():
             self._link.ended = True
-            # Its last words may still be on their way.
-            asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, self._over)
+            self.room.set()  # a process that it left may hold stdin open without reading it
+            self._look(_LAST_LOOKS)
 
-    def _over(self) -> None:
-        self._ears.lost(ConnectionLostError(self._link.epitaph()))
+    def _look(self, looks: int) -> None:
+        if looks:
+            self._looking = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look, looks - 1)
+        else:
+            self._tell()
+
+    def _tell_if_complete(self) -> None:
+        if self._looking is not None and self.exited.is_set() and not self._unread:
+            self._tell()
+
+    def _tell(self) -> None:
+        if not self.over.is_set():
+            self.forget()
+            self._ears.lost(ConnectionLostError(self.epitaph()))
+
+    def forget(self) -> None:
+        """Ends the wait for last words."""
+        self.over.set()
+        if self._looking is not None:
+            self._looking.cancel()
 
     def pause_writing(self) -> None:
         self.room.clear()
