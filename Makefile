@@ -7,7 +7,7 @@ PORT ?= 8000
 
 .PHONY: run test check format conformance interop bench clean
 
-run: .venv/ready
+run: .venv/run-ready
 	@echo "==> The example server, examples/everything.py, over HTTP. Reach it with any MCP client, for instance:"
 	@echo "    claude mcp add --transport http everything http://127.0.0.1:$(PORT)/mcp"
 	@$(BIN)/delta-mcp serve examples/everything.py --http 127.0.0.1:$(PORT)
@@ -42,11 +42,16 @@ bench: .venv/ready .venv/bench-ready
 	@echo "==> Speed, beside the bare limit, the official SDK and FastMCP"
 	@$(BIN)/python -m bench
 
-.venv/ready: pyproject.toml
-	@echo "==> Python packages into .venv"
+.venv/run-ready: pyproject.toml
+	@echo "==> Delta-MCP and what it needs to run into .venv"
 	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+.venv/ready: .venv/run-ready
+	@echo "==> What its developers need into .venv"
 	@$(BIN)/pip install --quiet --upgrade pip
-	@$(BIN)/pip install --quiet --editable . --group dev
+	@$(BIN)/pip install --quiet --group dev
 	@touch $@
 
 .venv/bench-ready: .venv/ready
