@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from deltamcp import tokens
-from deltamcp.bench.cost import METHOD, Cost, Listing, ToolCost, costs
+from deltamcp.bench.cost import METHOD, Cost, ServerListing, ToolCost, count_costs
 from deltamcp.client.configs.files import Found
 from deltamcp.sources.secrets import Secrets
 from deltamcp.values import JSON
@@ -23,17 +23,17 @@ _TELLING = ("key", "token", "secret", "password", "passwd", "auth", "credential"
 """Options with one of these in their names are followed by what must not be shown."""
 
 
-class Looked(Struct, frozen=True):
+class ServerAnswer(Struct, frozen=True):
     """What a server says of itself."""
 
     tools: list[dict[str, JSON]]
     instructions: str = ""
 
 
-Look: TypeAlias = Callable[[dict[str, Any]], Awaitable[Looked]]
+AskServer: TypeAlias = Callable[[dict[str, Any]], Awaitable[ServerAnswer]]
 
 
-class Server(Struct, frozen=True):
+class AuditedServer(Struct, frozen=True):
     """One server, wherever it is written down, with nothing of it that may be secret."""
 
     name: str
@@ -45,7 +45,7 @@ class Server(Struct, frozen=True):
     """Why it could not be asked, as a sentence."""
 
 
-class Skipped(Struct, frozen=True):
+class SkippedEntry(Struct, frozen=True):
     """A server that was not asked, or a file that could not be read."""
 
     name: str
@@ -53,62 +53,64 @@ class Skipped(Struct, frozen=True):
     why: str
 
 
-class Report(Struct, frozen=True):
-    """What is told, as a table, as JSON or as a page."""
+class AuditReport(Struct, frozen=True):
+    """What `delta-mcp audit` reports, as a table, as JSON or as a page."""
 
     tokenizer: str
     together: Cost
-    servers: list[Server]
+    servers: list[AuditedServer]
     tools: list[ToolCost]
-    skipped: list[Skipped]
+    skipped: list[SkippedEntry]
     refused: dict[str, str]
     method: str = METHOD
 
 
-async def audit(found: Iterable[Found], look: Look, seconds: float, told: Callable[[], None] = lambda: None) -> Report:
-    """Asks each server once, some at a time, each within so many seconds; `told` is called after each.
+async def audit(
+    found: Iterable[Found], ask: AskServer, seconds: float, on_answer: Callable[[], None] = lambda: None
+) -> AuditReport:
+    """Asks each server once, some at a time, each within so many seconds; `on_answer` is called after each.
 
-    What goes wrong with one is told of that one.
+    What goes wrong with one server is reported of that one.
     """
     found = list(found)
-    once = once_each(found)
+    unique = unique_servers(found)
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def outcome(entry: dict[str, Any]) -> Looked | str:
+    async def answer_of(entry: dict[str, Any]) -> ServerAnswer | str:
         async with gate:
             try:
                 async with asyncio.timeout(seconds):
-                    return await look(entry)
+                    return await ask(entry)
             except TimeoutError:
                 return f"It did not answer within {seconds:g} seconds."
             except Exception as error:  # whatever it is, the others are asked
                 return _problem(error, entry)
             finally:
-                told()
+                on_answer()
 
-    outcomes = await asyncio.gather(*(outcome(same[0].entry) for same in once.values()))
-    looked = {name: one for name, one in zip(once, outcomes, strict=True) if isinstance(one, Looked)}
-    counted = costs([Listing(name, one.tools, one.instructions) for name, one in looked.items()])
-    return Report(
+    outcomes = await asyncio.gather(*(answer_of(same[0].entry) for same in unique.values()))
+    answers = {name: one for name, one in zip(unique, outcomes, strict=True) if isinstance(one, ServerAnswer)}
+    counted = count_costs([ServerListing(name, one.tools, one.instructions) for name, one in answers.items()])
+    return AuditReport(
         tokenizer="o200k, exact" if tokens.is_exact() else "an estimate of o200k, 4 % off on average",
         together=counted.together,
         servers=[
-            Server(
+            AuditedServer(
                 name,
                 _runs(same[0].entry),
                 [_place(one) for one in same],
                 counted.servers.get(name),
-                None if isinstance(one, Looked) else one,
+                None if isinstance(one, ServerAnswer) else one,
             )
-            for (name, same), one in zip(once.items(), outcomes, strict=True)
+            for (name, same), one in zip(unique.items(), outcomes, strict=True)
         ],
         tools=counted.tools,
-        skipped=[Skipped(one.name, _place(one), one.skipped) for one in found if one.skipped is not None],
+        skipped=[SkippedEntry(one.name, _place(one), one.skipped) for one in found if one.skipped is not None],
         refused=counted.refused,
     )
 
 
-def once_each(found: Iterable[Found]) -> dict[str, list[Found]]:
+def unique_servers(found: Iterable[Found]) -> dict[str, list[Found]]:
     """What is to be asked, by a name of its own: entries that are the same are one server in several places."""
     same: dict[bytes, list[Found]] = {}
     for one in found:
@@ -122,7 +124,7 @@ def once_each(found: Iterable[Found]) -> dict[str, list[Found]]:
     return made
 
 
-def left_out(report: Report) -> list[str]:
+def uncounted_sentences(report: AuditReport) -> list[str]:
     """What is not in the figures, and why, in sentences."""
     failed = (one for one in report.servers if one.problem)
     return [
@@ -132,7 +134,7 @@ def left_out(report: Report) -> list[str]:
     ]
 
 
-# What is told of a server
+# What is reported of a server
 
 
 def _place(one: Found) -> str:
