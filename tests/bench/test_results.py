@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bench.results import write_odd
+from bench.sample_results import write_odd_results
 from deltamcp.bench import results
 from deltamcp.client.recovery import LostError, recover
 from deltamcp.client.reply import Reply
@@ -54,7 +54,7 @@ def test_what_is_promised_of_results(shared):
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory):
     folder = tmp_path_factory.mktemp("odd")
-    write_odd(folder, GIANT)
+    write_odd_results(folder, GIANT)
     return folder
 
 
@@ -112,8 +112,8 @@ def test_what_fails_is_told_and_the_rest_measured(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("value", "other"), [(1, 1.0), (1, True), (0.0, -0.0), (None, False), ("1", 1), ([], {})])
 def test_values_that_look_alike_are_told_apart(value, other):
-    assert results.same([value], jsonrpc.encode([value]))
-    assert not results.same([value], jsonrpc.encode([other]))
+    assert results.is_same([value], jsonrpc.encode([value]))
+    assert not results.is_same([value], jsonrpc.encode([other]))
 
 
 async def test_replies_that_do_not_go_on_are_not_followed_forever():
@@ -136,7 +136,7 @@ async def test_replies_that_do_not_go_on_are_not_followed_forever():
 
 def check(data: str | bytes, budget: int) -> None:
     meter = results.Meter(budget)
-    assert results.same(asyncio.run(meter.read(data)), data)
+    assert results.is_same(asyncio.run(meter.read(data)), data)
     assert (meter.overruns, meter.first <= budget) == (0, True)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from deltamcp.bench.auditing import Look, Looked, Report, audit, left_out, once_each
+from deltamcp.bench.audit import AskServer, AuditReport, ServerAnswer, audit, uncounted_sentences, unique_servers
 from deltamcp.bench.cost import Cost
 from deltamcp.cli import output
 from deltamcp.cli.waiting import Waiting
@@ -70,26 +70,26 @@ def _wanted(found: list[Found], only: Sequence[str] | None) -> list[Found]:
     return [one for one in found if not only or one.name in only]
 
 
-async def _look(entry: dict[str, Any], seconds: float) -> Looked:
+async def _look(entry: dict[str, Any], seconds: float) -> ServerAnswer:
     from deltamcp.client.connect import connect  # nobody else who starts the command line waits for it
 
     asked = connect(entry, progressive=False, listen=False, quiet=True, timeout=seconds, start_timeout=seconds)
     async with asked as client:
-        return Looked(await client.describe(), client.server.instructions or "")
+        return ServerAnswer(await client.describe(), client.server.instructions or "")
 
 
 # Asking
 
 
-async def _watched(found: list[Found], look: Look, seconds: float) -> Report:
-    with Waiting("Asking servers", len(once_each(found))) as waiting:
+async def _watched(found: list[Found], look: AskServer, seconds: float) -> AuditReport:
+    with Waiting("Asking servers", len(unique_servers(found))) as waiting:
         return await audit(found, look, seconds, waiting.advance)
 
 
 # Shown to people
 
 
-def _show(report: Report) -> None:
+def _show(report: AuditReport) -> None:
     console = output.console()
 
     asked = [server for server in report.servers if server.cost]
@@ -108,7 +108,7 @@ def _show(report: Report) -> None:
         output.table("The largest tools", ("tool", "server"), ("now", "when used"), largest, console)
         console.print()
         console.print(_summary(report))
-    for sentence in left_out(report):
+    for sentence in uncounted_sentences(report):
         console.print(output.printable(sentence))
     if not report.servers and not report.skipped:
         console.print("No host here has servers; name a file of mcpServers: delta-mcp audit CONFIG")
@@ -119,7 +119,7 @@ def _figures(cost: Cost | None) -> list[str]:
     return [f"{figure:,}" for figure in (cost.tools, cost.now, cost.surface, cost.one_tool, cost.instructions)]
 
 
-def _summary(report: Report) -> str:
+def _summary(report: AuditReport) -> str:
     cost = report.together
     less = (
         f", {1 - cost.surface / cost.now:.1%} less" if cost.now > cost.surface else ": these tools are too few to gain"
@@ -130,7 +130,7 @@ def _summary(report: Report) -> str:
     )
 
 
-def _write(report: Report, path: Path) -> None:
+def _write(report: AuditReport, path: Path) -> None:
     from deltamcp.cli.audit_page import page
 
     try:

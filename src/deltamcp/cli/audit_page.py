@@ -3,7 +3,7 @@
 import html
 from collections.abc import Iterable
 
-from deltamcp.bench.auditing import Report, Server, left_out
+from deltamcp.bench.audit import AuditedServer, AuditReport, uncounted_sentences
 from deltamcp.bench.cost import Cost, ToolCost
 from deltamcp.cli.output import printable
 
@@ -65,10 +65,10 @@ footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1rem;
 """
 
 
-def page(report: Report) -> str:
+def page(report: AuditReport) -> str:
     """The whole document. Names in it are other people's, and are escaped."""
     asked = [server for server in report.servers if server.cost]
-    left = left_out(report)
+    left = uncounted_sentences(report)
     parts = [_head(report, len(asked)), *([_figures(report.together), _chart(report, asked)] if asked else [])]
     if asked:
         shown = report.tools[:LARGEST]
@@ -94,7 +94,7 @@ def _many(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
-def _head(report: Report, asked: int) -> str:
+def _head(report: AuditReport, asked: int) -> str:
     counted = f"{_many(asked, 'server')}, {_many(report.together.tools, 'tool')}. Tokens: {_safe(report.tokenizer)}."
     said = counted if asked else "No server could be asked."
     return f'<header><h1>What your MCP servers cost</h1><p class="soft">{said}</p></header>'
@@ -116,7 +116,7 @@ def _figures(cost: Cost) -> str:
     return f'<dl class="figures">{"".join(made)}</dl>'
 
 
-def _chart(report: Report, asked: list[Server]) -> str:
+def _chart(report: AuditReport, asked: list[AuditedServer]) -> str:
     """Two bars a server. Widths are shares of the page's and texts keep their size, for phones."""
     rows = [("All together", report.together), *((one.name, one.cost) for one in asked if one.cost)]
     rows[1:] = sorted(rows[1:], key=lambda row: -row[1].now)
@@ -162,7 +162,7 @@ def _tools(tools: Iterable[ToolCost], with_server: bool) -> str:
     )
 
 
-def _details(server: Server, tools: Iterable[ToolCost]) -> str:
+def _details(server: AuditedServer, tools: Iterable[ToolCost]) -> str:
     cost = server.cost
     assert cost is not None, "of those that were asked"
     own = [tool for tool in tools if tool.server == server.name]

@@ -42,7 +42,7 @@ async def _listed(given: argparse.Namespace, target: list[str]) -> dict[str, JSO
         return {
             "server": introduced(client),
             "tools": [{"name": tool.name, "summary": tool.summary} for tool in tools],
-            "tokens": {"full": sum(map(cost.seen, definitions)), "index": tokens.count(lines)},
+            "tokens": {"full": sum(map(cost.definition_tokens, definitions)), "index": tokens.count(lines)},
         }
 
 

@@ -33,7 +33,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "list": Verb("list_tools", "the tools of any MCP server"),
         "describe": Verb("describe_tool", "one tool of any MCP server, whole"),
         "call": Verb("call_tool", "call a tool of any MCP server"),
-        "bench": Verb("bench", "measure any server, or ourselves beside our peers"),
+        "bench": Verb("bench", "measure any server, or this library over a corpus"),
         "audit": Verb("audit", "what your servers cost a model now, and would behind the gateway"),
         "serve": Verb("serve", "run a server written in Python, or an operations.json"),
         "validate": Verb("validate", "check an operations.json and tell every fault in it"),
@@ -65,9 +65,9 @@ def main(arguments: list[str] | None = None) -> None:
         words = ["--help"]
     verb = next((word for word in words if not word.startswith("-")), "")
     if verb == "bench":
-        from deltamcp.cli.bench import spelt_out
+        from deltamcp.cli.bench import insert_target
 
-        words = spelt_out(words)
+        words = insert_target(words)
     given = parser([verb]).parse_args(words)
     try:
         given.run(given)
