@@ -19,8 +19,8 @@ from bench.options import BenchOptions
 from bench.report import BenchReport, FigureTable
 from bench.sample_results import MEGABYTE, SIZES_MB, make_keys, make_rows, make_text, write_odd_results
 from deltamcp.bench import results
-from deltamcp.delivery.continuation import Reading
-from deltamcp.delivery.stored_results import Keeping
+from deltamcp.delivery.continuation import Continuation
+from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.limits import Limits
 from deltamcp.results.content import Source, returned
 from deltamcp.results.policy import Shaping
@@ -112,7 +112,7 @@ def _memory_ratio(value: Any) -> float:
 
 
 def _fit(value: Any) -> ToolResult:
-    reading = Reading(Keeping(MemoryStore(), Limits(), "bench", "delta", "continue"))
+    continuation = Continuation(StoredResults(MemoryStore(), Limits(), "bench", "delta", "continue"))
     source = returned(value, None)
     assert isinstance(source, Source), "neither content nor nothing"
-    return asyncio.run(reading.begin(source, Shaping(max_tokens=BUDGET), results.PRINCIPAL))
+    return asyncio.run(continuation.first_reply(source, Shaping(max_tokens=BUDGET), results.CALLER))

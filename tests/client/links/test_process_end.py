@@ -15,7 +15,7 @@ from deltamcp.client.links import process
 from deltamcp.client.links.process import ProcessLink
 from deltamcp.errors import ClientError, ConnectionLostError, UnreachableError
 from deltamcp.values import Message, RequestId, Response
-from tests.client.fake_stdio import until
+from tests.support.fake_stdio import until
 
 ANSWER = b'{"jsonrpc": "2.0", "id": 1, "result": {}}\n'
 HELD = "import os, subprocess, sys; subprocess.Popen(['sh', '-c', sys.argv[1]]); os._exit(7)"

@@ -10,8 +10,8 @@ import uvloop
 from deltamcp import UnreachableError, connect
 from deltamcp.client.links.http1 import BrokenError, Origin
 from tests.client.certificates import Authority
-from tests.client.fake_http import Fake, serving
 from tests.client.fake_proxy import FakeProxy, proxying
+from tests.support.fake_http import Fake, serving
 
 SECRET = "Basic YWRhOnBAc3M="  # ada:p@ss
 PLACE = "tools.example:443"

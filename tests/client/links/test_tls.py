@@ -9,7 +9,7 @@ import uvloop
 
 from deltamcp import ConnectionLostError, UnreachableError, connect
 from tests.client.certificates import Authority
-from tests.client.fake_http import Asked, Fake, Wire, serving
+from tests.support.fake_http import Asked, Fake, Wire, serving
 
 
 @pytest.fixture
