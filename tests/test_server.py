@@ -490,7 +490,7 @@ def test_limits_of_nought_are_told():
     node = {"type": "integer", "minimum": 0, "maximum": 0}
     tool = {"name": "f", "inputSchema": {"properties": {"a": node, "b": {"prefixItems": [{"type": "integer"}, {}]}}}}
     tool["inputSchema"]["properties"]["b"]["type"] = "array"  # type: ignore[index]
-    assert render.whole(tool) == "f(a?:int(>=0, <=0), b?:[int, any])"
+    assert render.full_text(tool) == "f(a?:int(>=0, <=0), b?:[int, any])"
 
 
 def test_limits_are_numbers_above_nought():

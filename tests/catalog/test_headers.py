@@ -57,13 +57,13 @@ def test_a_malformed_value_is_none(sent):
     ],
 )
 def test_a_header_and_a_body_are_compared_by_meaning(text, value, same):
-    assert headers.same(text, value) is same
+    assert headers.is_same_value(text, value) is same
 
 
 def test_nested_properties_are_found_by_their_path():
     schema = {"properties": {"a": {"properties": {"b": {"type": "integer", "x-mcp-header": "Deep"}}}}}
 
-    (found,) = headers.annotated("tool", schema)
+    (found,) = headers.declared_headers("tool", schema)
 
     assert (found.header, found.path) == (b"mcp-param-deep", ("a", "b"))
     assert headers.value_at({"a": {"b": 3}}, found.path) == 3
@@ -84,8 +84,11 @@ def test_nested_properties_are_found_by_their_path():
 )
 def test_an_annotation_clients_would_reject_is_told_at_registration(schema):
     with pytest.raises(ConfigurationError):
-        headers.annotated("tool", schema)
+        headers.declared_headers("tool", schema)
 
 
 def test_data_that_looks_like_an_annotation_is_none():
-    assert headers.annotated("tool", {"properties": {"a": {"default": {"x-mcp-header": 3}, "type": "object"}}}) == ()
+    assert (
+        headers.declared_headers("tool", {"properties": {"a": {"default": {"x-mcp-header": 3}, "type": "object"}}})
+        == ()
+    )

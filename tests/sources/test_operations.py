@@ -756,6 +756,6 @@ async def test_an_edit_after_a_tool_was_taken_out_is_still_followed(tmp_path):
     server.remove_tool("c.a")
     file.write_text(f'{{"operations": {{"c": {{"b": {leaf}, "d": {leaf}}}}}}}')
     followed = OperationsFile(file, {}, {})
-    followed.use(followed.load(), lambda old, new: None)
+    followed.activate(followed.load(), lambda old, new: None)
     server._exchange(["c.a", "c.b"], followed.load().operations)
     assert list(server.engine.catalog.operations) == ["c.b", "c.d"]

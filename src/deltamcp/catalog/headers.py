@@ -12,11 +12,11 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
-TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 """What a header may be called (RFC 9110, 5.6.2)."""
-_PLAIN = re.compile(r"[\t\x20-\x7e]*")
+_PLAIN_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _PREFIX, _SUFFIX = "=?base64?", "?="
-_TYPES = frozenset({"string", "integer", "boolean"})
+_HEADER_TYPES = frozenset({"string", "integer", "boolean"})
 
 
 class ParameterHeader(Struct, frozen=True):
@@ -27,7 +27,7 @@ class ParameterHeader(Struct, frozen=True):
     path: tuple[str, ...]
 
 
-def annotated(tool: str, schema: Mapping[str, JSON]) -> tuple[ParameterHeader, ...]:
+def declared_headers(tool: str, schema: Mapping[str, JSON]) -> tuple[ParameterHeader, ...]:
     """The headers a schema asks for.
 
     Raises:
@@ -37,14 +37,14 @@ def annotated(tool: str, schema: Mapping[str, JSON]) -> tuple[ParameterHeader, .
     if b"x-mcp-header" not in jsonrpc.encode(schema):
         return ()
     found: list[ParameterHeader] = []
-    for path, node in _annotations(schema, ()):
+    for path, node in _find_annotations(schema, ()):
         name = node["x-mcp-header"]
         where = f"Tool {tool!r}, x-mcp-header {name!r}"
         if path is None:
             raise ConfigurationError(f"{where}: only properties reached through `properties` can be headers.")
-        if not isinstance(name, str) or not TOKEN.fullmatch(name):
+        if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
             raise ConfigurationError(f"{where}: must be an HTTP token.")
-        if node.get("type") not in _TYPES:
+        if node.get("type") not in _HEADER_TYPES:
             raise ConfigurationError(f"{where}: the property must be a string, an integer or a boolean.")
         header = b"mcp-param-" + name.lower().encode()
         if any(other.header == header for other in found):
@@ -53,10 +53,12 @@ def annotated(tool: str, schema: Mapping[str, JSON]) -> tuple[ParameterHeader, .
     return tuple(found)
 
 
-def _annotations(node: Any, path: tuple[str, ...] | None) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
+def _find_annotations(
+    node: Any, path: tuple[str, ...] | None
+) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
     if isinstance(node, list):
         for child in node:
-            yield from _annotations(child, None)
+            yield from _find_annotations(child, None)
     if not isinstance(node, dict):
         return
     if "x-mcp-header" in node:
@@ -64,15 +66,15 @@ def _annotations(node: Any, path: tuple[str, ...] | None) -> Iterator[tuple[tupl
     for key, child in node.items():
         if key == "properties" and isinstance(child, dict):
             for name, schema in child.items():
-                yield from _annotations(schema, None if path is None else (*path, name))
+                yield from _find_annotations(schema, None if path is None else (*path, name))
         elif key not in ("default", "examples", "const", "enum"):
-            yield from _annotations(child, None)
+            yield from _find_annotations(child, None)
 
 
 def decode(value: bytes) -> str | None:
     """A header's value as text, out of its base64 form where it has one; None where it is malformed."""
     text = value.decode("latin-1").strip(" \t")
-    if not _PLAIN.fullmatch(text):
+    if not _PLAIN_VALUE.fullmatch(text):
         return None
     if not (text.startswith(_PREFIX) and text.endswith(_SUFFIX) and len(text) >= len(_PREFIX) + len(_SUFFIX)):
         return text
@@ -101,7 +103,7 @@ def value_at(arguments: JSON, path: tuple[str, ...]) -> JSON:
     return arguments
 
 
-def same(text: str, value: JSON) -> bool:
+def is_same_value(text: str, value: JSON) -> bool:
     """Whether a header says what the body says; integers by value, as the specification asks."""
     if isinstance(value, bool):
         return text == ("true" if value else "false")

@@ -5,16 +5,16 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from deltamcp.cli.output import printable
+from deltamcp.cli.output import printable_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-_SECONDS = 1.0
-_CHARS = 60
+_DELAY_SECONDS = 1.0
+_MAX_LABEL_CHARS = 60
 
 
-class Waiting:
+class ProgressBar:
     """Says nothing where nobody watches."""
 
     def __init__(self, label: str, total: float | None = None) -> None:
@@ -23,7 +23,7 @@ class Waiting:
         self._progress: Progress | None = None
         self._timer: threading.Timer | None = None
 
-    def __enter__(self) -> "Waiting":
+    def __enter__(self) -> "ProgressBar":
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -31,7 +31,7 @@ class Waiting:
             columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
             self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
             self._task = self._progress.add_task(self._label, total=self._total)
-            self._timer = threading.Timer(_SECONDS, self._progress.start)
+            self._timer = threading.Timer(_DELAY_SECONDS, self._progress.start)
             self._timer.daemon = True
             self._timer.start()
         return self
@@ -43,7 +43,7 @@ class Waiting:
             self._timer.cancel()
             self._progress.stop()
 
-    def step_aside(self) -> None:
+    def hide(self) -> None:
         """Somebody is asked something, and must see what they type."""
         self.__exit__(None, None, None)
         self._progress = None
@@ -52,13 +52,13 @@ class Waiting:
         if self._progress is not None:
             self._progress.advance(self._task)
 
-    def say(self, text: str) -> None:
+    def set_label(self, text: str) -> None:
         """What is being done now."""
         if self._progress is not None:
             self._progress.update(self._task, description=text)
 
-    def at(self, done: float, total: float | None, text: str | None) -> None:
+    def show_progress(self, done: float, total: float | None, text: str | None) -> None:
         """How far it is, as a server tells it."""
         if self._progress is not None:
-            said = printable(text).replace("\n", " ")[:_CHARS] if text else self._label
+            said = printable_text(text).replace("\n", " ")[:_MAX_LABEL_CHARS] if text else self._label
             self._progress.update(self._task, completed=done, total=total, description=said)

@@ -4,113 +4,113 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from deltamcp.client.listing import Listing
+from deltamcp.client.listing import ServerLists
 from deltamcp.client.options import ClientOptions
-from deltamcp.client.reaching import Reaching
+from deltamcp.client.reaching import Connector
 from deltamcp.dialects import modern
 from deltamcp.errors import ClientError, DeadlineError, PeerError, UnreachableError
 from deltamcp.values import JSON, Era
 
 logger = logging.getLogger("deltamcp")
 
-_AGAIN_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 _OPEN_SECONDS = 2.0
-_LISTS = {
+_LIST_CHANGED_KINDS = {
     "notifications/tools/list_changed": "tools",
     "notifications/prompts/list_changed": "prompts",
     "notifications/resources/list_changed": "resources",
 }
 
 
-class Changes:
+class NotificationListener:
     """Listens, on a stream of its own where the transport or the era needs one, for as long as the client lives."""
 
-    def __init__(self, reaching: Reaching, listing: Listing, options: ClientOptions) -> None:
-        self._reaching, self._listing = reaching, listing
+    def __init__(self, connector: Connector, lists: ServerLists, options: ClientOptions) -> None:
+        self._connector, self._lists = connector, lists
         self._on_change, self._on_log = options.get("on_change"), options.get("on_log")
-        self._level = options.get("log_level", "info")
-        self._wanted = options.get("listen", True)
-        self._is_asked = any(key in options for key in ("on_elicitation", "on_sampling", "roots"))
-        self._watched: set[str] = set()
-        self._listening: asyncio.Task[None] | None = None
-        self._opened = asyncio.Event()
+        self._log_level = options.get("log_level", "info")
+        self._is_enabled = options.get("listen", True)
+        self._answers_requests = any(key in options for key in ("on_elicitation", "on_sampling", "roots"))
+        self._subscribed_uris: set[str] = set()
+        self._listen_task: asyncio.Task[None] | None = None
+        self._stream_opened = asyncio.Event()
 
     @property
-    def meta(self) -> dict[str, JSON]:
+    def log_level_meta(self) -> dict[str, JSON]:
         """What every request says so that logs come with it (2026-07-28)."""
-        if self._on_log is None or self._reaching.server.era is not Era.MODERN:
+        if self._on_log is None or self._connector.server.era is not Era.MODERN:
             return {}
-        return {modern.LOG_LEVEL_KEY: self._level}
+        return {modern.LOG_LEVEL_KEY: self._log_level}
 
-    async def begin(self) -> None:
-        server = self._reaching.server
+    async def start(self) -> None:
+        server = self._connector.server
         if self._on_log is not None and server.era is Era.HANDSHAKE and "logging" in server.capabilities:
             with suppress(PeerError, DeadlineError):
-                await self._reaching.ask("logging/setLevel", {"level": self._level}, timeout=_OPEN_SECONDS)
-        self.again()
-        if self._listening is not None and server.era is Era.HANDSHAKE:
+                await self._connector.request("logging/setLevel", {"level": self._log_level}, timeout=_OPEN_SECONDS)
+        self.restart()
+        if self._listen_task is not None and server.era is Era.HANDSHAKE:
             # What a server says before the stream is there, it says to nobody.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_OPEN_SECONDS):
-                    await self._opened.wait()
+                    await self._stream_opened.wait()
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """On a new connection everything is to be asked for once more."""
-        if self._listening is not None:
-            self._listening.cancel()
-            self._listening = None
-        server = self._reaching.server
-        tells = any(server.changes(kind) for kind in _LISTS.values())
-        self._listing.listens = self._wanted and tells
+        if self._listen_task is not None:
+            self._listen_task.cancel()
+            self._listen_task = None
+        server = self._connector.server
+        tells = any(server.changes(kind) for kind in _LIST_CHANGED_KINDS.values())
+        self._lists.receives_changes = self._is_enabled and tells
         # In the handshake era questions, too, may come on the stream that belongs to no request.
-        is_asked = self._is_asked and server.era is Era.HANDSHAKE
-        if (self._wanted and (tells or is_asked)) or self._watched:
-            self._listening = asyncio.get_running_loop().create_task(self._listen())
+        is_asked = self._answers_requests and server.era is Era.HANDSHAKE
+        if (self._is_enabled and (tells or is_asked)) or self._subscribed_uris:
+            self._listen_task = asyncio.get_running_loop().create_task(self._listen())
 
     async def _listen(self) -> None:
-        conversation = self._reaching.conversation
-        if conversation is None:
+        connection = self._connector.connection
+        if connection is None:
             return
-        if self._reaching.server.era is Era.HANDSHAKE:
-            for uri in tuple(self._watched):
+        if self._connector.server.era is Era.HANDSHAKE:
+            for uri in tuple(self._subscribed_uris):
                 with suppress(ClientError, PeerError):
-                    await self._reaching.ask("resources/subscribe", {"uri": uri})
-            headers = conversation.speech.headers("", {})
-            is_heard = await conversation.link.listen(headers, self._begun)
-            self._listing.listens = self._listing.listens and is_heard
+                    await self._connector.request("resources/subscribe", {"uri": uri})
+            headers = connection.dialect.headers("", {})
+            is_heard = await connection.link.listen(headers, self._on_stream_open)
+            self._lists.receives_changes = self._lists.receives_changes and is_heard
             return
-        server, flags = self._reaching.server, {kind: f"{kind}ListChanged" for kind in _LISTS.values()}
+        server, flags = self._connector.server, {kind: f"{kind}ListChanged" for kind in _LIST_CHANGED_KINDS.values()}
         wanted: dict[str, JSON] = {flag: True for kind, flag in flags.items() if server.changes(kind)}
-        if self._watched:
-            wanted["resourceSubscriptions"] = sorted(self._watched)
+        if self._subscribed_uris:
+            wanted["resourceSubscriptions"] = sorted(self._subscribed_uris)
         while True:
             try:
-                await conversation.ask("subscriptions/listen", {"notifications": wanted}, {})
+                await connection.request("subscriptions/listen", {"notifications": wanted}, {})
             except (PeerError, UnreachableError) as error:
                 logger.info("changes are not told: %s", error)
-                self._listing.listens = False
+                self._lists.receives_changes = False
                 return
             except ClientError:
-                if conversation.link.ended:
+                if connection.link.ended:
                     return  # whoever connects again begins again
             # What changed while nobody listened, nobody knows.
-            self._listing.doubt()
-            await asyncio.sleep(_AGAIN_SECONDS)
+            self._lists.invalidate()
+            await asyncio.sleep(_RETRY_SECONDS)
 
-    def _begun(self) -> None:
+    def _on_stream_open(self) -> None:
         """The stream is there, or there again: what changed meanwhile, nobody knows."""
-        if self._opened.is_set():
-            self._listing.doubt()
-        self._opened.set()
+        if self._stream_opened.is_set():
+            self._lists.invalidate()
+        self._stream_opened.set()
 
-    def hear(self, method: str, params: dict[str, JSON]) -> None:
-        kind = _LISTS.get(method)
+    def receive(self, method: str, params: dict[str, JSON]) -> None:
+        kind = _LIST_CHANGED_KINDS.get(method)
         if kind == "tools":
-            self._listing.doubt()
+            self._lists.invalidate()
         if kind is not None:
-            self._tell(kind)
+            self._report_change(kind)
         elif method == "notifications/resources/updated" and isinstance(params.get("uri"), str):
-            self._tell(params["uri"])
+            self._report_change(params["uri"])
         elif method == "notifications/message" and self._on_log is not None:
             by = params.get("logger")
             try:
@@ -118,28 +118,28 @@ class Changes:
             except Exception:
                 logger.exception("a log callback failed")
 
-    def _tell(self, what: str) -> None:
+    def _report_change(self, what: str) -> None:
         if self._on_change is not None:
             try:
                 self._on_change(what)
             except Exception:
                 logger.exception("a change callback failed")
 
-    async def watch(self, uri: str) -> None:
-        self._watched.add(uri)
-        if self._reaching.server.era is Era.HANDSHAKE:
-            await self._reaching.ask("resources/subscribe", {"uri": uri})
-        if self._reaching.server.era is Era.MODERN or self._listening is None:
-            self.again()
+    async def subscribe(self, uri: str) -> None:
+        self._subscribed_uris.add(uri)
+        if self._connector.server.era is Era.HANDSHAKE:
+            await self._connector.request("resources/subscribe", {"uri": uri})
+        if self._connector.server.era is Era.MODERN or self._listen_task is None:
+            self.restart()
 
-    async def unwatch(self, uri: str) -> None:
-        self._watched.discard(uri)
-        if self._reaching.server.era is Era.HANDSHAKE:
-            await self._reaching.ask("resources/unsubscribe", {"uri": uri})
+    async def unsubscribe(self, uri: str) -> None:
+        self._subscribed_uris.discard(uri)
+        if self._connector.server.era is Era.HANDSHAKE:
+            await self._connector.request("resources/unsubscribe", {"uri": uri})
         else:
-            self.again()
+            self.restart()
 
-    async def end(self) -> None:
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.wait([self._listening])
+    async def stop(self) -> None:
+        if self._listen_task is not None:
+            self._listen_task.cancel()
+            await asyncio.wait([self._listen_task])

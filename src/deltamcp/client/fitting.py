@@ -10,17 +10,17 @@ from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.errors import ArgumentsError, UnfitError
 from deltamcp.limits import Limits
-from deltamcp.results.content import Source
-from deltamcp.results.policy import ResultPolicy, shaping
+from deltamcp.results.content import ResultData
+from deltamcp.results.policy import ResultPolicy, resolve_policy
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import JSON, LOCAL, Caller
 from deltamcp.wire import jsonrpc
 
-_HANDLES = 10_000
+_MAX_HANDLES = 10_000
 _CALLER = Caller(LOCAL)
 
 
-class LocalFitting:
+class LocalResults:
     """The pipeline of a Delta-MCP server, on this side of the wire."""
 
     def __init__(self) -> None:
@@ -29,22 +29,22 @@ class LocalFitting:
 
     async def fit(self, reply: Reply, want: ResultPolicy) -> Reply:
         """What was wanted of a result."""
-        result, how = reply.result(), shaping(want)
+        result, policy = reply.result(), resolve_policy(want)
         if len(reply.content) > 1 or (reply.content and not reply.texts and result.structured is UNSET):
-            made = Reply.of(await self._continuation.first_reply_of_blocks(result, how, _CALLER, promised=False))
+            made = Reply.of(await self._continuation.first_reply_of_blocks(result, policy, _CALLER, promised=False))
         else:
             value = reply.value
             data = value if isinstance(value, str) else jsonrpc.encode(value)
-            made = Reply.of(await self._continuation.first_reply(Source(data, value=value), how, _CALLER))
+            made = Reply.of(await self._continuation.first_reply(ResultData(data, value=value), policy, _CALLER))
         if isinstance(made.told.get("handle"), str):
             self._handles[made.told["handle"]] = None
-            if len(self._handles) > _HANDLES:
+            if len(self._handles) > _MAX_HANDLES:
                 self._handles.popitem(last=False)
         if reply.is_error:
             made.raw["isError"] = True
         return made
 
-    def has(self, handle: str) -> bool:
+    def has_handle(self, handle: str) -> bool:
         return handle in self._handles
 
     async def read_on(self, arguments: Mapping[str, JSON]) -> Reply:

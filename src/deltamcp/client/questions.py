@@ -15,10 +15,10 @@ made of it: an `Elicited`, the filled-in form as a dict, or None where the user 
 OnSampling: TypeAlias = Callable[[dict[str, JSON]], "dict[str, JSON] | str | Awaitable[Any]"]
 """Takes a `sampling/createMessage` and gives its result, or just the text the model wrote."""
 
-_CANNOT = FAULTS[Fault.UNKNOWN_METHOD].handshake
+_UNKNOWN_METHOD = FAULTS[Fault.UNKNOWN_METHOD].handshake
 
 
-class Questions:
+class ClientCallbacks:
     """The callbacks a client was given."""
 
     def __init__(
@@ -41,15 +41,15 @@ class Questions:
             case "ping":
                 return {}
             case "elicitation/create" if self.elicitation is not None:
-                return _elicited(params, await _awaited(self.elicitation(params)))
+                return _elicitation_result(params, await _await_if_needed(self.elicitation(params)))
             case "sampling/createMessage" if self.sampling is not None:
-                return _sampled(await _awaited(self.sampling(params)))
+                return _sampling_result(await _await_if_needed(self.sampling(params)))
             case "roots/list" if self.roots is not None:
                 return {"roots": [{"uri": root} if isinstance(root, str) else root for root in self.roots]}
             case _:
-                raise PeerError(_CANNOT, f"This client does not answer {method[:100]}.")
+                raise PeerError(_UNKNOWN_METHOD, f"This client does not answer {method[:100]}.")
 
-    async def retried(self, result: Mapping[str, JSON]) -> dict[str, JSON]:
+    async def retry_params(self, result: Mapping[str, JSON]) -> dict[str, JSON]:
         """What a request is sent again with (MCP 2026-07-28, "Multi Round-Trip Requests").
 
         Raises:
@@ -58,24 +58,24 @@ class Questions:
         asked: Any = result.get("inputRequests")
         made: dict[str, JSON] = {}
         if isinstance(asked, dict):
-            answers = await asyncio.gather(*(self._input(question) for question in asked.values()))
+            answers = await asyncio.gather(*(self._answer_input(question) for question in asked.values()))
             made["inputResponses"] = dict(zip(asked, answers, strict=True))
         if "requestState" in result:
             made["requestState"] = result["requestState"]
         return made
 
-    async def _input(self, question: Any) -> dict[str, JSON]:
+    async def _answer_input(self, question: Any) -> dict[str, JSON]:
         if not isinstance(question, dict) or not isinstance(question.get("method"), str):
             raise PeerError(0, "The server asked something that is no question.")
         params = question.get("params")
         return await self.answer(question["method"], params if isinstance(params, dict) else {})
 
 
-async def _awaited(given: Any) -> Any:
+async def _await_if_needed(given: Any) -> Any:
     return await given if isawaitable(given) else given
 
 
-def _elicited(params: dict[str, JSON], given: Any) -> dict[str, JSON]:
+def _elicitation_result(params: dict[str, JSON], given: Any) -> dict[str, JSON]:
     if given is None:
         return {"action": "decline"}
     if not isinstance(given, Elicited):
@@ -84,10 +84,10 @@ def _elicited(params: dict[str, JSON], given: Any) -> dict[str, JSON]:
         return {"action": given.action}
     if params.get("mode") == "url":
         return {"action": "accept"}
-    return {"action": "accept", "content": {**_defaults(params.get("requestedSchema")), **(given.content or {})}}
+    return {"action": "accept", "content": {**_form_defaults(params.get("requestedSchema")), **(given.content or {})}}
 
 
-def _defaults(schema: Any) -> dict[str, JSON]:
+def _form_defaults(schema: Any) -> dict[str, JSON]:
     """SEP-1034: what a form says where its user says nothing."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
@@ -97,7 +97,7 @@ def _defaults(schema: Any) -> dict[str, JSON]:
     }
 
 
-def _sampled(given: Any) -> dict[str, JSON]:
+def _sampling_result(given: Any) -> dict[str, JSON]:
     if isinstance(given, str):
         content = {"type": "text", "text": given}
         return {"role": "assistant", "content": content, "model": "unknown", "stopReason": "endTurn"}

@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-_LARGE = 10_000
+_MIN_GREEDY_ITEMS = 10_000
 """Items left on both sides from which on the next equal ones are taken: quick, and mistaken where items repeat."""
-_AHEAD = 24
+_MAX_LOOKAHEAD = 24
 """How many items may differ before equal ones are looked for farther away."""
-_SURE = 8
+_MIN_SURE_RUN = 8
 """Equal items in a row that are no chance."""
-_SMALL = 40_000
+_MAX_TABLE_CELLS = 40_000
 """Cells of a table of common subsequences that are filled; beyond it a stretch counts as replaced."""
 
 
@@ -25,7 +25,7 @@ class Effort:
     def __init__(self, left: int) -> None:
         self._left = left
 
-    def allows(self, items: int) -> bool:
+    def spend(self, items: int) -> bool:
         self._left -= items
         return self._left >= 0
 
@@ -49,12 +49,12 @@ def align(base: Sequence[Any], new: Sequence[Any], effort: Effort) -> list[Run]:
     while todo:
         at, end, new_at, new_end = todo.pop()
         while True:
-            length = _common(base, at, end, new, new_at, new_end)
+            length = _common_run_length(base, at, end, new, new_at, new_end)
             if length:
                 found.append(Run(at, new_at, length))
                 at, new_at = at + length, new_at + length
-            large = end - at + new_end - new_at > _LARGE
-            past = _past(base, at, end, new, new_at, new_end) if large else None
+            large = end - at + new_end - new_at > _MIN_GREEDY_ITEMS
+            past = _next_common_place(base, at, end, new, new_at, new_end) if large else None
             if past is None:
                 break
             at, new_at = past
@@ -62,12 +62,12 @@ def align(base: Sequence[Any], new: Sequence[Any], effort: Effort) -> list[Run]:
             end, new_end = end - 1, new_end - 1
             found.append(Run(end, new_end, 1))
         items = end - at + new_end - new_at
-        if at == end or new_at == new_end or not effort.allows(items):
+        if at == end or new_at == new_end or not effort.spend(items):
             continue
         anchors = _anchors(base, new, (at, end, new_at, new_end))
         cells = (end - at) * (new_end - new_at)
-        if not anchors and cells <= _SMALL and effort.allows(cells):
-            anchors = _subsequence(base, new, (at, end, new_at, new_end))
+        if not anchors and cells <= _MAX_TABLE_CELLS and effort.spend(cells):
+            anchors = _common_subsequence(base, new, (at, end, new_at, new_end))
             found += (Run(place, new_place, 1) for place, new_place in anchors)
             continue
         found += (Run(place, new_place, 1) for place, new_place in anchors)
@@ -75,10 +75,10 @@ def align(base: Sequence[Any], new: Sequence[Any], effort: Effort) -> list[Run]:
             before = [(at - 1, new_at - 1), *anchors]
             for left, right in zip(before, [*anchors, (end, new_end)], strict=True):
                 todo.append((left[0] + 1, right[0], left[1] + 1, right[1]))
-    return _merged(sorted(found))
+    return _merge_runs(sorted(found))
 
 
-def _merged(runs: list[Run]) -> list[Run]:
+def _merge_runs(runs: list[Run]) -> list[Run]:
     merged: list[Run] = []
     for run in runs:
         last = merged[-1] if merged else None
@@ -98,7 +98,7 @@ def gaps(runs: list[Run], length: int, new_length: int) -> Iterator[Stretch]:
         at, new_at = run.at + run.length, run.new_at + run.length
 
 
-def rising(numbers: Sequence[int]) -> list[int]:
+def longest_rising_run(numbers: Sequence[int]) -> list[int]:
     """Places of a longest rising run of the numbers."""
     tails: list[int] = []
     ends: list[int] = []
@@ -116,7 +116,7 @@ def rising(numbers: Sequence[int]) -> list[int]:
     return run[::-1]
 
 
-def _common(base: Sequence[Any], at: int, end: int, new: Sequence[Any], new_at: int, new_end: int) -> int:
+def _common_run_length(base: Sequence[Any], at: int, end: int, new: Sequence[Any], new_at: int, new_end: int) -> int:
     """How many items both go on with: compared in slices, of twice the size as long as they are equal."""
     most, size, length = min(end - at, new_end - new_at), 1, 0
     while length < most:
@@ -131,15 +131,15 @@ def _common(base: Sequence[Any], at: int, end: int, new: Sequence[Any], new_at: 
     return length
 
 
-def _past(
+def _next_common_place(
     base: Sequence[Any], at: int, end: int, new: Sequence[Any], new_at: int, new_end: int
 ) -> tuple[int, int] | None:
     """Where both go on alike after a few items that differ, in one of them or in both; None where they do not."""
-    for ahead in range(1, _AHEAD):
+    for ahead in range(1, _MAX_LOOKAHEAD):
         for skip, new_skip in ((ahead, ahead), (ahead, 0), (0, ahead)):
             here, there = at + skip, new_at + new_skip
-            sure = base[here : min(here + _SURE, end)]
-            if len(sure) == _SURE and sure == new[there : min(there + _SURE, new_end)]:
+            sure = base[here : min(here + _MIN_SURE_RUN, end)]
+            if len(sure) == _MIN_SURE_RUN and sure == new[there : min(there + _MIN_SURE_RUN, new_end)]:
                 return here, there
     return None
 
@@ -150,10 +150,10 @@ def _anchors(base: Sequence[Any], new: Sequence[Any], stretch: Stretch) -> list[
     here, there = Counter(base[at:end]), Counter(new[new_at:new_end])
     once = {base[place]: place for place in range(at, end) if here[base[place]] == 1 == there[base[place]]}
     found = [(once[new[place]], place) for place in range(new_at, new_end) if new[place] in once]
-    return [found[place] for place in rising([base_place for base_place, _ in found])]
+    return [found[place] for place in longest_rising_run([base_place for base_place, _ in found])]
 
 
-def _subsequence(base: Sequence[Any], new: Sequence[Any], stretch: Stretch) -> list[tuple[int, int]]:
+def _common_subsequence(base: Sequence[Any], new: Sequence[Any], stretch: Stretch) -> list[tuple[int, int]]:
     at, end, new_at, new_end = stretch
     width = new_end - new_at
     longest = [[0] * (width + 1) for _ in range(end - at + 1)]

@@ -1,7 +1,7 @@
 """Where two strings part."""
 
 
-def common_start(base: str, new: str) -> int:
+def common_prefix_length(base: str, new: str) -> int:
     """How many characters both begin with."""
     low, high = 0, min(len(base), len(new))
     while low < high:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from deltamcp.deltas.align import Effort, align, gaps, rising
+from deltamcp.deltas.align import Effort, align, gaps, longest_rising_run
 
 
-class Pairing(NamedTuple):
+class RowMatches(NamedTuple):
     """What became of the rows; those that are not named stayed as they are."""
 
     changed: list[tuple[int, int]]
@@ -16,14 +16,14 @@ class Pairing(NamedTuple):
     """To which place, ascending, and from where; from nowhere, if it is new."""
 
     @property
-    def only_ends(self) -> bool:
+    def has_only_new_or_removed(self) -> bool:
         """Whether rows only went or came."""
         return not self.changed and all(place is None for _, place in self.arriving)
 
 
-def by_key(
+def match_by_key(
     base: Sequence[Any], new: Sequence[Any], key: str, forms: Sequence[Any], new_forms: Sequence[Any]
-) -> Pairing:
+) -> RowMatches:
     """Rows with the same value under the key are the same. `*_forms` are equal where rows are."""
     head, tail = _common_ends(forms, new_forms)
     places = {base[place][key]: place for place in range(head, len(base) - tail)}
@@ -34,13 +34,13 @@ def by_key(
             arriving.append((new_place, None))
         else:
             pairs.append((place, new_place))
-    in_order = set(rising([place for place, _ in pairs]))
+    in_order = set(longest_rising_run([place for place, _ in pairs]))
     arriving += [(pairs[at][1], pairs[at][0]) for at in range(len(pairs)) if at not in in_order]
     changed = [pair for pair in pairs if forms[pair[0]] != new_forms[pair[1]]]
-    return Pairing(changed, list(places.values()), sorted(arriving, key=lambda row: row[0]))
+    return RowMatches(changed, list(places.values()), sorted(arriving, key=lambda row: row[0]))
 
 
-def by_place(forms: Sequence[Any], new_forms: Sequence[Any], effort: Effort) -> Pairing:
+def match_by_order(forms: Sequence[Any], new_forms: Sequence[Any], effort: Effort) -> RowMatches:
     """Equal rows stay in order; between them one becomes another, and what is left over goes or comes."""
     changed, removed, arriving = list[tuple[int, int]](), list[int](), list[tuple[int, int | None]]()
     for start, stop, new_start, new_stop in gaps(align(forms, new_forms, effort), len(forms), len(new_forms)):
@@ -50,7 +50,7 @@ def by_place(forms: Sequence[Any], new_forms: Sequence[Any], effort: Effort) -> 
         changed += ((place, new_place) for place, new_place in paired if forms[place] != new_forms[new_place])
         removed += range(start + both, stop)
         arriving += ((place, None) for place in range(new_start + both, new_stop))
-    return Pairing(changed, removed, arriving)
+    return RowMatches(changed, removed, arriving)
 
 
 def _common_ends(forms: Sequence[Any], new_forms: Sequence[Any]) -> tuple[int, int]:

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.generic_cells import MISSING, OBJECT, SCALAR, Cells
+from deltamcp.gcf.generic_cells import MISSING, OBJECT, SCALAR, CellWriter
 from deltamcp.gcf.generic_lines import HEADER, MAX_DEPTH
-from deltamcp.gcf.generic_table import MAX_COLUMNS, Row, Table, Tabulator, union
+from deltamcp.gcf.generic_table import MAX_COLUMNS, EncodedTable, JsonObject, TableEncoder, all_fields
 from deltamcp.gcf.generic_v1 import encode_v1
 
-Steps = Iterator["Steps"]
+WriteSteps = Iterator["WriteSteps"]
 """A section being written: it yields those that lie in it, and goes on when they are done."""
 
 
@@ -25,24 +25,28 @@ def encode_generic(
     """
     if dialect == "v1":
         return encode_v1(value)
-    writer = _Writer(flatten=flatten, constants=constants)
+    writer = _GenericWriter(flatten=flatten, constants=constants)
     writer.write(value)
     return "\n".join(writer.lines) + "\n"
 
 
-class _Writer:
+class _GenericWriter:
     def __init__(self, *, flatten: bool, constants: bool) -> None:
         self.lines = [HEADER]
-        self._cells = Cells()
-        self._tables = Tabulator(self._cells, flatten=flatten)
+        self._cells = CellWriter()
+        self._tables = TableEncoder(self._cells, flatten=flatten)
         self._constants = constants
 
     def write(self, value: Any) -> None:
         kind = self._cells.kinds[type(value)]
         if kind == SCALAR:
-            self.lines.append(f"={self._cells.column([value])[0]}")
+            self.lines.append(f"={self._cells.format_column([value])[0]}")
             return
-        root = self._object("## ", "", value, 0, 0) if kind == OBJECT else self._array("## ", value, 0, factor=True)
+        root = (
+            self._write_object("## ", "", value, 0, 0)
+            if kind == OBJECT
+            else self._write_array("## ", value, 0, factor=True)
+        )
         stack = [root] if root else []
         while stack:
             inner = next(stack[-1], None)
@@ -53,35 +57,35 @@ class _Writer:
             else:
                 stack.append(inner)
 
-    def _object(self, lead: str, opening: str, members: Row, inner: int, rows: int) -> Steps | None:
+    def _write_object(self, lead: str, opening: str, members: JsonObject, inner: int, rows: int) -> WriteSteps | None:
         """An object: a keyed table after `lead`, or `opening` and its members `inner` deep."""
-        if fields := self._keyed(members):
+        if fields := self._keyed_fields(members):
             label = "key"
             while label in fields:
                 label = f"_{label}"
             values = list(members.values())
-            table = self._tables.table(values, fields, "  " * rows, factor=False)
+            table = self._tables.encode_table(values, fields, "  " * rows, factor=False)
             table.header.insert(0, label)
-            table.columns.insert(0, self._cells.column(list(members)))
-            return self._table(f"{lead}[{len(values)}:]", table, rows)
+            table.columns.insert(0, self._cells.format_column(list(members)))
+            return self._write_table(f"{lead}[{len(values)}:]", table, rows)
         if opening:
             self.lines.append(opening)
-        return self._members(members, inner) if members else None
+        return self._write_members(members, inner) if members else None
 
-    def _keyed(self, members: Row) -> list[str] | None:
+    def _keyed_fields(self, members: JsonObject) -> list[str] | None:
         """The fields of an object that is a map of objects (SPEC 7.2a.1)."""
         if len(members) < 2 or self._cells.kinds_of(members.values()) != {OBJECT}:
             return None
-        fields = union(list(members.values()))
+        fields = all_fields(list(members.values()))
         list(map(self._cells.names.__getitem__, fields))
         list(map(self._cells.names.__getitem__, members))
         if len(fields) > MAX_COLUMNS or all(">" in name for name in fields):
             return None
         return fields
 
-    def _members(self, members: Row, depth: int) -> Steps:
+    def _write_members(self, members: JsonObject, depth: int) -> WriteSteps:
         pad = "  " * depth
-        names, kinds, forms, push = self._cells.names, self._cells.kinds, self._cells.forms, self.lines.append
+        names, kinds, forms, push = self._cells.names, self._cells.kinds, self._cells.formatters, self.lines.append
         for name, value in members.items():
             kind = kinds[type(value)]
             if kind == SCALAR:
@@ -89,36 +93,36 @@ class _Writer:
                 continue
             section = f"{pad}## {names[name]}"
             if kind == OBJECT:
-                inner = self._object(f"{section} ", section, value, depth + 1, depth)
+                inner = self._write_object(f"{section} ", section, value, depth + 1, depth)
             else:
-                inner = self._array(f"{section} ", value, depth, factor=True, inline=f"{pad}{names[name]}")
+                inner = self._write_array(f"{section} ", value, depth, factor=True, inline=f"{pad}{names[name]}")
             if inner:
                 yield inner
 
-    def _array(
+    def _write_array(
         self, lead: str, items: Sequence[Any], depth: int, *, factor: bool = False, inline: str = ""
-    ) -> Steps | None:
+    ) -> WriteSteps | None:
         """An array in the first form that fits it (SPEC 7.3); one of scalars may have another lead, `inline`."""
         if not items:
             self.lines.append(f"{lead}[0]")
             return None
         kinds = self._cells.kinds_of(items)
         if kinds == {SCALAR}:
-            self.lines.append(f"{inline or lead}[{len(items)}]: {','.join(self._cells.column(items))}")
+            self.lines.append(f"{inline or lead}[{len(items)}]: {','.join(self._cells.format_column(items))}")
             return None
         if kinds == {OBJECT}:
-            fields = union(items)
+            fields = all_fields(items)
             list(map(self._cells.names.__getitem__, fields))
             if len(fields) <= MAX_COLUMNS and not all(">" in name for name in fields):
-                table = self._tables.table(items, fields, "  " * depth, factor=factor and self._constants)
-                return self._table(f"{lead}[{len(items)}]", table, depth)
+                table = self._tables.encode_table(items, fields, "  " * depth, factor=factor and self._constants)
+                return self._write_table(f"{lead}[{len(items)}]", table, depth)
         self.lines.append(f"{lead}[{len(items)}]")
-        return self._items(items, depth)
+        return self._write_items(items, depth)
 
-    def _items(self, items: Sequence[Any], depth: int) -> Steps:
+    def _write_items(self, items: Sequence[Any], depth: int) -> WriteSteps:
         """The expanded form (SPEC 7.6)."""
         pad = "  " * depth
-        kinds, forms = self._cells.kinds, self._cells.forms
+        kinds, forms = self._cells.kinds, self._cells.formatters
         for index, value in enumerate(items):
             kind = kinds[type(value)]
             lead = f"{pad}@{index} "
@@ -126,26 +130,26 @@ class _Writer:
                 self.lines.append(f"{lead}={forms[type(value)](value)}")
                 continue
             inner = (
-                self._object(lead, f"{lead}{{}}", value, depth + 1, depth + 1)
+                self._write_object(lead, f"{lead}{{}}", value, depth + 1, depth + 1)
                 if kind == OBJECT
-                else self._array(lead, value, depth + 1)
+                else self._write_array(lead, value, depth + 1)
             )
             if inner:
                 yield inner
 
-    def _table(self, lead: str, table: Table, depth: int) -> Steps | None:
+    def _write_table(self, lead: str, table: EncodedTable, depth: int) -> WriteSteps | None:
         self.lines.append(f"{lead}{{{','.join(table.header)}}}")
         pad = "  " * depth
-        if table.attached:
-            return self._rows(table, pad, depth)
+        if table.attachments:
+            return self._write_rows(table, pad, depth)
         self.lines.extend(map(pad.__add__, table.lines()) if pad else table.lines())
         return None
 
-    def _rows(self, table: Table, pad: str, depth: int) -> Steps:
-        kinds, forms, push = self._cells.kinds, self._cells.forms, self.lines.append
+    def _write_rows(self, table: EncodedTable, pad: str, depth: int) -> WriteSteps:
+        kinds, forms, push = self._cells.kinds, self._cells.formatters, self.lines.append
         for index, line in enumerate(table.lines()):
             numbered = False
-            for attached in table.attached:
+            for attached in table.attachments:
                 value = attached.values[index]
                 kind = kinds[type(value)]
                 if kind == MISSING or (kind == SCALAR and ">" not in attached.name):
@@ -160,9 +164,9 @@ class _Writer:
                 elif attached.lines:
                     push(next(attached.lines))
                 elif kind == OBJECT:
-                    inner = self._object(lead, f"{lead}{{}}", value, depth + 2, depth + 2)
+                    inner = self._write_object(lead, f"{lead}{{}}", value, depth + 2, depth + 2)
                 else:
-                    inner = self._array(lead, value, depth + 2)
+                    inner = self._write_array(lead, value, depth + 2)
                 if inner:
                     yield inner
             if not numbered:

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.generic_cells import ABSENT, SCALAR, Cells
+from deltamcp.gcf.generic_cells import ABSENT, SCALAR, CellWriter
 from deltamcp.gcf.generic_lines import HEADER
-from deltamcp.gcf.generic_schema import Column, Schema
-from deltamcp.gcf.generic_table import in_braces, union
-from deltamcp.gcf.generic_tokens import Marker, Tokens, split
+from deltamcp.gcf.generic_schema import RowSchema, SchemaColumn
+from deltamcp.gcf.generic_table import all_fields, quote_braces
+from deltamcp.gcf.generic_tokens import AttachmentMarker, TokenValues, split_cells
 from deltamcp.gcf.scalars import parse_key, parse_scalar
 
-_COUNTED = re.compile(r"(.*) \[(0|[1-9][0-9]*)\]", re.ASCII | re.DOTALL).fullmatch
+_COUNTED_GROUP = re.compile(r"(.*) \[(0|[1-9][0-9]*)\]", re.ASCII | re.DOTALL).fullmatch
 
 
 def encode_generic_grouped(value: Any, key_field: str, group_field: str) -> str:
@@ -24,14 +24,14 @@ def encode_generic_grouped(value: Any, key_field: str, group_field: str) -> str:
     """
     if not isinstance(value, list | tuple) or not value or not all(isinstance(row, dict) for row in value):
         raise GcfError("invalid_group_header", "only rows of objects are grouped")
-    cells = Cells()
-    fields = union(value)
+    cells = CellWriter()
+    fields = all_fields(value)
     names = [cells.names[name] for name in fields]
     if any(">" in name for name in fields) or key_field == group_field:
         raise GcfError("invalid_group_header", "a column of grouped rows is no path, and no key and group at once")
     if any(name not in row for row in value for name in (key_field, group_field)):
         raise GcfError("invalid_group_header", "a row has no key or no group")
-    columns = [cells.column([row.get(name, ABSENT) for row in value]) for name in fields]
+    columns = [cells.format_column([row.get(name, ABSENT) for row in value]) for name in fields]
     if any(cells.kinds_of(row.values()) != {SCALAR} for row in value):
         raise GcfError("unsupported_value", "rows in groups hold scalars only")
     key_place, group_place = fields.index(key_field), fields.index(group_field)
@@ -40,7 +40,7 @@ def encode_generic_grouped(value: Any, key_field: str, group_field: str) -> str:
     header, kept = [], []
     for place, (name, column) in enumerate(zip(names, columns, strict=True)):
         own = place in (key_place, group_place) or len(value) < 2 or column[0] == "~" or len(set(column)) > 1
-        header.append(("@" if place == key_place else "") + (name if own else f"{name}={in_braces(column[0])}"))
+        header.append(("@" if place == key_place else "") + (name if own else f"{name}={quote_braces(column[0])}"))
         if own and place != group_place:
             kept.append(column)
     groups: dict[str, list[str]] = {}
@@ -52,32 +52,32 @@ def encode_generic_grouped(value: Any, key_field: str, group_field: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def grouped_rows(
-    lines: Sequence[str], at: int, columns: list[Column], clause: str, count: int | None, tokens: Tokens
+def read_grouped_rows(
+    lines: Sequence[str], at: int, columns: list[SchemaColumn], clause: str, count: int | None, tokens: TokenValues
 ) -> tuple[list[dict[str, Any]], int]:
     """The rows of a grouped table whose `group=` says `clause`, and the place after the last."""
     group, end = parse_key(clause)
-    place = _checked(columns, group if end == len(clause) else "", count)
+    place = _check_group_column(columns, group if end == len(clause) else "", count)
     rows: list[dict[str, Any]] = []
     identities: list[Any] = []
     seen: set[Any] = set()
     while len(rows) != count and lines[at]:
-        value, size = _subheader(lines[at], group)
+        value, size = _parse_subheader(lines[at], group)
         if (type(value), value) in seen:
             raise GcfError("duplicate_group", "two groups have the same value")
         seen.add((type(value), value))
-        schema = Schema([*columns[:place], replace(columns[place], constant=value), *columns[place + 1 :]])
+        schema = RowSchema([*columns[:place], replace(columns[place], constant=value), *columns[place + 1 :]])
         identity = schema.names.index(next(column.name for column in columns if column.identity))
         at += 1
         for line in lines[at : at + size]:
-            cells = split(line, "|")
+            cells = split_cells(line, "|")
             if not line or len(cells) != schema.width:
                 raise GcfError("row_width_mismatch" if line else "count_mismatch", "a group has other rows")
             values = list(map(tokens.__getitem__, cells))
-            if any(type(value) is Marker for value in values):
+            if any(type(value) is AttachmentMarker for value in values):
                 raise GcfError("invalid_attachment_marker", "rows in groups hold scalars only")
             identities.append(cells[identity])
-            rows.append(schema.row(values, sparse=ABSENT in values))
+            rows.append(schema.build_row(values, sparse=ABSENT in values))
             at += 1
     if len(rows) != count:
         raise GcfError("count_mismatch", f"{count} rows are declared, {len(rows)} are there")
@@ -86,7 +86,7 @@ def grouped_rows(
     return rows, at
 
 
-def _checked(columns: list[Column], group: str, count: int | None) -> int:
+def _check_group_column(columns: list[SchemaColumn], group: str, count: int | None) -> int:
     places = [place for place, column in enumerate(columns) if column.name == group]
     if (
         count is None
@@ -99,9 +99,9 @@ def _checked(columns: list[Column], group: str, count: int | None) -> int:
     return places[0]
 
 
-def _subheader(line: str, group: str) -> tuple[Any, int]:
+def _parse_subheader(line: str, group: str) -> tuple[Any, int]:
     name, end = parse_key(line)
-    found = _COUNTED(line, end + 1)
+    found = _COUNTED_GROUP(line, end + 1)
     if name != group or line[end : end + 1] != "=" or not found:
         raise GcfError("invalid_group_header", f"{line!a:.80} does not begin a group of {group!a:.80}")
     if found[2] == "0":

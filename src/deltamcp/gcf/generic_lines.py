@@ -8,7 +8,7 @@ HEADER = "GCF profile=generic"
 MAX_DEPTH = 1_000
 """How deep sections may lie in each other. One is an object, an array or a table with all its rows."""
 
-_ELSEWHERE = {
+_OTHER_DECODERS = {
     "delta": "a generic delta is read by decode_generic_delta",
     "unchanged": "an unchanged answer is read by decode_unchanged",
     "pack_root": "a set that takes part in deltas is read by decode_generic_full",
@@ -16,15 +16,15 @@ _ELSEWHERE = {
 }
 
 
-_SIGNS = ("\t", "\r", " \n", "\n# ", "  # ")
+_SKIPPABLE_SIGNS = ("\t", "\r", " \n", "\n# ", "  # ")
 """Without these no line is blank, a comment or indented by tabs. Measured: looking at each line takes longer."""
 
 
-class Lines:
+class ContentLines:
     """The lines after the header, without blank ones and comments, and an empty one to mark the end."""
 
     def __init__(self, text: str | bytes, *, headed: bool = True) -> None:
-        text = _unicode(text)
+        text = _decode_text(text)
         self.lines = text.split("\n")
         if "\r" in text:
             self.lines = [line.removesuffix("\r") for line in self.lines]
@@ -35,19 +35,19 @@ class Lines:
         if self.lines and not self.lines[-1]:
             self.lines.pop()
         self._numbers: list[int] | None = None
-        if not all(self.lines) or text[-1:] == " " or text[:1] == "#" or any(sign in text for sign in _SIGNS):
-            kept = [(number, line) for number, line in enumerate(self.lines, self._first) if _counts(number, line)]
+        if not all(self.lines) or text[-1:] == " " or text[:1] == "#" or any(sign in text for sign in _SKIPPABLE_SIGNS):
+            kept = [(number, line) for number, line in enumerate(self.lines, self._first) if _is_content(number, line)]
             self._numbers = [number for number, _ in kept]
             self.lines = [line for _, line in kept]
         self.lines.append("")
 
-    def number(self, place: int) -> int:
+    def line_number(self, place: int) -> int:
         """The line of the text that `lines[place]` is, counted from 1; the last one where the text is over."""
         place = min(place, len(self.lines) - 2)
         return place + self._first if self._numbers is None else self._numbers[place]
 
 
-def _unicode(text: str | bytes) -> str:
+def _decode_text(text: str | bytes) -> str:
     if isinstance(text, bytes):
         try:
             return text.decode("utf-8")
@@ -66,12 +66,12 @@ def _check_header(line: str) -> None:
         raise GcfError("missing_profile", "the header does not begin with a profile", line=1)
     if header["profile"] == "graph":
         raise GcfError("graph_profile", "a graph is read by decode or decode_delta", line=1)
-    for name, reason in _ELSEWHERE.items():
+    for name, reason in _OTHER_DECODERS.items():
         if name in header:
             raise GcfError("participating_payload", reason, line=1)
 
 
-def _counts(number: int, line: str) -> bool:
+def _is_content(number: int, line: str) -> bool:
     content = line.lstrip(" ")
     if content[:1] == "\t" and content.strip(" \t"):
         raise GcfError("tab_indentation", "lines are indented by spaces", line=number)

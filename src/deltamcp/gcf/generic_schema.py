@@ -11,12 +11,12 @@ from deltamcp.gcf.generic_cells import ABSENT
 from deltamcp.gcf.generic_lines import MAX_DEPTH
 from deltamcp.gcf.scalars import parse_key, parse_quoted, parse_scalar
 
-_PLAIN = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*(?:,[A-Za-z_][A-Za-z0-9_]*)*)\}", re.ASCII).match
+_PLAIN_COLUMNS = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*(?:,[A-Za-z_][A-Za-z0-9_]*)*)\}", re.ASCII).match
 _BARE_VALUE = re.compile(r"[^,}]*")
 
 
 @dataclass
-class Column:
+class SchemaColumn:
     """One declared column. `constant` is its value in every row, and `ABSENT` where rows have their own."""
 
     name: str
@@ -24,10 +24,10 @@ class Column:
     identity: bool = False
 
 
-def parse_columns(text: str, start: int) -> tuple[list[Column], int]:
+def parse_columns(text: str, start: int) -> tuple[list[SchemaColumn], int]:
     """The declaration whose brace opens at `start`, and the place after it."""
-    if plain := _PLAIN(text, start):
-        columns, end = [Column(name) for name in plain[1].split(",")], plain.end()
+    if plain := _PLAIN_COLUMNS(text, start):
+        columns, end = [SchemaColumn(name) for name in plain[1].split(",")], plain.end()
     else:
         columns, end = _parse_columns(text, start)
     if len({column.name for column in columns}) < len(columns):
@@ -35,8 +35,8 @@ def parse_columns(text: str, start: int) -> tuple[list[Column], int]:
     return columns, end
 
 
-def _parse_columns(text: str, start: int) -> tuple[list[Column], int]:
-    columns: list[Column] = []
+def _parse_columns(text: str, start: int) -> tuple[list[SchemaColumn], int]:
+    columns: list[SchemaColumn] = []
     mark = "{"
     while mark != "}":
         if text[start : start + 1] != mark:
@@ -47,9 +47,9 @@ def _parse_columns(text: str, start: int) -> tuple[list[Column], int]:
         except GcfError as fault:
             category = "malformed_header_field" if fault.category == "malformed_key" else fault.category
             raise GcfError(category, "a column has no name") from None
-        column = Column(name, identity=identity)
+        column = SchemaColumn(name, identity=identity)
         if text[start : start + 1] == "=":
-            column.constant, start = _constant(text, start + 1)
+            column.constant, start = _parse_constant(text, start + 1)
         columns.append(column)
         mark = text[start : start + 1]
         if mark not in ("}", ","):
@@ -57,7 +57,7 @@ def _parse_columns(text: str, start: int) -> tuple[list[Column], int]:
     return columns, start + 1
 
 
-def _constant(text: str, start: int) -> tuple[Any, int]:
+def _parse_constant(text: str, start: int) -> tuple[Any, int]:
     if text[start : start + 1] == '"':
         return parse_quoted(text, start)
     found = _BARE_VALUE.match(text, start)
@@ -68,21 +68,21 @@ def _constant(text: str, start: int) -> tuple[Any, int]:
     return parse_scalar(token), found.end()
 
 
-class Schema:
+class RowSchema:
     """Turns the cells of a row into an object."""
 
-    def __init__(self, columns: list[Column]) -> None:
+    def __init__(self, columns: list[SchemaColumn]) -> None:
         self.names = [column.name for column in columns if column.constant is ABSENT]
         if not self.names:
             raise GcfError("no_bare_column", "every column is constant")
         self.width = len(self.names)
         self._constants = [(at, each.constant) for at, each in enumerate(columns) if each.constant is not ABSENT]
-        self._paths = [_path(column) for column in columns]
-        self._leaves = Counter(path[0] for path in self._paths if len(path) > 1)
-        self._check()
-        self._plain = not self._constants and not self._leaves
+        self._paths = [_column_path(column) for column in columns]
+        self._leaf_counts = Counter(path[0] for path in self._paths if len(path) > 1)
+        self._check_paths()
+        self._is_flat = not self._constants and not self._leaf_counts
 
-    def _check(self) -> None:
+    def _check_paths(self) -> None:
         tree: dict[str, Any] = {}
         for path in self._paths:
             members: Any = tree
@@ -106,14 +106,14 @@ class Schema:
         simple = len({name for name, _, _ in parts}) == len(parts) and max(map(len, self._paths)) < 3
         return parts if simple else []
 
-    def row(self, cells: list[Any], *, sparse: bool) -> dict[str, Any]:
+    def build_row(self, cells: list[Any], *, sparse: bool) -> dict[str, Any]:
         """The object of these cells; `sparse` where any of them may be `ABSENT`."""
-        if self._plain and not sparse:
+        if self._is_flat and not sparse:
             return dict(zip(self.names, cells, strict=True))
         for at, constant in self._constants:
             cells.insert(at, constant)
         if sparse or not self._parts:
-            return self._walked(cells)
+            return self._build_nested_row(cells)
         row: dict[str, Any] = {}
         for name, start, inner in self._parts:
             if not inner:
@@ -124,7 +124,7 @@ class Schema:
             row[name] = None if null else dict(zip(inner, members, strict=True))
         return row
 
-    def _walked(self, cells: list[Any]) -> dict[str, Any]:
+    def _build_nested_row(self, cells: list[Any]) -> dict[str, Any]:
         row: dict[str, Any] = {}
         nulls: Counter[str] = Counter()
         for path, value in zip(self._paths, cells, strict=True):
@@ -140,12 +140,12 @@ class Schema:
                 members = members.setdefault(name, {})
             members[path[-1]] = value
         for name, count in nulls.items():
-            if count == self._leaves[name]:
+            if count == self._leaf_counts[name]:
                 row[name] = None  # SPEC 7.4.6.2
         return row
 
 
-def _path(column: Column) -> tuple[str, ...]:
+def _column_path(column: SchemaColumn) -> tuple[str, ...]:
     """Where a column's cells go: down the names of a path, or to a member of the row."""
     path = tuple(column.name.split(">"))
     if len(path) > MAX_DEPTH:

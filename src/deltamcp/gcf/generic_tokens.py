@@ -5,39 +5,40 @@ from dataclasses import dataclass
 from typing import Any
 
 from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.generic_cells import ABSENT, MEMO
+from deltamcp.gcf.generic_cells import ABSENT, MAX_MEMO
 from deltamcp.gcf.generic_schema import parse_columns
 from deltamcp.gcf.scalars import IS_NUMBER, parse_number, parse_quoted, parse_scalar
 
 _QUOTED = r'"[^"\\]*(?:\\.[^"\\]*)*"'
-_DECLARED = re.compile(rf'\^\{{(?:{_QUOTED}|[^"}}|])*+\}}(?=\||\Z)')
-_CELLS = {
-    mark: re.compile(rf'[ \t]*({_QUOTED}[ \t]*|{_DECLARED.pattern}|[^" \t\{mark}][^\{mark}]*|)\{mark}') for mark in "|,"
+_DECLARED_MARKER = re.compile(rf'\^\{{(?:{_QUOTED}|[^"}}|])*+\}}(?=\||\Z)')
+_CELL_PATTERNS = {
+    mark: re.compile(rf'[ \t]*({_QUOTED}[ \t]*|{_DECLARED_MARKER.pattern}|[^" \t\{mark}][^\{mark}]*|)\{mark}')
+    for mark in "|,"
 }
 
 
 @dataclass(frozen=True)
-class Marker:
+class AttachmentMarker:
     """The cell of a value that stands under its row; `names` where the cell declares its fields."""
 
     names: list[str] | None = None
 
 
 _NULL = "-"
-_MARKS = {"~": ABSENT, "^": Marker()}
+_MARKS = {"~": ABSENT, "^": AttachmentMarker()}
 
 
-class Tokens(dict[str, Any]):
+class TokenValues(dict[str, Any]):
     """What tokens stand for; `~` and `^` stand for themselves here, and are for the reader to refuse or to take."""
 
     def __missing__(self, token: str) -> Any:
-        if len(self) > MEMO:
+        if len(self) > MAX_MEMO:
             self.clear()
-        self[token] = value = _value(token)
+        self[token] = value = _parse_token(token)
         return value
 
 
-def _value(token: str) -> Any:
+def _parse_token(token: str) -> Any:
     if token[:1] not in '"-~^tf0123456789 \t' and token[-1] not in " \t":
         return token
     token = token.strip(" \t")
@@ -49,21 +50,21 @@ def _value(token: str) -> Any:
         columns, end = parse_columns(token, 1)
         if end != len(token):
             raise GcfError("trailing_characters", "text goes on after the fields of an attachment")
-        return Marker([column.name for column in columns])
+        return AttachmentMarker([column.name for column in columns])
     return parse_scalar(token)
 
 
-def split(line: str, mark: str) -> list[str]:
+def split_cells(line: str, mark: str) -> list[str]:
     """The cells of a line, the quoted ones with their quotes."""
     if '"' not in line:
         return line.split(mark)
-    cells: list[str] = _CELLS[mark].findall(line + mark)
+    cells: list[str] = _CELL_PATTERNS[mark].findall(line + mark)
     if sum(map(len, cells)) + len(cells) == len(line) + 1:
         return cells
-    return list(_cells(line, mark))
+    return list(_scan_cells(line, mark))
 
 
-def _cells(line: str, mark: str) -> Any:
+def _scan_cells(line: str, mark: str) -> Any:
     """The same for lines that are not as an encoder writes them, to find what is wrong."""
     start = 0
     while True:
@@ -76,7 +77,7 @@ def _cells(line: str, mark: str) -> Any:
                 end += 1
             if line[end : end + 1] not in ("", mark):
                 raise GcfError("trailing_characters", "text goes on after the closing quote")
-        elif declared := _DECLARED.match(line, start):
+        elif declared := _DECLARED_MARKER.match(line, start):
             cell, end = declared.group(), declared.end()
         else:
             end = line.find(mark, start)

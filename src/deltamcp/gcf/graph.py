@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.header import token, whole
+from deltamcp.gcf.header import check_count, check_token
 
-KINDS = {
+SHORT_KINDS = {
     "function": "fn",
     "type": "type",
     "method": "method",
@@ -28,7 +28,7 @@ KINDS = {
 }
 """Kinds and their short forms on the wire; any other kind is its own short form."""
 
-_LONG_KINDS = {short: kind for kind, short in KINDS.items()}
+_LONG_KINDS = {short: kind for kind, short in SHORT_KINDS.items()}
 
 GROUPS = ("targets", "related", "extended")
 """Names of the groups at distance 0, 1 and 2; farther ones are `distance_3`, `distance_4`, …"""
@@ -36,7 +36,7 @@ GROUPS = ("targets", "related", "extended")
 DELTA_SECTIONS = ("removed", "added", "edges_removed", "edges_added")
 """The parts of a delta, in the order they are written (SPEC 10.1, 10.5)."""
 
-_FAR = re.compile(r"distance_([0-9]{1,18})").fullmatch
+_DISTANCE_GROUP = re.compile(r"distance_([0-9]{1,18})").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class Symbol:
     @property
     def declaration(self) -> str:
         """What follows a symbol's id on its line."""
-        kind = token("kind", KINDS.get(self.kind, self.kind))
-        name = token("qualified_name", self.qualified_name)
-        return f"{kind} {name} {self.printed_score} {token('provenance', self.provenance)}"
+        kind = check_token("kind", SHORT_KINDS.get(self.kind, self.kind))
+        name = check_token("qualified_name", self.qualified_name)
+        return f"{kind} {name} {self.printed_score} {check_token('provenance', self.provenance)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class DeltaPayload:
 
 def group_name(distance: int) -> str:
     """The heading under which symbols of this distance stand."""
-    whole("distance", distance)
+    check_count("distance", distance)
     return GROUPS[distance] if distance < len(GROUPS) else f"distance_{distance}"
 
 
@@ -134,15 +134,15 @@ def group_distance(name: str) -> int | None:
     """The distance a heading stands for; None if it is not a group's."""
     if name in GROUPS:
         return GROUPS.index(name)
-    return int(far[1]) if (far := _FAR(name)) else None
+    return int(far[1]) if (far := _DISTANCE_GROUP(name)) else None
 
 
-def in_order(symbols: Iterable[Symbol]) -> list[Symbol]:
+def sort_symbols(symbols: Iterable[Symbol]) -> list[Symbol]:
     """By distance, the highest score first (SPEC 16.1)."""
     return sorted(symbols, key=lambda symbol: (symbol.distance, -symbol.score))
 
 
-def resolve(symbols: Iterable[Symbol], edges: Iterable[Edge]) -> list[tuple[Edge, Symbol, Symbol]]:
+def resolve_edges(symbols: Iterable[Symbol], edges: Iterable[Edge]) -> list[tuple[Edge, Symbol, Symbol]]:
     """The edges whose ends are both among the symbols, with their source and target.
 
     An edge that ends elsewhere is no part of a pack (SPEC 6): not on the wire, and so not in its root or its delta.

@@ -6,13 +6,13 @@ from dataclasses import replace
 from math import isfinite
 
 from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.graph import DELTA_SECTIONS, Edge, Payload, Symbol, group_distance, resolve
-from deltamcp.gcf.header import at_line, open_text, parse_count
+from deltamcp.gcf.graph import DELTA_SECTIONS, Edge, Payload, Symbol, group_distance, resolve_edges
+from deltamcp.gcf.header import errors_at_line, open_text, parse_count
 from deltamcp.gcf.session import REFERENCE, ReaderSession
 
 _ID = re.compile(r"@([0-9]{1,18})").fullmatch
 _SCORE = re.compile(r"-?[0-9]+\.[0-9]{2}").fullmatch
-_ENDS = re.compile(r"@([0-9]{1,18})<@([0-9]{1,18})").fullmatch
+_EDGE_ENDS = re.compile(r"@([0-9]{1,18})<@([0-9]{1,18})").fullmatch
 _SECTION = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?: \[(?:\?|([0-9]+))\])?").fullmatch
 _TRAILERS = ("##! summary", "## _summary")
 
@@ -26,13 +26,13 @@ def decode(text: str, *, session: ReaderSession | None = None) -> Payload:
     legacy = "profile" not in header
     # Ids of a text without a session are its own: they must not be looked up there, nor learnt.
     session = session if header.get("session") == "true" and not legacy else None
-    reading = _Reading(legacy, session)
+    reading = _PackReader(legacy, session)
     for number, line in lines:
-        with at_line(number):
-            reading.take(line)
-    reading.end(header)
+        with errors_at_line(number):
+            reading.read_line(line)
+    reading.check_counts(header)
     symbols, edges = tuple(reading.symbols.values()), tuple(reading.edges)
-    resolve(symbols, edges)
+    resolve_edges(symbols, edges)
     payload = Payload(
         tool=header.get("tool", ""),
         tokens_used=parse_count("tokens", header.get("tokens", "0")),
@@ -63,7 +63,7 @@ def parse_declaration(fields: list[str], distance: int) -> Symbol:
     return Symbol(name, kind, float(score), provenance, distance)
 
 
-class _Reading:
+class _PackReader:
     """One text on its way to a pack."""
 
     def __init__(self, legacy: bool, session: ReaderSession | None) -> None:
@@ -72,23 +72,23 @@ class _Reading:
         self._session = session
         self._legacy = legacy
         self._unnamed: set[int] = set()
-        self._take: Callable[[str], None] = self._stray
+        self._line_reader: Callable[[str], None] = self._refuse_stray
         self._distance = 0
-        self._left: int | None = None
+        self._edges_left: int | None = None
         self._edge_lines = 0
         self._trailer: dict[str, str] | None = None
 
-    def take(self, line: str) -> None:
+    def read_line(self, line: str) -> None:
         if self._trailer is not None:
             raise GcfError("trailing_characters", "the text goes on after its summary")
         if line.startswith(_TRAILERS):
-            self._trailer = dict(_pair(part) for part in line.split(" ")[2:])
+            self._trailer = dict(_parse_pair(part) for part in line.split(" ")[2:])
         elif line.startswith("## "):
-            self._section(line[3:])
+            self._enter_section(line[3:])
         else:
-            self._take(line)
+            self._line_reader(line)
 
-    def end(self, header: dict[str, str]) -> None:
+    def check_counts(self, header: dict[str, str]) -> None:
         """Refuse a text that holds more or less than it says (SPEC 13)."""
         self._close_section()
         written = {"symbols": len(self.symbols) + len(self._unnamed), "edges": self._edge_lines}
@@ -97,7 +97,7 @@ class _Reading:
                 if name in said and parse_count(name, said[name]) != count:
                     raise GcfError("count_mismatch", f"{said[name]} {name} announced, {count} there")
 
-    def _section(self, heading: str) -> None:
+    def _enter_section(self, heading: str) -> None:
         self._close_section()
         found = _SECTION(heading)
         if not found or found[1] in DELTA_SECTIONS:
@@ -105,23 +105,23 @@ class _Reading:
         name, count = found.groups()
         distance = group_distance(name)
         if name == "edges":
-            self._take = self._edge
-            self._left = parse_count("edges", count) if count else None
+            self._line_reader = self._read_edge
+            self._edges_left = parse_count("edges", count) if count else None
         elif distance is None:
             # Sections of later versions are passed over, as locations are by readers that do not know them (SPEC 6b).
-            self._take = _pass_over
+            self._line_reader = _skip_line
         else:
-            self._take, self._distance = self._node, distance
+            self._line_reader, self._distance = self._read_node, distance
 
     def _close_section(self) -> None:
-        if self._left:
-            raise GcfError("count_mismatch", f"{self._left} edges are missing")
-        self._left = None
+        if self._edges_left:
+            raise GcfError("count_mismatch", f"{self._edges_left} edges are missing")
+        self._edges_left = None
 
-    def _stray(self, line: str) -> None:
+    def _refuse_stray(self, line: str) -> None:
         raise GcfError("invalid_node_line", "a line before the first group")
 
-    def _node(self, line: str) -> None:
+    def _read_node(self, line: str) -> None:
         first, *fields = line.split(" ")
         if first[:1] != "@":
             raise GcfError("invalid_node_line", f"{line!a:.80}")
@@ -140,14 +140,14 @@ class _Reading:
         else:
             self.symbols[sid] = replace(self._session.resolve(sid), distance=self._distance)
 
-    def _edge(self, line: str) -> None:
+    def _read_edge(self, line: str) -> None:
         self._edge_lines += 1
-        if self._left is not None:
-            if not self._left:
+        if self._edges_left is not None:
+            if not self._edges_left:
                 raise GcfError("count_mismatch", "more edges than announced")
-            self._left -= 1
+            self._edges_left -= 1
         ends, *words = line.split(" ")
-        if not (found := _ENDS(ends)) or len(words) not in (1, 2) or not all(words):
+        if not (found := _EDGE_ENDS(ends)) or len(words) not in (1, 2) or not all(words):
             raise GcfError("invalid_edge_syntax", f"{line!a:.80} is not @target<@source type")
         target, source = int(found[1]), int(found[2])
         for sid in (target, source):
@@ -158,10 +158,10 @@ class _Reading:
             self.edges.append(Edge(*names, *words))
 
 
-def _pass_over(line: str) -> None:
+def _skip_line(line: str) -> None:
     """A line that says nothing to this reader."""
 
 
-def _pair(part: str) -> tuple[str, str]:
+def _parse_pair(part: str) -> tuple[str, str]:
     name, _, value = part.partition("=")
     return name, value

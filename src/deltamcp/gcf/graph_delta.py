@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.graph import DeltaPayload, Edge, Payload, Symbol, in_order, resolve
+from deltamcp.gcf.graph import DeltaPayload, Edge, Payload, Symbol, resolve_edges, sort_symbols
 from deltamcp.gcf.roots import pack_root, root_matches
 
 
@@ -15,8 +15,8 @@ def diff(base: Payload, new: Payload) -> DeltaPayload:
     `new` has one that applying it would not restore, there is no delta and the answer is to be sent in full. Roots do
     not know a status either, so a tool whose statuses matter must not answer `unchanged` by its roots alone.
     """
-    before, after = _symbols(base.symbols), _symbols(new.symbols)
-    old_edges, new_edges = _edges(base), _edges(new)
+    before, after = _symbols_by_identity(base.symbols), _symbols_by_identity(new.symbols)
+    old_edges, new_edges = _edges_by_identity(base), _edges_by_identity(new)
     for identity, edge in new_edges.items():
         former = old_edges.get(identity)
         if edge.printed_status != (former.printed_status if former else ""):
@@ -28,7 +28,7 @@ def diff(base: Payload, new: Payload) -> DeltaPayload:
         base_root=pack_root(base.symbols, base.edges),
         new_root=pack_root(new.symbols, new.edges),
         removed=[Symbol(name, kind) for kind, name in sorted(gone)],
-        added=in_order(after[identity] for identity in sorted(changed)),
+        added=sort_symbols(after[identity] for identity in sorted(changed)),
         removed_edges=[Edge(*identity) for identity in sorted(old_edges.keys() - new_edges.keys())],
         added_edges=[Edge(*identity) for identity in sorted(new_edges.keys() - old_edges.keys())],
     )
@@ -43,14 +43,14 @@ def apply_delta(base: Payload, delta: DeltaPayload) -> Payload:
     """
     if not root_matches(pack_root(base.symbols, base.edges), delta.base_root):
         raise GcfError("base_mismatch", f"the delta builds on {delta.base_root:.80}")
-    symbols, edges = _symbols(base.symbols), _edges(base)
+    symbols, edges = _symbols_by_identity(base.symbols), _edges_by_identity(base)
     for symbol in delta.removed:
         if symbols.pop(symbol.identity, None) is None:
             raise GcfError("delta_invalid", f"the removed {symbol.qualified_name!a:.80} does not exist")
     for edge in delta.removed_edges:
         if edges.pop(edge.identity, None) is None:
             raise GcfError("delta_invalid", f"the removed {edge.source!a:.80} -> {edge.target!a:.80} does not exist")
-    for identity, symbol in _symbols(delta.added).items():
+    for identity, symbol in _symbols_by_identity(delta.added).items():
         if identity in symbols:
             raise GcfError("delta_invalid", f"the added {symbol.qualified_name!a:.80} already exists")
         symbols[identity] = symbol
@@ -58,9 +58,9 @@ def apply_delta(base: Payload, delta: DeltaPayload) -> Payload:
         if edge.identity in edges:
             raise GcfError("delta_invalid", f"the added {edge.source!a:.80} -> {edge.target!a:.80} already exists")
         edges[edge.identity] = edge
-    found_symbols = in_order(symbols[identity] for identity in sorted(symbols))
+    found_symbols = sort_symbols(symbols[identity] for identity in sorted(symbols))
     found_edges = [edges[identity] for identity in sorted(edges)]
-    if len(resolve(found_symbols, found_edges)) != len(found_edges):
+    if len(resolve_edges(found_symbols, found_edges)) != len(found_edges):
         raise GcfError("delta_invalid", "an edge is left without one of its ends")
     root = pack_root(found_symbols, found_edges)
     if not root_matches(root, delta.new_root):
@@ -68,7 +68,7 @@ def apply_delta(base: Payload, delta: DeltaPayload) -> Payload:
     return replace(base, tool=delta.tool, tokens_used=0, pack_root=root, symbols=found_symbols, edges=found_edges)
 
 
-def _symbols(symbols: Iterable[Symbol]) -> dict[tuple[str, str], Symbol]:
+def _symbols_by_identity(symbols: Iterable[Symbol]) -> dict[tuple[str, str], Symbol]:
     found: dict[tuple[str, str], Symbol] = {}
     for symbol in symbols:
         if symbol.identity in found:
@@ -77,9 +77,9 @@ def _symbols(symbols: Iterable[Symbol]) -> dict[tuple[str, str], Symbol]:
     return found
 
 
-def _edges(payload: Payload) -> dict[tuple[str, str, str], Edge]:
+def _edges_by_identity(payload: Payload) -> dict[tuple[str, str, str], Edge]:
     found: dict[tuple[str, str, str], Edge] = {}
-    for edge, _, _ in resolve(payload.symbols, payload.edges):
+    for edge, _, _ in resolve_edges(payload.symbols, payload.edges):
         if edge.identity in found:
             raise GcfError("delta_invalid", f"{edge.source!a:.80} -> {edge.target!a:.80} is there twice")
         found[edge.identity] = edge

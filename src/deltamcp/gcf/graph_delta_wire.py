@@ -3,12 +3,21 @@
 from collections.abc import Iterator
 
 from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.graph import DELTA_SECTIONS, KINDS, DeltaPayload, Edge, Symbol, group_name
+from deltamcp.gcf.graph import DELTA_SECTIONS, SHORT_KINDS, DeltaPayload, Edge, Symbol, group_name
 from deltamcp.gcf.graph_decode import parse_declaration, parse_id
-from deltamcp.gcf.header import Dialect, at_line, open_text, parse_count, savings, token, whole, write_header
+from deltamcp.gcf.header import (
+    Dialect,
+    check_count,
+    check_token,
+    errors_at_line,
+    open_text,
+    parse_count,
+    savings,
+    write_header,
+)
 from deltamcp.gcf.session import REFERENCE, ReaderSession, Session
 
-_NOT_FIRST = ("#", "##", "##!")
+_FORBIDDEN_FIRST = ("#", "##", "##!")
 
 
 def encode_delta(
@@ -21,7 +30,7 @@ def encode_delta(
     """
     if session is not None and dialect == "v1":
         raise GcfError("invalid_symbol_id", "in the v1 dialect ids are places in one text, so no text can share them")
-    lines = [write_header(_header(delta, session is not None, dialect))]
+    lines = [write_header(_header_fields(delta, session is not None, dialect))]
     for symbol in delta.added:
         group_name(symbol.distance)
     sections = {
@@ -53,9 +62,9 @@ def decode_delta(text: str, *, session: ReaderSession | None = None) -> DeltaPay
     edges: dict[str, list[Edge]] = {"edges_removed": [], "edges_added": []}
     name = ""
     for number, line in lines:
-        with at_line(number):
+        with errors_at_line(number):
             if line.startswith("## "):
-                name = _section(line[3:], seen)
+                name = _parse_section(line[3:], seen)
             elif name == "removed":
                 removed.append(_read_removed(line))
             elif name == "added":
@@ -82,7 +91,7 @@ def decode_delta(text: str, *, session: ReaderSession | None = None) -> DeltaPay
     return delta
 
 
-def _header(delta: DeltaPayload, session: bool, dialect: Dialect) -> Iterator[tuple[str, object]]:
+def _header_fields(delta: DeltaPayload, with_session: bool, dialect: Dialect) -> Iterator[tuple[str, object]]:
     if dialect == "v3":
         yield "profile", "graph"
     if delta.tool or dialect == "v1":
@@ -90,9 +99,9 @@ def _header(delta: DeltaPayload, session: bool, dialect: Dialect) -> Iterator[tu
     yield "delta", "true"
     yield "base_root", delta.base_root
     yield "new_root", delta.new_root
-    yield "tokens", whole("tokens", delta.delta_tokens)
+    yield "tokens", check_count("tokens", delta.delta_tokens)
     yield "savings", savings(delta.delta_tokens, delta.full_tokens)
-    if session:
+    if with_session:
         yield "session", "true"
 
 
@@ -109,22 +118,23 @@ def _added_lines(
             yield f"@{sid} {declaration} {symbol.distance}"
 
 
-def _first(what: str, text: str) -> str:
-    if text in _NOT_FIRST:
+def _check_first_token(what: str, text: str) -> str:
+    if text in _FORBIDDEN_FIRST:
         raise GcfError("invalid_token", f"{what} {text} would read as a heading or a comment")
-    return token(what, text)
+    return check_token(what, text)
 
 
 def _removed_line(symbol: Symbol) -> str:
-    kind = _first("kind", KINDS.get(symbol.kind, symbol.kind))
-    return f"{kind} {token('qualified_name', symbol.qualified_name)}"
+    kind = _check_first_token("kind", SHORT_KINDS.get(symbol.kind, symbol.kind))
+    return f"{kind} {check_token('qualified_name', symbol.qualified_name)}"
 
 
 def _edge_line(edge: Edge) -> str:
-    return f"{_first('source', edge.source)} -> {token('target', edge.target)} {token('edge_type', edge.edge_type)}"
+    source, target = _check_first_token("source", edge.source), check_token("target", edge.target)
+    return f"{source} -> {target} {check_token('edge_type', edge.edge_type)}"
 
 
-def _section(name: str, seen: set[str]) -> str:
+def _parse_section(name: str, seen: set[str]) -> str:
     if name not in DELTA_SECTIONS or name in seen:
         raise GcfError("malformed_delta", f"an unknown or second section {name!a:.80}")
     seen.add(name)

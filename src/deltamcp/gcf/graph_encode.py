@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from deltamcp.gcf.graph import Edge, Payload, Symbol, group_name, in_order, resolve
-from deltamcp.gcf.header import Dialect, token, whole, write_header
+from deltamcp.gcf.graph import Edge, Payload, Symbol, group_name, resolve_edges, sort_symbols
+from deltamcp.gcf.header import Dialect, check_count, check_token, write_header
 from deltamcp.gcf.session import REFERENCE, Session
 
 
@@ -23,18 +23,18 @@ def encode_with_session(payload: Payload, session: Session, *, dialect: Dialect 
 def edge_line(edge: Edge, source: int, target: int) -> str:
     """`@1<@0 calls`: read it from right to left, @0 calls @1."""
     status = edge.printed_status
-    tail = f" {token('status', status)}" if status else ""
-    return f"@{target}<@{source} {token('edge_type', edge.edge_type)}{tail}"
+    tail = f" {check_token('status', status)}" if status else ""
+    return f"@{target}<@{source} {check_token('edge_type', edge.edge_type)}{tail}"
 
 
 def _encode(payload: Payload, session: Session | None, dialect: Dialect) -> str:
-    ordered = in_order(payload.symbols) if dialect == "v3" else list(payload.symbols)
-    edges = resolve(ordered, payload.edges)
+    ordered = sort_symbols(payload.symbols) if dialect == "v3" else list(payload.symbols)
+    edges = resolve_edges(ordered, payload.edges)
     # Whatever can be refused is refused before the session takes note of it.
     declarations = [(group_name(symbol.distance), symbol.declaration) for symbol in ordered]
     for edge, _, _ in edges:
         edge_line(edge, 0, 0)
-    lines = [write_header(_header(payload, len(edges), session is not None, dialect))]
+    lines = [write_header(_header_fields(payload, len(edges), session is not None, dialect))]
 
     ids: dict[tuple[str, str], int] = {}
     group = ""
@@ -61,19 +61,19 @@ def _edge_lines(
         yield edge_line(edge, source_id, target_id)
 
 
-def _header(payload: Payload, edges: int, session: bool, dialect: Dialect) -> Iterator[tuple[str, object]]:
+def _header_fields(payload: Payload, edges: int, with_session: bool, dialect: Dialect) -> Iterator[tuple[str, object]]:
     legacy = dialect == "v1"
     if not legacy:
         yield "profile", "graph"
     if payload.tool or legacy:
         yield "tool", payload.tool
     for name, number in (("budget", payload.token_budget), ("tokens", payload.tokens_used)):
-        if whole(name, number) or legacy:
+        if check_count(name, number) or legacy:
             yield name, number
     yield "symbols", len(payload.symbols)
     if edges or (legacy and payload.edges):
         yield "edges", edges
-    if session:
+    if with_session:
         yield "session", "true"
     if payload.pack_root:
         yield "pack_root", payload.pack_root

@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 from deltamcp.gcf.errors import GcfError
 from deltamcp.gcf.scalars import canonical_cell
 
-Row: TypeAlias = Mapping[str, Any]
+KeyedRow: TypeAlias = Mapping[str, Any]
 """Cells by field. A field that is not there is absent, which is not the same as null."""
 
-ABSENT = "~"
+ABSENT_MARK = "~"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class GenericSet:
 
     key: str
     fields: Sequence[str]
-    rows: Sequence[Row]
+    rows: Sequence[KeyedRow]
     name: str = "rows"
 
     def __post_init__(self) -> None:
@@ -34,9 +34,9 @@ class GenericSet:
         for row in self.rows:
             check_row(row, self.key, known)
 
-    def by_identity(self) -> dict[str, Row]:
+    def by_identity(self) -> dict[str, KeyedRow]:
         """Each row under the canonical form of its key; a GcfError where two rows share one."""
-        rows: dict[str, Row] = {}
+        rows: dict[str, KeyedRow] = {}
         for row in self.rows:
             if (identity := canonical_cell(row[self.key])) in rows:
                 raise GcfError("duplicate_key", f"two rows have the {self.key!a:.80} {identity!a:.80}")
@@ -46,7 +46,7 @@ class GenericSet:
     def canonical_cells(self) -> dict[str, dict[str, str]]:
         """Each row's cells as roots and comparisons take them, under the canonical form of its key."""
         return {
-            identity: {field: canonical_cell(row[field]) if field in row else ABSENT for field in self.fields}
+            identity: {field: canonical_cell(row[field]) if field in row else ABSENT_MARK for field in self.fields}
             for identity, row in self.by_identity().items()
         }
 
@@ -62,8 +62,8 @@ class GenericDelta:
     fields: Sequence[str]
     base_root: str
     new_root: str
-    added: Sequence[Row] = ()
-    changed: Sequence[Row] = ()
+    added: Sequence[KeyedRow] = ()
+    changed: Sequence[KeyedRow] = ()
     removed: Sequence[Any] = ()
     tool: str = ""
     delta_tokens: int = 0
@@ -100,7 +100,7 @@ def check_fields(key: str, fields: Sequence[str]) -> None:
         raise GcfError("missing_key", f"the key {key!a:.80} is not one of the fields")
 
 
-def check_row(row: Row, key: str, fields: set[str]) -> None:
+def check_row(row: KeyedRow, key: str, fields: set[str]) -> None:
     """Refuse a row that nothing identifies, or with cells outside of the fields."""
     if row.get(key) is None:
         raise GcfError("missing_key", f"a row without its {key!a:.80}")

@@ -35,7 +35,7 @@ class GenericDeltaSession:
         self._current = base
         self._tool = tool
         self._policy = policy or fixed_n()
-        self._since = 0
+        self._delta_bytes = 0
         self.turn = 0
 
     def current_full(self) -> str:
@@ -44,19 +44,19 @@ class GenericDeltaSession:
 
     def next(self, new: GenericSet) -> tuple[str, bool]:
         """The text that tells the reader of `new`, and whether it is the whole."""
-        delta = self._delta(new)
-        whole = not delta or self._due(new, delta)
+        delta = self._encode_delta(new)
+        whole = not delta or self._is_full_due(new, delta)
         text = encode_generic_full(new, self._tool) if whole else delta
         self._current, self.turn = new, self.turn + 1
-        self._since = 0 if whole else self._since + len(delta.encode())
+        self._delta_bytes = 0 if whole else self._delta_bytes + len(delta.encode())
         return text, whole
 
-    def _due(self, new: GenericSet, delta: str) -> bool:
+    def _is_full_due(self, new: GenericSet, delta: str) -> bool:
         if self._policy.every:
             return (self.turn + 1) % self._policy.every == 0
-        return self._since + len(delta.encode()) >= len(encode_generic_full(new, self._tool).encode())
+        return self._delta_bytes + len(delta.encode()) >= len(encode_generic_full(new, self._tool).encode())
 
-    def _delta(self, new: GenericSet) -> str:
+    def _encode_delta(self, new: GenericSet) -> str:
         """Empty where there is none: the set has other fields now."""
         old = self._current
         if (old.key, old.fields, old.name) != (new.key, new.fields, new.name):

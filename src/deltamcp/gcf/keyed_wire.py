@@ -8,12 +8,12 @@ from typing import Any
 from deltamcp.gcf.errors import GcfError
 from deltamcp.gcf.generic_cells import ABSENT as NO_CONSTANT
 from deltamcp.gcf.generic_schema import parse_columns
-from deltamcp.gcf.generic_tokens import split
-from deltamcp.gcf.header import at_line, open_text, parse_count, savings, write_header
-from deltamcp.gcf.keyed import ABSENT, GenericDelta, GenericSet, Row
+from deltamcp.gcf.generic_tokens import split_cells
+from deltamcp.gcf.header import errors_at_line, open_text, parse_count, savings, write_header
+from deltamcp.gcf.keyed import ABSENT_MARK, GenericDelta, GenericSet, KeyedRow
 from deltamcp.gcf.roots import generic_pack_root, short_root
-from deltamcp.gcf.scalars import key as written_name
-from deltamcp.gcf.scalars import parse_key, parse_scalar, scalar
+from deltamcp.gcf.scalars import format_key as written_name
+from deltamcp.gcf.scalars import format_scalar, parse_key, parse_scalar
 
 _PLAIN_KEY = re.compile(r"[\x21\x23-\x7e][\x21-\x7e]*").fullmatch
 _COUNT = re.compile(r" \[([0-9]+)\](?=\{)")
@@ -26,7 +26,7 @@ def encode_generic_full(rows: GenericSet, tool: str = "", *, root_digits: int | 
     pairs = [("profile", "generic"), ("tool", tool)]
     pairs.append(("pack_root", root if root_digits is None else short_root(root, root_digits)))
     header = write_header([*((name, value) for name, value in pairs if value), ("key", _header_key(rows.key))])
-    return "\n".join([header, *_section(rows.name, rows.key, rows.fields, rows.rows), ""])
+    return "\n".join([header, *_section_lines(rows.name, rows.key, rows.fields, rows.rows), ""])
 
 
 def encode_generic_delta(delta: GenericDelta) -> str:
@@ -44,7 +44,7 @@ def encode_generic_delta(delta: GenericDelta) -> str:
         ("removed", (delta.key,), removed),
     ):
         if rows:
-            lines.extend(_section(name, delta.key, fields, rows))
+            lines.extend(_section_lines(name, delta.key, fields, rows))
     return "\n".join([*lines, ""])
 
 
@@ -101,11 +101,11 @@ def _read_key(value: str) -> str:
     return str(parse_scalar(value)) if value.startswith('"') else value
 
 
-def _section(name: str, key: str, fields: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
+def _section_lines(name: str, key: str, fields: Sequence[str], rows: Sequence[KeyedRow]) -> Iterator[str]:
     columns = ",".join(f"{'@' if field == key else ''}{written_name(field)}" for field in fields)
     yield f"## {written_name(name)} [{len(rows)}]{{{columns}}}"
     for row in rows:
-        yield "|".join([scalar(row[field]) if field in row else ABSENT for field in fields])
+        yield "|".join([format_scalar(row[field]) if field in row else ABSENT_MARK for field in fields])
 
 
 def _read_sections(
@@ -114,7 +114,7 @@ def _read_sections(
     """Each section's name, its key, its fields and its rows."""
     head = next(lines, None)
     while head is not None:
-        with at_line(head[0]):
+        with errors_at_line(head[0]):
             name, count, key, fields = _read_section_line(head[1])
         rows: list[dict[str, Any]] = []
         for number, line in lines:
@@ -122,7 +122,7 @@ def _read_sections(
             if line.startswith("## "):
                 head = number, line
                 break
-            with at_line(number):
+            with errors_at_line(number):
                 rows.append(_read_row(line, fields))
         else:
             head = None
@@ -145,8 +145,8 @@ def _read_section_line(line: str) -> tuple[str, int, str, tuple[str, ...]]:
 
 
 def _read_row(line: str, fields: tuple[str, ...]) -> dict[str, Any]:
-    cells = split(line, "|")
+    cells = split_cells(line, "|")
     if len(cells) != len(fields):
         raise GcfError("row_width_mismatch", f"{len(cells)} cells for {len(fields)} fields")
     pairs = zip(fields, cells, strict=True)
-    return {field: parse_scalar(cell) for field, cell in pairs if cell.strip(" \t") != ABSENT}
+    return {field: parse_scalar(cell) for field, cell in pairs if cell.strip(" \t") != ABSENT_MARK}

@@ -13,7 +13,7 @@ DEFAULT_MAX_SYMBOLS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
+class _SentSymbol:
     sid: int
     declaration: str
     distance: int
@@ -30,7 +30,7 @@ class Session:
         if max_symbols < 1:
             raise ValueError("a session remembers at least one symbol")
         self._max = max_symbols
-        self._sent: OrderedDict[tuple[str, str], _Sent] = OrderedDict()
+        self._sent: OrderedDict[tuple[str, str], _SentSymbol] = OrderedDict()
         self._next = 0
 
     def __len__(self) -> int:
@@ -53,7 +53,7 @@ class Session:
             sid, self._next = self._next, self._next + 1
         else:
             sid = sent.sid
-        self._sent[symbol.identity] = _Sent(sid, declaration, symbol.distance)
+        self._sent[symbol.identity] = _SentSymbol(sid, declaration, symbol.distance)
         if len(self._sent) > self._max:
             self._sent.popitem(last=False)
         return sid, known

@@ -6,68 +6,72 @@ from typing import NamedTuple
 
 from deltamcp import gcf
 from deltamcp.deltas.root import ALGORITHM, SHORT_DIGITS, root_of
-from deltamcp.results.outcome import Before, Telling
-from deltamcp.results.policy import Shaping
+from deltamcp.results.outcome import ChangeText, SentBefore
+from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.tokens import count
 from deltamcp.values import JSON
 
 
-class Graph(NamedTuple):
+class ComparableGraph(NamedTuple):
     """A pack of symbols, kept as its GCF. Its symbols have ids of the caller's session, where it has one."""
 
-    pack: gcf.Payload
+    payload: gcf.Payload
     root: str
-    size: str
+    size_text: str
     rows: None = None
 
-    def is_as(self, base: JSON, shaping: Shaping) -> bool:
+    def is_equivalent(self, base: JSON, policy: ResolvedPolicy) -> bool:
         return False
 
-    def since(
-        self, base: JSON, roots: tuple[str, str], shaping: Shaping, before: Before | None, is_part: bool
-    ) -> Telling | None:
+    def changes_since(
+        self, base: JSON, roots: tuple[str, str], policy: ResolvedPolicy, before: SentBefore | None, is_part: bool
+    ) -> ChangeText | None:
         try:
-            made = gcf.diff(gcf.decode(str(base)), self.pack)
+            made = gcf.diff(gcf.decode(str(base)), self.payload)
         except gcf.GcfError:
             return None
         made = replace(made, base_root=roots[0][:SHORT_DIGITS], new_root=roots[1][:SHORT_DIGITS])
         # The header tells what the delta costs, so it is written twice.
         cost = count(gcf.encode_delta(made))
-        made = replace(made, delta_tokens=cost, full_tokens=count(text(self.pack)))
+        made = replace(made, delta_tokens=cost, full_tokens=count(graph_text(self.payload)))
         if before is None or before.session is None:
-            return Telling(gcf.encode_delta(made).rstrip("\n"))
+            return ChangeText(gcf.encode_delta(made).rstrip("\n"))
         session = deepcopy(before.session)
-        return Telling(gcf.encode_delta(made, session=session, combine=before.in_deltas).rstrip("\n"), session=session)
+        return ChangeText(
+            gcf.encode_delta(made, session=session, combine=before.used_in_deltas).rstrip("\n"), session=session
+        )
 
-    def brief(self, shaping: Shaping, before: Before) -> Telling | None:
+    def text_with_references(self, policy: ResolvedPolicy, before: SentBefore) -> ChangeText | None:
         if before.session is None:
             return None
         session = deepcopy(before.session)
-        return Telling(gcf.encode_with_session(_rooted(self.pack), session).rstrip("\n"), session=session)
+        return ChangeText(gcf.encode_with_session(_with_root(self.payload), session).rstrip("\n"), session=session)
 
-    def places(self) -> dict[str, str]:
+    def pointers_by_digest(self) -> dict[str, str]:
         return {self.root: ""}
 
 
-def known(pack: gcf.Payload) -> Graph:
-    return Graph(pack, _root(pack), f"{len(pack.symbols)} symbol{'s' * (len(pack.symbols) != 1)}")
+def comparable_graph(payload: gcf.Payload) -> ComparableGraph:
+    return ComparableGraph(
+        payload, _graph_root(payload), f"{len(payload.symbols)} symbol{'s' * (len(payload.symbols) != 1)}"
+    )
 
 
-def text(pack: gcf.Payload) -> str:
+def graph_text(payload: gcf.Payload) -> str:
     """As it is sent whole, with the root to send back for what changed.
 
     Raises:
         GcfError: it is not one that GCF can carry.
     """
-    return gcf.encode(_rooted(pack)).rstrip("\n")
+    return gcf.encode(_with_root(payload)).rstrip("\n")
 
 
-def _rooted(pack: gcf.Payload) -> gcf.Payload:
-    return replace(pack, pack_root=_root(pack)[:SHORT_DIGITS])
+def _with_root(payload: gcf.Payload) -> gcf.Payload:
+    return replace(payload, pack_root=_graph_root(payload)[:SHORT_DIGITS])
 
 
-def _root(pack: gcf.Payload) -> str:
-    if any(edge.printed_status for edge in pack.edges):
+def _graph_root(payload: gcf.Payload) -> str:
+    if any(edge.printed_status for edge in payload.edges):
         # GCF has the status of an edge in no root and no delta: such a pack is known by its text, and sent whole.
-        return root_of(gcf.encode(replace(pack, pack_root=""))).removeprefix(ALGORITHM)
-    return gcf.pack_root(pack.symbols, pack.edges).removeprefix(ALGORITHM)
+        return root_of(gcf.encode(replace(payload, pack_root=""))).removeprefix(ALGORITHM)
+    return gcf.pack_root(payload.symbols, payload.edges).removeprefix(ALGORITHM)

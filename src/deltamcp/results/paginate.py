@@ -5,50 +5,50 @@ from itertools import islice
 from typing import Any
 
 from deltamcp.results import document, summarise
-from deltamcp.results.budget import largest
-from deltamcp.results.document import Encoded
-from deltamcp.results.pointer import pointer, steps
+from deltamcp.results.budget import find_largest
+from deltamcp.results.document import RawJSON
+from deltamcp.results.pointer import parse_path, pointer
 from deltamcp.results.window import Frame, Window
 from deltamcp.values import JSON
 
-_USUAL = ("data", "items", "results")
-_NO_LISTS = frozenset({str, int, float, bool, dict, type(None)})
-_DEPTH = 3
+_USUAL_ROW_KEYS = ("data", "items", "results")
+_NON_LIST_TYPES = frozenset({str, int, float, bool, dict, type(None)})
+_MAX_ROWS_DEPTH = 3
 """How far down rows are looked for."""
-_BYTES_A_TOKEN = 3
+_BYTES_PER_TOKEN = 3
 """Of JSON; a first guess, put right by what the part costs."""
 
 
-def find_rows(data: Encoded, declared: str | None, value: Any = None) -> list[str] | None:
+def find_rows(data: RawJSON, declared: str | None, value: Any = None) -> list[str] | None:
     """The path to the rows of a result, of `value` where that is at hand; None where it has none.
 
     Where it was declared, else the root, `data`, `items` or `results`, else the list that is most of it (RB-64).
     """
     if declared is not None:
-        path = steps(declared)
+        path = parse_path(declared)
         try:
             return path if document.kind(document.at(data, path)) == "list" else None
-        except document.NowhereError:
+        except document.PathNotFoundError:
             return None
     if (
         type(value) is dict
-        and value.keys().isdisjoint(_USUAL)
-        and all(type(one) in _NO_LISTS for one in value.values())
+        and value.keys().isdisjoint(_USUAL_ROW_KEYS)
+        and all(type(one) in _NON_LIST_TYPES for one in value.values())
     ):
         return None  # seen in a tenth of the time that reading the JSON takes
-    return _rows(data, _DEPTH)
+    return _find_rows_below(data, _MAX_ROWS_DEPTH)
 
 
-def _rows(data: Encoded, depth: int) -> list[str] | None:
+def _find_rows_below(data: RawJSON, depth: int) -> list[str] | None:
     kind = document.kind(data)
     if kind == "list":
         return []
     if kind != "object" or not depth:
         return None
     members = document.members(data)
-    for name in _USUAL:
+    for name in _USUAL_ROW_KEYS:
         if name in members and len(members[name]) > 2:
-            below = _rows(members[name], depth - 1)
+            below = _find_rows_below(members[name], depth - 1)
             if below is not None:
                 return [name, *below]
     # Another list is the rows where it is most of the result.
@@ -58,8 +58,8 @@ def _rows(data: Encoded, depth: int) -> list[str] | None:
     return [most]
 
 
-def rows(
-    units: Sequence[Encoded], start: int, around: Callable[[list[JSON]], JSON], below: Sequence[str], frame: Frame
+def rows_window(
+    units: Sequence[RawJSON], start: int, around: Callable[[list[JSON]], JSON], below: Sequence[str], frame: Frame
 ) -> Window | None:
     """As many rows as fit, at least one; `around` puts them where they belong, which is `below` the view's root.
 
@@ -69,48 +69,52 @@ def rows(
 
     def first(count: int) -> Window:
         decoded.extend(document.decode(unit) for unit in units[start + len(decoded) : start + count])
-        return frame.shown("rows", around(decoded[:count]), start, start + count, len(units))
+        return frame.make_window("rows", around(decoded[:count]), start, start + count, len(units))
 
-    def begun(frame: Frame, value: JSON, cuts: tuple[str, ...]) -> Window:
+    def window_of_part(frame: Frame, value: JSON, cuts: tuple[str, ...]) -> Window:
         inside = tuple(pointer(*below, start) + cut for cut in cuts)
-        return frame.shown("rows", around([value]), start, start + 1, len(units), inside)
+        return frame.make_window("rows", around([value]), start, start + 1, len(units), inside)
 
-    most = min(len(units) - start, frame.shaping.page_size or len(units))
+    most = min(len(units) - start, frame.policy.page_size or len(units))
     if most <= 0:
         return first(0)
-    return _largest(most, islice(units, start, None), first, frame) or summarise.window(units[start], begun, frame)
+    return _largest_window(most, islice(units, start, None), first, frame) or summarise.summary_window(
+        units[start], window_of_part, frame
+    )
 
 
-def members(units: Mapping[str, Encoded], start: int, frame: Frame) -> Window | None:
+def members_window(units: Mapping[str, RawJSON], start: int, frame: Frame) -> Window | None:
     """The same for the members of an object; None where a key by itself is too long."""
     keys = list(islice(units, start, None))
 
     def first(count: int) -> Window:
         value = {key: document.decode(units[key]) for key in keys[:count]}
-        return frame.shown("keys", value, start, start + count, len(units))
+        return frame.make_window("keys", value, start, start + count, len(units))
 
-    def begun(frame: Frame, value: JSON, cuts: tuple[str, ...]) -> Window:
+    def window_of_part(frame: Frame, value: JSON, cuts: tuple[str, ...]) -> Window:
         inside = tuple(pointer(keys[0]) + cut for cut in cuts)
-        return frame.shown("keys", {keys[0]: value}, start, start + 1, len(units), inside)
+        return frame.make_window("keys", {keys[0]: value}, start, start + 1, len(units), inside)
 
     if not keys:
         return first(0)
     sized = (units[key] for key in keys)
-    return _largest(len(keys), sized, first, frame) or summarise.window(units[keys[0]], begun, frame)
+    return _largest_window(len(keys), sized, first, frame) or summarise.summary_window(
+        units[keys[0]], window_of_part, frame
+    )
 
 
-def _largest(most: int, units: Iterable[Encoded], first: Callable[[int], Window], frame: Frame) -> Window | None:
+def _largest_window(most: int, units: Iterable[RawJSON], first: Callable[[int], Window], frame: Frame) -> Window | None:
     made: dict[int, Window] = {}
 
     def cost(count: int) -> int:
         made[count] = first(count)
         return frame.cost(made[count])
 
-    room, guess = frame.budget.tokens * _BYTES_A_TOKEN, 0
+    space, guess = frame.budget.tokens * _BYTES_PER_TOKEN, 0
     for unit in units:
-        room -= len(unit) + 1
-        if room < 0:
+        space -= len(unit) + 1
+        if space < 0:
             break
         guess += 1
-    count = largest(most, guess, cost, frame.budget.tokens, least=1)
+    count = find_largest(most, guess, cost, frame.budget.tokens, least=1)
     return None if count is None else made[count]

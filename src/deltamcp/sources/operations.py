@@ -13,7 +13,14 @@ import msgspec
 from deltamcp.catalog import prose
 from deltamcp.catalog.operation import Operation, ToolOptions
 from deltamcp.catalog.operations_file import reader
-from deltamcp.catalog.operations_file.document import ByName, Document, HttpHandler, Leaf, McpHandler, PythonHandler
+from deltamcp.catalog.operations_file.document import (
+    Document,
+    HandlerByName,
+    HttpHandler,
+    McpHandler,
+    OperationEntry,
+    PythonHandler,
+)
 from deltamcp.catalog.signature import is_async, type_hints
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
@@ -23,24 +30,24 @@ from deltamcp.sources.http import HttpService
 from deltamcp.sources.mcp import McpUpstream
 from deltamcp.values import JSON
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 """Between two looks at the file; one that changed is read when two looks saw the same."""
 
 RETIRE_SECONDS = 30.0
 """How long a connection that the file no longer names may still serve the calls that use it."""
 
 Function: TypeAlias = Callable[..., Any]
-Connection: TypeAlias = HttpService | McpUpstream
-Changed: TypeAlias = Callable[[list[str], list[Operation]], None]
+SourceConnection: TypeAlias = HttpService | McpUpstream
+ReplaceOperations: TypeAlias = Callable[[list[str], list[Operation]], None]
 
 logger = logging.getLogger("deltamcp")
 
 
-class Loaded(NamedTuple):
+class LoadedOperations(NamedTuple):
     """A reading of the file."""
 
     operations: list[Operation]
-    connections: dict[bytes, Connection]
+    connections: dict[bytes, SourceConnection]
     """By what the file says of them, so that a reading that says the same uses the same."""
 
 
@@ -56,81 +63,81 @@ class OperationsFile:
         self._path = path
         self._functions = functions
         self._environment = {"PYTHON": sys.executable, **environment}
-        self._used = Loaded([], {})
-        self._seen = self._look()
+        self._active = LoadedOperations([], {})
+        self._loaded_stat = self._file_stat()
         self._retiring: set[asyncio.Task[None]] = set()
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedOperations:
         """What the file says now. Nothing changes until it is taken into use.
 
         Raises:
             ConfigurationError: the file is wrong; the text has every fault.
         """
-        document, faults = _read(self._path)
+        document, faults = _read_with_faults(self._path)
         if document is None:
-            raise ConfigurationError(_together(self._path, faults))
+            raise ConfigurationError(_faults_text(self._path, faults))
         folder = self._path.parent.resolve()
-        made = _Making(document, folder, self._functions, self._environment, self._used.connections)
+        made = _OperationBuilder(document, folder, self._functions, self._environment, self._active.connections)
         operations: list[Operation] = []
         wrong: dict[str, list[str]] = {}
-        for leaf in document.leaves:
+        for leaf in document.operations:
             if leaf.policy == "deny" or not made.can_reach(leaf):
                 continue  # RB-81: what is denied is not there; and a handler that leads nowhere has been told
             try:
-                operations.append(made.operation(leaf))
+                operations.append(made.build(leaf))
             except ConfigurationError as error:
                 wrong.setdefault(str(error), []).append(leaf.id)
-        faults += [f"{_few(ids)}: {fault}" for fault, ids in wrong.items()]
+        faults += [f"{_ids_text(ids)}: {fault}" for fault, ids in wrong.items()]
         if faults:
-            raise ConfigurationError(_together(self._path, faults))
-        return Loaded(operations, made.connections)
+            raise ConfigurationError(_faults_text(self._path, faults))
+        return LoadedOperations(operations, made.connections)
 
-    def use(self, loaded: Loaded, changed: Changed) -> None:
+    def activate(self, loaded: LoadedOperations, replace_operations: ReplaceOperations) -> None:
         """Puts a reading in the place of the one before; `changed` takes the old names and the new operations.
 
         Raises:
             ConfigurationError: a name is taken; nothing has changed then.
         """
         try:
-            changed([operation.name for operation in self._used.operations], loaded.operations)
+            replace_operations([operation.name for operation in self._active.operations], loaded.operations)
         except ConfigurationError as error:
             raise ConfigurationError(f"{self._path.name}: {error}") from None
-        gone = [used for key, used in self._used.connections.items() if key not in loaded.connections]
-        self._used = loaded
+        gone = [used for key, used in self._active.connections.items() if key not in loaded.connections]
+        self._active = loaded
         if gone:
             task = asyncio.get_running_loop().create_task(_retire(gone))
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)
 
-    async def watch(self, changed: Changed) -> None:
+    async def watch(self, replace_operations: ReplaceOperations) -> None:
         """Follows the file until cancelled. A reading that is wrong is told in the log, and the one before stays."""
-        last = self._seen
+        last = self._loaded_stat
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            now = self._look()
-            if now == last and now != self._seen:
-                self._seen = now
-                await self._reload(changed)
+            await asyncio.sleep(POLL_SECONDS)
+            now = self._file_stat()
+            if now == last and now != self._loaded_stat:
+                self._loaded_stat = now
+                await self._reload(replace_operations)
             last = now
 
-    async def _reload(self, changed: Changed) -> None:
+    async def _reload(self, replace_operations: ReplaceOperations) -> None:
         try:
-            self.use(await asyncio.to_thread(self.load), changed)
+            self.activate(await asyncio.to_thread(self.load), replace_operations)
         except ConfigurationError as error:
             logger.error("the operations file is wrong, so what was read before stays in use. %s", error)
         except Exception:
             logger.exception("%s could not be read again, so what was read before stays in use", self._path.name)
         else:
-            logger.info("%s was read again: %d operations", self._path.name, len(self._used.operations))
+            logger.info("%s was read again: %d operations", self._path.name, len(self._active.operations))
 
     async def close(self) -> None:
         retiring = list(self._retiring)
         for task in retiring:
             task.cancel()
         await asyncio.gather(*retiring, return_exceptions=True)
-        await asyncio.gather(*(connection.close() for connection in self._used.connections.values()))
+        await asyncio.gather(*(connection.close() for connection in self._active.connections.values()))
 
-    def _look(self) -> tuple[int, int, int] | None:
+    def _file_stat(self) -> tuple[int, int, int] | None:
         try:
             stat = self._path.stat()
         except OSError:
@@ -138,18 +145,18 @@ class OperationsFile:
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
-def read(path: Path) -> Document:
+def read_document(path: Path) -> Document:
     """
     Raises:
         ConfigurationError: there is no such file, or it has faults; the text has all of them.
     """
-    document, faults = _read(path)
+    document, faults = _read_with_faults(path)
     if document is None or faults:
-        raise ConfigurationError(_together(path, faults))
+        raise ConfigurationError(_faults_text(path, faults))
     return document
 
 
-def _read(path: Path) -> tuple[Document | None, list[str]]:
+def _read_with_faults(path: Path) -> tuple[Document | None, list[str]]:
     """As much of the document as can be told, and its faults."""
     try:
         body = path.read_bytes()
@@ -159,15 +166,15 @@ def _read(path: Path) -> tuple[Document | None, list[str]]:
     return document, [f"{problem.pointer or '/'}: {problem.sentence}" for problem in problems]
 
 
-def _few(ids: list[str]) -> str:
+def _ids_text(ids: list[str]) -> str:
     return ", ".join(ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
 
 
-def _together(path: Path, faults: list[str]) -> str:
+def _faults_text(path: Path, faults: list[str]) -> str:
     return "\n  ".join([f"{path.name} has {len(faults)} fault{'s' if len(faults) > 1 else ''}:", *faults])
 
 
-async def _retire(connections: list[Connection]) -> None:
+async def _retire(connections: list[SourceConnection]) -> None:
     try:
         await asyncio.sleep(RETIRE_SECONDS)
     finally:
@@ -175,7 +182,7 @@ async def _retire(connections: list[Connection]) -> None:
             await connection.close()
 
 
-class _Making:
+class _OperationBuilder:
     """Operations of one document; connections the file still names are used on."""
 
     def __init__(
@@ -184,16 +191,16 @@ class _Making:
         folder: Path,
         functions: Mapping[str, Function] | None,
         environment: Mapping[str, str],
-        connections: Mapping[bytes, Connection],
+        connections: Mapping[bytes, SourceConnection],
     ) -> None:
-        self.connections: dict[bytes, Connection] = {}
+        self.connections: dict[bytes, SourceConnection] = {}
         self._document = document
         self._folder = folder
         self._functions = functions
         self._environment = environment
-        self._open = connections
+        self._open_connections = connections
 
-    def can_reach(self, leaf: Leaf) -> bool:
+    def can_reach(self, leaf: OperationEntry) -> bool:
         """Whether the document has the connection that a leaf's handler names."""
         match leaf.handler:
             case HttpHandler(service=name):
@@ -203,7 +210,7 @@ class _Making:
             case _:
                 return True
 
-    def operation(self, leaf: Leaf) -> Operation:
+    def build(self, leaf: OperationEntry) -> Operation:
         options: ToolOptions = {
             "name": leaf.name,
             "description": prose.clean(leaf.description),
@@ -238,27 +245,27 @@ class _Making:
             del options["category"]
         return Operation(self._function(leaf), Context, **options)
 
-    def _function(self, leaf: Leaf) -> Function:
+    def _function(self, leaf: OperationEntry) -> Function:
         match leaf.handler:
             case PythonHandler(ref):
-                return _by_keyword(python.resolve(ref))
-            case ByName(name):
+                return _wrap_local(python.resolve(ref))
+            case HandlerByName(name):
                 if self._functions is None:
-                    return _by_keyword(_to_come)
+                    return _wrap_local(_placeholder)
                 if name not in self._functions:
                     raise ConfigurationError(f"no handler, and no function {name!r} was passed in functions=...")
-                return _by_keyword(self._functions[name])
+                return _wrap_local(self._functions[name])
             case HttpHandler():
                 service = self._service(leaf.handler.service)
-                return _remote(functools.partial(service.call, leaf.handler))
+                return _wrap_remote(functools.partial(service.call, leaf.handler))
             case McpHandler(server, tool):
                 upstream = self._upstream(server)
-                return _remote(functools.partial(upstream.call, tool, timeout=leaf.timeout))
+                return _wrap_remote(functools.partial(upstream.call, tool, timeout=leaf.timeout))
 
     def _service(self, name: str) -> HttpService:
         definition = self._document.services[name]
         key = msgspec.json.encode(definition)
-        known = self.connections.get(key) or self._open.get(key)
+        known = self.connections.get(key) or self._open_connections.get(key)
         service = known if isinstance(known, HttpService) else HttpService(definition, self._environment)
         self.connections[key] = service
         return service
@@ -268,38 +275,38 @@ class _Making:
         # A path in a file means what it says from where the file is.
         definition = msgspec.structs.replace(definition, cwd=str(self._folder / (definition.cwd or ".")))
         key = msgspec.json.encode((name, definition))
-        known = self.connections.get(key) or self._open.get(key)
+        known = self.connections.get(key) or self._open_connections.get(key)
         upstream = known if isinstance(known, McpUpstream) else McpUpstream(name, definition, self._environment)
         self.connections[key] = upstream
         return upstream
 
 
-def _to_come() -> None:
+def _placeholder() -> None:
     """Stands for a function that a program will pass."""
 
 
-def _remote(call: Function) -> Function:
+def _wrap_remote(call: Function) -> Function:
     async def remote(arguments: dict[str, JSON]) -> Any:
         return await call(arguments)
 
     return remote
 
 
-def _by_keyword(function: Function) -> Function:
+def _wrap_local(function: Function) -> Function:
     """A function of the program, called with its parameters by name; the schema is the file's."""
     context_name = next((name for name, hint in type_hints(function).items() if hint is Context), None)
 
-    def given(arguments: dict[str, JSON], context: Context) -> dict[str, Any]:
+    def keyword_arguments(arguments: dict[str, JSON], context: Context) -> dict[str, Any]:
         return arguments if context_name is None else {**arguments, context_name: context}
 
     if is_async(function):
 
-        async def waiting(arguments: dict[str, JSON], context: Context) -> Any:
-            return await function(**given(arguments, context))
+        async def call_async(arguments: dict[str, JSON], context: Context) -> Any:
+            return await function(**keyword_arguments(arguments, context))
 
-        return waiting
+        return call_async
 
-    def plain(arguments: dict[str, JSON], context: Context) -> Any:
-        return function(**given(arguments, context))
+    def call_sync(arguments: dict[str, JSON], context: Context) -> Any:
+        return function(**keyword_arguments(arguments, context))
 
-    return plain
+    return call_sync

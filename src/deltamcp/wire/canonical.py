@@ -7,10 +7,10 @@ from msgspec.json import encode as _encode
 
 from deltamcp.values import JSON
 
-_EXACT = 1 << 53
+_MAX_EXACT_INTEGER = 1 << 53
 
 
-def canonical(value: JSON) -> bytes:
+def encode_canonical(value: JSON) -> bytes:
     """
     Raises:
         ValueError: a number JSON lacks, or one no double comes near.
@@ -37,15 +37,15 @@ def _write(value: JSON, parts: list[bytes]) -> None:
             separator = b","
         parts.append(b"]" if value else b"[]")
     elif isinstance(value, float):
-        parts.append(_number(value))
+        parts.append(_number_bytes(value))
     elif isinstance(value, int) and not isinstance(value, bool):
         # §3.2.2.3: a number is a double, so beyond 2**53 not every digit counts.
-        parts.append(b"%d" % value if abs(value) <= _EXACT else _number(_double(value)))
+        parts.append(b"%d" % value if abs(value) <= _MAX_EXACT_INTEGER else _number_bytes(_to_double(value)))
     else:
         parts.append(_encode(value))
 
 
-def _number(value: float) -> bytes:
+def _number_bytes(value: float) -> bytes:
     """§3.2.2.3: as ECMAScript writes it."""
     if not math.isfinite(value):
         raise ValueError(f"JSON has no number {value}")
@@ -58,7 +58,7 @@ def _number(value: float) -> bytes:
     return b"0" if not magnitude else plain.removesuffix(".0").encode()
 
 
-def _double(value: int) -> float:
+def _to_double(value: int) -> float:
     try:
         return float(value)
     except OverflowError:

@@ -16,66 +16,66 @@ import msgspec
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
-Path = tuple[str, ...]
+ColumnPath = tuple[str, ...]
 
 # What is no key of the row stands under names that no JSON text can hold: lone surrogates. They are written with an @.
-_SPECIAL = "\udc00"
-KEY, KEYS, ITEM = _SPECIAL + "key", _SPECIAL + "keys", _SPECIAL + "item"
-OBJECT = "#@object"
+_SPECIAL_PREFIX = "\udc00"
+KEY_COLUMN, KEYS_COLUMN, ITEM_COLUMN = _SPECIAL_PREFIX + "key", _SPECIAL_PREFIX + "keys", _SPECIAL_PREFIX + "item"
+OBJECT_HEAD = "#@object"
 """The first line of a table that is one object and has no lines."""
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _SEGMENT = re.compile(rf'({_QUOTED}|@(?:keys?|item|[0-9]+)|[^.,=*{{}}?#@&"\\\s\[]+(?: [^.,=*{{}}?#@&"\\\s\[]+)*)(\??)')
-_PLAIN = re.compile(r'[^.,=*{}?#@&"\\\s\[\x00-\x1f]+(?: [^.,=*{}?#@&"\\\s\[\x00-\x1f]+)*')
+_PLAIN_KEY = re.compile(r'[^.,=*{}?#@&"\\\s\[\x00-\x1f]+(?: [^.,=*{}?#@&"\\\s\[\x00-\x1f]+)*')
 _REFERENCE = re.compile(rf"\{{((?:{_QUOTED}|[^{{}}\"\\*])*)\}}")
 _TEMPLATE = re.compile(rf"\\(.)|(\*)|{_REFERENCE.pattern}")
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
-_UNSAFE = re.compile(r'["\[{#&]|\s|.*(?:[\x00-\x1f\x7f]|\s\Z)', re.DOTALL)
-_SCALARS = frozenset({"true", "false", "null"})
+_NEEDS_QUOTES = re.compile(r'["\[{#&]|\s|.*(?:[\x00-\x1f\x7f]|\s\Z)', re.DOTALL)
+_JSON_WORDS = frozenset({"true", "false", "null"})
 
-_json = msgspec.json.Decoder().decode
-
-
-class Reference(NamedTuple):
-    path: Path
+_decode_json = msgspec.json.Decoder().decode
 
 
-class Star:
+class ColumnReference(NamedTuple):
+    path: ColumnPath
+
+
+class Placeholder:
     """Where the cell stands."""
 
 
-STAR = Star()
-Part = str | Reference | Star
+PLACEHOLDER = Placeholder()
+TemplatePart = str | ColumnReference | Placeholder
 
 
-def text_of(value: JSON) -> str:
+def json_text(value: JSON) -> str:
     return jsonrpc.encode(value).decode()
 
 
-def position(number: int) -> str:
+def position_column(number: int) -> str:
     """The column of what stands at a place in rows that are lists."""
-    return f"{_SPECIAL}{number}"
+    return f"{_SPECIAL_PREFIX}{number}"
 
 
 # Cells
 
 
-def plain(text: str, delimiter: str) -> str:
+def write_text_cell(text: str, delimiter: str) -> str:
     """The cell of a text in a column that holds nothing but text."""
-    return text_of(text) if not text or delimiter in text or _UNSAFE.match(text) else text
+    return json_text(text) if not text or delimiter in text or _NEEDS_QUOTES.match(text) else text
 
 
 def looks_like_json(text: str) -> bool:
-    return text in _SCALARS or _NUMBER.fullmatch(text) is not None
+    return text in _JSON_WORDS or _NUMBER.fullmatch(text) is not None
 
 
-def cell(value: JSON, delimiter: str) -> str:
+def write_cell(value: JSON, delimiter: str) -> str:
     """The cell of any value but null."""
     if isinstance(value, str):
-        return text_of(value) if looks_like_json(value) else plain(value, delimiter)
-    return text_of(value)
+        return json_text(value) if looks_like_json(value) else write_text_cell(value, delimiter)
+    return json_text(value)
 
 
-def split(line: str, delimiter: str) -> list[str]:
+def split_cells(line: str, delimiter: str) -> list[str]:
     """A line's cells as they are written.
 
     Raises:
@@ -85,7 +85,7 @@ def split(line: str, delimiter: str) -> list[str]:
         return line.split(delimiter)
     cells, at = [], 0
     while True:
-        end = _end(line, at) if line[at : at + 1] in ('"', "[", "{") else line.find(delimiter, at)
+        end = _json_end(line, at) if line[at : at + 1] in ('"', "[", "{") else line.find(delimiter, at)
         if end < 0 or end == len(line):
             cells.append(line[at:])
             return cells
@@ -98,7 +98,7 @@ def split(line: str, delimiter: str) -> list[str]:
 _BRACKETS = re.compile(rf"{_QUOTED}|[\[{{]|[\]}}]")
 
 
-def _end(line: str, at: int) -> int:
+def _json_end(line: str, at: int) -> int:
     depth = 0
     for found in _BRACKETS.finditer(line, at):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
@@ -113,7 +113,7 @@ def read_cell(text: str) -> JSON:
     return text
 
 
-def read_plain(text: str) -> str:
+def read_text_cell(text: str) -> str:
     if text[:1] != '"':
         return text
     read = read_json(text)
@@ -123,7 +123,7 @@ def read_plain(text: str) -> str:
 
 def read_json(text: str) -> JSON:
     try:
-        value: JSON = _json(text)
+        value: JSON = _decode_json(text)
     except msgspec.DecodeError as error:
         raise ValueError(f"no JSON: {error}") from None
     return value
@@ -140,64 +140,64 @@ def is_json(text: str) -> bool:
 # Names
 
 
-class Namer:
+class NameWriter:
     """Writes names one after the other: each group's mark once, and a dot for a parent just named."""
 
-    def __init__(self, optional: Collection[Path]) -> None:
+    def __init__(self, optional: Collection[ColumnPath]) -> None:
         self._unmarked = set(optional)
-        self._parent: Path = ()
+        self._parent: ColumnPath = ()
 
-    def name(self, path: Path, absent: bool = False) -> str:
+    def write_name(self, path: ColumnPath, absent: bool = False) -> str:
         base = self._parent if self._parent and path[: len(self._parent)] == self._parent else ()
         if len(path) == len(base):
             base = ()
         made = "." if base else ""
         for end in range(len(base) + 1, len(path)):
-            made += _segment(path[end - 1])
+            made += _key_text(path[end - 1])
             if path[:end] in self._unmarked:
                 self._unmarked.discard(path[:end])
                 made += "?"
             made += "."
-        made += _segment(path[-1])
+        made += _key_text(path[-1])
         self._parent = path[:-1]
         return made + "?" * absent
 
-    def key(self, path: Path) -> str:
+    def write_lookup_key(self, path: ColumnPath) -> str:
         """The name of a column that has been named; not to be taken for a lookup's number."""
         self._parent = path[:-1]
-        name = reference(path, ())
-        return text_of(name) if name.isdecimal() else name
+        name = reference_text(path, ())
+        return json_text(name) if name.isdecimal() else name
 
 
-def _segment(key: str) -> str:
-    if key[:1] == _SPECIAL:
+def _key_text(key: str) -> str:
+    if key[:1] == _SPECIAL_PREFIX:
         return "@" + key[1:]
-    return key if _PLAIN.fullmatch(key) else text_of(key)
+    return key if _PLAIN_KEY.fullmatch(key) else json_text(key)
 
 
-def reference(path: Path, base: Path) -> str:
+def reference_text(path: ColumnPath, base: ColumnPath) -> str:
     if base and len(path) > len(base) and path[: len(base)] == base:
-        return "." + ".".join(map(_segment, path[len(base) :]))
-    return ".".join(map(_segment, path))
+        return "." + ".".join(map(_key_text, path[len(base) :]))
+    return ".".join(map(_key_text, path))
 
 
-class Name(NamedTuple):
-    path: Path
+class ColumnName(NamedTuple):
+    path: ColumnPath
     absent: bool
     """Whether an empty cell means that there is no such key."""
-    optional: list[Path]
+    optional: list[ColumnPath]
     """Groups above it that are marked here."""
     end: int
 
 
-def read_name(text: str, at: int, base: Path) -> Name:
+def read_name(text: str, at: int, base: ColumnPath) -> ColumnName:
     """The name that begins at a place.
 
     Raises:
         ValueError: there is none.
     """
-    path: Path = ()
-    marked: list[Path] = []
+    path: ColumnPath = ()
+    marked: list[ColumnPath] = []
     if text[at : at + 1] == ".":
         path, at = base, at + 1
     while True:
@@ -205,9 +205,9 @@ def read_name(text: str, at: int, base: Path) -> Name:
         if found is None:
             raise ValueError(f"no column name: {text[at : at + 40]!r}")
         written, at = found[1], found.end()
-        path = (*path, _SPECIAL + written[1:] if written[0] == "@" else read_plain(written))
+        path = (*path, _SPECIAL_PREFIX + written[1:] if written[0] == "@" else read_text_cell(written))
         if text[at : at + 1] != ".":
-            return Name(path, bool(found[2]), marked, at)
+            return ColumnName(path, bool(found[2]), marked, at)
         if found[2]:
             marked.append(path)
         at += 1
@@ -216,52 +216,57 @@ def read_name(text: str, at: int, base: Path) -> Name:
 # Templates
 
 
-def write_template(parts: list[Part], of: Path, known: Collection[Path], delimiter: str) -> str:
+def write_template(
+    parts: list[TemplatePart], column_path: ColumnPath, known: Collection[ColumnPath], delimiter: str
+) -> str:
     made = ""
     for part in parts:
-        if isinstance(part, Reference):
-            made += "{" + reference(part.path, of[:-1]) + "}"
+        if isinstance(part, ColumnReference):
+            made += "{" + reference_text(part.path, column_path[:-1]) + "}"
         elif isinstance(part, str):
-            made += _literal(part, of, known, delimiter)
+            made += _escape_literal(part, column_path, known, delimiter)
         else:
             made += "*"
     return made
 
 
-def _literal(text: str, of: Path, known: Collection[Path], delimiter: str) -> str:
+def _escape_literal(text: str, column_path: ColumnPath, known: Collection[ColumnPath], delimiter: str) -> str:
     text = re.sub(r'([\\*"])', r"\\\1", text).replace(delimiter, "\\" + delimiter)
     if "{" not in text:
         return text
-    return _REFERENCE.sub(lambda found: ("\\" if _resolve(found[1], of, known) else "") + found[0], text)
+    return _REFERENCE.sub(
+        lambda found: ("\\" if _resolve_reference(found[1], column_path, known) else "") + found[0], text
+    )
 
 
-def _resolve(text: str, of: Path, known: Collection[Path]) -> Path | None:
+def _resolve_reference(text: str, column_path: ColumnPath, known: Collection[ColumnPath]) -> ColumnPath | None:
     try:
-        name = read_name(text, 0, of[:-1])
+        name = read_name(text, 0, column_path[:-1])
     except (ValueError, AssertionError):
         return None
     return name.path if name.end == len(text) and name.path in known else None
 
 
-def read_template(text: str, of: Path, known: Collection[Path]) -> list[Part]:
-    parts: list[Part] = []
+def read_template(text: str, column_path: ColumnPath, known: Collection[ColumnPath]) -> list[TemplatePart]:
+    parts: list[TemplatePart] = []
     literal, at = "", 0
     for found in _TEMPLATE.finditer(text):
         literal += text[at : found.start()]
         at = found.end()
-        path = _resolve(found[3], of, known) if found[3] is not None else None
+        path = _resolve_reference(found[3], column_path, known) if found[3] is not None else None
         if found[1] is not None:
             literal += found[1]
         elif found[2] is None and path is None:
             literal += found[0]
         else:
-            parts += [literal] * bool(literal) + [STAR if path is None else Reference(path)]
+            parts += [literal] * bool(literal) + [PLACEHOLDER if path is None else ColumnReference(path)]
             literal = ""
     literal += text[at:]
     return parts + [literal] * bool(literal)
 
 
-def fill(parts: list[Part], cell_text: str, value: Callable[[Path], str]) -> str:
+def fill_template(parts: list[TemplatePart], cell_text: str, value: Callable[[ColumnPath], str]) -> str:
     return "".join(
-        part if isinstance(part, str) else cell_text if isinstance(part, Star) else value(part.path) for part in parts
+        part if isinstance(part, str) else cell_text if isinstance(part, Placeholder) else value(part.path)
+        for part in parts
     )

@@ -3,63 +3,65 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from deltamcp.results.tables.cells import Path, position, text_of
+from deltamcp.results.tables.cells import ColumnPath, json_text, position_column
 from deltamcp.values import JSON
 
-MOST_COLUMNS = 400
-MOST_MEMBERS = 2000
+MAX_COLUMNS = 400
+MAX_MEMBERS = 2000
 """Of one object, whose columns need not be compared with each other."""
-DEEPEST = 8
-FEW_ITEMS = 3
+MAX_DEPTH = 8
+MAX_POSITIONED_ITEMS = 3
 
 
-class Absent:
+class AbsentKey:
     """In place of a value: the row has no such key."""
 
 
-class Outside:
+class AbsentParent:
     """In place of a value: the row does not even have the object the key would be in."""
 
 
-ABSENT, OUTSIDE = Absent(), Outside()
+ABSENT, ABSENT_PARENT = AbsentKey(), AbsentParent()
 
 
-class Flat(NamedTuple):
-    size: int
-    columns: dict[Path, list[Any]]
-    optional: dict[Path, list[Any]]
+class FlatRows(NamedTuple):
+    row_count: int
+    columns: dict[ColumnPath, list[Any]]
+    optional_groups: dict[ColumnPath, list[Any]]
     """Groups that not every row has: null, or no such key."""
-    copies: dict[Path, Path]
+    group_copies: dict[ColumnPath, ColumnPath]
     """Groups that are the same as another in every row."""
-    order: list[Path]
+    key_order: list[ColumnPath]
     """Columns, groups and copies, as the keys stood in the rows."""
 
 
-def flatten(rows: Sequence[dict[str, JSON]]) -> Flat | None:
+def flatten(rows: Sequence[dict[str, JSON]]) -> FlatRows | None:
     """None where the rows have too little in common, or nothing in them."""
-    flat = Flat(len(rows), {}, {}, {}, [])
-    groups: list[tuple[Path, list[Any]]] = []
-    if not _spread(flat, groups, (), list(rows)) or not flat.columns:
+    flat = FlatRows(len(rows), {}, {}, {}, [])
+    groups: list[tuple[ColumnPath, list[Any]]] = []
+    if not _add_columns(flat, groups, (), list(rows)) or not flat.columns:
         return None
     return flat
 
 
-def _spread(flat: Flat, groups: list[tuple[Path, list[Any]]], above: Path, values: list[Any]) -> bool:
-    keys = _keys(values)
+def _add_columns(
+    flat: FlatRows, groups: list[tuple[ColumnPath, list[Any]]], above: ColumnPath, values: list[Any]
+) -> bool:
+    keys = _all_keys(values)
     if keys is None:
         return False
     for key in keys:
-        below = [value.get(key, ABSENT) if type(value) is dict else OUTSIDE for value in values]
+        below = [value.get(key, ABSENT) if type(value) is dict else ABSENT_PARENT for value in values]
         path = (*above, key)
-        flat.order.append(path)
-        if not _group(flat, groups, path, below):
+        flat.key_order.append(path)
+        if not _add_group(flat, groups, path, below):
             flat.columns[path] = below
-            if len(flat.columns) > (MOST_COLUMNS if flat.size > 1 else MOST_MEMBERS):
+            if len(flat.columns) > (MAX_COLUMNS if flat.row_count > 1 else MAX_MEMBERS):
                 return False
     return True
 
 
-def _keys(values: list[Any]) -> list[str] | None:
+def _all_keys(values: list[Any]) -> list[str] | None:
     """The keys of all, None where most of them are missing from most."""
     there = [value for value in values if type(value) is dict]
     first = there[0].keys()
@@ -70,55 +72,59 @@ def _keys(values: list[Any]) -> list[str] | None:
     for value in there:
         keys.update(dict.fromkeys(value))
         held += len(value)
-        if len(keys) > MOST_COLUMNS:
+        if len(keys) > MAX_COLUMNS:
             return None
     return list(keys) if held * 3 >= len(keys) * len(there) else None
 
 
-def _group(flat: Flat, groups: list[tuple[Path, list[Any]]], path: Path, held: list[Any]) -> bool:
-    values = _by_position(held) if flat.size == 1 else held
+def _add_group(flat: FlatRows, groups: list[tuple[ColumnPath, list[Any]]], path: ColumnPath, held: list[Any]) -> bool:
+    values = _key_by_position(held) if flat.row_count == 1 else held
     kinds = set(map(type, values))
-    if dict not in kinds or len(path) > DEEPEST or not kinds <= {dict, type(None), Absent, Outside}:
+    if dict not in kinds or len(path) > MAX_DEPTH or not kinds <= {dict, type(None), AbsentKey, AbsentParent}:
         return False
-    if Absent in kinds and type(None) in kinds:
+    if AbsentKey in kinds and type(None) in kinds:
         return False
-    optional = Absent in kinds or type(None) in kinds
-    if optional and not _always(values):
+    optional = AbsentKey in kinds or type(None) in kinds
+    if optional and not _has_present_key(values):
         return False
     there = [value for value in values if type(value) is dict]
-    if not any(there) or _keys(there) is None:
+    if not any(there) or _all_keys(there) is None:
         return False
-    if Absent not in kinds and Outside not in kinds:
+    if AbsentKey not in kinds and AbsentParent not in kinds:
         for other, others in groups:
-            if others[0] == held[0] and others == held and text_of(others) == text_of(held):
-                flat.copies[path] = other
+            if others[0] == held[0] and others == held and json_text(others) == json_text(held):
+                flat.group_copies[path] = other
                 return True
         groups.append((path, held))
-    columns, order = len(flat.columns), len(flat.order)
+    columns, order = len(flat.columns), len(flat.key_order)
     if optional:
-        flat.optional[path] = values
-    if _spread(flat, groups, path, values):
+        flat.optional_groups[path] = values
+    if _add_columns(flat, groups, path, values):
         return True
     for made in list(flat.columns)[columns:]:
         del flat.columns[made]
-    for made in flat.order[order:]:
-        flat.optional.pop(made, None)
-        flat.copies.pop(made, None)
-    del flat.order[order:]
-    flat.optional.pop(path, None)
+    for made in flat.key_order[order:]:
+        flat.optional_groups.pop(made, None)
+        flat.group_copies.pop(made, None)
+    del flat.key_order[order:]
+    flat.optional_groups.pop(path, None)
     groups[:] = [group for group in groups if group[0][: len(path)] != path]
     return False
 
 
-def _by_position(values: list[Any]) -> list[Any]:
+def _key_by_position(values: list[Any]) -> list[Any]:
     """A list of few objects, inside an only object, as an object with positions for keys."""
     items = values[0]
-    if type(items) is not list or not 0 < len(items) <= FEW_ITEMS or any(type(item) is not dict for item in items):
+    if (
+        type(items) is not list
+        or not 0 < len(items) <= MAX_POSITIONED_ITEMS
+        or any(type(item) is not dict for item in items)
+    ):
         return values
-    return [{position(at): item for at, item in enumerate(items)}]
+    return [{position_column(at): item for at, item in enumerate(items)}]
 
 
-def _always(values: list[Any]) -> bool:
+def _has_present_key(values: list[Any]) -> bool:
     """Whether some key has a plain value wherever there is an object: by it one sees whether there is one."""
     there = [value for value in values if type(value) is dict]
     return any(

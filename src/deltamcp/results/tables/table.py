@@ -17,41 +17,41 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from deltamcp.results.tables.cells import (
-    OBJECT,
-    Namer,
-    Part,
-    Path,
-    Reference,
-    cell,
+    OBJECT_HEAD,
+    ColumnPath,
+    ColumnReference,
+    NameWriter,
+    TemplatePart,
     is_json,
+    json_text,
     looks_like_json,
-    plain,
-    reference,
-    text_of,
+    reference_text,
+    write_cell,
     write_template,
+    write_text_cell,
 )
-from deltamcp.results.tables.flatten import ABSENT, OUTSIDE, flatten
-from deltamcp.results.tables.lookups import Lookup, lookups
-from deltamcp.results.tables.plan import Column, Plan
-from deltamcp.results.tables.templates import parted
+from deltamcp.results.tables.flatten import ABSENT, ABSENT_PARENT, flatten
+from deltamcp.results.tables.lookups import Lookup, find_lookups
+from deltamcp.results.tables.plan import Plan, PlannedColumn
+from deltamcp.results.tables.templates import is_word_boundary
 from deltamcp.values import JSON
 
-_WORTH_A_REFERENCE = 6
+_MIN_REFERENCE_CHARS = 6
 """Characters of a constant that others may refer to."""
-_LOOKED_AT = 400
+_MAX_SEARCHED_CHARS = 400
 """Characters of a text in which such a constant is looked for."""
-_COMMAS = 0.1
+_MAX_COMMAS_PER_LINE = 0.1
 """Texts with a comma per line from which on tabs cost less than quotes."""
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """A table is its head and its lines, joined by line breaks; so are its head and the first of its lines."""
 
     head: str
     lines: list[str]
 
 
-def table(rows: Sequence[dict[str, JSON]], dictionary: bool = True) -> Table | None:
+def write_table(rows: Sequence[dict[str, JSON]], dictionary: bool = True) -> TextTable | None:
     """The rows as a table, None where they make none. With `dictionary`, values that repeat stand once in the head.
 
     Raises:
@@ -61,152 +61,154 @@ def table(rows: Sequence[dict[str, JSON]], dictionary: bool = True) -> Table | N
     if flat is None:
         return None
     plan = Plan(flat)
-    plan.show_groups()
-    return _Writer(plan).table(dictionary)
+    plan.ensure_groups_visible()
+    return _TableWriter(plan).write(dictionary)
 
 
-def object_table(value: dict[str, JSON]) -> str | None:
+def write_object_table(value: dict[str, JSON]) -> str | None:
     """One object as the head of a table without lines."""
     flat = flatten([value])
-    return None if flat is None else "\n".join([OBJECT, *_Writer(Plan(flat)).definitions(), ""])
+    return None if flat is None else "\n".join([OBJECT_HEAD, *_TableWriter(Plan(flat)).derived_column_lines(), ""])
 
 
-class _Writer:
+class _TableWriter:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.flat = plan, plan.flat
-        self.namer = Namer(self.flat.optional)
-        paths = {column.path for column in plan.columns} | self.flat.copies.keys()
-        self.known = paths | {path[:end] for path in paths for end in range(1, len(path))}
-        self.order = {column.path: number for number, column in enumerate(plan.constants)}
-        self.constants: dict[str, Path] = {}
-        self.beside: dict[tuple[Path, str], Path] = {}
+        self.namer = NameWriter(self.flat.optional_groups)
+        paths = {column.path for column in plan.columns} | self.flat.group_copies.keys()
+        self.known_paths = paths | {path[:end] for path in paths for end in range(1, len(path))}
+        self.constant_order = {column.path: number for number, column in enumerate(plan.constants)}
+        self.constants: dict[str, ColumnPath] = {}
+        self.constants_by_parent: dict[tuple[ColumnPath, str], ColumnPath] = {}
         """What others may refer to, by its text; and by where it is too, because near names are short."""
         for column in plan.constants:
             text = column.values[0]
-            if isinstance(text, str) and len(text) >= _WORTH_A_REFERENCE and OUTSIDE not in column.values:
+            if isinstance(text, str) and len(text) >= _MIN_REFERENCE_CHARS and ABSENT_PARENT not in column.values:
                 self.constants.setdefault(text, column.path)
-                self.beside.setdefault((column.path[:-1], text), column.path)
-        self.lengths: dict[str, list[int]] = {}
+                self.constants_by_parent.setdefault((column.path[:-1], text), column.path)
+        self.constant_lengths: dict[str, list[int]] = {}
         """How long those with a beginning are, longest first."""
-        for beginning, length in sorted({(text[:_WORTH_A_REFERENCE], -len(text)) for text in self.constants}):
-            self.lengths.setdefault(beginning, []).append(-length)
+        for beginning, length in sorted({(text[:_MIN_REFERENCE_CHARS], -len(text)) for text in self.constants}):
+            self.constant_lengths.setdefault(beginning, []).append(-length)
 
-    def table(self, dictionary: bool) -> Table | None:
+    def write(self, dictionary: bool) -> TextTable | None:
         celled = [column for column in self.plan.columns if column.cells is not None]
         if len(celled) == 1:
-            return self._one_column(celled[0])
-        delimiter = _delimiter(celled)
-        texts = [_texts(column, delimiter) for column in celled]
-        found = lookups(texts) if dictionary else []
+            return self._write_single_column(celled[0])
+        delimiter = _choose_delimiter(celled)
+        texts = [_cell_texts(column, delimiter) for column in celled]
+        found = find_lookups(texts) if dictionary else []
         moved = {member for lookup in found for member in lookup.members}
         kept = [number for number in range(len(celled)) if number not in moved]
         numbered = [(f"&{number}", lookup.cells) for number, lookup in enumerate(found, 1) if lookup.key is None]
         if len(kept) + len(numbered) == 1:  # a single column has its own rules
             found, numbered, kept = [], [], list(range(len(celled)))
-        names = [*(self._named(celled[number], delimiter) for number in kept), *(name for name, _ in numbered)]
-        head = ["#" + delimiter.join(names), *self.definitions()]
+        names = [*(self._column_heading(celled[number], delimiter) for number in kept), *(name for name, _ in numbered)]
+        head = ["#" + delimiter.join(names), *self.derived_column_lines()]
         for number, lookup in enumerate(found, 1):
-            head += self._looked_up(number, lookup, celled, delimiter)
+            head += self._lookup_lines(number, lookup, celled, delimiter)
         cells = [*(texts[number] for number in kept), *(cells for _, cells in numbered)]
-        return Table("\n".join(head) + "\n", list(map(delimiter.join, zip(*cells, strict=True))))
+        return TextTable("\n".join(head) + "\n", list(map(delimiter.join, zip(*cells, strict=True))))
 
-    def _one_column(self, column: Column) -> Table | None:
+    def _write_single_column(self, column: PlannedColumn) -> TextTable | None:
         """Nothing needs a delimiter then, and no line may be empty."""
         if column.absent or None in column.values:
             return None
-        head = ["#" + self._named(column, ","), *self.definitions(), ""]
-        return Table("\n".join(head), _texts(column, "\t"))
+        head = ["#" + self._column_heading(column, ","), *self.derived_column_lines(), ""]
+        return TextTable("\n".join(head), _cell_texts(column, "\t"))
 
-    def _named(self, column: Column, delimiter: str) -> str:
-        name = self.namer.name(column.path, column.absent)
-        return name if column.parts is None else f"{name}={self._template(column.parts, column.path, delimiter)}"
+    def _column_heading(self, column: PlannedColumn, delimiter: str) -> str:
+        name = self.namer.write_name(column.path, column.absent)
+        return name if column.parts is None else f"{name}={self._template_text(column.parts, column.path, delimiter)}"
 
-    def _looked_up(self, number: int, lookup: Lookup, celled: list[Column], delimiter: str) -> list[str]:
-        key = str(number) if lookup.key is None else self.namer.key(celled[lookup.key].path)
-        names = [self._named(celled[member], delimiter) for member in lookup.members]
+    def _lookup_lines(self, number: int, lookup: Lookup, celled: list[PlannedColumn], delimiter: str) -> list[str]:
+        key = str(number) if lookup.key is None else self.namer.write_lookup_key(celled[lookup.key].path)
+        names = [self._column_heading(celled[member], delimiter) for member in lookup.members]
         return [
             "&" + delimiter.join([key, *names]),
             *(delimiter.join([text, *members]) for text, members in lookup.lines.items()),
         ]
 
-    def definitions(self) -> list[str]:
+    def derived_column_lines(self) -> list[str]:
         """A line for each column without cells; constants beside each other that are the same share one."""
-        order = {path: number for number, path in enumerate(self.flat.order)}
-        lines: dict[tuple[Path, str], list[Path]] = {}
-        for path, values in self.flat.optional.items():
+        order = {path: number for number, path in enumerate(self.flat.key_order)}
+        lines: dict[tuple[ColumnPath, str], list[ColumnPath]] = {}
+        for path, values in self.flat.optional_groups.items():
             if None in values:
                 lines.setdefault((path[:-1], "null"), []).append(path)
         for column in self.plan.constants:
-            lines.setdefault((column.path[:-1], self._constant(column)), []).append(column.path)
+            lines.setdefault((column.path[:-1], self._constant_text(column)), []).append(column.path)
         for column in self.plan.columns:
             if column.cells is None and column.parts is not None:
-                lines[column.path, self._template(column.parts, column.path)] = [column.path]
-        for path, source in self.flat.copies.items():
-            lines[path, self._template([Reference(source)], path)] = [path]
+                lines[column.path, self._template_text(column.parts, column.path)] = [column.path]
+        for path, source in self.flat.group_copies.items():
+            lines[path, self._template_text([ColumnReference(source)], path)] = [path]
         absent = {column.path for column in self.plan.columns if column.absent}
         return [
-            ",".join(self.namer.name(path, path in absent) for path in paths) + "=" + text
+            ",".join(self.namer.write_name(path, path in absent) for path in paths) + "=" + text
             for (_, text), paths in sorted(lines.items(), key=lambda line: order[line[1][0]])
         ]
 
-    def _constant(self, column: Column) -> str:
-        value = next(value for value in column.values if value is not OUTSIDE)
+    def _constant_text(self, column: PlannedColumn) -> str:
+        value = next(value for value in column.values if value is not ABSENT_PARENT)
         if not isinstance(value, str):
-            return text_of(value)
-        if looks_like_json(value) or plain(value, "\n") != value:
-            return text_of(value)
-        text = self._template([value], column.path)
-        return text_of(value) if is_json(text) else text
+            return json_text(value)
+        if looks_like_json(value) or write_text_cell(value, "\n") != value:
+            return json_text(value)
+        text = self._template_text([value], column.path)
+        return json_text(value) if is_json(text) else text
 
-    def _template(self, parts: list[Part], of: Path, delimiter: str = "\n") -> str:
+    def _template_text(self, parts: list[TemplatePart], column_path: ColumnPath, delimiter: str = "\n") -> str:
         """Literals become references where constants say the same."""
-        made: list[Part] = []
+        made: list[TemplatePart] = []
         for part in parts:
-            if isinstance(part, str) and len(part) >= _WORTH_A_REFERENCE:
-                made += self._refer(part, of)
+            if isinstance(part, str) and len(part) >= _MIN_REFERENCE_CHARS:
+                made += self._insert_reference(part, column_path)
             else:
                 made.append(part)
-        return write_template(made, of, self.known, delimiter)
+        return write_template(made, column_path, self.known_paths, delimiter)
 
-    def _refer(self, literal: str, of: Path) -> list[Part]:
+    def _insert_reference(self, literal: str, column_path: ColumnPath) -> list[TemplatePart]:
         """The literal, or a reference to the longest constant in it with what is before and behind."""
-        best, start, end = of, 0, 0
-        for at in range(min(len(literal) - _WORTH_A_REFERENCE + 1, _LOOKED_AT)):
-            for length in self.lengths.get(literal[at : at + _WORTH_A_REFERENCE], ()):
+        best, start, end = column_path, 0, 0
+        for at in range(min(len(literal) - _MIN_REFERENCE_CHARS + 1, _MAX_SEARCHED_CHARS)):
+            for length in self.constant_lengths.get(literal[at : at + _MIN_REFERENCE_CHARS], ()):
                 if length <= end - start:
                     break
                 if at + length > len(literal):
                     continue
-                other = self._stated(literal[at : at + length], literal, of)
-                if other is not None and parted(literal, at) and parted(literal, at + length):
+                other = self._find_constant(literal[at : at + length], literal, column_path)
+                if other is not None and is_word_boundary(literal, at) and is_word_boundary(literal, at + length):
                     best, start, end = other, at, at + length
         if start == end:
             return [literal]
-        return [*[literal[:start]] * (start > 0), Reference(best), *[literal[end:]] * (end < len(literal))]
+        return [*[literal[:start]] * (start > 0), ColumnReference(best), *[literal[end:]] * (end < len(literal))]
 
-    def _stated(self, text: str, literal: str, of: Path) -> Path | None:
+    def _find_constant(self, text: str, literal: str, column_path: ColumnPath) -> ColumnPath | None:
         """The constant that says a text in so few words that it is worth it."""
-        for other in (self.beside.get((of[:-1], text)), self.constants.get(text)):
-            if other is None or len(reference(other, of[:-1])) + 4 > len(text):
+        for other in (self.constants_by_parent.get((column_path[:-1], text)), self.constants.get(text)):
+            if other is None or len(reference_text(other, column_path[:-1])) + 4 > len(text):
                 continue
             # Of two that are the same, the first is stated.
-            if text != literal or self.order[other] < self.order.get(of, len(self.order)):
+            if text != literal or self.constant_order[other] < self.constant_order.get(
+                column_path, len(self.constant_order)
+            ):
                 return other
         return None
 
 
-def _delimiter(celled: list[Column]) -> str:
+def _choose_delimiter(celled: list[PlannedColumn]) -> str:
     commas = sum("," in value for column in celled for value in column.cells or () if isinstance(value, str))
-    return "\t" if commas > len(celled[0].values) * _COMMAS else ","
+    return "\t" if commas > len(celled[0].values) * _MAX_COMMAS_PER_LINE else ","
 
 
-def _texts(column: Column, delimiter: str) -> list[str]:
+def _cell_texts(column: PlannedColumn, delimiter: str) -> list[str]:
     cells = column.cells
     assert cells is not None
     null = "null" if column.absent else ""
     if column.parts is not None:
-        return [plain(value, delimiter) if isinstance(value, str) else "" for value in cells]
+        return [write_text_cell(value, delimiter) if isinstance(value, str) else "" for value in cells]
     return [
-        null if value is None else "" if value is ABSENT or value is OUTSIDE else cell(value, delimiter)
+        null if value is None else "" if value is ABSENT or value is ABSENT_PARENT else write_cell(value, delimiter)
         for value in cells
     ]

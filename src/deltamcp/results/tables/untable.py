@@ -4,48 +4,48 @@ import re
 from typing import Any, NamedTuple
 
 from deltamcp.results.tables.cells import (
-    ITEM,
-    KEY,
-    KEYS,
-    OBJECT,
-    Part,
-    Path,
-    Reference,
-    Star,
-    fill,
+    ITEM_COLUMN,
+    KEY_COLUMN,
+    KEYS_COLUMN,
+    OBJECT_HEAD,
+    ColumnPath,
+    ColumnReference,
+    Placeholder,
+    TemplatePart,
+    fill_template,
     is_json,
-    position,
+    json_text,
+    position_column,
     read_cell,
     read_json,
     read_name,
-    read_plain,
     read_template,
-    split,
-    text_of,
+    read_text_cell,
+    split_cells,
 )
 from deltamcp.values import JSON
 
-__all__ = ["read", "read_json"]
+__all__ = ["read_json", "read_table"]
 
-_NONE: Any = object()
+_NO_VALUE: Any = object()
 
 
-class _Column:
-    def __init__(self, path: Path, absent: bool) -> None:
+class _ReadColumn:
+    def __init__(self, path: ColumnPath, absent: bool) -> None:
         self.path, self.absent = path, absent
         self.celled = False
         self.template: str | None = None
-        self.parts: list[Part] | None = None
-        self.constant: Any = _NONE
+        self.parts: list[TemplatePart] | None = None
+        self.constant: Any = _NO_VALUE
 
 
-class _Lookup(NamedTuple):
-    key: Path | int
-    members: list[Path]
+class _ReadLookup(NamedTuple):
+    key: ColumnPath | int
+    members: list[ColumnPath]
     lines: dict[str, list[str]]
 
 
-def read(lines: list[str]) -> JSON:
+def read_table(lines: list[str]) -> JSON:
     """What a table stands for, from its lines, the first of them beginning with `#`.
 
     Raises:
@@ -54,67 +54,67 @@ def read(lines: list[str]) -> JSON:
     if "" not in lines:
         raise ValueError("no empty line below the head")
     head_end = lines.index("")
-    reader = _Reader(lines[:head_end])
-    if lines[0] == OBJECT:
-        return reader.read([""])[0]
-    rows = reader.read(lines[head_end + 1 :])
+    reader = _TableReader(lines[:head_end])
+    if lines[0] == OBJECT_HEAD:
+        return reader.read_rows([""])[0]
+    rows = reader.read_rows(lines[head_end + 1 :])
     firsts = {path[0] for path in reader.columns}
-    if KEYS in firsts:
-        return _lists(rows)
-    if KEY in firsts:
-        return {row.pop(KEY): row[ITEM] if ITEM in firsts else row for row in rows}
-    if position(0) in firsts:
-        return [[row[position(at)] for at in range(len(firsts))] for row in rows]
-    return [row[ITEM] for row in rows] if ITEM in firsts else list(rows)
+    if KEYS_COLUMN in firsts:
+        return _group_lists(rows)
+    if KEY_COLUMN in firsts:
+        return {row.pop(KEY_COLUMN): row[ITEM_COLUMN] if ITEM_COLUMN in firsts else row for row in rows}
+    if position_column(0) in firsts:
+        return [[row[position_column(at)] for at in range(len(firsts))] for row in rows]
+    return [row[ITEM_COLUMN] for row in rows] if ITEM_COLUMN in firsts else list(rows)
 
 
-def _lists(rows: list[dict[str, Any]]) -> JSON:
+def _group_lists(rows: list[dict[str, Any]]) -> JSON:
     made: dict[str, Any] = {}
     for row in rows:
-        items = made.setdefault(row[KEYS], [])
-        if ITEM in row:
-            items.append(row[ITEM])
+        items = made.setdefault(row[KEYS_COLUMN], [])
+        if ITEM_COLUMN in row:
+            items.append(row[ITEM_COLUMN])
     return made
 
 
-class _Reader:
+class _TableReader:
     def __init__(self, head: list[str]) -> None:
-        self.columns: dict[Path, _Column] = {}
-        self.optional: set[Path] = set()
-        self.lookups: list[_Lookup] = []
-        self.parent: Path = ()
+        self.columns: dict[ColumnPath, _ReadColumn] = {}
+        self.optional: set[ColumnPath] = set()
+        self.lookups: list[_ReadLookup] = []
+        self.parent: ColumnPath = ()
         self.delimiter = "\t" if "\t" in head[0] else ","
-        self.places = self._read_columns(head[0], 1) if head[0] != OBJECT else []
-        if len(self.places) == 1:
+        self.line_columns = self._read_columns(head[0], 1) if head[0] != OBJECT_HEAD else []
+        if len(self.line_columns) == 1:
             self.delimiter = "\t"
         for line in head[1:]:
             if line.startswith("&"):
                 key, *members = self._read_columns(line, 1)
-                self.lookups.append(_Lookup(key, [path for path in members if isinstance(path, tuple)], {}))
+                self.lookups.append(_ReadLookup(key, [path for path in members if isinstance(path, tuple)], {}))
             elif self.lookups:
-                text, *cells = split(line, self.delimiter)
+                text, *cells = split_cells(line, self.delimiter)
                 self.lookups[-1].lines[text] = cells
             else:
-                self._read_definition(line)
+                self._read_derived_columns(line)
         self.groups = {path[:end] for path in self.columns for end in range(1, len(path))}
-        lists = {path[:end] for path in self.columns for end in range(1, len(path)) if path[end] == position(0)}
+        lists = {path[:end] for path in self.columns for end in range(1, len(path)) if path[end] == position_column(0)}
         self.lists = sorted(lists, key=len, reverse=True)
         known = self.columns.keys() | self.groups
         for column in self.columns.values():
-            self._resolve(column, known)
-        self.order = self._ordered()
+            self._resolve_template(column, known)
+        self.resolution_order = self._order_columns()
 
-    def _name(self, line: str, at: int) -> tuple[_Column, int]:
+    def _add_column(self, line: str, at: int) -> tuple[_ReadColumn, int]:
         name = read_name(line, at, self.parent)
         self.optional.update(name.optional)
         self.parent = name.path[:-1]
         if name.path in self.columns:
             raise ValueError(f"a column stands twice: {line[at : name.end]!r}")
-        column = self.columns[name.path] = _Column(name.path, name.absent)
+        column = self.columns[name.path] = _ReadColumn(name.path, name.absent)
         return column, name.end
 
-    def _read_columns(self, line: str, at: int) -> list[Path | int]:
-        places: list[Path | int] = []
+    def _read_columns(self, line: str, at: int) -> list[ColumnPath | int]:
+        places: list[ColumnPath | int] = []
         ends = re.compile(rf'(?:\\.|"(?:[^"\\]|\\.)*"|[^\\"{self.delimiter}])*')
         numbers = re.compile(r"(&?)([0-9]+)(?=[,\t]|\Z)")
         while True:
@@ -127,7 +127,7 @@ class _Reader:
                 self.parent, end = name.path[:-1], name.end
                 places.append(name.path)
             else:
-                column, end = self._name(line, at)
+                column, end = self._add_column(line, at)
                 column.celled = True
                 places.append(column.path)
                 if line[end : end + 1] == "=":
@@ -140,32 +140,32 @@ class _Reader:
                 raise ValueError(f"no column: {line[at : at + 60]!r}")
             at = end + 1
 
-    def _read_definition(self, line: str) -> None:
+    def _read_derived_columns(self, line: str) -> None:
         end, named = -1, []
         while end < 0 or line[end : end + 1] == ",":
-            column, end = self._name(line, end + 1)
+            column, end = self._add_column(line, end + 1)
             named.append(column)
         if line[end : end + 1] != "=":
             raise ValueError(f"no definition: {line[:60]!r}")
         for column in named:
             column.template = line[end + 1 :]
 
-    def _resolve(self, column: _Column, known: Any) -> None:
+    def _resolve_template(self, column: _ReadColumn, known: Any) -> None:
         if column.template is None:
             return
         if not column.celled and is_json(column.template):
             column.constant = read_json(column.template)
         else:
             column.parts = read_template(column.template, column.path, known)
-            if column.celled and not any(isinstance(part, Star) for part in column.parts):
+            if column.celled and not any(isinstance(part, Placeholder) for part in column.parts):
                 raise ValueError("a column with cells and without a place for them")
 
-    def _ordered(self) -> list[_Column]:
+    def _order_columns(self) -> list[_ReadColumn]:
         """Columns after what they refer to."""
-        done: dict[Path, _Column] = {}
+        done: dict[ColumnPath, _ReadColumn] = {}
         for path in self.columns:
-            stack: list[tuple[Path, bool]] = [(path, False)]
-            open_: set[Path] = set()
+            stack: list[tuple[ColumnPath, bool]] = [(path, False)]
+            open_: set[ColumnPath] = set()
             while stack:
                 at, left = stack.pop()
                 if left:
@@ -176,70 +176,72 @@ class _Reader:
                 elif at not in done:
                     open_.add(at)
                     stack.append((at, True))
-                    stack += [(other, False) for other in self._needs(self.columns[at])]
+                    stack += [(other, False) for other in self._referenced_columns(self.columns[at])]
         return list(done.values())
 
-    def _needs(self, column: _Column) -> list[Path]:
-        needed: list[Path] = []
+    def _referenced_columns(self, column: _ReadColumn) -> list[ColumnPath]:
+        needed: list[ColumnPath] = []
         for part in column.parts or ():
-            if isinstance(part, Reference):
+            if isinstance(part, ColumnReference):
                 needed += [path for path in self.columns if path[: len(part.path)] == part.path]
         return needed
 
-    def read(self, lines: list[str]) -> list[dict[str, Any]]:
-        return [self._row(self._cells(split(line, self.delimiter))) for line in lines]
+    def read_rows(self, lines: list[str]) -> list[dict[str, Any]]:
+        return [self._make_row(self._cells_by_column(split_cells(line, self.delimiter))) for line in lines]
 
-    def _cells(self, cells: list[str]) -> dict[Path | int, str]:
-        made = dict(zip(self.places, cells, strict=True)) if self.places else {}
+    def _cells_by_column(self, cells: list[str]) -> dict[ColumnPath | int, str]:
+        made = dict(zip(self.line_columns, cells, strict=True)) if self.line_columns else {}
         for number, lookup in enumerate(self.lookups, 1):
             text = made.pop(number) if isinstance(lookup.key, int) else made[lookup.key]
             made.update(zip(lookup.members, lookup.lines[text], strict=True))
         return made
 
-    def _row(self, cells: dict[Path | int, str]) -> dict[str, Any]:
+    def _make_row(self, cells: dict[ColumnPath | int, str]) -> dict[str, Any]:
         missing = set(self.optional)
         for path, text in cells.items():
             if text and missing and isinstance(path, tuple):
                 missing -= {path[:end] for end in range(1, len(path))}
-        values: dict[Path, Any] = {}
-        for column in self.order:
+        values: dict[ColumnPath, Any] = {}
+        for column in self.resolution_order:
             if missing and any(column.path[:end] in missing for end in range(1, len(column.path))):
                 continue
             text = cells[column.path] if column.celled else ""
-            value = self._value(column, text, values, missing)
+            value = self._column_value(column, text, values, missing)
             if value is None and column.absent and not text:
                 continue
-            if value is not _NONE:
+            if value is not _NO_VALUE:
                 values[column.path] = value
-        row = self._assembled((), values, missing)
+        row = self._assemble((), values, missing)
         assert isinstance(row, dict)
         return row
 
-    def _value(self, column: _Column, text: str, values: dict[Path, Any], missing: set[Path]) -> Any:
+    def _column_value(
+        self, column: _ReadColumn, text: str, values: dict[ColumnPath, Any], missing: set[ColumnPath]
+    ) -> Any:
         if column.celled and not text:
             return None
         if column.parts is None:
             return read_cell(text) if column.celled else column.constant
-        if len(column.parts) == 1 and isinstance(column.parts[0], Reference):
+        if len(column.parts) == 1 and isinstance(column.parts[0], ColumnReference):
             path = column.parts[0].path
-            return self._assembled(path, values, missing) if path in self.groups else values.get(path)
-        return self._filled(column.parts, text, values)
+            return self._assemble(path, values, missing) if path in self.groups else values.get(path)
+        return self._fill_template(column.parts, text, values)
 
-    def _filled(self, parts: list[Part], text: str, values: dict[Path, Any]) -> str | None:
+    def _fill_template(self, parts: list[TemplatePart], text: str, values: dict[ColumnPath, Any]) -> str | None:
         for part in parts:
-            if isinstance(part, Reference) and values.get(part.path) is None:
+            if isinstance(part, ColumnReference) and values.get(part.path) is None:
                 return None
 
-        def known(path: Path) -> str:
+        def text_at(path: ColumnPath) -> str:
             value = values[path]
-            return value if isinstance(value, str) else text_of(value)
+            return value if isinstance(value, str) else json_text(value)
 
-        return fill(parts, read_plain(text), known)
+        return fill_template(parts, read_text_cell(text), text_at)
 
-    def _assembled(self, above: Path, values: dict[Path, Any], missing: set[Path]) -> Any:
+    def _assemble(self, above: ColumnPath, values: dict[ColumnPath, Any], missing: set[ColumnPath]) -> Any:
         """The object at a path, of what is at and below it."""
         if above in missing:
-            return values.get(above, _NONE)
+            return values.get(above, _NO_VALUE)
         made: dict[str, Any] = {}
         depth = len(above)
         for path in self.columns:
@@ -255,16 +257,16 @@ class _Reader:
                 inside[path[-1]] = values[path]
         for path in self.lists:
             if path[:depth] == above:
-                made = _listed(made, path[depth:])
+                made = _restore_list(made, path[depth:])
         return made
 
 
-def _listed(made: dict[str, Any], path: Path) -> Any:
+def _restore_list(made: dict[str, Any], path: ColumnPath) -> Any:
     """The object with a list where positions are the keys of the one at a path."""
     if not path:
-        return [made[position(at)] for at in range(len(made))]
+        return [made[position_column(at)] for at in range(len(made))]
     holder = made
     for key in path[:-1]:
         holder = holder[key]
-    holder[path[-1]] = _listed(holder[path[-1]], ())
+    holder[path[-1]] = _restore_list(holder[path[-1]], ())
     return made
