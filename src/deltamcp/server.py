@@ -32,7 +32,7 @@ from deltamcp.values import JSON, Icon, Kind
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
-    from deltamcp.sources.operations import OperationsFile
+    from deltamcp.sources.operations_loader import OperationsFile
     from deltamcp.transports.http import HttpApp
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -144,7 +144,7 @@ class DeltaServer:
         Raises:
             ConfigurationError: the file is wrong; the text has every fault in it.
         """
-        from deltamcp.sources.operations import OperationsFile  # 15 ms that most servers do without
+        from deltamcp.sources.operations_loader import OperationsFile  # 15 ms that most servers do without
 
         file = OperationsFile(Path(path), functions or {}, os.environ)
         file.activate(file.load(), self._exchange)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from deltamcp.deltas import diff as diffing
 from deltamcp.deltas import strings
-from deltamcp.deltas.align import Effort, align, longest_rising_run
+from deltamcp.deltas.alignment import Effort, align, longest_rising_run
 from deltamcp.deltas.delta import apply_delta, make_delta
 from deltamcp.deltas.edits import InvalidDeltaError
 from deltamcp.deltas.root import root_digits, root_of

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.generic_decode import decode_generic
-from deltamcp.gcf.generic_encode import encode_generic
-from deltamcp.gcf.generic_groups import encode_generic_grouped
-from deltamcp.gcf.generic_stream import GenericStreamEncoder
+from deltamcp.gcf.generic.decoder import decode_generic
+from deltamcp.gcf.generic.encoder import encode_generic
+from deltamcp.gcf.generic.groups import encode_generic_grouped
+from deltamcp.gcf.generic.stream import GenericStreamEncoder
 from deltamcp.gcf.scalars import INT64_MAX, INT64_MIN, canonical_cell, format_number, format_scalar, parse_scalar
 from tests.support.equality import is_same
 from tests.support.gcf_numbers import with_whole_integers

@@ -34,7 +34,7 @@ from deltamcp.gcf import (
     pack_root,
     short_root,
 )
-from deltamcp.gcf.graph import sort_symbols
+from deltamcp.gcf.graph.model import sort_symbols
 from tests.support.gcf_packs import A, B, attempt_outcome, contents, damage, payloads, quantise, raises_gcf
 
 # Texts

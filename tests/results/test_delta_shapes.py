@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltamcp import tokens
-from deltamcp.results.delta_shapes import ShapedValue, budgeted_shape, original_shape, stringify
+from deltamcp.results.delta_mcp_shapes import ShapedValue, budgeted_shape, original_shape, stringify
 from tests.support.sample_values import USERS
 from tests.support.strategies import any_json
 

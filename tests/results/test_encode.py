@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltamcp.results.encode import TABLE_LEGEND, as_table, decode, encode
-from deltamcp.results.tables.table import write_object_table, write_table
+from deltamcp.results.tables.table_writer import write_object_table, write_table
 from deltamcp.tokens import count
 from deltamcp.wire import jsonrpc
 from tests.support.equality import is_same

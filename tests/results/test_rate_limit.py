@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp.errors import PeerError, ToolError
-from deltamcp.results.rate_limit import rate_limit_result
+from deltamcp.results.upstream_rate_limit import rate_limit_result
 from tests.support.strategies import any_json
 
 NOW = 1_800_000_000.0

@@ -14,7 +14,7 @@ import pytest
 
 from deltamcp import Audio, BlobResource, ConfigurationError, EmbeddedResource, Image, ToolError
 from deltamcp.catalog.operations_file.document import HttpHandler, ParameterPlace, ServiceEntry
-from deltamcp.results.rate_limit import rate_limit_result
+from deltamcp.results.upstream_rate_limit import rate_limit_result
 from deltamcp.sources import http, python
 from deltamcp.sources.environment import fill_variables
 from deltamcp.sources.http import HttpService

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from deltamcp import ConfigurationError, DeltaServer, Disclosure
-from deltamcp.sources.operations import OperationsFile
+from deltamcp.sources.operations_loader import OperationsFile
 from tests.support.raw_client import META, RawClient, answer_text, raw_client
 
 ATTEMPTS = 200

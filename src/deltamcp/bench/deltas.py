@@ -12,16 +12,16 @@ from deltamcp.bench import other_deltas
 from deltamcp.bench.figures import Figures, align
 from deltamcp.bench.other_deltas import GCF_PACKAGE
 from deltamcp.bench.series import Series, State, read
-from deltamcp.client.holdings import ResultCache
 from deltamcp.client.reply import Reply
+from deltamcp.client.result_cache import ResultCache
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.deltas.root import root_of
 from deltamcp.limits import Limits
+from deltamcp.results.changes import MAX_DELTA_SHARE, REANCHOR_AFTER_DELTAS
 from deltamcp.results.content import ResultData
-from deltamcp.results.outcome import MAX_DELTA_SHARE, REANCHOR_AFTER_DELTAS
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import Caller, Principal

@@ -9,7 +9,7 @@ import jsonpatch
 
 from deltamcp.bench.series import State
 from deltamcp.deltas.keys import key_rank, unique_values
-from deltamcp.results.paginate import find_rows
+from deltamcp.results.pagination import find_rows
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 

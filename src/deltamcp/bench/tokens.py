@@ -11,7 +11,7 @@ import msgspec
 from deltamcp import tokens
 from deltamcp.bench.corpus import Entry, read
 from deltamcp.bench.figures import Figures
-from deltamcp.catalog import discovery, render
+from deltamcp.catalog import discovery, tool_text
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.meta_tools import DetailLevel
@@ -52,12 +52,12 @@ def run(data: Path) -> Figures:
         "rejected_tools": len(rejected),
         "full_tokens_per_tool": _mean(whole),
         "index_tokens_per_tool": _mean([tokens.count(_index_line(operation)) for operation in operations]),
-        "signature_tokens_per_tool": _mean([_tokens(render.signature_line, operation) for operation in operations]),
+        "signature_tokens_per_tool": _mean([_tokens(tool_text.signature_line, operation) for operation in operations]),
         "get_schema_tokens_per_tool": _mean(
-            [_tokens(render.signature_with_notes, operation) for operation in operations]
+            [_tokens(tool_text.signature_with_notes, operation) for operation in operations]
         ),
         "get_schema_full_ratio": round(
-            sum(_tokens(render.full_text, operation) for operation in operations) / max(1, sum(whole)), 4
+            sum(_tokens(tool_text.full_text, operation) for operation in operations) / max(1, sum(whole)), 4
         ),
         "meta_surface_tokens": max(surfaces.values(), default=0),
         "meta_surface_tokens_by_operations": {str(size): count for size, count in surfaces.items()},

@@ -9,15 +9,15 @@ from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog import discovery
+from deltamcp.catalog.execute_arguments import parse_execute_arguments
 from deltamcp.catalog.meta_tools import MetaTool
-from deltamcp.catalog.routing import parse_execute_arguments
 from deltamcp.catalog.view import View
 from deltamcp.delivery.call_policy import ResultOverride
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.errors import UnfitError
-from deltamcp.results import content, project
+from deltamcp.results import content, projection
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import ROOT_KEY, RequestPolicy, parse_root, requested_policy, requested_root
 from deltamcp.values import JSON, Answer, CallTool, Outcome, Text, ToolResult
@@ -92,7 +92,7 @@ class MetaCalls:
                 f"{operation.id} does not say that it only reads; use {request.view.meta_tool_name(MetaTool.EXECUTE)}."
             )
         note = f"({repair})" if repair else ""
-        project.check_fields(fields)
+        projection.check_fields(fields)
         override = ResultOverride(RequestPolicy(fields=fields, pack_root=root), note)
         outcome = await self._tool_calls.call(operation, CallTool(operation.id, params, ask.inputs), request, override)
         if not note or not isinstance(outcome, Answer) or not isinstance(outcome.value, ToolResult):

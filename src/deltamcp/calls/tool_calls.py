@@ -10,7 +10,7 @@ from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import RequestState
-from deltamcp.catalog import render
+from deltamcp.catalog import tool_text
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.context import InputPending, MissingCapabilityError
@@ -20,7 +20,7 @@ from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import DeliveredCall, Delivery
 from deltamcp.errors import InputDeclinedError, ResourceNotFoundError, ToolError, UnfitError
 from deltamcp.results import content, reference
-from deltamcp.results.rate_limit import rate_limit_result
+from deltamcp.results.upstream_rate_limit import rate_limit_result
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.stores.store import StoreError
 from deltamcp.values import JSON, Answer, CallTool, Era, Failure, Outcome, ResultShape, Text, ToolResult
@@ -134,7 +134,7 @@ class ToolCalls:
         except StoreError as error:
             return Answer(content.error_result(log_failure(f"The tool {ask.name}", error)))
         except InvalidArgumentsError as error:
-            signature = render.signature_and_summary(operation.tool, ask.name, "", _SIGNATURE_TOKENS)
+            signature = tool_text.signature_and_summary(operation.tool, ask.name, "", _SIGNATURE_TOKENS)
             return Answer(content.error_result(f"Invalid arguments for {ask.name}. {error} Call {signature}."))
         key = ["tools/call", operation.name, ask.arguments]
         answers = self._state.read_answers(ask.inputs, terms.caller, key)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from deltamcp import tokens
-from deltamcp.catalog import render
+from deltamcp.catalog import tool_text
 from deltamcp.catalog.meta_tools import DetailLevel, MetaTool
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import View, did_you_mean
@@ -90,10 +90,10 @@ def hits_text(view: View, operations: list[Operation], asked: DiscoverArguments)
         case DetailLevel.NAMES:
             lines = [operation.id for operation in operations]
         case DetailLevel.FULL:
-            lines = [render.signature_with_notes(operation.tool, operation.id) for operation in operations]
+            lines = [tool_text.signature_with_notes(operation.tool, operation.id) for operation in operations]
         case _:
             lines = [
-                render.signature_and_summary(operation.tool, operation.id, operation.summary_line, HIT_TOKENS)
+                tool_text.signature_and_summary(operation.tool, operation.id, operation.summary_line, HIT_TOKENS)
                 for operation in operations
             ]
     execute, get_schema = view.meta_tool_name(MetaTool.EXECUTE), view.meta_tool_name(MetaTool.GET_SCHEMA)
@@ -199,7 +199,7 @@ def schemas_text(view: View, names: list[str], detail: DetailLevel) -> str:
 
 
 def _schema_text(operation: Operation, detail: DetailLevel) -> str:
-    text = render.full_text if detail is DetailLevel.FULL else render.signature_with_notes
+    text = tool_text.full_text if detail is DetailLevel.FULL else tool_text.signature_with_notes
     shown = operation.examples if detail is DetailLevel.FULL else operation.examples[:1]
     return "\n".join([text(operation.tool, operation.id), *(f"e.g. {_json(example)}" for example in shown)])
 

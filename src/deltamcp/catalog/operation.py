@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import pydantic
 from msgspec import to_builtins
 
-from deltamcp.catalog import headers, parameters, prose
+from deltamcp.catalog import param_headers, parameter_text, prose
 from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.options import check_options, omit_empty
 from deltamcp.catalog.signature import (
@@ -25,7 +25,7 @@ from deltamcp.results.content import symbol_graph_type
 from deltamcp.results.encode import TABLE_LEGEND
 from deltamcp.results.policy import ROOT_KEY, ROOT_SCHEMA, ResolvedPolicy, ResultPolicy, resolve_policy, size_hint
 from deltamcp.values import CONTENT_TYPES, JSON, Icon
-from deltamcp.wire.canonical import encode_canonical
+from deltamcp.wire.canonical_json import encode_canonical
 from deltamcp.wire.digest import sha256_digest
 
 _NAME = re.compile(r"(?! )[^\x00-\x1f\x7f]{1,256}(?<! )")
@@ -244,7 +244,7 @@ class Operation:
 
     @functools.cached_property
     def parameter_names(self) -> frozenset[str]:
-        required, optional = parameters.parameter_names(self.tool["inputSchema"])
+        required, optional = parameter_text.parameter_names(self.tool["inputSchema"])
         return frozenset((*required, *optional))
 
     @functools.cached_property
@@ -261,9 +261,9 @@ class Operation:
         return omit_empty(parts)
 
     @functools.cached_property
-    def parameter_headers(self) -> tuple[headers.ParameterHeader, ...]:
+    def parameter_headers(self) -> tuple[param_headers.ParameterHeader, ...]:
         """The arguments a client mirrors into `Mcp-Param-*` headers."""
-        return headers.declared_headers(self.name, self.tool["inputSchema"])
+        return param_headers.declared_headers(self.name, self.tool["inputSchema"])
 
 
 def _operation_id(name: str, options: ToolOptions) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from deltamcp import tokens
-from deltamcp.catalog import meta_tools, render
+from deltamcp.catalog import meta_tools, tool_text
 from deltamcp.catalog.directory import Directory
 from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts
 from deltamcp.catalog.meta_tools import MetaTool
@@ -121,7 +121,8 @@ class View:
         operations = list(self.operations.values())
         every = max(1, len(operations) // _COST_SAMPLE)
         texts = [
-            tokens.count(render.signature_with_notes(operation.tool, operation.id)) for operation in operations[::every]
+            tokens.count(tool_text.signature_with_notes(operation.tool, operation.id))
+            for operation in operations[::every]
         ]
         return SurfaceCosts(
             full=tokens.count(model_facing_json(operation.tool for operation in operations)),

@@ -14,7 +14,7 @@ import msgspec
 from deltamcp.bench.audit import AskServer, AuditReport, ServerAnswer, audit, uncounted_sentences, unique_servers
 from deltamcp.bench.cost import Cost
 from deltamcp.cli import output
-from deltamcp.cli.waiting import ProgressBar
+from deltamcp.cli.progress import ProgressBar
 from deltamcp.client.configs import files
 from deltamcp.client.configs.files import ConfiguredServer
 from deltamcp.errors import ConfigurationError

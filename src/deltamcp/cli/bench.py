@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deltamcp.cli import output, targets
-from deltamcp.cli.waiting import ProgressBar
+from deltamcp.cli.progress import ProgressBar
 from deltamcp.errors import ConfigurationError
 
 DEFAULT_DATA = Path("../shared/corpus")

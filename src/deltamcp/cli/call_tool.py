@@ -4,16 +4,16 @@ import argparse
 import asyncio
 import sys
 
-from deltamcp.cli import arguments, output, shown, targets
+from deltamcp.cli import arguments, output, reply_text, targets
 from deltamcp.cli.arguments import CallCommand
-from deltamcp.cli.asking import ask_user
-from deltamcp.cli.waiting import ProgressBar
+from deltamcp.cli.elicitation import ask_user
+from deltamcp.cli.progress import ProgressBar
 from deltamcp.client.client import DeltaClient
 from deltamcp.client.options import ClientOptions
 from deltamcp.client.reply import Reply
 from deltamcp.context import Elicited
 from deltamcp.errors import ConfigurationError, UnfitError
-from deltamcp.results import project
+from deltamcp.results import projection
 from deltamcp.results.policy import MIN_TOKENS, ResultPolicy
 from deltamcp.values import JSON
 
@@ -65,7 +65,7 @@ def _check_options(given: argparse.Namespace) -> None:
         if said is not None and said < least:
             raise ConfigurationError(f"--{option.replace('_', '-')} is {least} or more, not {said}.")
     try:
-        project.check_fields(given.select)
+        projection.check_fields(given.select)
     except UnfitError as error:
         raise ConfigurationError(
             f"--select takes fields, as a,b.c, or JMESPath: {str(error).splitlines()[0]}"
@@ -90,7 +90,7 @@ async def _call(given: argparse.Namespace, command: CallCommand, progress_bar: P
             return (reply.value if given.select else await client.whole(reply)), False
         if reply.is_part and sys.stderr.isatty():
             print("delta-mcp: this is a part; --page N or --all shows the rest.", file=sys.stderr)
-        return (reply.raw if given.json else shown.format_reply(reply)), False
+        return (reply.raw if given.json else reply_text.format_reply(reply)), False
 
 
 async def _fetch_reply(

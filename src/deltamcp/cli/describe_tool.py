@@ -4,9 +4,9 @@ import argparse
 import asyncio
 
 from deltamcp import tokens
-from deltamcp.catalog import render
+from deltamcp.catalog import tool_text
 from deltamcp.cli import output, targets
-from deltamcp.cli.waiting import ProgressBar
+from deltamcp.cli.progress import ProgressBar
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
@@ -28,7 +28,7 @@ def run(given: argparse.Namespace, words: list[str]) -> None:
     if given.json:
         output.print_json(definition)
         return
-    text = render.full_text(definition)
+    text = tool_text.full_text(definition)
     print(output.printable_text(text))
     full = jsonrpc.encode(definition).decode()
     output.make_console().print(f"\n{tokens.count(text):,} tokens so, {tokens.count(full):,} as JSON.", style="dim")

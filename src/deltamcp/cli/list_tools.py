@@ -6,7 +6,7 @@ import asyncio
 from deltamcp import tokens
 from deltamcp.bench import cost
 from deltamcp.cli import output, targets
-from deltamcp.cli.waiting import ProgressBar
+from deltamcp.cli.progress import ProgressBar
 from deltamcp.client.client import DeltaClient
 from deltamcp.values import JSON
 

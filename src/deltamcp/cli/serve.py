@@ -12,7 +12,7 @@ from typing import Any
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.errors import ConfigurationError
 from deltamcp.server import DeltaServer
-from deltamcp.sources.operations import read_document
+from deltamcp.sources.operations_loader import read_document
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:

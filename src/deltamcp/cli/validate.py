@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deltamcp.cli import output
 from deltamcp.errors import ConfigurationError
-from deltamcp.sources.operations import OperationsFile, read_document
+from deltamcp.sources.operations_loader import OperationsFile, read_document
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:

@@ -9,23 +9,23 @@ from typing import Any, Unpack, get_args
 
 import msgspec
 
-from deltamcp.client.changes import NotificationListener
-from deltamcp.client.conversation import OnProgress
+from deltamcp.client.callbacks import ClientCallbacks
+from deltamcp.client.connection import OnProgress
+from deltamcp.client.connector import Connector
 from deltamcp.client.definitions import Definition, Tool
-from deltamcp.client.fitting import LocalResults
-from deltamcp.client.holdings import ResultCache
-from deltamcp.client.introduction import ClientProfile, Encoding, ProtocolChoice, ServerInfo
 from deltamcp.client.links.link import ClientLink
-from deltamcp.client.listing import ServerLists
+from deltamcp.client.lists import ServerLists
+from deltamcp.client.local_results import LocalResults
+from deltamcp.client.negotiation import ClientProfile, Encoding, ProtocolChoice, ServerInfo
+from deltamcp.client.notifications import NotificationListener
 from deltamcp.client.options import ClientOptions
-from deltamcp.client.questions import ClientCallbacks
-from deltamcp.client.reaching import Connector
 from deltamcp.client.recovery import ResultLostError, read_all, recover
 from deltamcp.client.reply import Reply
+from deltamcp.client.result_cache import ResultCache
 from deltamcp.client.target import Address, InProcessServer, Program, Target, parse_target
 from deltamcp.deltas.edits import InvalidDeltaError as UnreadableError
 from deltamcp.errors import FAULTS, ArgumentsError, CallFailedError, ClientError, ConfigurationError, Fault, PeerError
-from deltamcp.results.paginate import find_rows
+from deltamcp.results.pagination import find_rows
 from deltamcp.results.policy import META_KEY, ResultPolicy
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from deltamcp.catalog import headers, prose
-from deltamcp.catalog.headers import ParameterHeader
+from deltamcp.catalog import param_headers, prose
 from deltamcp.catalog.json_schema import ForeignSchema
+from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
-from deltamcp.wire.canonical import encode_canonical
+from deltamcp.wire.canonical_json import encode_canonical
 from deltamcp.wire.digest import sha256_digest
 
 
@@ -48,7 +48,7 @@ class Definition:
             ConfigurationError: its `x-mcp-header` annotations are not right.
         """
         schema = self.raw.get("inputSchema")
-        return headers.declared_headers(str(self.raw["name"]), schema) if isinstance(schema, dict) else ()
+        return param_headers.declared_headers(str(self.raw["name"]), schema) if isinstance(schema, dict) else ()
 
     @functools.cached_property
     def _validator(self) -> ForeignSchema | None:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypedDict
 
-from deltamcp.client.introduction import Encoding, ProtocolChoice
+from deltamcp.client.callbacks import OnElicitation, OnSampling
 from deltamcp.client.links.http import BearerToken
-from deltamcp.client.questions import OnElicitation, OnSampling
+from deltamcp.client.negotiation import Encoding, ProtocolChoice
 from deltamcp.values import JSON, LogLevel
 
 OnChange: TypeAlias = Callable[[str], None]

@@ -13,11 +13,8 @@ from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, LastSent, RowLocation, SentResults
 from deltamcp.delivery.stored_results import ResultRoot, StoredResults
 from deltamcp.deltas.root import ALGORITHM, root_digits
-from deltamcp.results import outcome, shape
-from deltamcp.results.content import ResultData, json_or_text
-from deltamcp.results.kept import StoredHeader, StoredResult, select_fields
-from deltamcp.results.notes import Handle
-from deltamcp.results.outcome import (
+from deltamcp.results import changes, result_windows
+from deltamcp.results.changes import (
     MAX_DELTA_SHARE,
     REANCHOR_AFTER_DELTAS,
     ChangeText,
@@ -25,7 +22,10 @@ from deltamcp.results.outcome import (
     PathToWhole,
     SentBefore,
 )
+from deltamcp.results.content import ResultData, json_or_text
+from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, RESET, ResolvedPolicy
+from deltamcp.results.stored_result import StoredHeader, StoredResult, select_fields
 from deltamcp.values import JSON, Caller, Contents, Manifest, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 
@@ -61,7 +61,7 @@ class _Pending(NamedTuple):
             return False
         if cost < share * min(len(self.shown) // _MAX_BYTES_PER_TOKEN, policy.max_tokens):
             return True
-        whole = shape.whole_window(self.shown, policy, False, None)
+        whole = result_windows.whole_window(self.shown, policy, False, None)
         full = policy.max_tokens if whole is None else tokens.count("\n".join(whole.texts), policy.model)
         return cost < share * full
 
@@ -94,7 +94,7 @@ class ChangeDelivery:
     async def _choose(
         self, source: ResultData, shown: str | bytes, policy: ResolvedPolicy, call: CallKey, overtaken: bool
     ) -> ToolResult:
-        result = outcome.comparable(shown, source.value if shown is source.data else None, policy)
+        result = changes.comparable(shown, source.value if shown is source.data else None, policy)
         pending = _Pending(call, policy, source, shown, result, await self._sent_before(result, policy, call))
         base = None if overtaken and policy.pack_root is None else await self._base(policy, call)
         if base is None:
@@ -183,7 +183,7 @@ class ChangeDelivery:
     ) -> ToolResult | None:
         """`elsewhere` says that another call gave the result."""
         way = PathToWhole(handle, pending.call.is_safe)
-        text = outcome.unchanged_text(pending.result.size_text, way, sent.root, pending.policy.pack_root, elsewhere)
+        text = changes.unchanged_text(pending.result.size_text, way, sent.root, pending.policy.pack_root, elsewhere)
         if not pending.is_cheaper(text, 1.0):
             return None
         await self._sent.record(pending.call, sent.root, sent.deltas, sent.is_part)
@@ -195,7 +195,7 @@ class ChangeDelivery:
         handle = None if delta is None else await self._store(pending, sent)
         if delta is None or handle is None:
             return None
-        text = outcome.changed_text(
+        text = changes.changed_text(
             delta.text, PathToWhole(handle, pending.call.is_safe), roots, pending.policy.pack_root
         )
         if not pending.is_cheaper(text, MAX_DELTA_SHARE):
@@ -238,7 +238,7 @@ class ChangeDelivery:
     async def _reply_in_full(self, pending: _Pending) -> ToolResult:
         policy, call, result = pending.policy, pending.call, pending.result
         may_return = not call.caller.is_remembered and len(pending.shown) > _ROOT_NOTE_BYTES
-        note = outcome.root_note(result.root) if policy.pack_root is not None or may_return else ""
+        note = changes.root_note(result.root) if policy.pack_root is not None or may_return else ""
         budget = policy.max_tokens - tokens.count(note, policy.model) - 1 if note else policy.max_tokens
         policy = replace(policy, max_tokens=budget)
         result_root = ResultRoot(result.root, call.digest, pending.shown is not pending.source.data)

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from deltamcp.delivery.stored_results import ResultRoot, StoredResults
 from deltamcp.errors import UnfitError
-from deltamcp.results import blocks, document, reference, shape
+from deltamcp.results import blocks, document, reference, result_windows
 from deltamcp.results.content import ResultData, is_self_describing
-from deltamcp.results.kept import StoredHeader, parse_continue_arguments, select_fields
 from deltamcp.results.notes import Handle
-from deltamcp.results.paginate import find_rows
+from deltamcp.results.pagination import find_rows
 from deltamcp.results.policy import META_KEY, ResolvedPolicy, ResultPolicy
+from deltamcp.results.stored_result import StoredHeader, parse_continue_arguments, select_fields
 from deltamcp.results.window import Window
 from deltamcp.values import JSON, Caller, Content, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
@@ -58,7 +58,7 @@ class Continuation:
         rows = None if isinstance(shown, str) else find_rows(shown, policy.rows, value)
         whole = None
         if not is_projected:
-            whole = shape.whole_window(
+            whole = result_windows.whole_window(
                 shown, policy, source.structured is not UNSET, rows, f"[{reason[:-1]}]" if reason else ""
             )
         kind: Literal["text", "json"] = "text" if isinstance(data, str) else "json"
@@ -70,12 +70,12 @@ class Continuation:
             return _whole_reply(whole, source, policy, stored)
 
         def show_part(handle: Handle | None) -> tuple[StoredHeader, tuple[Window, bool]]:
-            window, holds = shape.first_window(shown, rows, policy, handle, promised, is_projected, reason, value), True
+            def show(promised: bool, reason: str) -> Window:
+                return result_windows.first_window(shown, rows, policy, handle, promised, is_projected, reason, value)
+
+            window, holds = show(promised, reason), True
             if admits is not None and (window.value is UNSET or not admits(window.value)):
-                window, holds = (
-                    shape.first_window(shown, rows, policy, handle, False, is_projected, _NO_STRUCTURE, value),
-                    False,
-                )
+                window, holds = show(False, _NO_STRUCTURE), False
             return StoredHeader(kind, rows, policy, root_digits, is_part=True, first=window.next or 0), (window, holds)
 
         handle, (window, holds) = await self._stored.store(data, caller, show_part, root)
@@ -83,7 +83,7 @@ class Continuation:
         meta = _window_meta(window, "")
         if handle is not None:
             meta = {"handle": handle.name, **meta}
-            content += [handle.link] if shape.is_linked(policy, window) else []
+            content += [handle.link] if result_windows.is_linked(policy, window) else []
         # Without what its output schema promises a result is only accepted as an error.
         return ToolResult(content, window.value if promised and holds else UNSET, not holds, {META_KEY: meta})
 

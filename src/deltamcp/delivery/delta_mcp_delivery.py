@@ -15,12 +15,12 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import DeliveredCall, PageRequest, convert
 from deltamcp.delivery.stored_results import StoredResults
-from deltamcp.results import content, delta_shapes, document
+from deltamcp.results import content, delta_mcp_shapes, document
 from deltamcp.results.content import ResultData
-from deltamcp.results.kept import StoredHeader, select_fields
 from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
-from deltamcp.results.shape import is_linked
+from deltamcp.results.result_windows import is_linked
+from deltamcp.results.stored_result import StoredHeader, select_fields
 from deltamcp.results.window import budget_of
 from deltamcp.values import JSON, Caller, ResourceLink, Text, ToolResult
 from deltamcp.wire import jsonrpc
@@ -98,7 +98,7 @@ class DeltaMcpDelivery:
 
 def _reply(value: JSON, policy: ResolvedPolicy, page: PageRequest | None, handle: Handle | None) -> ToolResult:
     if policy.compat:
-        return _json_reply(delta_shapes.original_shape(value, policy.max_tokens, policy.page_size, *_numbers(page)))
+        return _json_reply(delta_mcp_shapes.original_shape(value, policy.max_tokens, policy.page_size, *_numbers(page)))
     if handle is None or not is_linked(policy):
         return _json_reply(_shape(value, policy, page, 0).value, handle)
     # The same pages whatever the handle, which chance makes longer or shorter: each of its characters counts as one.
@@ -111,12 +111,14 @@ def _numbers(page: PageRequest | None) -> tuple[JSON, JSON]:
     return (None, None) if page is None else (page.page, page.page_size)
 
 
-def _shape(value: JSON, policy: ResolvedPolicy, page: PageRequest | None, reserved: int) -> delta_shapes.ShapedValue:
+def _shape(
+    value: JSON, policy: ResolvedPolicy, page: PageRequest | None, reserved: int
+) -> delta_mcp_shapes.ShapedValue:
     """The protocol's shape of a value; `reserved` tokens are for something else."""
     budget = budget_of(replace(policy, max_tokens=policy.max_tokens - reserved))
     number, size = _numbers(page)
     most, after = policy.max_tokens, policy.page_size
-    return delta_shapes.budgeted_shape(
+    return delta_mcp_shapes.budgeted_shape(
         value, budget.admits, most, number, size, after, pages_by_argument=page is not None
     )
 
@@ -124,4 +126,4 @@ def _shape(value: JSON, policy: ResolvedPolicy, page: PageRequest | None, reserv
 def _json_reply(value: JSON, handle: Handle | None = None, *links: ResourceLink) -> ToolResult:
     """A value as the protocol has it: JSON in one text, whatever it is."""
     meta = None if handle is None else {META_KEY: {"handle": handle.name}}
-    return ToolResult([Text(delta_shapes.stringify(value)), *links], meta=meta)
+    return ToolResult([Text(delta_mcp_shapes.stringify(value)), *links], meta=meta)

@@ -15,8 +15,8 @@ from deltamcp.deltas.root import SHORT_DIGITS, root_digits
 from deltamcp.errors import UnfitError
 from deltamcp.limits import Limits
 from deltamcp.results import document
-from deltamcp.results.kept import StoredHeader, StoredResult, pack_result
 from deltamcp.results.notes import Handle
+from deltamcp.results.stored_result import StoredHeader, StoredResult, pack_result
 from deltamcp.stores.store import Store, StoreError
 from deltamcp.values import ANONYMOUS, JSON, LOCAL, Caller, ResourceLink
 from deltamcp.wire import jsonrpc

@@ -22,9 +22,9 @@ from deltamcp.deltas.edits import (
     replace_everywhere,
     short_row_names,
 )
-from deltamcp.deltas.read import parse_edit
+from deltamcp.deltas.parser import parse_edit
 from deltamcp.deltas.root import root_of
-from deltamcp.deltas.write import to_json, write_edit
+from deltamcp.deltas.writer import to_json, write_edit
 from deltamcp.values import JSON
 
 _match_changed_line = re.compile(r"Changed(?:; full: .*| since [0-9a-f]+, now [0-9a-f]+:)").fullmatch

@@ -6,11 +6,11 @@ from typing import Any, TypeAlias
 import msgspec
 
 from deltamcp.deltas import strings
-from deltamcp.deltas.align import Effort
+from deltamcp.deltas.alignment import Effort
 from deltamcp.deltas.edits import Copy, Edit, MemberEdits, PlacedRow, Put, RowEdits, short_row_names
 from deltamcp.deltas.keys import find_key, unique_values
-from deltamcp.deltas.pairing import match_by_key, match_by_order
 from deltamcp.deltas.root import canonical_bytes
+from deltamcp.deltas.row_matches import match_by_key, match_by_order
 from deltamcp.values import JSON
 
 _BASE_EFFORT = 300_000

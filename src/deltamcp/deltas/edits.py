@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
-from deltamcp.deltas.common import common_prefix_length
+from deltamcp.deltas.prefix import common_prefix_length
 from deltamcp.values import JSON
 
 ELLIPSIS = "…"

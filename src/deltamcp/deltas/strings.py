@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator
 
-from deltamcp.deltas.align import Effort, Run, Stretch, align, gaps
-from deltamcp.deltas.common import common_prefix_length
+from deltamcp.deltas.alignment import Effort, Run, Stretch, align, gaps
 from deltamcp.deltas.edits import END, Hunk, LineEdits, Splices
+from deltamcp.deltas.prefix import common_prefix_length
 
 _MIN_STRING_CHARS = 24
 """Characters from which on a string is worth an edit of its parts."""

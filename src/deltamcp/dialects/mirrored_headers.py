@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Mapping
 
-from deltamcp.catalog import headers as mirrored
+from deltamcp.catalog import param_headers as mirrored
 from deltamcp.catalog.operation import Operation
 from deltamcp.dialects import methods, versions
 from deltamcp.dialects.modern import VERSION_KEY

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from hashlib import sha256
 
 from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.graph import SHORT_KINDS, Edge, Symbol, resolve_edges
-from deltamcp.gcf.keyed import GenericSet
+from deltamcp.gcf.graph.model import SHORT_KINDS, Edge, Symbol, resolve_edges
+from deltamcp.gcf.keyed.model import GenericSet
 from deltamcp.gcf.scalars import format_number
 
 ALGORITHM = "sha256:"

@@ -81,9 +81,9 @@ def convert_return_value(value: Any, structured: Callable[[Any], JSON] | None) -
     if value is None:
         return ToolResult([])
     if is_symbol_graph(value):
-        from deltamcp.results import packs
+        from deltamcp.results import symbol_graphs
 
-        return ResultData(packs.graph_text(value), value=value)
+        return ResultData(symbol_graphs.graph_text(value), value=value)
     if isinstance(value, CONTENT_TYPES):
         return ToolResult(_check_content([value]))
     if isinstance(value, _SEQUENCE_TYPES) and value and all(isinstance(item, CONTENT_TYPES) for item in value):
@@ -100,7 +100,7 @@ def is_symbol_graph(value: Any) -> bool:
 
 def symbol_graph_type() -> type | tuple[()]:
     """What graphs of symbols are; nothing where nobody has imported it, who need not wait for that either."""
-    graph = sys.modules.get("deltamcp.gcf.graph")
+    graph = sys.modules.get("deltamcp.gcf.graph.model")
     return () if graph is None else graph.Payload
 
 

@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from deltamcp.results.tables import untable
-from deltamcp.results.tables.cells import ITEM_COLUMN, KEY_COLUMN, KEYS_COLUMN, position_column
-from deltamcp.results.tables.table import TextTable, write_object_table, write_table
+from deltamcp.results.tables import table_reader
+from deltamcp.results.tables.syntax import ITEM_COLUMN, KEY_COLUMN, KEYS_COLUMN, position_column
+from deltamcp.results.tables.table_writer import TextTable, write_object_table, write_table
 from deltamcp.tokens import count
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
@@ -194,7 +194,7 @@ def decode(text: str) -> JSON:
         ValueError: it is neither JSON nor of tables.
     """
     try:
-        return _read_document(text.split("\n")) if text.startswith("#") else untable.read_json(text)
+        return _read_document(text.split("\n")) if text.startswith("#") else table_reader.read_json(text)
     except (AssertionError, LookupError, RecursionError) as error:
         raise ValueError(f"no table: {error}") from None
 
@@ -207,10 +207,10 @@ def _read_document(lines: list[str]) -> JSON:
         name = _TABLE_NUMBER.match(other[0])
         if name is None:
             raise ValueError("a table without a number")
-        tables[name[1]] = _fill_tables(untable.read_table(["#" + other[0][name.end() :], *other[1:]]), tables)
+        tables[name[1]] = _fill_tables(table_reader.read_table(["#" + other[0][name.end() :], *other[1:]]), tables)
     if first[0][1:2] not in ("{", "["):
-        return _fill_tables(untable.read_table(first), tables)
-    return _fill_tables(untable.read_json(first[0][1:]), tables)
+        return _fill_tables(table_reader.read_table(first), tables)
+    return _fill_tables(table_reader.read_json(first[0][1:]), tables)
 
 
 def _fill_tables(value: JSON, tables: dict[str, JSON], depth: int = 0) -> JSON:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from deltamcp.errors import ConfigurationError, UnfitError
-from deltamcp.results import project
+from deltamcp.results import projection
 from deltamcp.values import JSON
 
 MIN_TOKENS = 50
@@ -78,7 +78,7 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
         if any(not path or ".." in path for path in self.volatile or ()):
             raise ConfigurationError("volatile takes dotted paths, as meta.took_ms.")
         try:
-            project.check_fields(self.fields)
+            projection.check_fields(self.fields)
         except UnfitError as error:
             raise ConfigurationError(str(error)) from None
 

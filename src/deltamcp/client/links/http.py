@@ -11,7 +11,7 @@ from contextlib import suppress
 from inspect import isawaitable
 from typing import NamedTuple, TypeAlias
 
-from deltamcp.catalog.headers import HEADER_NAME
+from deltamcp.catalog.param_headers import HEADER_NAME
 from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnection, HttpConnectionPool, HttpResponse
 from deltamcp.client.links.link import LIMITS, NO_HEADERS, MessageReceiver, read_messages
 from deltamcp.errors import ClientError, ConfigurationError, ConnectionLostError, HttpStatusError, UnauthorizedError

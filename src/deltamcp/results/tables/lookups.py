@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from deltamcp.results.tables.cells import looks_like_json
+from deltamcp.results.tables.syntax import looks_like_json
 
 _MIN_ROWS = 4
 _MAX_LOOKUPS = 6

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from deltamcp.results.tables.cells import (
+from deltamcp.results.tables.flat_rows import ABSENT, ABSENT_PARENT, FlatRows
+from deltamcp.results.tables.syntax import (
     PLACEHOLDER,
     ColumnPath,
     ColumnReference,
@@ -12,7 +13,6 @@ from deltamcp.results.tables.cells import (
     looks_like_json,
     write_template,
 )
-from deltamcp.results.tables.flatten import ABSENT, ABSENT_PARENT, FlatRows
 from deltamcp.results.tables.templates import TemplateSource, find_template
 
 

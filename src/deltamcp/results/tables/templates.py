@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from deltamcp.results.tables.cells import PLACEHOLDER, ColumnPath, ColumnReference, TemplatePart
+from deltamcp.results.tables.syntax import PLACEHOLDER, ColumnPath, ColumnReference, TemplatePart
 
 _MAX_REFERENCES = 4
 _MIN_IDENTIFIER_RUN = 8
