@@ -20,7 +20,7 @@ from bench.options import BenchOptions
 from bench.report import BenchReport, FigureTable
 from bench.sample_results import MEGABYTE, SIZES_MB, make_keys, make_rows, make_text
 from deltamcp import gcf
-from deltamcp.deltas.delta import applied, delta
+from deltamcp.deltas.delta import apply_delta, make_delta
 from deltamcp.deltas.root import root_of
 
 ROUNDS = 5
@@ -98,12 +98,12 @@ def _measure_deltas() -> tuple[FigureTable, list[report.Verdict]]:
         for size in SIZES_MB:
             base = make(size * MEGABYTE)
             new = _change(base)
-            changes = delta(base, new)
-            if applied(base, changes) != new:
+            changes = make_delta(base, new)
+            if apply_delta(base, changes) != new:
                 raise RuntimeError(f"a delta of {name} does not give the new value back")
             root.append(_milliseconds(root_of, base))
-            made_in.append(_milliseconds(delta, base, new))
-            applied_in.append(_milliseconds(applied, base, changes))
+            made_in.append(_milliseconds(make_delta, base, new))
+            applied_in.append(_milliseconds(apply_delta, base, changes))
         verdicts += [
             report.at_most(f"root of 1 MB, {name}", root[0], 10, " ms"),
             report.at_most(f"delta of 1 MB, {name}", made_in[0], 60, " ms"),

@@ -22,8 +22,8 @@ from deltamcp.bench import results
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.limits import Limits
-from deltamcp.results.content import Source, returned
-from deltamcp.results.policy import Shaping
+from deltamcp.results.content import ResultData, convert_return_value
+from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import ToolResult
 from deltamcp.wire import jsonrpc
@@ -113,6 +113,6 @@ def _memory_ratio(value: Any) -> float:
 
 def _fit(value: Any) -> ToolResult:
     continuation = Continuation(StoredResults(MemoryStore(), Limits(), "bench", "delta", "continue"))
-    source = returned(value, None)
-    assert isinstance(source, Source), "neither content nor nothing"
-    return asyncio.run(continuation.first_reply(source, Shaping(max_tokens=BUDGET), results.CALLER))
+    source = convert_return_value(value, None)
+    assert isinstance(source, ResultData), "neither content nor nothing"
+    return asyncio.run(continuation.first_reply(source, ResolvedPolicy(max_tokens=BUDGET), results.CALLER))

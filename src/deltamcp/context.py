@@ -149,7 +149,7 @@ class Context:
             params["total"] = total
         if message is not None:
             params["message"] = message
-        await self._channel.notify(jsonrpc.notification("notifications/progress", params))
+        await self._channel.notify(jsonrpc.encode_notification("notifications/progress", params))
 
     async def log(self, level: LogLevel, data: JSON, logger: str | None = None) -> None:
         """Sends a log message to the client, where it asked for that level. Never put secrets in it."""
@@ -159,7 +159,7 @@ class Context:
         params: dict[str, JSON] = {"level": level, "data": data}
         if logger is not None:
             params["logger"] = logger
-        await self._channel.notify(jsonrpc.notification("notifications/message", params))
+        await self._channel.notify(jsonrpc.encode_notification("notifications/message", params))
 
     async def detach(self) -> None:
         """Closes the client's stream before a long wait; where its revision can, it returns for the result."""

@@ -16,9 +16,9 @@ from deltamcp.calls.observers import CallObserver
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.completer import Completer
-from deltamcp.catalog.disclosure import Costs, Disclosure
-from deltamcp.catalog.json_schema import settled
-from deltamcp.catalog.operation import SEGMENT, Operation, ToolOptions
+from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts
+from deltamcp.catalog.json_schema import normalize_draft
+from deltamcp.catalog.operation import ID_SEGMENT, Operation, ToolOptions
 from deltamcp.catalog.prompt import Prompt, PromptOptions
 from deltamcp.catalog.resource import Resource, ResourceOptions
 from deltamcp.catalog.search.fusion import Embedder
@@ -32,7 +32,7 @@ from deltamcp.values import JSON, Icon, Kind
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
-    from deltamcp.sources.operations import OperationsFile
+    from deltamcp.sources.operations_loader import OperationsFile
     from deltamcp.transports.http import HttpApp
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -127,9 +127,9 @@ class DeltaServer:
         return self._engine
 
     @property
-    def costs(self) -> Costs:
+    def costs(self) -> SurfaceCosts:
         """What the catalogue costs a model in tokens, whole and behind meta-tools, and from when on which is dearer."""
-        return self._catalog.view().costs
+        return self._catalog.view().surface_costs
 
     # Registering
 
@@ -144,10 +144,10 @@ class DeltaServer:
         Raises:
             ConfigurationError: the file is wrong; the text has every fault in it.
         """
-        from deltamcp.sources.operations import OperationsFile  # 15 ms that most servers do without
+        from deltamcp.sources.operations_loader import OperationsFile  # 15 ms that most servers do without
 
         file = OperationsFile(Path(path), functions or {}, os.environ)
-        file.use(file.load(), self._exchange)
+        file.activate(file.load(), self._exchange)
         self._files.append(file)
 
     def _exchange(self, old: list[str], new: list[Operation]) -> None:
@@ -168,7 +168,7 @@ class DeltaServer:
                 stack.callback(watching.cancel)
             if self._catalog.disclosure.surface == "auto":
                 view = self._catalog.view()
-                logger.info("disclosure %s: %s", view.surface.value, view.costs)
+                logger.info("disclosure %s: %s", view.surface.value, view.surface_costs)
             yield state
 
     @overload
@@ -232,21 +232,21 @@ class DeltaServer:
                 f"The tool name {operation.name!r} must be 1 to 128 letters, digits, '_', '-' or '.'; pass name=..."
             )
         in_tree = operation.id != operation.name or self._catalog.disclosure.surface != "full"
-        if in_tree and not all(map(SEGMENT.fullmatch, operation.id.split("."))):
+        if in_tree and not all(map(ID_SEGMENT.fullmatch, operation.id.split("."))):
             raise ConfigurationError(
                 f"{operation.name}: the id {operation.id!r} must be words of letters, digits, '_' or '-', joined by "
                 "dots; pass category=... and action=..."
             )
-        if operation.over_cap and self._strict:
+        if operation.is_summary_too_long and self._strict:
             raise ConfigurationError(
                 f'Tool "{operation.name}" description exceeds 60 chars in summary mode; pass a shorter summary=...'
             )
         # Behind meta-tools the one that runs the others has the legend.
-        operation.fit_results(self._results, flat=self._catalog.disclosure.surface != "meta")
+        operation.resolve_result_policy(self._results, flat=self._catalog.disclosure.surface != "meta")
         return operation
 
     def _warn_of_cut_summaries(self, operations: list[Operation]) -> None:
-        cut = [operation.name for operation in operations if operation.is_cut]
+        cut = [operation.name for operation in operations if operation.is_summary_cut]
         if cut:
             shown = ", ".join(cut[:5]) + (f" and {len(cut) - 5} more" if len(cut) > 5 else "")
             logger.warning("the first sentence is cut to 60 characters in the index: give a `summary` to %s", shown)
@@ -378,6 +378,6 @@ class DeltaServer:
 def _check_schema(schema: dict[str, JSON] | None) -> None:
     """Under a schema of others that cannot be compiled everything passes; an author is told instead."""
     if schema is not None:
-        _, fault = settled(schema)
+        _, fault = normalize_draft(schema)
         if fault is not None:
             raise ConfigurationError(f"The schema is wrong at /{'/'.join(map(str, fault[0]))}. {fault[1]}")

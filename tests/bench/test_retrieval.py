@@ -9,7 +9,7 @@ from bench.options import BenchOptions
 from bench.peers import NO_PEERS, InstalledPeers
 from deltamcp.bench import retrieval
 from deltamcp.bench.corpus import read
-from deltamcp.catalog.search.index import Index
+from deltamcp.catalog.search.index import SearchIndex
 
 FIRST_TOOL_FOR_EVERY_QUERY = """
 import json, sys
@@ -123,7 +123,7 @@ def test_every_published_tool_is_found_by_its_name_and_first_words(shared):
     servers = read(shared / "corpus").servers
     if not servers:
         pytest.skip("there is no corpus")
-    index = Index()
+    index = SearchIndex()
     for entry in servers:
         index.put(entry.id, entry.tool, entry.group)
     assert len(index) == len(servers)

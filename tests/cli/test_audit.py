@@ -21,7 +21,7 @@ from deltamcp.bench.audit import AuditReport, ServerAnswer
 from deltamcp.bench.cost import ServerListing
 from deltamcp.cli import audit, audit_page
 from deltamcp.client.configs import files
-from deltamcp.client.configs.files import Found
+from deltamcp.client.configs.files import ConfiguredServer
 from deltamcp.errors import ConfigurationError
 from tests.support.strategies import any_json, any_schema
 
@@ -31,16 +31,16 @@ TOOLS = [
 ]
 
 
-def found(name: str, host: str = "Cursor", skipped: str | None = None, **entry: object) -> Found:
+def found(name: str, host: str = "Cursor", skipped: str | None = None, **entry: object) -> ConfiguredServer:
     entry = entry or {"command": "npx", "args": [name], "env": {}}
-    return Found(name, host, Path("/home/of/mcp.json"), entry, skipped)
+    return ConfiguredServer(name, host, Path("/home/of/mcp.json"), entry, skipped)
 
 
 async def many(entry: dict[str, Any]) -> ServerAnswer:
     return ServerAnswer(TOOLS, "Look before you write.")
 
 
-def audited(*servers: Found, look=many, seconds: float = 5) -> AuditReport:
+def audited(*servers: ConfiguredServer, look=many, seconds: float = 5) -> AuditReport:
     return asyncio.run(server_audit.audit(servers, look, seconds))
 
 
@@ -327,7 +327,7 @@ def test_the_page_is_well_formed_loads_nothing_and_runs_nothing():
         return ServerAnswer([*TOOLS, {"name": HOSTILE, "description": HOSTILE, "inputSchema": {}}], HOSTILE)
 
     servers = (found("good"), found(HOSTILE, host=HOSTILE), found("dead"), found("off", skipped=HOSTILE))
-    text = audit_page.page(audited(*servers, look=look))
+    text = audit_page.render_page(audited(*servers, look=look))
     page = Page(text)
     assert page.open == []
     assert not {"script", "link", "img", "iframe", "object", "base"} & {tag for tag, _ in page.tags}
@@ -339,7 +339,7 @@ def test_the_page_is_well_formed_loads_nothing_and_runs_nothing():
 
 
 def test_the_page_can_be_read_by_those_who_do_not_see_it():
-    page = Page(audit_page.page(audited(found("good"), found("better"))))
+    page = Page(audit_page.render_page(audited(found("good"), found("better"))))
     tags = [tag for tag, _ in page.tags]
     (svg,) = (attributes for tag, attributes in page.tags if tag == "svg")
     ids = {attributes.get("id") for _, attributes in page.tags}
@@ -349,7 +349,7 @@ def test_the_page_can_be_read_by_those_who_do_not_see_it():
 
 
 def test_a_page_of_nothing_says_so():
-    page = Page(audit_page.page(audited(found("off", skipped=files.DISABLED))))
+    page = Page(audit_page.render_page(audited(found("off", skipped=files.DISABLED))))
     assert "No server could be asked." in page.text and files.DISABLED in page.text
     assert "svg" not in [tag for tag, _ in page.tags]
 

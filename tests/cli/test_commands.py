@@ -1197,10 +1197,10 @@ _WORDS = st.one_of(
 @example(["x", "--page"])
 @given(words=st.lists(_WORDS, max_size=7))
 def test_any_words_are_a_call_that_can_be_written_again_or_one_sentence(say, monkeypatch, words):
-    found: list[arguments.Asked] = []
+    found: list[arguments.CallCommand] = []
 
     def instead(given: Any, words: list[str]) -> None:
-        found.append(arguments.read(words))
+        found.append(arguments.parse_call(words))
 
     monkeypatch.setattr(call_tool, "run", instead)
     done = say("call", *words, stdin='{"from": "stdin"}')

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from deltamcp import tokens
 from deltamcp.bench.cost import METHOD, Cost, ServerListing, ToolCost, count_costs
-from deltamcp.client.configs.files import Found
+from deltamcp.client.configs.files import ConfiguredServer
 from deltamcp.sources.secrets import Secrets
 from deltamcp.values import JSON
 
@@ -66,7 +66,7 @@ class AuditReport(Struct, frozen=True):
 
 
 async def audit(
-    found: Iterable[Found], ask: AskServer, seconds: float, on_answer: Callable[[], None] = lambda: None
+    found: Iterable[ConfiguredServer], ask: AskServer, seconds: float, on_answer: Callable[[], None] = lambda: None
 ) -> AuditReport:
     """Asks each server once, some at a time, each within so many seconds; `on_answer` is called after each.
 
@@ -105,18 +105,18 @@ async def audit(
             for (name, same), one in zip(unique.items(), outcomes, strict=True)
         ],
         tools=counted.tools,
-        skipped=[SkippedEntry(one.name, _place(one), one.skipped) for one in found if one.skipped is not None],
+        skipped=[SkippedEntry(one.name, _place(one), one.skip_reason) for one in found if one.skip_reason is not None],
         refused=counted.refused,
     )
 
 
-def unique_servers(found: Iterable[Found]) -> dict[str, list[Found]]:
+def unique_servers(found: Iterable[ConfiguredServer]) -> dict[str, list[ConfiguredServer]]:
     """What is to be asked, by a name of its own: entries that are the same are one server in several places."""
-    same: dict[bytes, list[Found]] = {}
+    same: dict[bytes, list[ConfiguredServer]] = {}
     for one in found:
-        if one.skipped is None:
+        if one.skip_reason is None:
             same.setdefault(msgspec.json.encode(one.entry, order="sorted"), []).append(one)
-    made: dict[str, list[Found]] = {}
+    made: dict[str, list[ConfiguredServer]] = {}
     for places in same.values():
         name, host = places[0].name, places[0].host
         names = (name, f"{name} ({host})", *(f"{name} ({host} {n})" for n in range(2, len(same) + 2)))
@@ -137,7 +137,7 @@ def uncounted_sentences(report: AuditReport) -> list[str]:
 # What is reported of a server
 
 
-def _place(one: Found) -> str:
+def _place(one: ConfiguredServer) -> str:
     path, home = str(one.path), str(Path.home())
     return f"{one.host}: ~{path.removeprefix(home)}" if path.startswith(home + os.sep) else f"{one.host}: {path}"
 
@@ -152,7 +152,7 @@ def _runs(entry: dict[str, Any]) -> str:
 
 
 def _problem(error: Exception, entry: dict[str, Any]) -> str:
-    text = " ".join(Secrets(_secrets(entry)).left_out(str(error) or f"{type(error).__name__}.").split())
+    text = " ".join(Secrets(_secrets(entry)).redact(str(error) or f"{type(error).__name__}.").split())
     return text if len(text) <= _PROBLEM_CHARS else f"{text[: _PROBLEM_CHARS - 1]}…"
 
 

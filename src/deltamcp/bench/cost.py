@@ -10,9 +10,9 @@ from deltamcp import tokens
 from deltamcp.catalog import discovery
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.catalog.meta_tools import Asked
+from deltamcp.catalog.meta_tools import DetailLevel
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.view import View, as_seen
+from deltamcp.catalog.view import View, model_facing_json
 from deltamcp.context import Context
 from deltamcp.errors import DeltaError
 from deltamcp.values import JSON, Kind, Surface
@@ -107,14 +107,16 @@ def _tool_costs(listing: ServerListing, view: View) -> list[ToolCost]:
     for tool in listing.tools:
         name = str(tool.get("name"))
         operation = view.operations.get(_id(listing, name))
-        schema = None if operation is None else tokens.count(discovery.schemas(view, [operation.id], Asked.NOTES))
+        schema = (
+            None if operation is None else tokens.count(discovery.schemas_text(view, [operation.id], DetailLevel.NOTES))
+        )
         made.append(ToolCost(listing.name, name, definition_tokens(tool), schema))
     return made
 
 
 def definition_tokens(tool: dict[str, JSON]) -> int:
     """Tokens of one tool as hosts put it before a model."""
-    return tokens.count(as_seen([{"inputSchema": {}, **tool, "name": tool.get("name")}])[1:-1])
+    return tokens.count(model_facing_json([{"inputSchema": {}, **tool, "name": tool.get("name")}])[1:-1])
 
 
 def _make_catalogue(listings: Iterable[ServerListing]) -> tuple[View, dict[str, str]]:

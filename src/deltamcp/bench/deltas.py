@@ -12,17 +12,17 @@ from deltamcp.bench import other_deltas
 from deltamcp.bench.figures import Figures, align
 from deltamcp.bench.other_deltas import GCF_PACKAGE
 from deltamcp.bench.series import Series, State, read
-from deltamcp.client.holdings import Holdings
 from deltamcp.client.reply import Reply
+from deltamcp.client.result_cache import ResultCache
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.deltas.root import root_of
 from deltamcp.limits import Limits
-from deltamcp.results.content import Source
-from deltamcp.results.outcome import MOST, REANCHOR
-from deltamcp.results.policy import Shaping
+from deltamcp.results.changes import MAX_DELTA_SHARE, REANCHOR_AFTER_DELTAS
+from deltamcp.results.content import ResultData
+from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import Caller, Principal
 
@@ -78,17 +78,17 @@ def run(data: Path, progress: Progress = lambda _: None) -> Figures:
 async def _steps(series: Series) -> list[_Step]:
     limits = Limits(kept_seconds=86_400, kept_seconds_in_all=86_400)
     stored = StoredResults(MemoryStore(), limits, "bench", "bench", "continue")
-    delivery, holdings = ChangeDelivery(stored, Continuation(stored)), Holdings()
-    shaping = Shaping(max_tokens=_UNBOUNDED, deltas=True, dedup=True)
+    delivery, holdings = ChangeDelivery(stored, Continuation(stored)), ResultCache()
+    shaping = ResolvedPolicy(max_tokens=_UNBOUNDED, deltas=True, dedup=True)
     held: dict[str, State] = {}
     deltas: Counter[str] = Counter()
     steps: list[_Step] = []
     for state in series.states:
         call = CallKey(Caller(Principal("bench"), "1"), state.call)
-        reply = Reply.of(await delivery.deliver(Source(state.data), shaping, call, time.monotonic()))
-        same = root_of(holdings.value(reply)) == root_of(state.value)
+        reply = Reply.of(await delivery.deliver(ResultData(state.data), shaping, call, time.monotonic()))
+        same = root_of(holdings.resolve_value(reply)) == root_of(state.value)
         outcome = reply.told.get("outcome", "full")
-        anchor = outcome == "full" and deltas[state.call] == REANCHOR
+        anchor = outcome == "full" and deltas[state.call] == REANCHOR_AFTER_DELTAS
         steps.append(_Step(held.get(state.call), state, tokens.count(reply.text), outcome, same, anchor))
         deltas[state.call] = 0 if outcome == "full" else deltas[state.call] + (outcome == "delta")
         held[state.call] = state
@@ -113,7 +113,7 @@ def _costs(step: _Step, with_gcf: bool) -> Figures:
         texts["gcf"] = None if rows is None else other_deltas.gcf_delta(rows)
     costs |= {name: None if texts.get(name) is None else tokens.count(texts[name] or "") for name in _OTHERS}
     bare = min([full, *(costs[name] for name in _OTHERS if costs[name] is not None)])
-    is_sent = bare < MOST * full and not step.anchor
+    is_sent = bare < MAX_DELTA_SHARE * full and not step.anchor
     return costs | {"best_other": bare if is_sent else full, "best_bare": bare}
 
 

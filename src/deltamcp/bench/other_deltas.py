@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jsonpatch
 
 from deltamcp.bench.series import State
-from deltamcp.deltas.keys import rank, usable
-from deltamcp.results.paginate import find_rows
+from deltamcp.deltas.keys import key_rank, unique_values
+from deltamcp.results.pagination import find_rows
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
@@ -62,8 +62,10 @@ def keyed_rows(base: State, new: State) -> KeyedRows | None:
         return None
     if [row for row in flat if row in new_flat] != [row for row in new_flat if row in flat]:
         return None  # a keyed set has no order
-    keys = [name for name in fields if usable(flat, name) is not None and usable(new_flat, name) is not None]
-    return KeyedRows(min(keys, key=rank), fields, flat, new_flat) if keys else None
+    keys = [
+        name for name in fields if unique_values(flat, name) is not None and unique_values(new_flat, name) is not None
+    ]
+    return KeyedRows(min(keys, key=key_rank), fields, flat, new_flat) if keys else None
 
 
 def _split_rows(value: Any, path: list[str]) -> tuple[JSON, list[Any]]:

@@ -27,9 +27,9 @@ from deltamcp.client.reply import Reply
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.limits import Limits
-from deltamcp.results.content import Source
-from deltamcp.results.encode import Encoded, decode, encode
-from deltamcp.results.policy import Shaping
+from deltamcp.results.content import ResultData
+from deltamcp.results.encode import EncodedText, decode, encode
+from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import JSON, Caller, Principal, Text, ToolResult
 from deltamcp.wire import jsonrpc
@@ -49,7 +49,7 @@ METHOD = (
     "and _meta, give the value back, 1, 1.0 and true told apart; so do the forms in full. Every result is read to its "
     "end under every budget, however long that takes."
 )
-_SAMPLED = f"~: longer than {tokens.SAMPLED_ABOVE:,} characters, tokens estimated from samples."
+_SAMPLED = f"~: longer than {tokens.SAMPLED_ABOVE_CHARS:,} characters, tokens estimated from samples."
 
 
 class SampleResult(NamedTuple):
@@ -137,7 +137,7 @@ def _measure_file(listed: Sequence[SampleResult], name: str, progress: Progress)
         "tokens_compact": 0,
         "tokens_ours_full": 0,
         "tokens_ours_full_without_dictionary": 0,
-        "sampled": any(len(result.compact) > tokens.SAMPLED_ABOVE for result in listed),
+        "sampled": any(len(result.compact) > tokens.SAMPLED_ABOVE_CHARS for result in listed),
         "forms": Counter(),
         "above_compact": 0,
         "budgets": {str(budget): Counter() for budget in BUDGETS},
@@ -190,9 +190,9 @@ def _count_in_full(result: SampleResult, number: int, row: Figures) -> None:
     row["above_compact"] += max(costs) > least
 
 
-def _encode_in_full(data: str | bytes, dictionary: bool) -> Encoded:
+def _encode_in_full(data: str | bytes, dictionary: bool) -> EncodedText:
     if isinstance(data, str):
-        return Encoded(data, "json")
+        return EncodedText(data, "json")
     made = encode(msgspec.json.decode(data), dictionary=dictionary)
     if not is_same(decode(made.text), data):
         raise ValueError(f"the {made.form} in full {'with' if dictionary else 'without'} dictionary differs")
@@ -218,7 +218,9 @@ class Meter:
         """
         continuation = Continuation(StoredResults(MemoryStore(), LIMITS, "bench", "delta", "continue"))
         value = None if isinstance(data, str) else msgspec.json.decode(data)
-        first = await continuation.first_reply(Source(data, value=value), Shaping(max_tokens=self.budget), CALLER)
+        first = await continuation.first_reply(
+            ResultData(data, value=value), ResolvedPolicy(max_tokens=self.budget), CALLER
+        )
         self.first = self._count(first)
 
         async def go_on(arguments: dict[str, JSON]) -> Reply:

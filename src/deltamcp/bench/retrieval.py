@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 
 from deltamcp.bench.corpus import Corpus, Entry, Query, QuerySet, read
 from deltamcp.bench.figures import Figures
-from deltamcp.catalog.search.index import Index
+from deltamcp.catalog.search.index import SearchIndex
 
 T = TypeVar("T")
 Rankings: TypeAlias = list[list[str]]
@@ -44,8 +44,8 @@ def _rank(pool: Iterable[Entry], queries: Iterable[Query]) -> Rankings:
     return [[hit.id for hit in index.search([query.text], TOP)] for query in queries]
 
 
-def _index(entries: Iterable[Entry]) -> Index:
-    index = Index()
+def _index(entries: Iterable[Entry]) -> SearchIndex:
+    index = SearchIndex()
     for entry in entries:
         index.put(entry.id, entry.tool, entry.group)
     return index

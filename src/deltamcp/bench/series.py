@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deltamcp.results.content import Source, source_of
+from deltamcp.results.content import ResultData, single_data
 from deltamcp.values import JSON, ToolResult
 from deltamcp.wire import jsonrpc
 
@@ -81,7 +81,7 @@ def _result_data(result: Any) -> str | bytes:
     if isinstance(result, str):
         return result
     if isinstance(result, dict) and isinstance(result.get("content"), list):
-        source: Source | None = source_of(ToolResult(result["content"]))
+        source: ResultData | None = single_data(ToolResult(result["content"]))
         if source is not None:
             return source.data if isinstance(source.data, str) else jsonrpc.encode_finite(json.loads(source.data))
     return jsonrpc.encode_finite(result)

@@ -11,12 +11,12 @@ import msgspec
 from deltamcp import tokens
 from deltamcp.bench.corpus import Entry, read
 from deltamcp.bench.figures import Figures
-from deltamcp.catalog import discovery, render
+from deltamcp.catalog import discovery, tool_text
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.catalog.meta_tools import Asked
+from deltamcp.catalog.meta_tools import DetailLevel
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.view import View, as_seen
+from deltamcp.catalog.view import View, model_facing_json
 from deltamcp.context import Context
 from deltamcp.errors import DeltaError
 from deltamcp.values import JSON, Kind, Surface
@@ -52,10 +52,12 @@ def run(data: Path) -> Figures:
         "rejected_tools": len(rejected),
         "full_tokens_per_tool": _mean(whole),
         "index_tokens_per_tool": _mean([tokens.count(_index_line(operation)) for operation in operations]),
-        "signature_tokens_per_tool": _mean([_tokens(render.signature, operation) for operation in operations]),
-        "get_schema_tokens_per_tool": _mean([_tokens(render.noted, operation) for operation in operations]),
+        "signature_tokens_per_tool": _mean([_tokens(tool_text.signature_line, operation) for operation in operations]),
+        "get_schema_tokens_per_tool": _mean(
+            [_tokens(tool_text.signature_with_notes, operation) for operation in operations]
+        ),
         "get_schema_full_ratio": round(
-            sum(_tokens(render.whole, operation) for operation in operations) / max(1, sum(whole)), 4
+            sum(_tokens(tool_text.full_text, operation) for operation in operations) / max(1, sum(whole)), 4
         ),
         "meta_surface_tokens": max(surfaces.values(), default=0),
         "meta_surface_tokens_by_operations": {str(size): count for size, count in surfaces.items()},
@@ -109,8 +111,8 @@ def _find_unserved(view: View) -> dict[str, str]:
     listed = {tool["name"] for tool in page.items} if page is not None else set()
     missing: dict[str, str] = {}
     for name, operation in view.operations.items():
-        said = discovery.schemas(view, [operation.id], Asked.NOTES)
-        exact = msgspec.json.decode(discovery.schemas(view, [operation.id], Asked.SCHEMA))
+        said = discovery.schemas_text(view, [operation.id], DetailLevel.NOTES)
+        exact = msgspec.json.decode(discovery.schemas_text(view, [operation.id], DetailLevel.SCHEMA))
         if name not in listed:
             missing[name] = "not listed"
         elif not said.startswith(operation.id) or exact["inputSchema"] != operation.tool["inputSchema"]:
@@ -126,7 +128,7 @@ def _own_definition(operation: Operation) -> dict[str, JSON]:
 
 
 def _definition_tokens(operation: Operation) -> int:
-    return tokens.count(as_seen([_own_definition(operation)])[1:-1])
+    return tokens.count(model_facing_json([_own_definition(operation)])[1:-1])
 
 
 def _tokens(text: Callable[[dict[str, JSON]], str], operation: Operation) -> int:
@@ -134,18 +136,18 @@ def _tokens(text: Callable[[dict[str, JSON]], str], operation: Operation) -> int
 
 
 def _index_line(operation: Operation) -> str:
-    return f"{_own_definition(operation)['name']}: {operation.line}\n"
+    return f"{_own_definition(operation)['name']}: {operation.summary_line}\n"
 
 
 def _five_hits(view: View, operation: Operation) -> str:
-    asked = discovery.read_discover({"query": operation.summary})
-    return discovery.found(view, view.search([operation.summary], asked.limit + 1, view.operations.keys()), asked)
+    asked = discovery.parse_discover_arguments({"query": operation.summary})
+    return discovery.hits_text(view, view.search([operation.summary], asked.limit + 1, view.operations.keys()), asked)
 
 
 def _surface_tokens(entries: Sequence[Entry], size: int) -> int:
     view, _ = _make_catalogue(_repeat(entries, size))
     page = view.page(Kind.TOOLS, Surface.META, None)
-    return tokens.count(as_seen(page.items)) if page is not None else 0
+    return tokens.count(model_facing_json(page.items)) if page is not None else 0
 
 
 def _repeat(entries: Sequence[Entry], size: int) -> Iterator[Entry]:
@@ -162,7 +164,7 @@ def _server_figures(entries: Iterable[Entry]) -> dict[str, Figures]:
         by_server.setdefault(entry.group, []).append(entry)
     made: dict[str, Figures] = {}
     for server, own in sorted(by_server.items()):
-        costs = _make_catalogue(own)[0].costs
+        costs = _make_catalogue(own)[0].surface_costs
         made[server] = {
             "tools": len(own),
             "full": costs.full,
@@ -186,8 +188,8 @@ def _demo_figures(data: Path) -> Figures:
         options = {"name": tool["name"], "description": tool["description"], "input_schema": tool["inputSchema"]}
         catalog.add(Operation(_answer_nothing, Context, **options))
     view = catalog.view()
-    index = tokens.count(discovery.listing(view, discovery.read_discover({"detail": "brief"})))
-    described = tokens.count(discovery.schemas(view, [tools[0]["name"]], Asked.NOTES))
+    index = tokens.count(discovery.listing_text(view, discovery.parse_discover_arguments({"detail": "brief"})))
+    described = tokens.count(discovery.schemas_text(view, [tools[0]["name"]], DetailLevel.NOTES))
     page = view.page(Kind.TOOLS, Surface.PROGRESSIVE, None)
     listed = msgspec.json.encode({"tools": page.items if page is not None else []}).decode()
     return {

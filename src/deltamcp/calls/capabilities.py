@@ -33,7 +33,7 @@ class Capabilities:
         if kind is Kind.PROMPTS:
             return bool(catalog.prompts)
         # Behind meta-tools operations are resources; under `auto` they may come to be.
-        return bool(catalog.resources or catalog.templates) or catalog.view().bounds
+        return bool(catalog.resources or catalog.templates) or catalog.view().may_cut_results
 
     def supported_filter(self, wanted: Filter) -> Filter:
         """The part of a subscription that this server can keep."""

@@ -22,7 +22,7 @@ from deltamcp.calls.request_state import RequestState
 from deltamcp.calls.resources import Resources
 from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.meta_tools import Meta
+from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.context import Channel
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
@@ -85,10 +85,10 @@ class Engine:
         self.hub = ChangeHub()
         self.dialects = Dialects(info, cache_seconds)
         self.capabilities = Capabilities(catalog, info, instructions)
-        self.lifespan = ServerLifespan(lifespan, lambda: Watchdog(limits.stall_seconds, catalog.name_of))
+        self.lifespan = ServerLifespan(lifespan, lambda: Watchdog(limits.stall_seconds, catalog.registered_label))
         self._store_is_private = store.private
         self._anonymous = Caller(ANONYMOUS, None, shares_handles=True)
-        continue_tool = f"{catalog.disclosure.before}{Meta.CONTINUE.value}"
+        continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"
         stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
         continuation = Continuation(stored)
         changes = ChangeDelivery(stored, continuation)

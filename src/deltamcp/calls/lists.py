@@ -11,7 +11,7 @@ from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.dialects.progressive_disclosure import MAX_NAMES
 from deltamcp.errors import Fault, UnfitError
-from deltamcp.results.policy import root_held
+from deltamcp.results.policy import requested_root
 from deltamcp.values import Answer, Definitions, Describe, Failure, ListItems, ListManifest, Outcome
 
 _WRONG_CURSOR = Failure(Fault.INVALID_PARAMS, "params.cursor is not one this server gave; start without it.")
@@ -68,7 +68,7 @@ class Lists:
             "template": self._catalog.templates,
         }
         meant = view.find(name) if what == "tool" else None
-        nearest = [meant.name] if meant is not None else view.nearest(name[:200], among[what])
+        nearest = [meant.name] if meant is not None else view.nearest_names(name[:200], among[what])
         message = f"There is no {what} {name[:200]!r}.{did_you_mean(nearest)}"
         return Failure(Fault.NOT_FOUND, message, {"name": name[:200], "nearest": nearest})
 
@@ -76,7 +76,7 @@ class Lists:
 async def accept_root(request: RequestContext, changes: ChangeDelivery) -> str | Failure | None:
     """The root of the answer that a request's `_meta` says its sender holds; None where it says nothing."""
     try:
-        root = root_held(request.terms.meta)
+        root = requested_root(request.terms.meta)
     except UnfitError as error:
         return Failure(Fault.INVALID_PARAMS, str(error))
     await changes.accept_root(root, request.terms.caller)

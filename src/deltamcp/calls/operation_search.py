@@ -13,7 +13,7 @@ from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.search import fusion
 from deltamcp.catalog.search.fusion import Embedder, Fusion, Vector
-from deltamcp.catalog.search.index import Index
+from deltamcp.catalog.search.index import SearchIndex
 from deltamcp.catalog.signature import is_async
 from deltamcp.catalog.view import View
 
@@ -35,13 +35,13 @@ class OperationSearch:
     def __init__(self, catalog: Catalog, embedder: Embedder | None, weight: float) -> None:
         self._catalog = catalog
         self._embeddings = _Embeddings(catalog, embedder, weight) if embedder is not None else None
-        self._building: asyncio.Future[Index] | None = None
+        self._building: asyncio.Future[SearchIndex] | None = None
 
     async def find(self, view: View, queries: list[str], limit: int, among: Set[str]) -> list[Operation]:
         """The best for each query, best first, of those among which one is sought."""
         vectors = await self._embeddings.embed_queries(queries) if self._embeddings is not None else None
-        if self._building is None and self._catalog.unindexed > _MAX_INDEXED_ON_LOOP:
-            self._building = asyncio.ensure_future(asyncio.to_thread(self._catalog.index))
+        if self._building is None and self._catalog.unindexed_count > _MAX_INDEXED_ON_LOOP:
+            self._building = asyncio.ensure_future(asyncio.to_thread(self._catalog.search_index))
             self._building.add_done_callback(self._finish_build)
         # Shielded: the thread goes on when its first caller leaves, and nobody may look at the index meanwhile.
         while self._building is not None:
@@ -50,7 +50,7 @@ class OperationSearch:
             return view.search(queries, limit, among)
         return self._embeddings.search(view, queries, vectors, limit, among)
 
-    def _finish_build(self, _: "asyncio.Future[Index]") -> None:
+    def _finish_build(self, _: "asyncio.Future[SearchIndex]") -> None:
         self._building = None
 
 
@@ -83,7 +83,7 @@ class _Embeddings:
     def search(
         self, view: View, queries: list[str], vectors: Sequence[Vector], limit: int, among: Set[str]
     ) -> list[Operation]:
-        index = self._catalog.index()
+        index = self._catalog.search_index()
         hidden = len(index) - len(among)
         ranked = [
             [hit.id for hit in self._fusion.blend(index.search([query], _WORD_HITS, among), vector, limit + hidden)]
@@ -95,7 +95,7 @@ class _Embeddings:
 
     async def _update(self) -> None:
         version, operations = self._catalog.version, dict(self._catalog.operations)
-        missing = self._fusion.missing({name: _text(operation) for name, operation in operations.items()})
+        missing = self._fusion.missing_texts({name: _text(operation) for name, operation in operations.items()})
         for start in range(0, len(missing), _EMBEDDER_BATCH):
             part = missing[start : start + _EMBEDDER_BATCH]
             self._fusion.put(part, await self._embed([text for _, text in part]))
@@ -115,4 +115,4 @@ class _Embeddings:
 
 
 def _text(operation: Operation) -> str:
-    return fusion.text(operation.tool, operation.id.rpartition(".")[0])
+    return fusion.embedding_text(operation.tool, operation.id.rpartition(".")[0])

@@ -7,7 +7,7 @@ from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.lists import Lists
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.signature import ArgumentError
+from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.errors import Fault
 from deltamcp.results import content
 from deltamcp.runtime.deadline import Deadline
@@ -31,12 +31,12 @@ class Prompts:
             return self._lists.unknown("prompt", ask.name, request)
         try:
             arguments = prompt.signature.bind(ask.arguments)
-        except ArgumentError as error:
+        except InvalidArgumentsError as error:
             return Failure(Fault.INVALID_PARAMS, f"Invalid arguments for {ask.name}. {error}")
 
         async def fill(answers: Mapping[str, JSON], deadline: Deadline) -> Outcome:
             value = await self._runner.run(prompt, arguments, request, answers, deadline)
-            return Answer(content.prompt_result(value, prompt.listed.get("description")))
+            return Answer(content.prompt_result(value, prompt.list_item.get("description")))
 
         key = ["prompts/get", ask.name, ask.arguments]
         return await self._runner.perform(f"The prompt {ask.name}", key, ask.inputs, request, fill)

@@ -11,7 +11,7 @@ from deltamcp.calls.lists import accept_root
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.catalog import discovery
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.signature import ArgumentError
+from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.catalog.view import View, did_you_mean
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
@@ -67,7 +67,7 @@ class Resources:
         resource, variables = found
         try:
             arguments = resource.signature.bind(variables)
-        except ArgumentError:
+        except InvalidArgumentsError:
             return missing
 
         async def read(answers: Mapping[str, JSON], deadline: Deadline) -> Outcome:
@@ -75,7 +75,7 @@ class Resources:
                 value = await self._runner.run(resource, arguments, request, answers, deadline)
             except ResourceNotFoundError:
                 return missing
-            read = content.contents(value, ask.uri, resource.mime_type)
+            read = content.resource_contents(value, ask.uri, resource.mime_type)
             return Answer(msgspec.structs.replace(read, ttl_ms=read.ttl_ms or int(resource.cache_seconds * 1000)))
 
         key = ["resources/read", ask.uri]
@@ -91,13 +91,13 @@ class Resources:
 
     def _read_operation(self, uri: str, view: View) -> Outcome | None:
         """The tree, a category or an operation, where operations are resources; None where the URI is none of these."""
-        path = view.resources.path(uri) if view.resources is not None else None
-        if view.resources is None or path is None:
+        path = view.operation_resources.parse_uri(uri) if view.operation_resources is not None else None
+        if view.operation_resources is None or path is None:
             return None
-        value = view.resources.read(uri, discovery.described)
+        value = view.operation_resources.read(uri, discovery.operation_details)
         if value is not None:
             text = TextResource(uri, jsonrpc.encode(value).decode(), "application/json")
             return Answer(Contents([text], ttl_ms=self._ttl_ms))
-        near = [view.resources.uri(id_) for id_ in view.nearest(path.replace("/", ".")[:200], view.ids)]
+        near = [view.operation_resources.uri(id_) for id_ in view.nearest_names(path.replace("/", ".")[:200], view.ids)]
         message = f"There is no operation at {uri[:200]}.{did_you_mean(near)}"
         return Failure(Fault.RESOURCE_NOT_FOUND, message, {"uri": uri, "nearest": near})

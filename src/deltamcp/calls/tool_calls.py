@@ -10,9 +10,9 @@ from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import RequestState
-from deltamcp.catalog import render
+from deltamcp.catalog import tool_text
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.signature import ArgumentError
+from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.context import InputPending, MissingCapabilityError
 from deltamcp.delivery.call_policy import ResultOverride, policy_for_call, take_root
 from deltamcp.delivery.change_delivery import ChangeDelivery
@@ -20,7 +20,7 @@ from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import DeliveredCall, Delivery
 from deltamcp.errors import InputDeclinedError, ResourceNotFoundError, ToolError, UnfitError
 from deltamcp.results import content, reference
-from deltamcp.results.rate_limit import rate_limited
+from deltamcp.results.upstream_rate_limit import rate_limit_result
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.stores.store import StoreError
 from deltamcp.values import JSON, Answer, CallTool, Era, Failure, Outcome, ResultShape, Text, ToolResult
@@ -120,8 +120,10 @@ class ToolCalls:
         try:
             policy = policy_for_call(operation, request.view, terms, override)
             given = ask.arguments
-            if reference.is_in(given):
-                given = await self._continuation.resolve_references(given, terms.caller, strict=request.view.bounds)
+            if reference.has_reference(given):
+                given = await self._continuation.resolve_references(
+                    given, terms.caller, strict=request.view.may_cut_results
+                )
             if policy is not None:
                 given, policy = take_root(operation, policy, given)
                 await self._changes.accept_root(policy.pack_root, terms.caller)
@@ -131,8 +133,8 @@ class ToolCalls:
             return Answer(content.error_result(str(error)))
         except StoreError as error:
             return Answer(content.error_result(log_failure(f"The tool {ask.name}", error)))
-        except ArgumentError as error:
-            signature = render.line(operation.tool, ask.name, "", _SIGNATURE_TOKENS)
+        except InvalidArgumentsError as error:
+            signature = tool_text.signature_and_summary(operation.tool, ask.name, "", _SIGNATURE_TOKENS)
             return Answer(content.error_result(f"Invalid arguments for {ask.name}. {error} Call {signature}."))
         key = ["tools/call", operation.name, ask.arguments]
         answers = self._state.read_answers(ask.inputs, terms.caller, key)
@@ -150,7 +152,7 @@ class ToolCalls:
 
     async def _run(self, call: _PreparedCall) -> Any:
         operation = call.delivered.operation
-        if operation.policy == "confirm":
+        if operation.call_policy == "confirm":
             await run_with_hook(self._confirm(call), call.deadline)
         if operation.is_async and operation.context_name is None:
             return await run_with_hook(operation.function(**call.arguments), call.deadline)
@@ -207,7 +209,7 @@ def _upstream_limit(error: BaseException, call: DeliveredCall) -> ToolResult | N
     Where an output schema promises something else, clients accept it only as an error.
     """
     operation = call.operation
-    limit = rate_limited(error, operation.name, time.time())
+    limit = rate_limit_result(error, operation.name, time.time())
     if limit is None:
         return None
     return ToolResult(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deltamcp.cli import output, targets
-from deltamcp.cli.waiting import Waiting
+from deltamcp.cli.progress import ProgressBar
 from deltamcp.errors import ConfigurationError
 
 DEFAULT_DATA = Path("../shared/corpus")
@@ -18,19 +18,20 @@ _CORPUS_BENCHES = ("tokens", "retrieval", "results", "deltas")
 def set_up(verb: argparse.ArgumentParser) -> None:
     verb.usage = "delta-mcp bench [OPTIONS] TARGET... | BENCH [OPTIONS]"
     verb.epilog = (
-        "With a TARGET: --tool NAME, --arguments JSON, --rounds N, and the options of delta-mcp list. " + targets.ORDER
+        "With a TARGET: --tool NAME, --arguments JSON, --rounds N, and the options of delta-mcp list. "
+        + targets.TARGET_HELP
     )
     benches = verb.add_subparsers(dest="bench", required=True, metavar="BENCH", prog="delta-mcp bench")
     serving = benches.add_parser(
         _TARGET, help="any MCP server: latency, tokens, bytes", usage="delta-mcp bench [OPTIONS] TARGET..."
     )
-    targets.options_to(serving)
+    targets.add_options(serving)
     serving.add_argument("--tool", metavar="NAME", help="the tool to call; one that only reads unless given")
     serving.add_argument("--arguments", default="{}", metavar="JSON", help="what to call it with")
     serving.add_argument(
         "--rounds", type=_parse_rounds, default=20, metavar="N", help="times each is asked (default 20)"
     )
-    targets.words_to(serving, "TARGET")
+    targets.add_words_argument(serving, "TARGET")
     serving.set_defaults(measure=functools.partial(_measure_target, parser=serving), run=run)
     counting = benches.add_parser("tokens", help="what a catalogue costs a model, up front and on demand")
     counting.set_defaults(measure=_measure_tokens)
@@ -70,20 +71,20 @@ def _parse_rounds(text: str) -> int:
 def run(given: argparse.Namespace) -> None:
     report, table = given.measure(given)
     if given.json:
-        output.as_json(report)
+        output.print_json(report)
     else:
-        print(output.printable(table))
+        print(output.printable_text(table))
 
 
 def _measure_target(given: argparse.Namespace, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], str]:
     from deltamcp.bench import target
-    from deltamcp.cli.arguments import object_of
+    from deltamcp.cli.arguments import parse_object
 
-    words = targets.words_of(given, parser)
-    arguments = object_of(given.arguments)
-    connect = functools.partial(targets.client, given, words)
-    with Waiting("Measuring") as waiting:
-        report = asyncio.run(target.run(connect, given.tool, arguments, given.rounds, waiting.say))
+    words = targets.read_words(given, parser)
+    arguments = parse_object(given.arguments)
+    connect = functools.partial(targets.make_client, given, words)
+    with ProgressBar("Measuring") as waiting:
+        report = asyncio.run(target.run(connect, given.tool, arguments, given.rounds, waiting.set_label))
     return report, target.table(report)
 
 
@@ -107,8 +108,8 @@ def _measure_results(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from deltamcp.bench import results
 
     _need_directory(given.data, "results")
-    with Waiting("Measuring") as waiting:
-        report = results.run(given.data, waiting.say)
+    with ProgressBar("Measuring") as waiting:
+        report = results.run(given.data, waiting.set_label)
     return report, results.table(report)
 
 
@@ -116,8 +117,8 @@ def _measure_deltas(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from deltamcp.bench import deltas
 
     _need_directory(given.data, "states of results")
-    with Waiting("Measuring") as waiting:
-        report = deltas.run(given.data, waiting.say)
+    with ProgressBar("Measuring") as waiting:
+        report = deltas.run(given.data, waiting.set_label)
     return report, deltas.table(report)
 
 

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from deltamcp.delivery.stored_results import ResultRoot, StoredResults
 from deltamcp.errors import UnfitError
-from deltamcp.results import blocks, document, reference, shape
-from deltamcp.results.content import Source, is_as_it_looks
-from deltamcp.results.kept import Head, read_asked, wanted
+from deltamcp.results import blocks, document, reference, result_windows
+from deltamcp.results.content import ResultData, is_self_describing
 from deltamcp.results.notes import Handle
-from deltamcp.results.paginate import find_rows
-from deltamcp.results.policy import META_KEY, ResultPolicy, Shaping
+from deltamcp.results.pagination import find_rows
+from deltamcp.results.policy import META_KEY, ResolvedPolicy, ResultPolicy
+from deltamcp.results.stored_result import StoredHeader, parse_continue_arguments, select_fields
 from deltamcp.results.window import Window
 from deltamcp.values import JSON, Caller, Content, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
@@ -36,8 +36,8 @@ class Continuation:
 
     async def first_reply(
         self,
-        source: Source,
-        policy: Shaping,
+        source: ResultData,
+        policy: ResolvedPolicy,
         caller: Caller,
         admits: Callable[[JSON], bool] | None = None,
         root: ResultRoot | None = None,
@@ -48,7 +48,7 @@ class Continuation:
         """
         root_digits = "" if root is None else root.root
         data, promised = source.data, admits is not None
-        shown, reason = wanted(data, policy)
+        shown, reason = select_fields(data, policy)
         if admits is not None and shown != data and not admits(document.decode(shown)):  # type: ignore[arg-type]
             shown, reason = data, "The output schema asks for every field. "
         if reason:
@@ -58,37 +58,37 @@ class Continuation:
         rows = None if isinstance(shown, str) else find_rows(shown, policy.rows, value)
         whole = None
         if not is_projected:
-            whole = shape.whole(
+            whole = result_windows.whole_window(
                 shown, policy, source.structured is not UNSET, rows, f"[{reason[:-1]}]" if reason else ""
             )
         kind: Literal["text", "json"] = "text" if isinstance(data, str) else "json"
         if whole is not None:
             stored = None
             if root is not None:
-                head = Head(kind, rows, policy, root_digits)
+                head = StoredHeader(kind, rows, policy, root_digits)
                 stored, _ = await self._stored.store(data, caller, lambda handle: (head, None), root)
             return _whole_reply(whole, source, policy, stored)
 
-        def show_part(handle: Handle | None) -> tuple[Head, tuple[Window, bool]]:
-            window, holds = shape.begin(shown, rows, policy, handle, promised, is_projected, reason, value), True
+        def show_part(handle: Handle | None) -> tuple[StoredHeader, tuple[Window, bool]]:
+            def show(promised: bool, reason: str) -> Window:
+                return result_windows.first_window(shown, rows, policy, handle, promised, is_projected, reason, value)
+
+            window, holds = show(promised, reason), True
             if admits is not None and (window.value is UNSET or not admits(window.value)):
-                window, holds = (
-                    shape.begin(shown, rows, policy, handle, False, is_projected, _NO_STRUCTURE, value),
-                    False,
-                )
-            return Head(kind, rows, policy, root_digits, is_part=True, first=window.next or 0), (window, holds)
+                window, holds = show(False, _NO_STRUCTURE), False
+            return StoredHeader(kind, rows, policy, root_digits, is_part=True, first=window.next or 0), (window, holds)
 
         handle, (window, holds) = await self._stored.store(data, caller, show_part, root)
         content: list[Content] = [Text(text) for text in window.texts]
         meta = _window_meta(window, "")
         if handle is not None:
             meta = {"handle": handle.name, **meta}
-            content += [handle.link] if shape.is_linked(policy, window) else []
+            content += [handle.link] if result_windows.is_linked(policy, window) else []
         # Without what its output schema promises a result is only accepted as an error.
         return ToolResult(content, window.value if promised and holds else UNSET, not holds, {META_KEY: meta})
 
     async def first_reply_of_blocks(
-        self, result: ToolResult, policy: Shaping, caller: Caller, promised: bool
+        self, result: ToolResult, policy: ResolvedPolicy, caller: Caller, promised: bool
     ) -> ToolResult:
         """The same for a reply of several blocks: texts are shown while they fit, media are not text and stay.
 
@@ -97,10 +97,12 @@ class Continuation:
         if blocks.fits(result, policy):
             return result
 
-        def show_part(handle: Handle | None) -> tuple[Head, ToolResult]:
-            return Head("json", None, replace(policy, fields=None)), blocks.begin(result, policy, handle, promised)
+        def show_part(handle: Handle | None) -> tuple[StoredHeader, ToolResult]:
+            return StoredHeader("json", None, replace(policy, fields=None)), blocks.truncate_blocks(
+                result, policy, handle, promised
+            )
 
-        return (await self._stored.store(blocks.encoded(result), caller, show_part))[1]
+        return (await self._stored.store(blocks.encode_blocks(result), caller, show_part))[1]
 
     async def next_reply(
         self, arguments: Mapping[str, JSON], caller: Caller, requested: ResultPolicy | None = None
@@ -111,7 +113,7 @@ class Continuation:
             UnfitError: nothing is stored under the handle, or it cannot be read so.
             StoreError: the store cannot be reached.
         """
-        asked = read_asked(arguments)
+        asked = parse_continue_arguments(arguments)
         stored = await self._stored.find(asked.handle, caller)
         if stored.size <= _LARGE_BYTES:
             window, path = stored.read(asked, requested)
@@ -133,7 +135,7 @@ class Continuation:
         values: dict[int, JSON] = {}
         parts: dict[tuple[str, str], JSON] = {}
         left = _MAX_REFERENCED_BYTES
-        for found in reference.found(arguments):
+        for found in reference.find_references(arguments):
             name, path = found[reference.KEY], found.get("path", "")
             try:
                 if not isinstance(name, str) or not isinstance(path, str):
@@ -149,10 +151,10 @@ class Continuation:
                     f"The results in one call's arguments come to more than {_MAX_REFERENCED_BYTES >> 20} MiB."
                 )
             if (name, path) not in parts:
-                parts[name, path] = stored.part(path)
+                parts[name, path] = stored.value_at(path)
             value = parts[name, path]
-            values[id(found)] = reference.changed(value, found["patch"], left) if "patch" in found else value
-        made: dict[str, JSON] = reference.replaced(arguments, values)
+            values[id(found)] = reference.apply_patch(value, found["patch"], left) if "patch" in found else value
+        made: dict[str, JSON] = reference.replace_references(arguments, values)
         return made
 
     async def stored_resource(self, uri: str, caller: Caller) -> TextResource | None:
@@ -165,7 +167,7 @@ class Continuation:
         if place is None:
             return None
         try:
-            value = (await self._stored.open(place[0], caller)).part(place[1])
+            value = (await self._stored.open(place[0], caller)).value_at(place[1])
         except UnfitError:
             return None
         if isinstance(value, str):
@@ -173,15 +175,15 @@ class Continuation:
         return TextResource(uri, jsonrpc.encode(value).decode(), "application/json")
 
 
-def _whole_reply(window: Window, source: Source, policy: Shaping, stored: Handle | None) -> ToolResult:
+def _whole_reply(window: Window, source: ResultData, policy: ResolvedPolicy, stored: Handle | None) -> ToolResult:
     # Where the form is not JSON, or the result is a base, programs need to know it.
-    needs_form = window.form == "table" or stored is not None or not is_as_it_looks(source.data)
+    needs_form = window.form == "table" or stored is not None or not is_self_describing(source.data)
     meta: dict[str, JSON] = {"form": window.form} if needs_form else {}
     if stored is not None:
         meta["handle"] = stored.name
     reply = ToolResult([Text(text) for text in window.texts], source.structured)
-    if source.given is not None and window.form != "table" and blocks.fits(source.given, policy):
-        reply = source.given
+    if source.original_result is not None and window.form != "table" and blocks.fits(source.original_result, policy):
+        reply = source.original_result
     return replace(reply, meta={**(reply.meta or {}), META_KEY: meta}) if meta else reply
 
 

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from deltamcp.catalog.operation import Operation
 from deltamcp.results import content
-from deltamcp.results.content import Source
-from deltamcp.results.policy import Shaping
+from deltamcp.results.content import ResultData
+from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.values import JSON, Terms, ToolResult
 
 logger = logging.getLogger("deltamcp")
@@ -33,7 +33,7 @@ class DeliveredCall(NamedTuple):
     terms: Terms
     arguments: dict[str, JSON]
     """As the caller gave them, without what is not the function's."""
-    policy: Shaping | None
+    policy: ResolvedPolicy | None
     """None sends the result as it is."""
     page: PageRequest | None
     is_flat: bool
@@ -46,7 +46,7 @@ class Delivery(Protocol):
     """Results in one shape."""
 
     def read_page(
-        self, operation: Operation, arguments: dict[str, JSON], policy: Shaping | None
+        self, operation: Operation, arguments: dict[str, JSON], policy: ResolvedPolicy | None
     ) -> tuple[dict[str, JSON], PageRequest | None]:
         """The arguments that are the function's own, and the page of its result that the others ask for."""
         ...
@@ -60,10 +60,12 @@ class Delivery(Protocol):
         ...
 
 
-def convert(value: Any, operation: Operation) -> Source | ToolResult:
+def convert(value: Any, operation: Operation) -> ResultData | ToolResult:
     """What a function returned, as one text or JSON value, or as the reply it already is."""
     try:
-        return content.returned(value, operation.structured if operation.output_schema is not None else None)
+        return content.convert_return_value(
+            value, operation.structured_content if operation.output_schema is not None else None
+        )
     except ValueError as error:
         return refuse_value(operation, error)
 

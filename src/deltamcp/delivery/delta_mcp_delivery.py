@@ -15,12 +15,12 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import DeliveredCall, PageRequest, convert
 from deltamcp.delivery.stored_results import StoredResults
-from deltamcp.results import content, delta_shapes, document
-from deltamcp.results.content import Source
-from deltamcp.results.kept import Head, wanted
+from deltamcp.results import content, delta_mcp_shapes, document
+from deltamcp.results.content import ResultData
 from deltamcp.results.notes import Handle
-from deltamcp.results.policy import META_KEY, Shaping
-from deltamcp.results.shape import is_linked
+from deltamcp.results.policy import META_KEY, ResolvedPolicy
+from deltamcp.results.result_windows import is_linked
+from deltamcp.results.stored_result import StoredHeader, select_fields
 from deltamcp.results.window import budget_of
 from deltamcp.values import JSON, Caller, ResourceLink, Text, ToolResult
 from deltamcp.wire import jsonrpc
@@ -36,7 +36,7 @@ class DeltaMcpDelivery:
         self._continuation = continuation
 
     def read_page(
-        self, operation: Operation, arguments: dict[str, JSON], policy: Shaping | None
+        self, operation: Operation, arguments: dict[str, JSON], policy: ResolvedPolicy | None
     ) -> tuple[dict[str, JSON], PageRequest | None]:
         declared = not operation.parameter_names.isdisjoint(_PAGE_ARGUMENTS)
         if policy is None or policy.auto_page is False or (declared and policy.auto_page is not True):
@@ -61,11 +61,11 @@ class DeltaMcpDelivery:
     async def deliver(self, value: Any, call: DeliveredCall) -> ToolResult:
         operation, policy = call.operation, call.policy
         made = convert(value, operation)
-        if isinstance(made, Source):
+        if isinstance(made, ResultData):
             return await self._deliver_data(made, call)
         if made.is_error:
             return made
-        source = content.source_of(made) or (None if made.content else content.NOTHING)
+        source = content.single_data(made) or (None if made.content else content.NULL_DATA)
         if source is not None:
             reply = await self._deliver_data(source, call)
             return replace(reply, meta={**made.meta, **(reply.meta or {})}) if made.meta else reply
@@ -74,10 +74,10 @@ class DeltaMcpDelivery:
         promised = call.is_flat and operation.output_schema is not None
         return await self._continuation.first_reply_of_blocks(made, policy, call.terms.caller, promised)
 
-    async def _deliver_data(self, source: Source, call: DeliveredCall) -> ToolResult:
+    async def _deliver_data(self, source: ResultData, call: DeliveredCall) -> ToolResult:
         """A result in the protocol's shapes, where it needs one of them; without a policy it never does."""
         policy, caller = call.policy, call.terms.caller
-        data = source.data if policy is None else wanted(source.data, policy)[0]
+        data = source.data if policy is None else select_fields(source.data, policy)[0]
         value = data if isinstance(data, str) else document.decode(data)
         if policy is None:
             return _json_reply(value)
@@ -90,15 +90,15 @@ class DeltaMcpDelivery:
             await self._stored.remember(call.page.snapshot, [handle and handle.name, value], caller)
         return _reply(value, policy, call.page, handle)
 
-    async def _store(self, source: Source, value: JSON, policy: Shaping, caller: Caller) -> Handle | None:
-        head = Head("text" if isinstance(value, str) else "json", None, policy)
+    async def _store(self, source: ResultData, value: JSON, policy: ResolvedPolicy, caller: Caller) -> Handle | None:
+        head = StoredHeader("text" if isinstance(value, str) else "json", None, policy)
         handle, _ = await self._stored.store(source.data, caller, lambda _: (head, None))
         return handle
 
 
-def _reply(value: JSON, policy: Shaping, page: PageRequest | None, handle: Handle | None) -> ToolResult:
+def _reply(value: JSON, policy: ResolvedPolicy, page: PageRequest | None, handle: Handle | None) -> ToolResult:
     if policy.compat:
-        return _json_reply(delta_shapes.original(value, policy.max_tokens, policy.page_size, *_numbers(page)))
+        return _json_reply(delta_mcp_shapes.original_shape(value, policy.max_tokens, policy.page_size, *_numbers(page)))
     if handle is None or not is_linked(policy):
         return _json_reply(_shape(value, policy, page, 0).value, handle)
     # The same pages whatever the handle, which chance makes longer or shorter: each of its characters counts as one.
@@ -111,15 +111,19 @@ def _numbers(page: PageRequest | None) -> tuple[JSON, JSON]:
     return (None, None) if page is None else (page.page, page.page_size)
 
 
-def _shape(value: JSON, policy: Shaping, page: PageRequest | None, reserved: int) -> delta_shapes.Shape:
+def _shape(
+    value: JSON, policy: ResolvedPolicy, page: PageRequest | None, reserved: int
+) -> delta_mcp_shapes.ShapedValue:
     """The protocol's shape of a value; `reserved` tokens are for something else."""
     budget = budget_of(replace(policy, max_tokens=policy.max_tokens - reserved))
     number, size = _numbers(page)
     most, after = policy.max_tokens, policy.page_size
-    return delta_shapes.mended(value, budget.admits, most, number, size, after, turns=page is not None)
+    return delta_mcp_shapes.budgeted_shape(
+        value, budget.admits, most, number, size, after, pages_by_argument=page is not None
+    )
 
 
 def _json_reply(value: JSON, handle: Handle | None = None, *links: ResourceLink) -> ToolResult:
     """A value as the protocol has it: JSON in one text, whatever it is."""
     meta = None if handle is None else {META_KEY: {"handle": handle.name}}
-    return ToolResult([Text(delta_shapes.stringify(value)), *links], meta=meta)
+    return ToolResult([Text(delta_mcp_shapes.stringify(value)), *links], meta=meta)

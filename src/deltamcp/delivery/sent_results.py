@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.deltas.root import ALGORITHM, root_of
-from deltamcp.results.dedup import MOST_ROWS
+from deltamcp.results.dedup import MAX_REMEMBERED_ROWS
 from deltamcp.values import JSON, Caller
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class SentResults:
         for sign in places:
             known.pop(sign, None)
         merged = {**known, **places}
-        excess = len(merged) - MOST_ROWS
+        excess = len(merged) - MAX_REMEMBERED_ROWS
         kept = dict(list(merged.items())[excess:]) if excess > 0 else merged
         await self._remember(call, "rows", {sign: list(place) for sign, place in kept.items()})
 

@@ -11,12 +11,12 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from deltamcp import tokens
-from deltamcp.deltas.root import SHORT_DIGITS, digits
+from deltamcp.deltas.root import SHORT_DIGITS, root_digits
 from deltamcp.errors import UnfitError
 from deltamcp.limits import Limits
 from deltamcp.results import document
-from deltamcp.results.kept import Head, Kept, pack
 from deltamcp.results.notes import Handle
+from deltamcp.results.stored_result import StoredHeader, StoredResult, pack_result
 from deltamcp.stores.store import Store, StoreError
 from deltamcp.values import ANONYMOUS, JSON, LOCAL, Caller, ResourceLink
 from deltamcp.wire import jsonrpc
@@ -58,13 +58,13 @@ class StoredResults:
         self._server = server
         self._base_uri = f"{scheme}://results/"
         self._tool = tool
-        self._opened: OrderedDict[tuple[str, str], tuple[float, Kept]] = OrderedDict()
+        self._opened: OrderedDict[tuple[str, str], tuple[float, StoredResult]] = OrderedDict()
 
     async def store(
         self,
         data: str | bytes,
         caller: Caller,
-        make: Callable[[Handle | None], tuple[Head, T]],
+        make: Callable[[Handle | None], tuple[StoredHeader, T]],
         root: ResultRoot | None = None,
     ) -> tuple[Handle | None, T]:
         """Stores a result, of which `make` shows a part under the handle it will have; by `root` it is found again.
@@ -77,7 +77,7 @@ class StoredResults:
             for name in names:
                 handle = self.handle(name)
                 head, shown = make(handle)  # once more in the rare case that the handle is taken
-                packed = pack(head, data)
+                packed = pack_result(head, data)
                 if await self._store.add(self._owner(caller), name, packed, *self._lifetimes):
                     if root is not None and not named_by_root:
                         await self.remember(root.note_name, name, caller)
@@ -102,7 +102,7 @@ class StoredResults:
             return await self._holds(name, root, caller)
         return False
 
-    async def find(self, name: str, caller: Caller) -> Kept:
+    async def find(self, name: str, caller: Caller) -> StoredResult:
         """A result by its handle, or by its root.
 
         Raises:
@@ -112,13 +112,13 @@ class StoredResults:
         try:
             return await self.open(name, caller)
         except UnfitError:
-            given = digits(name)
+            given = root_digits(name)
             found = None if given is None else await self.find_by_root(ResultRoot(given, ""), caller)
             if found is None:
                 raise
             return found[1]
 
-    async def find_by_root(self, root: ResultRoot, caller: Caller) -> tuple[Handle, Kept] | None:
+    async def find_by_root(self, root: ResultRoot, caller: Caller) -> tuple[Handle, StoredResult] | None:
         """The result with this root, or the one whose root begins so; None where none is stored.
 
         Where callers share handles, only one that the same call gave, and by no fewer digits than are shown.
@@ -138,7 +138,7 @@ class StoredResults:
     def handle(self, name: str) -> Handle:
         return Handle(name, self._tool, ResourceLink(f"{self._base_uri}{name}", name))
 
-    async def open(self, name: str, caller: Caller) -> Kept:
+    async def open(self, name: str, caller: Caller) -> StoredResult:
         """
         Raises:
             UnfitError: nothing is stored under this handle, or not for this caller.
@@ -152,7 +152,7 @@ class StoredResults:
             return self._opened[key][1]
         packed = await self._store.get(*key)
         try:
-            stored = None if packed is None else Kept(packed)
+            stored = None if packed is None else StoredResult(packed)
         except msgspec.DecodeError:  # written by another version of this program
             stored = None
         if stored is None:

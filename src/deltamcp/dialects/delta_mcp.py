@@ -64,7 +64,7 @@ class DeltaMcp:
             "capabilities": {"tools": capabilities.pop("tools"), "encoding": offered, **capabilities},
             "encoding": {"format": agreement.encoding},
         }
-        return jsonrpc.result(request.id, jsonrpc.encode(body))
+        return jsonrpc.encode_result(request.id, jsonrpc.encode(body))
 
     def capabilities(self, about: About) -> dict[str, JSON]:
         known = about.capabilities

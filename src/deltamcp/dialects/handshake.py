@@ -55,12 +55,12 @@ class HandshakeMcp:
         match outcome:
             case Answer():
                 if isinstance(outcome.value, Page):
-                    return jsonrpc.result(request.id, _encode_page(outcome.value, version))
+                    return jsonrpc.encode_result(request.id, _encode_page(outcome.value, version))
                 if isinstance(outcome.value, About):
-                    return jsonrpc.result(request.id, jsonrpc.encode(self._introduction(outcome.value, version)))
-                return jsonrpc.result(request.id, jsonrpc.encode(result_bodies.body(outcome, version, {})))
+                    return jsonrpc.encode_result(request.id, jsonrpc.encode(self._introduction(outcome.value, version)))
+                return jsonrpc.encode_result(request.id, jsonrpc.encode(result_bodies.body(outcome, version, {})))
             case Failure():
-                return jsonrpc.error(request.id, FAULTS[outcome.fault].handshake, outcome)
+                return jsonrpc.encode_error(request.id, FAULTS[outcome.fault].handshake, outcome)
             case InputRequired():
                 raise AssertionError("in this era questions are requests of their own, never results")
             case _:
@@ -72,7 +72,7 @@ class HandshakeMcp:
         return result_bodies.body(Answer(extended), version, made)
 
     def notify(self, method: str, params: Mapping[str, JSON], subscription: RequestId | None = None) -> bytes:
-        return jsonrpc.notification(method, dict(params))
+        return jsonrpc.encode_notification(method, dict(params))
 
     def http_status(self, outcome: Outcome) -> int:
         return FAULTS[outcome.fault].handshake_http if isinstance(outcome, Failure) else 200

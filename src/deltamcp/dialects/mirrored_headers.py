@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Mapping
 
-from deltamcp.catalog import headers as mirrored
+from deltamcp.catalog import param_headers as mirrored
 from deltamcp.catalog.operation import Operation
 from deltamcp.dialects import methods, versions
 from deltamcp.dialects.modern import VERSION_KEY
@@ -73,6 +73,6 @@ def _compare(name: str, sent: bytes | None, value: JSON) -> Failure | None:
     text = mirrored.decode(sent)
     if text is None:
         return Failure(Fault.HEADER_MISMATCH, f"The header {name} is malformed.")
-    if not mirrored.same(text, value):
+    if not mirrored.is_same_value(text, value):
         return Failure(Fault.HEADER_MISMATCH, f"The header {name} does not match the body.")
     return None

@@ -93,11 +93,11 @@ class ModernMcp:
     def write(self, request: Request, outcome: Outcome, version: str) -> bytes:
         match outcome:
             case Answer():
-                return jsonrpc.result(request.id, self._encode_answer(request, outcome, version))
+                return jsonrpc.encode_result(request.id, self._encode_answer(request, outcome, version))
             case Failure():
-                return jsonrpc.error(request.id, FAULTS[outcome.fault].modern, outcome)
+                return jsonrpc.encode_error(request.id, FAULTS[outcome.fault].modern, outcome)
             case InputRequired():
-                return jsonrpc.result(request.id, jsonrpc.encode(self._input_required(outcome)))
+                return jsonrpc.encode_result(request.id, jsonrpc.encode(self._input_required(outcome)))
             case _:
                 assert_never(outcome)
 
@@ -155,7 +155,7 @@ class ModernMcp:
 
     def notify(self, method: str, params: Mapping[str, JSON], subscription: RequestId | None = None) -> bytes:
         meta = {} if subscription is None else {"_meta": {SUBSCRIPTION_KEY: subscription}}
-        return jsonrpc.notification(method, {**meta, **params})
+        return jsonrpc.encode_notification(method, {**meta, **params})
 
     def http_status(self, outcome: Outcome) -> int:
         return FAULTS[outcome.fault].modern_http if isinstance(outcome, Failure) else 200

@@ -90,7 +90,7 @@ def read_accept(header: bytes) -> AcceptedTypes | None:
     if events is None and json is None and not anything:
         return None
     rather = events is not None and not anything and (json is None or events < json)
-    codec = codecs.of_accept(header.decode("latin-1").lower(), None)
+    codec = codecs.codec_for_accept(header.decode("latin-1").lower(), None)
     return AcceptedTypes(events is not None or anything, rather, codec)
 
 
@@ -111,7 +111,7 @@ def choose_codecs(incoming: HttpRequest) -> Codec | Failure:
 def _codec_of(content_type: bytes) -> Codec | None:
     """None for what we do not read, where the original Delta-MCP would read it as JSON."""
     kind = content_type.partition(b";")[0].strip().lower()
-    return codecs.of_content_type(content_type.decode("latin-1").lower()) if kind in _KINDS else None
+    return codecs.codec_for_content_type(content_type.decode("latin-1").lower()) if kind in _KINDS else None
 
 
 async def read_body(incoming: HttpRequest, limits: Limits) -> bytes | Failure:
@@ -159,7 +159,7 @@ async def respond_json(send: Send, status: int, body: bytes, *more: tuple[bytes,
 async def respond_to(incoming: HttpRequest, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:
     """An answer of the protocol, from JSON to what its client reads."""
     kind = (b"content-type", incoming.codec.content_type.encode())
-    await respond(incoming.send, status, codecs.transcoded(body, incoming.codec), (kind, *more))
+    await respond(incoming.send, status, codecs.transcode(body, incoming.codec), (kind, *more))
 
 
 async def refuse(send: Send, failure: Failure, id_: RequestId | None = None) -> None:
@@ -168,7 +168,7 @@ async def refuse(send: Send, failure: Failure, id_: RequestId | None = None) -> 
     # What is left unread of a body refused for its size or slowness must not be read as the next request.
     close = failure.fault in (Fault.TOO_LARGE, Fault.TOO_SLOW)
     allow = ((b"allow", b"POST, GET, DELETE"),) if failure.fault is Fault.WRONG_HTTP_METHOD else ()
-    body = jsonrpc.error(id_, row.modern, failure)
+    body = jsonrpc.encode_error(id_, row.modern, failure)
     await respond_json(send, row.modern_http, body, *allow, *((_CLOSE,) if close else ()))
 
 
@@ -176,7 +176,7 @@ async def refuse_message(message: Message | list[Message], send: Send) -> None:
     """What a body gets that is not a request, where only a request has an answer."""
     match message:
         case Malformed():
-            await respond_json(send, FAULTS[message.fault].modern_http, jsonrpc.malformed(message))
+            await respond_json(send, FAULTS[message.fault].modern_http, jsonrpc.encode_malformed(message))
         case Notification():
             await respond_accepted(send)
         case list():

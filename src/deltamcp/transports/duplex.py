@@ -115,13 +115,13 @@ class Duplex:
                 if self._session is not None:
                     self._session.resolve(message)
             case Malformed():
-                respond(jsonrpc.malformed(message))
+                respond(jsonrpc.encode_malformed(message))
 
     def _receive_batch(self, messages: list[Message]) -> None:
         """MCP 2025-03-26 is the one revision with batches; its responses come back as one."""
         if self._session is None or self._session.agreement.version != versions.BATCHES_IN:
             refused = Malformed(Fault.INVALID_REQUEST, "Batches are not part of this protocol version.")
-            self._write(jsonrpc.malformed(refused))
+            self._write(jsonrpc.encode_malformed(refused))
             return
         expected = sum(isinstance(message, Request | Malformed) for message in messages)
         responses: list[bytes] = []
@@ -159,7 +159,7 @@ class Duplex:
         elif self._session is not None:
             self._spawn(request, self._serve_in_session(request, self._session, finish), respond)
         elif request.method == "ping":  # allowed before the handshake, "Initialization" in 2025-11-25
-            respond(jsonrpc.result(request.id, b"{}"))
+            respond(jsonrpc.encode_result(request.id, b"{}"))
         else:
             respond(self._refuse(request, "Send initialize first, or the protocol version in params._meta."))
 
@@ -200,7 +200,7 @@ class Duplex:
         if self._session is None or self._codec.name == self._session.agreement.encoding:
             return
         codec = self._codec = CODECS[self._session.agreement.encoding]
-        self._write = lambda message: self._connection.write(codecs.transcoded(message, codec))
+        self._write = lambda message: self._connection.write(codecs.transcode(message, codec))
 
     async def _serve_in_session(self, request: Request, session: Session, respond: Respond) -> None:
         understood = session.read(request)

@@ -64,7 +64,7 @@ class EventStream:
     def append(self, message: bytes) -> bytes:
         """Adds a message and gives the event it became. A reader too slow for its stream loses it."""
         self._count += 1
-        event = sse.event(message, None if self.id is None else self.event_id(self._count))
+        event = sse.encode_event(message, None if self.id is None else self.event_id(self._count))
         if self._events is None:
             self._events = deque(maxlen=self._limit if self.id is not None else None)
         self._events.append((self._count, event))

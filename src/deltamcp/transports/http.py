@@ -170,7 +170,7 @@ class HttpApp:
         stream, after, primed, close, on_leave = following
         await asgi.start_events(send)
         if primed:
-            await asgi.send_event(send, sse.priming(stream.event_id(after), RETRY_MS))
+            await asgi.send_event(send, sse.encode_priming_event(stream.event_id(after), RETRY_MS))
         follower = stream.follow()
         leaving = asyncio.ensure_future(asgi.wait_for_disconnect(receive))
         leaving.add_done_callback(lambda _: follower.wake())
@@ -185,7 +185,7 @@ class HttpApp:
                 if stream.ended or stream.follower is not follower:
                     break
                 if not await follower.wait(self._engine.limits.ping_seconds):
-                    await asgi.send_event(send, sse.COMMENT)
+                    await asgi.send_event(send, sse.KEEP_ALIVE)
         finally:
             leaving.cancel()
             stream.unfollow(follower)

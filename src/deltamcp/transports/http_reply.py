@@ -97,7 +97,7 @@ class HttpReply:
         """So that no proxy closes the connection during a long call. It begins the stream."""
         if self._accepts.events and not self._detached:
             await self._start()
-            await asgi.send_event(self._send, sse.COMMENT)
+            await asgi.send_event(self._send, sse.KEEP_ALIVE)
 
     # What the call says
 
@@ -149,10 +149,10 @@ class HttpReply:
             self._stream = self._streams.open()
         await asgi.start_events(self._send)
         if self._stream is not None and self._is_primed():
-            await asgi.send_event(self._send, sse.priming(self._stream.event_id(0), RETRY_MS))
+            await asgi.send_event(self._send, sse.encode_priming_event(self._stream.event_id(0), RETRY_MS))
 
     async def _send_message(self, message: bytes) -> None:
         await self._start()
-        event = sse.event(message) if self._stream is None else self._stream.append(message)
+        event = sse.encode_event(message) if self._stream is None else self._stream.append(message)
         if not self._detached:
             await asgi.send_event(self._send, event)

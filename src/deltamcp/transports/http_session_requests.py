@@ -136,7 +136,7 @@ class SessionRequests:
                 case Response():
                     opened.session.resolve(message)
                 case Malformed():
-                    responses.append(jsonrpc.malformed(message))
+                    responses.append(jsonrpc.encode_malformed(message))
         if responses:
             await asgi.respond_to(incoming, 200, b"[%b]" % b",".join(responses))
         else:

@@ -83,7 +83,7 @@ class Session:
         self._sent += 1
         id_ = f"s{self._sent}"
         future = self._pending[id_] = asyncio.get_running_loop().create_future()
-        return jsonrpc.request(id_, method, params), future, id_
+        return jsonrpc.encode_request(id_, method, params), future, id_
 
     async def await_response(self, id_: RequestId, future: "asyncio.Future[JSON]", seconds: float) -> JSON:
         """

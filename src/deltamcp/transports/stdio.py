@@ -124,7 +124,7 @@ class _PipeConnection:
     def _receive(self, data: bytes) -> None:
         for line in self._lines.feed(data):
             if isinstance(line, Malformed):
-                self._duplex.put(jsonrpc.malformed(line))
+                self._duplex.put(jsonrpc.encode_malformed(line))
             else:
                 self._duplex.receive(line)
         self._update_reading()

@@ -198,7 +198,7 @@ async def test_a_process_that_ended_is_started_again_for_the_next_call(log, disc
     tools = [*fake_stdio.TOOLS, {"name": "last", "inputSchema": {"type": "object"}}]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         assert await client.call("last") == {"life": 0}
-        conversation: Any = client._reaching.conversation
+        conversation: Any = client._connector.connection
         await fake_stdio.until(lambda: conversation.link.ended)
         assert (await client.call("echo"))["life"] == 1
         assert (await client.call("echo"))["life"] == 1

@@ -22,19 +22,19 @@ HELD = "import os, subprocess, sys; subprocess.Popen(['sh', '-c', sys.argv[1]]);
 """A process that ends at once and leaves another one, which holds its pipes."""
 
 
-class Hearer:
+class RecordingReceiver:
     """Records what a link tells, in order."""
 
     def __init__(self) -> None:
         self.heard: list[Message | ClientError] = []
 
-    def hear(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         self.heard.append(message)
 
-    def awaits(self, id_: RequestId) -> bool:
+    def is_awaiting(self, id_: RequestId) -> bool:
         return True
 
-    def lost(self, error: ClientError) -> None:
+    def fail_pending(self, error: ClientError) -> None:
         self.heard.append(error)
 
 
@@ -68,7 +68,7 @@ class FakeTransport(asyncio.SubprocessTransport):
 class FakeProcess:
     """A process whose end the test tells part by part, as a loop does."""
 
-    def __init__(self, link: ProcessLink, hearer: Hearer, transport: FakeTransport, protocol: Any) -> None:
+    def __init__(self, link: ProcessLink, hearer: RecordingReceiver, transport: FakeTransport, protocol: Any) -> None:
         self.link, self.transport, self._protocol = link, transport, protocol
         self.heard = hearer.heard
 
@@ -113,7 +113,7 @@ async def start(monkeypatch):
             return transport, protocol
 
         monkeypatch.setattr(asyncio.get_running_loop(), "subprocess_exec", subprocess_exec)
-        link, hearer = ProcessLink("The server", ["server"], {}, None, quiet), Hearer()
+        link, hearer = ProcessLink("The server", ["server"], {}, None, quiet), RecordingReceiver()
         await link.open(hearer)
         return FakeProcess(link, hearer, transport, link._process)
 
@@ -248,7 +248,7 @@ def test_a_process_that_has_ended_before_anything_is_sent_is_told_with_its_last_
     async def main() -> str:
         words = [sys.executable, "-c", "import sys; sys.exit('no database there')"]
         link = ProcessLink("The server", words, dict(os.environ), None, True)
-        await link.open(Hearer())
+        await link.open(RecordingReceiver())
         assert link._process is not None
         wait_for_exit(link._process.transport.get_pid())
         try:

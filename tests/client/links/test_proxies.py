@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from deltamcp import UnreachableError, connect
-from deltamcp.client.links.http1 import BrokenError, Origin
+from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnectionPool
 from tests.client.certificates import Authority
 from tests.client.fake_proxy import FakeProxy, proxying
 from tests.support.fake_http import Fake, serving
@@ -93,8 +93,8 @@ async def test_a_proxy_that_hangs_up_is_told(authority, monkeypatch):
     async with proxying(FakeProxy({})) as proxy:
         monkeypatch.setenv("https_proxy", proxy.url)
         proxy.hang_ups = 1
-        origin = Origin(ADDRESS, 1000)
-        with pytest.raises(BrokenError, match="the proxy hung up") as caught:
+        origin = HttpConnectionPool(ADDRESS, 1000)
+        with pytest.raises(BrokenExchangeError, match="the proxy hung up") as caught:
             await origin.exchange(origin.head("GET", {}), b"")
         assert not caught.value.sent
 
