@@ -51,7 +51,7 @@ from deltamcp.values import (
 if TYPE_CHECKING:
     from deltamcp.client.client import DeltaClient
     from deltamcp.client.connect import connect
-    from deltamcp.deltas.delta import applied as apply_delta
+    from deltamcp.deltas.delta import apply_delta
     from deltamcp.results.encode import decode as decode_result
 
 __all__ = [
@@ -108,7 +108,7 @@ __all__ = [
 _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "DeltaClient": ("deltamcp.client.client", "DeltaClient"),
-        "apply_delta": ("deltamcp.deltas.delta", "applied"),
+        "apply_delta": ("deltamcp.deltas.delta", "apply_delta"),
         "connect": ("deltamcp.client.connect", "connect"),
         "decode_result": ("deltamcp.results.encode", "decode"),
     }
