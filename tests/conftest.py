@@ -14,8 +14,11 @@ from deltamcp.cli.serve import load
 from tests.support.era_client import ERAS
 from tests.support.paths import PROGRAM, ROOT
 from tests.support.processes import free_port, wait_until_it_answers
+from tests.support.properties import load_profile
 
-STOP_SECONDS = 15
+STOP_SECONDS = 60
+
+load_profile()
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp.client.client import Client
 
@@ -22,6 +22,7 @@ from tests.support.meta_tools import (
     meta_tool_client,
     result_text,
 )
+from tests.support.properties import examples
 from tests.support.raw_client import answer_text, raw_client
 from tests.support.sdk_streams import sdk_streams
 
@@ -271,7 +272,7 @@ ANY = st.dictionaries(
     JSONS | WORDS | st.lists(WORDS, max_size=12) | st.dictionaries(KEYS, JSONS | WORDS, max_size=3),
     max_size=5,
 )
-MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(max_examples=examples(150))
 TOOLS = [*META_TOOLS, "query"]
 
 

@@ -18,17 +18,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from deltamcp import tokens
 from deltamcp.cli import arguments, call_tool, main
+from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PROGRAM, ROOT
 from tests.support.processes import free_port, wait_until_it_answers
+from tests.support.properties import examples
 
 ESCAPES = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b2J \x08\x7f \u202eback"
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-WAIT_SECONDS = 20
 
 STANDARD = """
 import base64, json, os, sys, time
@@ -270,7 +271,7 @@ def run(*words: str, cwd: Path, stdin: bytes = b"", **environment: str) -> Done:
         capture_output=True,
         cwd=cwd,
         env={**os.environ, **environment},
-        timeout=WAIT_SECONDS,
+        timeout=HANG_SECONDS,
         check=False,
     )
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -305,7 +306,7 @@ def watched(*words: str, cwd: Path, typed: bytes = b"", **environment: str) -> S
             first = min(first, time.monotonic() - started)
             heard += piece
         os.close(ours)
-        code = process.wait(WAIT_SECONDS)
+        code = process.wait(HANG_SECONDS)
     return Seen(code, heard.decode(), first)
 
 
@@ -826,7 +827,7 @@ def test_an_interrupted_call_ends_with_130_and_leaves_no_server_behind(standard,
         os.killpg(process.pid, signal.SIGINT)
     else:
         process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=WAIT_SECONDS)
+    out, err = process.communicate(timeout=HANG_SECONDS)
 
     assert process.returncode == 130
     assert out == ""
@@ -835,7 +836,7 @@ def test_an_interrupted_call_ends_with_130_and_leaves_no_server_behind(standard,
 
 
 def until(found: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline:
         if what := found():
             return what
@@ -1191,7 +1192,7 @@ _WORDS = st.one_of(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(400))
 @example(["x", "y", "--page=2", "a=b", "--json"])
 @example(["--", "x", "--json"])
 @example(["x", "--page"])

@@ -567,11 +567,12 @@ async def test_a_resource_that_only_says_it_is_json_is_a_text():
 
 async def test_of_calls_at_once_only_the_first_to_end_is_told_by_changes():
     server = DeltaServer("shop")
-    state: dict[str, Any] = {"value": books(*range(30)), "wait": asyncio.Event()}
+    state: dict[str, Any] = {"value": books(*range(30)), "wait": asyncio.Event(), "calls": 0}
 
     @server.tool(results=DELTAS)
     async def get() -> Any:
         made = copy.deepcopy(state["value"])
+        state["calls"] += 1
         await state["wait"].wait()
         return made
 
@@ -585,7 +586,8 @@ async def test_of_calls_at_once_only_the_first_to_end_is_told_by_changes():
                 {**row, "title": f"Told {number}"} if row["id"] == number else row for row in state["value"]
             ]
             peer.raw.send(id=f"call {number}", method="tools/call", params={"name": "get", "_meta": META})
-            await asyncio.sleep(0.01)
+            while state["calls"] <= number:  # noqa: ASYNC110 - the tool has begun
+                await asyncio.sleep(0)
         state["wait"].set()
         for _ in range(2):
             outcomes.append(result_meta((await peer.raw.receive())["result"])["outcome"])

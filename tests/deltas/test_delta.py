@@ -17,6 +17,7 @@ from deltamcp.deltas.delta import applied, delta
 from deltamcp.deltas.edits import DeltaError
 from deltamcp.deltas.root import digits, root_of
 from tests.support.equality import is_same
+from tests.support.properties import examples
 from tests.support.strategies import any_json
 
 ISSUES: list[Any] = [
@@ -221,13 +222,13 @@ def test_long_keys_are_told_by_their_beginnings():
     assert applied(rows, delta(rows, new)) == new
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=examples(2_000))
 @given(any_json, any_json)
 def test_any_pair_of_values(base, new):
     assert holds(base, new)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(st.lists(st.text(max_size=8), max_size=12), st.lists(st.text(max_size=8), max_size=12))
 @example(["", "", "00000000", "00000000", "0000"], ["00000000", "0000", ""])
 def test_any_pair_of_texts(base, new):
@@ -253,7 +254,7 @@ def test_every_edit_is_told_even_where_it_is_not_worth_it(seed, monkeypatch):
         assert holds(base, maker.changed(base)), base
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=examples(1_000))
 @given(any_json, st.text(max_size=60) | st.lists(st.sampled_from(WORDS), max_size=6).map("\n".join))
 def test_what_is_no_delta_of_the_base_is_refused(base, text):
     with contextlib.suppress(DeltaError):

@@ -12,6 +12,7 @@ from tests.delivery.test_changes import timed
 from tests.support.change_reader import ROOT_PATTERN
 from tests.support.changing_server import LOG_LINES, STATES, shop_items
 from tests.support.equality import is_same
+from tests.support.properties import examples
 from tests.support.strategies import any_json
 
 # The pure functions
@@ -68,7 +69,7 @@ def reordered(value: Any) -> Any:
 
 
 @given(any_json, any_json)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_any_values(base, new):
     assert is_same(applied(base, delta(base, new)), new)
     assert root_of(base) == root_of(reordered(base)) and delta(base, reordered(base)) == ""

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.conditions import wait_until
 from tests.support.http_faults import (
     META,
     SECRET,
@@ -22,7 +23,6 @@ from tests.support.http_faults import (
     request_bytes,
     send_http,
     still_serves,
-    wait_until,
 )
 
 # Calls and their ends

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.faults.test_http_slow_clients import SLOW
+from tests.support.conditions import wait_until
 from tests.support.http_faults import (
     SUBSCRIPTION,
     FaultServer,
@@ -24,7 +25,6 @@ from tests.support.http_faults import (
     open_stream,
     request_bytes,
     still_serves,
-    wait_until,
 )
 
 # The end

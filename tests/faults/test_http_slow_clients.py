@@ -8,6 +8,7 @@ import json
 import pytest
 
 from tests.faults.test_http_sizes import REFUSED_EARLY
+from tests.support.conditions import wait_until
 from tests.support.http_faults import (
     FaultServer,
     HttpWire,
@@ -17,7 +18,6 @@ from tests.support.http_faults import (
     request_bytes,
     run_beside,
     still_serves,
-    wait_until,
 )
 
 # Slow clients

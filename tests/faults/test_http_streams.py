@@ -5,6 +5,7 @@ import contextlib
 from pathlib import Path
 
 from tests.faults.test_http_sizes import SLACK
+from tests.support.conditions import wait_until
 from tests.support.http_faults import (
     SUBSCRIPTION,
     FaultServer,
@@ -22,7 +23,6 @@ from tests.support.http_faults import (
     request_bytes,
     send_http,
     still_serves,
-    wait_until,
 )
 
 

@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import MISBEHAVING_SERVER, PROGRAM
 from tests.support.watched_process import WatchedProcess
 
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
 SECRET = "hunter2-db-password"
-PATIENCE = 15.0
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -61,11 +61,11 @@ class Client(WatchedProcess):
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(PATIENCE)
+        self.process.wait(HANG_SECONDS)
         with contextlib.suppress(OSError):
             self.stdin.close()
         if self.reading is not None:
-            self.reading.join(PATIENCE)
+            self.reading.join(HANG_SECONDS)
         self.stdout.close()
 
     # Writing
@@ -105,7 +105,7 @@ class Client(WatchedProcess):
     def next(self) -> Any:
         """The next message; None at the end. Fails where a line is anything but one JSON-RPC message."""
         try:
-            found = self.lines.get(timeout=PATIENCE)
+            found = self.lines.get(timeout=HANG_SECONDS)
         except queue.Empty:
             raise AssertionError(f"no message came; the log ends {self.logged()[-1_000:]}") from None
         if found is None:
@@ -160,7 +160,7 @@ class Client(WatchedProcess):
 
     def exit_code(self) -> int:
         try:
-            return self.process.wait(PATIENCE)
+            return self.process.wait(HANG_SECONDS)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the process stays; the log ends {self.logged()[-1_000:]}") from None
 
@@ -190,7 +190,7 @@ class Pouring:
             time.sleep(0.5)
 
     def join(self) -> None:
-        self.thread.join(PATIENCE)
+        self.thread.join(HANG_SECONDS)
         assert self.done
 
 
@@ -218,7 +218,7 @@ def text(message: Any) -> str:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + HANG_SECONDS
     while not condition():
         assert time.monotonic() < end, f"never came: {what}"
         time.sleep(0.02)
@@ -329,7 +329,7 @@ def test_a_batch_is_served_to_the_one_version_that_has_batches(tmp_path: Path) -
         client.handshake("2025-03-26")
         ping, add = line("ping", {}, 1, None).strip(), line("tools/call", {"name": "add"}, 2, None).strip()
         client.write(b"[" + ping + b"," + add + b"]\n")
-        found = client.lines.get(timeout=PATIENCE)
+        found = client.lines.get(timeout=HANG_SECONDS)
         assert found is not None
         answers = json.loads(found)
         if isinstance(answers, dict):
@@ -854,6 +854,6 @@ def test_a_closed_log_harms_nothing(tmp_path: Path) -> None:
             assert {answer["id"] for answer in answers} == {1, 2, 3}
             process.stdin.write(line("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}, 4))
             process.stdin.close()
-            assert process.wait(PATIENCE) == 0
+            assert process.wait(HANG_SECONDS) == 0
         finally:
             process.kill()

@@ -18,6 +18,7 @@ from deltamcp.gcf.generic_stream import GenericStreamEncoder
 from deltamcp.gcf.scalars import INT64_MAX, INT64_MIN, canonical_cell, number, parse_scalar, scalar
 from tests.support.equality import is_same
 from tests.support.gcf_numbers import with_whole_integers
+from tests.support.properties import examples
 from tests.support.strategies import any_json
 
 HEADER = "GCF profile=generic\n"
@@ -61,7 +62,7 @@ def rejected(category: str, text: str) -> None:
     assert fault.value.category == category, fault.value
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=examples(2_000))
 @given(values, st.booleans(), st.booleans())
 def test_every_value_comes_back(value: Any, flatten: bool, constants: bool) -> None:
     text = encode_generic(value, flatten=flatten, constants=constants)
@@ -70,7 +71,7 @@ def test_every_value_comes_back(value: Any, flatten: bool, constants: bool) -> N
     assert encode_generic(decode_generic(text), flatten=flatten, constants=constants) == text
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=examples(1_000))
 @given(any_json)
 def test_any_json_comes_back_or_is_refused(value: Any) -> None:
     if not _in_domain(value):
@@ -80,7 +81,7 @@ def test_any_json_comes_back_or_is_refused(value: Any) -> None:
         assert is_same(decode_generic(encode_generic(value)), with_whole_integers(value))
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=examples(1_000))
 @given(
     st.text(max_size=200)
     | st.lists(
@@ -118,7 +119,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
             json.dumps(value)
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=examples(1_000))
 @given(values, st.lists(st.tuples(st.floats(0, 1), st.sampled_from(["", *'|,"{}[]:=@^~-.# \n>\\0\t\r'])), max_size=4))
 def test_a_damaged_text_is_read_or_refused(value: Any, edits: list[tuple[float, str]]) -> None:
     text = encode_generic(value)
@@ -132,7 +133,7 @@ def test_a_damaged_text_is_read_or_refused(value: Any, edits: list[tuple[float, 
     assert is_same(decode_generic(encode_generic(read)), with_whole_integers(read))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(values)
 def test_v1_carries_all_but_absence(value: Any) -> None:
     def present(value: Any) -> Any:

@@ -11,21 +11,20 @@ import json
 import os
 import socket
 import subprocess
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import MISBEHAVING_SERVER, PROGRAM
-from tests.support.processes import free_port
+from tests.support.processes import free_port, wait_until_it_listens
 from tests.support.watched_process import WatchedProcess
 
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
 SECRET = "hunter2-db-password"
-PATIENCE = 15.0
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientInfo": {"name": "hostile", "version": "1"},
@@ -65,20 +64,12 @@ def fault_server(place: Path, **limits: float) -> Iterator[FaultServer]:
     with log.open("wb") as errors:
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
     try:
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < until, "the server does not listen"
-                time.sleep(0.02)
+        wait_until_it_listens(process, port)
         yield FaultServer(process, port, trace, log)
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait(PATIENCE)
+        process.wait(HANG_SECONDS)
 
 
 # A client that can be as rude as a test needs
@@ -144,7 +135,7 @@ class HttpWire:
 
     @staticmethod
     @contextlib.asynccontextmanager
-    async def open(port: int, patience: float = PATIENCE) -> "AsyncIterator[HttpWire]":
+    async def open(port: int, patience: float = HANG_SECONDS) -> "AsyncIterator[HttpWire]":
         async with asyncio.timeout(patience):
             with socket.socket() as plug:
                 plug.setblocking(False)
@@ -351,15 +342,6 @@ in_modern, in_handshake = ERAS
 async def still_serves(port: int) -> None:
     for era in ERAS:
         assert (await era.call(port, "add", a=2, b=3)).text() == "5"
-
-
-async def wait_until(condition: Callable[[], bool], what: str) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(PATIENCE):
-            while not condition():  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            return
-    raise AssertionError(f"never came: {what}")
 
 
 # Bodies that are no message

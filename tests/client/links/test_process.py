@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from deltamcp.client.client import DeltaClient
 from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, ConnectionLostError, DeltaError, PeerError, UnreachableError
 from tests.support import fake_stdio
+from tests.support.conditions import HANG_SECONDS
 
 
 @pytest.fixture
@@ -28,6 +30,12 @@ def alive(log: Path) -> list[int]:
     """Those of its lives that have not ended."""
     pids = [json.loads(line)["started"] for line in log.read_text().splitlines() if "started" in line]
     return [pid for pid in pids if _runs(pid)]
+
+
+def is_ended(client: DeltaClient) -> bool:
+    """Whether the client has noticed that the process ended."""
+    conversation = client._reaching.conversation
+    return conversation is None or conversation.link.ended
 
 
 def _runs(pid: int) -> bool:
@@ -129,7 +137,7 @@ async def test_an_answer_that_makes_no_sense_is_told_at_once(log, discover, answ
     tools = [{"name": "raw", "inputSchema": {"type": "object"}}, {"name": "echo"}]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         with pytest.raises(PeerError):
-            await client.call_tool("raw", {"answer": answer}, timeout=2.0)
+            await client.call_tool("raw", {"answer": answer}, timeout=HANG_SECONDS)
         assert (await client.call("echo", a=1))["given"] == {"a": 1}
 
 
@@ -200,7 +208,7 @@ async def test_a_process_that_ended_is_started_again_for_the_next_call(log, disc
         assert await client.call("last") == {"life": 0}
         pid = json.loads(log.read_text().splitlines()[0])["started"]
         await fake_stdio.until(lambda: not (Path(f"/proc/{pid}").exists()))
-        await asyncio.sleep(0.05)
+        await fake_stdio.until(lambda: is_ended(client))
         assert (await client.call("echo"))["life"] == 1
         assert (await client.call("echo"))["life"] == 1
     assert not alive(log)
@@ -209,9 +217,9 @@ async def test_a_process_that_ended_is_started_again_for_the_next_call(log, disc
 async def test_a_process_that_will_not_start_again_is_told_and_not_tried_forever(log):
     initialize = ["answer", "exit"]
     script = fake_stdio.command(log=log, discover=-32601, initialize=initialize)
-    async with connect(script, start_timeout=2.0) as client:
+    async with connect(script, start_timeout=HANG_SECONDS) as client:
         with pytest.raises(ClientError):
-            await client.call_tool("look", {"deaths": 99}, timeout=8.0)
+            await client.call_tool("look", {"deaths": 99}, timeout=HANG_SECONDS)
         assert fake_stdio.ran(log) == ["look"]
 
 
@@ -257,7 +265,7 @@ async def test_calls_in_flight_when_the_with_ends_are_told(log, discover):
         call = asyncio.create_task(client.call("hang"))
         await fake_stdio.until(lambda: bool(fake_stdio.ran(log)))
     with pytest.raises((ClientError, asyncio.CancelledError)):
-        await asyncio.wait_for(call, 5)
+        await asyncio.wait_for(call, HANG_SECONDS)
     assert not alive(log)
 
 
