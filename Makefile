@@ -8,7 +8,7 @@ PARALLEL := --numprocesses auto --dist worksteal
 
 .PHONY: run test test-deep check format conformance interop bench clean
 
-run: .venv/ready
+run: .venv/run-ready
 	@echo "==> The example server, examples/everything.py, over HTTP. Reach it with any MCP client, for instance:"
 	@echo "    claude mcp add --transport http everything http://127.0.0.1:$(PORT)/mcp"
 	@$(BIN)/delta-mcp serve examples/everything.py --http 127.0.0.1:$(PORT)
@@ -45,21 +45,27 @@ interop: .venv/ready .tools/ready
 	@echo "==> list, describe and call on each"
 	@DELTA_MCP_INTEROP=all $(BIN)/pytest tests/interop
 
-bench: .venv/ready .venv/bench-ready
-	@echo "==> Speed, beside the bare limit, the official SDK and FastMCP"
+bench: .venv/bench-ready
+	@echo "==> Speed and memory, beside the bare limit, the official SDK and FastMCP"
 	@$(BIN)/python -m bench
 
-.venv/ready: pyproject.toml
-	@echo "==> Python packages into .venv"
+.venv/run-ready: pyproject.toml
+	@echo "==> Delta-MCP and what it needs to run into .venv"
 	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+.venv/ready: .venv/run-ready
+	@echo "==> What its developers need into .venv"
 	@$(BIN)/pip install --quiet --upgrade pip
-	@$(BIN)/pip install --quiet --editable . --group dev
+	@$(BIN)/pip install --quiet --group dev
 	@touch $@
 
 .venv/bench-ready: .venv/ready
 	@echo "==> The peers to measure beside, and a load generator"
 	@$(BIN)/pip install --quiet --group bench
-	@command -v wrk >/dev/null || (apt-get update -qq && apt-get install -y -qq wrk) >/dev/null
+	@command -v wrk >/dev/null || (apt-get update -qq && apt-get install -y -qq wrk) >/dev/null 2>&1 \
+		|| echo "    wrk cannot be installed here: a loop in Python will make the load"
 	@touch $@
 
 .tools/ready: tests/node/package.json .venv/ready

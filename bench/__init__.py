@@ -1,1 +1,1 @@
-"""How fast, how small: this library beside the bare limit, the official SDK and FastMCP. Run `make bench`."""
+"""Speed and memory of this library beside the bare limit, the official SDK and FastMCP. Run `make bench`."""

@@ -1,58 +1,88 @@
-"""`python -m bench`: measures, prints tables and how far from the targets, and always exits 0 when it could measure."""
+"""`python -m bench`: measures, prints tables and what misses its target, and exits 0 whenever it could measure."""
 
 import argparse
+import importlib
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from bench import client, deltas, execute, growth, memory, results
-from deltamcp.bench.speed import http, machine, start, stdio
-from deltamcp.bench.speed.report import Report
-from deltamcp.bench.speed.sides import peers
+from bench import machine
+from bench.options import BenchOptions
+from bench.peers import NO_PEERS, find_peers
+from bench.report import BenchReport
+from bench.server_process import run_as_client
+
+BENCHMARKS = {
+    "http": "requests a second over HTTP",
+    "stdio": "round trips a second over stdio",
+    "start": "what an import costs, and the time from spawn to the first list",
+    "growth": "start, list and call of servers with 10 to 10,000 tools",
+    "memory": "memory of idle sessions and streams",
+    "execute": "what a call through the meta-tool adds",
+    "results": "how fast results are made to fit, and in what memory",
+    "deltas": "how fast GCF is written and read, and values are compared",
+    "client": "CPU time of a call on its caller's side",
+    "retrieval": "how often search finds the right tool, and how fast, beside FastMCP's search",
+}
+"""Each is a module of `bench.benchmarks`."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", help="some of http,stdio,start,growth,memory,execute,results,deltas,client")
-    parser.add_argument("--rounds", type=int, default=3, help="times each side is loaded (3)")
-    parser.add_argument("--seconds", type=int, default=1, help="length of one load (1; over stdio half of it)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=__doc__,
+        epilog="\n".join(["benchmarks:", *(f"  {name:<12}{about}" for name, about in BENCHMARKS.items())]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", type=_parse_names, default=list(BENCHMARKS), metavar="NAME,...", help="some of them")
+    parser.add_argument("--rounds", type=_parse_rounds, default=3, metavar="N", help="times each server is loaded (3)")
+    parser.add_argument(
+        "--seconds", type=_parse_seconds, default=1.0, metavar="N", help="length of one load (1; half over stdio)"
+    )
+    parser.add_argument("--no-peers", action="store_true", help="without the official SDK and FastMCP")
     parser.add_argument("--full", action="store_true", help="10,000 tools for the peers too: minutes more")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     given = parser.parse_args()
-    measurements: dict[str, Callable[[], Report]] = {
-        "http": lambda: http.measure(given.rounds, given.seconds, beside),
-        "stdio": lambda: stdio.measure(given.rounds, given.seconds / 2, beside),
-        "start": lambda: start.measure(given.rounds, beside),
-        "growth": lambda: growth.measure(given.full),
-        "memory": memory.measure,
-        "execute": execute.measure,
-        "results": results.measure,
-        "deltas": deltas.measure,
-        "client": client.measure,
-    }
-    wanted = given.only.split(",") if given.only else list(measurements)
-    for name in wanted:
-        if name not in measurements:
-            parser.error(f"there is no measurement {name!r}; there are {', '.join(measurements)}")
-    beside = peers("here")
-    about, began = machine.describe() | beside.versions, time.monotonic()
+    peers = NO_PEERS if given.no_peers else find_peers()
+    options = BenchOptions(given.rounds, given.seconds, peers, given.full)
+    about, began = machine.describe() | peers.versions, time.monotonic()
     print("\n".join(f"{key}: {value}" for key, value in about.items()))
-    reports: dict[str, Report] = {}
+    reports: dict[str, BenchReport] = {}
     try:
-        with machine.prepared():
-            for name in wanted:
-                reports[name] = measurements[name]()
+        with run_as_client():
+            for name in given.only:
+                print(f"\n==> {name}: {BENCHMARKS[name]}", flush=True)
+                reports[name] = importlib.import_module(f"bench.benchmarks.{name}").measure(options)
                 print(f"\n{reports[name]}", flush=True)
     except KeyboardInterrupt:
         raise SystemExit("stopped") from None
     verdicts = [verdict for found in reports.values() for verdict in found.verdicts]
-    short = [verdict for verdict in verdicts if not verdict.met]
-    print(f"\n## {len(verdicts) - len(short)} of {len(verdicts)} targets met, in {time.monotonic() - began:.0f} s")
-    print("\n".join(map(str, short)))
+    missed = [verdict for verdict in verdicts if not verdict.met]
+    print(f"\n## {len(verdicts) - len(missed)} of {len(verdicts)} targets met, in {time.monotonic() - began:.0f} s")
+    print("\n".join(map(str, missed)))
     if given.json is not None:
-        plain = {"machine": about, **{name: found.plain() for name, found in reports.items()}}
-        given.json.write_text(json.dumps(plain, indent=1))
+        figures = {"machine": about, **{name: found.as_json() for name, found in reports.items()}}
+        given.json.write_text(json.dumps(figures, indent=1))
+
+
+def _parse_names(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in BENCHMARKS:
+            raise argparse.ArgumentTypeError(f"there is no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
+    return names
+
+
+def _parse_rounds(text: str) -> int:
+    if not 1 <= int(text) <= 1000:
+        raise argparse.ArgumentTypeError("1 to 1000, please")
+    return int(text)
+
+
+def _parse_seconds(text: str) -> float:
+    if not 0 < float(text) <= 600:
+        raise argparse.ArgumentTypeError("more than 0 and up to 600, please")
+    return float(text)
 
 
 if __name__ == "__main__":

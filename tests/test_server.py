@@ -22,7 +22,7 @@ from deltamcp import (
     ToolError,
     ToolResult,
 )
-from deltamcp.catalog import render
+from deltamcp.catalog import tool_text
 from tests.support.conditions import HANG_SECONDS, advance_clock
 from tests.support.raw_client import META, answer_text, raw_client
 
@@ -494,7 +494,7 @@ def test_limits_of_nought_are_told():
     node = {"type": "integer", "minimum": 0, "maximum": 0}
     tool = {"name": "f", "inputSchema": {"properties": {"a": node, "b": {"prefixItems": [{"type": "integer"}, {}]}}}}
     tool["inputSchema"]["properties"]["b"]["type"] = "array"  # type: ignore[index]
-    assert render.whole(tool) == "f(a?:int(>=0, <=0), b?:[int, any])"
+    assert tool_text.full_text(tool) == "f(a?:int(>=0, <=0), b?:[int, any])"
 
 
 def test_limits_are_numbers_above_nought():

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 import deltamcp
-from deltamcp.dialects import handshake, modern, params, result_bodies, versions
-from deltamcp.errors import FAULTS, Fault, Retry, Whose
+from deltamcp.dialects import methods, result_bodies, versions
+from deltamcp.dialects.handshake import HandshakeMcp
+from deltamcp.dialects.modern import ModernMcp
+from deltamcp.errors import FAULTS, Fault
 from deltamcp.runtime.change_hub import LIST_CHANGED
 from deltamcp.values import (
     About,
@@ -24,10 +26,12 @@ from deltamcp.values import (
     Page,
     PromptResult,
     Request,
+    SubscriptionEnd,
     Text,
     ToolResult,
 )
 
+REQUEST = Request(1, "tools/call", {})
 VALUES: list[Any] = [
     ToolResult([Text("x")]),
     Contents([]),
@@ -38,14 +42,13 @@ VALUES: list[Any] = [
     Manifest([], None),
     About({}, {}, None),
     Done(),
+    SubscriptionEnd(),
 ]
 
 
 def test_every_fault_has_a_row_and_codes_its_era_allows():
     assert set(FAULTS) == set(Fault)
     for fault, row in FAULTS.items():
-        assert isinstance(row.whose, Whose), fault
-        assert isinstance(row.retry, Retry), fault
         # 2026-07-28: -32000...-32019 are closed, -32020...-32099 hold only these three.
         assert row.modern not in range(-32099, -31999) or row.modern in (-32020, -32021, -32022), fault
         assert 200 <= row.modern_http < 600 and 200 <= row.handshake_http < 600, fault
@@ -56,18 +59,18 @@ def test_every_answer_can_be_written_in_every_version():
     assert {type(value) for value in VALUES} == set(named)
     for value in VALUES:
         for version in versions.HANDSHAKE:
-            assert handshake.write(1, Answer(value), version)
-        assert modern.Stamp({}, 1).write(1, Answer(value), versions.MODERN[0])
+            assert HandshakeMcp().write(REQUEST, Answer(value), version)
+        assert ModernMcp({}, 1).write(REQUEST, Answer(value), versions.MODERN[0])
         assert isinstance(result_bodies.body(Answer(value), versions.MODERN[0], {}), dict)
 
 
 def test_every_outcome_can_be_written_where_it_can_occur():
     for fault in Fault:
-        assert handshake.write(1, Failure(fault, "x"), versions.HANDSHAKE[0])
-        assert modern.Stamp({}, 1).write(1, Failure(fault, "x"), versions.MODERN[0])
-    assert modern.Stamp({}, 1).write(1, InputRequired({}, "s"), versions.MODERN[0])
+        assert HandshakeMcp().write(REQUEST, Failure(fault, "x"), versions.HANDSHAKE[0])
+        assert ModernMcp({}, 1).write(REQUEST, Failure(fault, "x"), versions.MODERN[0])
+    assert ModernMcp({}, 1).write(REQUEST, InputRequired({}, "s"), versions.MODERN[0])
     with pytest.raises(AssertionError):
-        handshake.write(1, InputRequired({}, "s"), versions.HANDSHAKE[0])
+        HandshakeMcp().write(REQUEST, InputRequired({}, "s"), versions.HANDSHAKE[0])
 
 
 def test_every_ask_has_a_method():
@@ -80,19 +83,19 @@ def test_every_ask_has_a_method():
         "argument": {"name": "a", "value": "v"},
     }
     reached = set()
-    for methods in (params.HANDSHAKE, params.MODERN):
-        for method in methods:
-            ask = params.read(Request(1, method, dict(given)), methods)
+    for table in (methods.HANDSHAKE, methods.MODERN):
+        for method in table:
+            ask = methods.read(Request(1, method, dict(given)), table)
             assert not isinstance(ask, Failure), method
             reached.add(type(ask))
     assert reached == set(typing.get_args(Ask))
 
 
-@pytest.mark.parametrize("methods", [params.HANDSHAKE, params.MODERN])
-def test_a_parameter_of_the_wrong_type_is_named(methods):
-    for method in methods:
+@pytest.mark.parametrize("table", [methods.HANDSHAKE, methods.MODERN])
+def test_a_parameter_of_the_wrong_type_is_named(table):
+    for method in table:
         for name in ("name", "uri", "level", "notifications", "ref", "argument", "cursor", "arguments"):
-            ask = params.read(Request(1, method, {name: 3}), methods)
+            ask = methods.read(Request(1, method, {name: 3}), table)
             if isinstance(ask, Failure):
                 assert ask.fault is Fault.INVALID_PARAMS
                 assert ask.message.startswith("params."), ask.message

@@ -60,7 +60,7 @@ def test_a_factor_may_be_given():
 
 def test_large_texts_are_sampled():
     text = "".join(f"line {number}: the value is {number * 7919 % 1000}\n" for number in range(70_000))
-    assert len(text) > tokens.SAMPLED_ABOVE
+    assert len(text) > tokens.SAMPLED_ABOVE_CHARS
     parts = [text[start : start + 500_000] for start in range(0, len(text), 500_000)]
     assert tokens.count(text) == pytest.approx(sum(map(tokens.count, parts)), rel=0.05)
 

@@ -1,7 +1,11 @@
 """Delta-MCP: a tool server whose cost in the model's context is what the model uses and what has changed."""
 
+import importlib
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from deltamcp.calls.observers import CallObserver, ObservedCall
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.context import Context, Elicited, elicitation, roots, sampling
 from deltamcp.errors import (
@@ -22,10 +26,13 @@ from deltamcp.errors import (
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.server import DeltaServer
+from deltamcp.stores.store import Store, StoreError
+from deltamcp.tokens import count as count_tokens
 from deltamcp.values import (
     Annotations,
     Audio,
     BlobResource,
+    Caller,
     Completion,
     Contents,
     EmbeddedResource,
@@ -44,6 +51,8 @@ from deltamcp.values import (
 if TYPE_CHECKING:
     from deltamcp.client.client import DeltaClient
     from deltamcp.client.connect import connect
+    from deltamcp.deltas.delta import apply_delta
+    from deltamcp.results.encode import decode as decode_result
 
 __all__ = [
     "Annotations",
@@ -51,6 +60,8 @@ __all__ = [
     "Audio",
     "BlobResource",
     "CallFailedError",
+    "CallObserver",
+    "Caller",
     "ClientError",
     "Completion",
     "ConfigurationError",
@@ -69,6 +80,7 @@ __all__ = [
     "InputDeclinedError",
     "Kind",
     "Limits",
+    "ObservedCall",
     "PeerError",
     "Principal",
     "PromptMessage",
@@ -76,27 +88,40 @@ __all__ = [
     "ResourceLink",
     "ResourceNotFoundError",
     "ResultPolicy",
+    "Store",
+    "StoreError",
     "Text",
     "TextResource",
     "ToolError",
     "ToolResult",
     "UnauthorizedError",
     "UnreachableError",
+    "apply_delta",
     "connect",
+    "count_tokens",
+    "decode_result",
     "elicitation",
     "roots",
     "sampling",
 ]
 
+_LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "DeltaClient": ("deltamcp.client.client", "DeltaClient"),
+        "apply_delta": ("deltamcp.deltas.delta", "apply_delta"),
+        "connect": ("deltamcp.client.connect", "connect"),
+        "decode_result": ("deltamcp.results.encode", "decode"),
+    }
+)
+"""What a server does without, so that its start need not wait 30 ms for the import."""
+
 
 def __getattr__(name: str) -> Any:
-    """The client, for who asks for it: a server need not wait 30 ms for it to be imported."""
-    if name == "connect":
-        from deltamcp.client.connect import connect
+    if name not in _LAZY:
+        raise AttributeError(f"module 'deltamcp' has no attribute {name!r}")
+    module, attribute = _LAZY[name]
+    return getattr(importlib.import_module(module), attribute)
 
-        return connect
-    if name == "DeltaClient":
-        from deltamcp.client.client import DeltaClient
 
-        return DeltaClient
-    raise AttributeError(f"module 'deltamcp' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -6,10 +6,11 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
+from deltamcp.dialects import versions
 from deltamcp.dialects.elicitation import form_schema, read_form
-from deltamcp.dialects.params import LOG_LEVELS
+from deltamcp.dialects.methods import LOG_LEVELS
 from deltamcp.errors import InputDeclinedError
-from deltamcp.runtime.deadline import Deadline, Guard
+from deltamcp.runtime.deadline import Deadline, WaitHook
 from deltamcp.values import JSON, Era, InputRequest, LogLevel, Principal, RequestId, Terms
 from deltamcp.wire import jsonrpc
 
@@ -18,24 +19,16 @@ T = TypeVar("T")
 CAPABILITY = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 """What a client must have declared to be asked."""
 
-_FORMS_GREW_IN = "2025-11-25"
-"""Before it a form had no choice of several, and there was no `mode`: every elicitation was a form."""
 
-
-class Channel(Guard, Protocol):
+class Channel(WaitHook, Protocol):
     """The way back to the client while one of its requests is served.
 
-    As a guard it is armed while the request waits for something, and may look out for the client meanwhile.
+    As a hook it starts when the request waits for something, and may look out for the client meanwhile.
     """
 
     @property
-    def caller(self) -> Hashable:
-        """Who shares a turn with whom where calls have to wait."""
-        ...
-
-    @property
-    def conversation(self) -> str | None:
-        """What lasts from one of the client's requests to the next; None where each stands for itself."""
+    def fairness_key(self) -> Hashable:
+        """Calls with the same key take one turn together where calls have to wait for a thread."""
         ...
 
     async def notify(self, message: bytes) -> None:
@@ -88,11 +81,11 @@ class Context:
 
     __slots__ = (
         "_answers",
-        "_asked",
         "_channel",
         "_deadline",
         "_loop",
         "_progress",
+        "_question_count",
         "cancelled",
         "lifespan",
         "request_id",
@@ -117,14 +110,14 @@ class Context:
         """For plain functions, which cannot be interrupted: look at it in long loops."""
         self._channel = channel
         self._answers = answers
-        self._asked = 0
+        self._question_count = 0
         self._progress: float | None = None
         self._loop = asyncio.get_running_loop()
 
     @property
     def principal(self) -> Principal:
         """On whose behalf the request is made."""
-        return self.terms.principal
+        return self.terms.caller.principal
 
     @property
     def client(self) -> dict[str, JSON]:
@@ -156,7 +149,7 @@ class Context:
             params["total"] = total
         if message is not None:
             params["message"] = message
-        await self._channel.notify(jsonrpc.notification("notifications/progress", params))
+        await self._channel.notify(jsonrpc.encode_notification("notifications/progress", params))
 
     async def log(self, level: LogLevel, data: JSON, logger: str | None = None) -> None:
         """Sends a log message to the client, where it asked for that level. Never put secrets in it."""
@@ -166,7 +159,7 @@ class Context:
         params: dict[str, JSON] = {"level": level, "data": data}
         if logger is not None:
             params["logger"] = logger
-        await self._channel.notify(jsonrpc.notification("notifications/message", params))
+        await self._channel.notify(jsonrpc.encode_notification("notifications/message", params))
 
     async def detach(self) -> None:
         """Closes the client's stream before a long wait; where its revision can, it returns for the result."""
@@ -180,26 +173,26 @@ class Context:
         Raises:
             InputDeclinedError: the client cannot ask its user, or sent an answer that does not fit.
         """
-        answer = await self._one(key, elicitation(message, schema))
-        elicited = _elicited(answer)
+        answer = await self._ask_one(key, elicitation(message, schema))
+        elicited = _read_elicited(answer)
         return Elicited("accept", read_form(schema, elicited.content)) if elicited.accepted else elicited
 
     async def elicit_url(self, message: str, url: str, key: str | None = None) -> Elicited:
         """Asks the user to open an address, for what must not pass through the client."""
         params: dict[str, JSON] = {"mode": "url", "message": message, "url": url}
         if self.terms.era is Era.HANDSHAKE:
-            params["elicitationId"] = f"{self.request_id}-{self._asked}"
-        return _elicited(await self._one(key, InputRequest("elicitation/create", params)))
+            params["elicitationId"] = f"{self.request_id}-{self._question_count}"
+        return _read_elicited(await self._ask_one(key, InputRequest("elicitation/create", params)))
 
     async def sample(
         self, messages: str | list[dict[str, JSON]], *, max_tokens: int, key: str | None = None, **options: JSON
     ) -> dict[str, JSON]:
         """Has the client's model answer. `options` are `sampling/createMessage`'s own, such as `systemPrompt`."""
-        return await self._one(key, sampling(messages, max_tokens, **options))
+        return await self._ask_one(key, sampling(messages, max_tokens, **options))
 
     async def roots(self, key: str | None = None) -> list[dict[str, JSON]]:
         """The directories the client lets the server work in."""
-        answer = await self._one(key, InputRequest("roots/list", {}))
+        answer = await self._ask_one(key, InputRequest("roots/list", {}))
         roots = answer.get("roots")
         if not isinstance(roots, list):
             raise InputDeclinedError("The client's answer to roots/list has no roots.")
@@ -207,7 +200,7 @@ class Context:
 
     async def ask(self, **questions: InputRequest) -> dict[str, dict[str, JSON]]:
         """Several questions in one round; the client's raw results by the same keys."""
-        questions = {key: _fitted(question, self.terms) for key, question in questions.items()}
+        questions = {key: _adapt_question(question, self.terms) for key, question in questions.items()}
         if self.terms.era is Era.MODERN:
             missing = {key: question for key, question in questions.items() if key not in self._answers}
             if missing:
@@ -219,16 +212,16 @@ class Context:
             )
         return dict(zip(questions, answers, strict=True))
 
-    async def _one(self, key: str | None, question: InputRequest) -> dict[str, JSON]:
-        self._asked += 1
-        name = key or f"{CAPABILITY[question.method]}-{self._asked}"
+    async def _ask_one(self, key: str | None, question: InputRequest) -> dict[str, JSON]:
+        self._question_count += 1
+        name = key or f"{CAPABILITY[question.method]}-{self._question_count}"
         answer = (await self.ask(**{name: question}))[name]
         if not isinstance(answer, dict):
             raise InputDeclinedError(f"The client's answer to {question.method} is not an object.")
         return answer
 
 
-def _fitted(question: InputRequest, terms: Terms) -> InputRequest:
+def _adapt_question(question: InputRequest, terms: Terms) -> InputRequest:
     """A question as the client can be asked it.
 
     Raises:
@@ -242,10 +235,10 @@ def _fitted(question: InputRequest, terms: Terms) -> InputRequest:
     if mode is None:
         return question
     # "Elicitation": an empty capability means forms, for clients older than the modes.
-    forms_only = terms.version < _FORMS_GREW_IN or not declared
+    forms_only = terms.version < versions.FORM_MODES_SINCE or not declared
     if mode not in ({"form"} if forms_only else declared):
         raise MissingCapabilityError(capability, str(mode))
-    if terms.version >= _FORMS_GREW_IN:
+    if terms.version >= versions.FORM_MODES_SINCE:
         return question
     for name, field in question.params["requestedSchema"]["properties"].items():
         if field["type"] == "array":
@@ -272,7 +265,7 @@ def roots() -> InputRequest:
     return InputRequest("roots/list", {})
 
 
-def _elicited(answer: dict[str, JSON]) -> Elicited:
+def _read_elicited(answer: dict[str, JSON]) -> Elicited:
     action = answer.get("action")
     if action not in ("accept", "decline", "cancel"):
         raise InputDeclinedError("The client's answer to elicitation/create has no valid action.")

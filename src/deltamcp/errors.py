@@ -1,6 +1,6 @@
-"""Every error: whose fault it is, what is sent, whether to try again.
+"""Every error: what it means, what is sent, whether to try again.
 
-`Fault` names what can go wrong, `FAULTS` says how each door reports it. Inside the library a refusal
+`Fault` names what can go wrong, `FAULTS` says how each era of the protocol reports it. Inside the library a refusal
 is a value (`values.Failure` carries a `Fault`); the exceptions below are the ones an author of tools
 raises or a program that embeds a server sees.
 
@@ -25,22 +25,6 @@ import enum
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
-
-
-class Whose(enum.Enum):
-    """At whom an error points."""
-
-    PEER = "peer"
-    AUTHOR = "author"
-    SERVER = "server"
-
-
-class Retry(enum.Enum):
-    """Whether sending the same request again can help."""
-
-    NEVER = "never"
-    CHANGED = "changed"
-    LATER = "later"
 
 
 class Fault(enum.Enum):
@@ -71,11 +55,9 @@ class Fault(enum.Enum):
     SESSION_UNKNOWN = enum.auto()
 
 
-class Row(NamedTuple):
-    """How one fault is reported."""
+class FaultRow(NamedTuple):
+    """How the protocol reports one fault."""
 
-    whose: Whose
-    retry: Retry
     handshake: int
     """JSON-RPC code up to 2025-11-25."""
     modern: int
@@ -84,39 +66,36 @@ class Row(NamedTuple):
     modern_http: int
 
 
-_P, _A, _S = Whose.PEER, Whose.AUTHOR, Whose.SERVER
-_N, _C, _L = Retry.NEVER, Retry.CHANGED, Retry.LATER
-
-FAULTS: Mapping[Fault, Row] = MappingProxyType(
+FAULTS: Mapping[Fault, FaultRow] = MappingProxyType(
     {
-        Fault.PARSE: Row(_P, _C, -32700, -32700, 400, 400),
-        Fault.INVALID_REQUEST: Row(_P, _C, -32600, -32600, 400, 400),
+        Fault.PARSE: FaultRow(-32700, -32700, 400, 400),
+        Fault.INVALID_REQUEST: FaultRow(-32600, -32600, 400, 400),
         # Handshake-era clients take a status other than 200 for a broken transport, so errors that
         # answer a well-formed request travel with 200 there.
-        Fault.UNKNOWN_METHOD: Row(_P, _N, -32601, -32601, 200, 404),
-        Fault.INVALID_PARAMS: Row(_P, _C, -32602, -32602, 200, 400),
-        Fault.NOT_FOUND: Row(_P, _C, -32602, -32602, 200, 400),
+        Fault.UNKNOWN_METHOD: FaultRow(-32601, -32601, 200, 404),
+        Fault.INVALID_PARAMS: FaultRow(-32602, -32602, 200, 400),
+        Fault.NOT_FOUND: FaultRow(-32602, -32602, 200, 400),
         # 2026-07-28 retires -32002 in favour of -32602.
-        Fault.RESOURCE_NOT_FOUND: Row(_P, _C, -32002, -32602, 200, 400),
-        Fault.HEADER_MISMATCH: Row(_P, _C, -32600, -32020, 400, 400),
-        Fault.MISSING_CAPABILITY: Row(_P, _C, -32602, -32021, 200, 400),
-        Fault.UNSUPPORTED_VERSION: Row(_P, _C, -32600, -32022, 400, 400),
+        Fault.RESOURCE_NOT_FOUND: FaultRow(-32002, -32602, 200, 400),
+        Fault.HEADER_MISMATCH: FaultRow(-32600, -32020, 400, 400),
+        Fault.MISSING_CAPABILITY: FaultRow(-32602, -32021, 200, 400),
+        Fault.UNSUPPORTED_VERSION: FaultRow(-32600, -32022, 400, 400),
         # 2026-07-28 gives -32603 no status of its own; the error answers the request, so 200.
-        Fault.INTERNAL: Row(_A, _L, -32603, -32603, 200, 200),
-        Fault.TIMEOUT: Row(_A, _L, -32603, -32603, 200, 200),
-        Fault.OVERLOADED: Row(_S, _L, -32603, -32603, 503, 503),
+        Fault.INTERNAL: FaultRow(-32603, -32603, 200, 200),
+        Fault.TIMEOUT: FaultRow(-32603, -32603, 200, 200),
+        Fault.OVERLOADED: FaultRow(-32603, -32603, 503, 503),
         # Codes of our own lie outside -32768...-32000, as 2026-07-28 asks; this one is LSP's.
-        Fault.CANCELLED: Row(_P, _N, -32800, -32800, 200, 200),
-        Fault.TOO_LARGE: Row(_P, _C, -32600, -32600, 413, 413),
-        Fault.TOO_SLOW: Row(_P, _L, -32600, -32600, 408, 408),
-        Fault.WRONG_HOST: Row(_P, _N, -32600, -32600, 421, 421),
-        Fault.WRONG_ORIGIN: Row(_P, _N, -32600, -32600, 403, 403),
-        Fault.WRONG_PATH: Row(_P, _N, -32600, -32600, 404, 404),
-        Fault.WRONG_HTTP_METHOD: Row(_P, _N, -32600, -32600, 405, 405),
-        Fault.WRONG_MEDIA_TYPE: Row(_P, _C, -32600, -32600, 415, 415),
-        Fault.NOT_ACCEPTABLE: Row(_P, _C, -32600, -32600, 406, 406),
-        Fault.SESSION_REQUIRED: Row(_P, _C, -32600, -32600, 400, 400),
-        Fault.SESSION_UNKNOWN: Row(_P, _C, -32600, -32600, 404, 404),
+        Fault.CANCELLED: FaultRow(-32800, -32800, 200, 200),
+        Fault.TOO_LARGE: FaultRow(-32600, -32600, 413, 413),
+        Fault.TOO_SLOW: FaultRow(-32600, -32600, 408, 408),
+        Fault.WRONG_HOST: FaultRow(-32600, -32600, 421, 421),
+        Fault.WRONG_ORIGIN: FaultRow(-32600, -32600, 403, 403),
+        Fault.WRONG_PATH: FaultRow(-32600, -32600, 404, 404),
+        Fault.WRONG_HTTP_METHOD: FaultRow(-32600, -32600, 405, 405),
+        Fault.WRONG_MEDIA_TYPE: FaultRow(-32600, -32600, 415, 415),
+        Fault.NOT_ACCEPTABLE: FaultRow(-32600, -32600, 406, 406),
+        Fault.SESSION_REQUIRED: FaultRow(-32600, -32600, 400, 400),
+        Fault.SESSION_UNKNOWN: FaultRow(-32600, -32600, 404, 404),
     }
 )
 

@@ -1,23 +1,24 @@
-"""`DeltaServer`: functions and configuration in, doors out."""
+"""`DeltaServer`: functions and configuration in, transports out."""
 
 import asyncio
 import contextlib
 import logging
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 import msgspec
 
 from deltamcp.calls.engine import Engine
-from deltamcp.calls.operation_search import Searching
+from deltamcp.calls.observers import CallObserver
+from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.completer import Completer
-from deltamcp.catalog.disclosure import Costs, Disclosure
-from deltamcp.catalog.json_schema import settled
-from deltamcp.catalog.operation import SEGMENT, Operation, ToolOptions
+from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts
+from deltamcp.catalog.json_schema import normalize_draft
+from deltamcp.catalog.operation import ID_SEGMENT, Operation, ToolOptions
 from deltamcp.catalog.prompt import Prompt, PromptOptions
 from deltamcp.catalog.resource import Resource, ResourceOptions
 from deltamcp.catalog.search.fusion import Embedder
@@ -25,11 +26,14 @@ from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
-from deltamcp.stores.store import open_store
+from deltamcp.stores.store import Store, open_store
 from deltamcp.values import JSON, Icon, Kind
 
 if TYPE_CHECKING:
-    from deltamcp.sources.operations import OperationsFile
+    from starlette.routing import BaseRoute
+
+    from deltamcp.sources.operations_loader import OperationsFile
+    from deltamcp.transports.http import HttpApp
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("deltamcp")
@@ -65,7 +69,8 @@ class DeltaServer:
         embedder: Embedder | None = None,
         embedder_weight: float = 0.7,
         results: ResultPolicy | None = None,
-        store: str = "memory://",
+        store: Store | str = "memory://",
+        observers: Sequence[CallObserver] = (),
     ) -> None:
         """
         Args:
@@ -82,8 +87,9 @@ class DeltaServer:
                 meaning having `embedder_weight` of the say.
             results: how results are made to fit, for every tool that does not say otherwise: a budget in tokens, rows a
                 page, tables. Without it, plain tools send what they return and meta-tools have 20,000 tokens.
-            store: where results that did not fit are kept to be read on in: `"memory://"`, `"sqlite:///path"`,
-                `"redis://host:port/0"`. Replicas need the same.
+            store: where results that did not fit are stored, for `continue` to read on in: `"memory://"`,
+                `"sqlite:///path"`, `"redis://host:port/0"`, or a `Store` of your own. Replicas need the same.
+            observers: told of every call of an operation: who called, what came of it, what it cost.
             strict: a tool whose summary is longer than 60 characters is refused, as Delta-MCP does, instead of cut.
         """
         if state_key is not None and len(state_key) != 32:
@@ -100,18 +106,19 @@ class DeltaServer:
         self._lifespan = lifespan
         self._files: list[OperationsFile] = []
         self._results = results
-        self._store = open_store(store)
+        self._store = open_store(store) if isinstance(store, str) else store
         self._catalog = Catalog(name, page_size, disclosure, results)
         self._engine = Engine(
             self._catalog,
             info,
             instructions,
             limits or Limits(),
-            self._living,
+            self._run_lifespan,
             state_key,
             cache_seconds,
-            Searching(self._catalog, embedder, embedder_weight),
+            OperationSearch(self._catalog, embedder, embedder_weight),
             self._store,
+            observers,
         )
 
     @property
@@ -120,9 +127,9 @@ class DeltaServer:
         return self._engine
 
     @property
-    def costs(self) -> Costs:
+    def costs(self) -> SurfaceCosts:
         """What the catalogue costs a model in tokens, whole and behind meta-tools, and from when on which is dearer."""
-        return self._catalog.view().costs
+        return self._catalog.view().surface_costs
 
     # Registering
 
@@ -137,20 +144,20 @@ class DeltaServer:
         Raises:
             ConfigurationError: the file is wrong; the text has every fault in it.
         """
-        from deltamcp.sources.operations import OperationsFile  # 15 ms that most servers do without
+        from deltamcp.sources.operations_loader import OperationsFile  # 15 ms that most servers do without
 
         file = OperationsFile(Path(path), functions or {}, os.environ)
-        file.use(file.load(), self._exchange)
+        file.activate(file.load(), self._exchange)
         self._files.append(file)
 
     def _exchange(self, old: list[str], new: list[Operation]) -> None:
-        self._catalog.replace(old, [self._fit(operation) for operation in new])
-        self._tell_cut(new)
+        self._catalog.replace(old, [self._check(operation) for operation in new])
+        self._warn_of_cut_summaries(new)
         self._announce(Kind.TOOLS)
 
     @contextlib.asynccontextmanager
-    async def _living(self) -> AsyncIterator[Any]:
-        """The author's lifespan, and inside it whoever follows an operations file."""
+    async def _run_lifespan(self) -> AsyncIterator[Any]:
+        """The author's lifespan, and inside it the tasks that follow operations files."""
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._store.close)
             state = None if self._lifespan is None else await stack.enter_async_context(self._lifespan(self))
@@ -161,7 +168,7 @@ class DeltaServer:
                 stack.callback(watching.cancel)
             if self._catalog.disclosure.surface == "auto":
                 view = self._catalog.view()
-                logger.info("disclosure %s: %s", view.surface.value, view.costs)
+                logger.info("disclosure %s: %s", view.surface.value, view.surface_costs)
             yield state
 
     @overload
@@ -178,9 +185,9 @@ class DeltaServer:
         def register(function: F) -> F:
             for schema in (options.get("input_schema"), options.get("output_schema")):
                 _check_schema(schema)
-            operation = self._fit(Operation(function, Context, **options))
+            operation = self._check(Operation(function, Context, **options))
             self._add(operation)
-            self._tell_cut([operation])
+            self._warn_of_cut_summaries([operation])
             return function
 
         return register if function is None else register(function)
@@ -219,27 +226,27 @@ class DeltaServer:
 
         return register
 
-    def _fit(self, operation: Operation) -> Operation:
+    def _check(self, operation: Operation) -> Operation:
         if not _NAME.fullmatch(operation.name):
             raise ConfigurationError(
                 f"The tool name {operation.name!r} must be 1 to 128 letters, digits, '_', '-' or '.'; pass name=..."
             )
         in_tree = operation.id != operation.name or self._catalog.disclosure.surface != "full"
-        if in_tree and not all(map(SEGMENT.fullmatch, operation.id.split("."))):
+        if in_tree and not all(map(ID_SEGMENT.fullmatch, operation.id.split("."))):
             raise ConfigurationError(
                 f"{operation.name}: the id {operation.id!r} must be words of letters, digits, '_' or '-', joined by "
                 "dots; pass category=... and action=..."
             )
-        if operation.over_cap and self._strict:
+        if operation.is_summary_too_long and self._strict:
             raise ConfigurationError(
                 f'Tool "{operation.name}" description exceeds 60 chars in summary mode; pass a shorter summary=...'
             )
         # Behind meta-tools the one that runs the others has the legend.
-        operation.fit_results(self._results, flat=self._catalog.disclosure.surface != "meta")
+        operation.resolve_result_policy(self._results, flat=self._catalog.disclosure.surface != "meta")
         return operation
 
-    def _tell_cut(self, operations: list[Operation]) -> None:
-        cut = [operation.name for operation in operations if operation.is_cut]
+    def _warn_of_cut_summaries(self, operations: list[Operation]) -> None:
+        cut = [operation.name for operation in operations if operation.is_summary_cut]
         if cut:
             shown = ", ".join(cut[:5]) + (f" and {len(cut) - 5} more" if len(cut) > 5 else "")
             logger.warning("the first sentence is cut to 60 characters in the index: give a `summary` to %s", shown)
@@ -267,7 +274,7 @@ class DeltaServer:
         self._announce(kind)
 
     def _changed(self, change: Kind | str) -> None:
-        self._engine.hub.publish(change, self._engine.life.loop)
+        self._engine.hub.publish(change, self._engine.lifespan.loop)
 
     def list_changed(self, kind: Kind) -> None:
         """Announces a change of a list that registering and removing did not make."""
@@ -277,16 +284,83 @@ class DeltaServer:
         """Tells the clients that watch a resource that it has changed. From any thread."""
         self._changed(uri)
 
-    # Doors
+    # Transports
 
-    def asgi(self, path: str = "/mcp", **options: Any) -> Any:
-        """The server as an ASGI application, to run under any ASGI server or to mount in another application."""
+    @contextlib.asynccontextmanager
+    async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
+        """The server's life as an application that embeds it joins it: `Starlette(lifespan=server.lifespan, ...)`.
+
+        The server is open before the application takes its first request, and closed when the application shuts down.
+        What the author's lifespan raises on its way in fails the application's start.
+        """
+        async with self._engine.lifespan.running():
+            yield
+
+    def asgi(
+        self,
+        path: str = "/mcp",
+        *,
+        allowed_hosts: Sequence[str] | None = None,
+        allowed_origins: Sequence[str] | None = None,
+    ) -> "HttpApp":
+        """The server as an ASGI application, to run under any ASGI server or to mount in another application.
+
+        Args:
+            path: the endpoint.
+            allowed_hosts: `Host` values accepted, such as "tools.example" or "tools.example:8443"; "*" for all.
+                The loopback names by default, which is right for a server on this machine only.
+            allowed_origins: `Origin` values accepted besides the allowed hosts' own.
+        """
         from deltamcp.transports.http import HttpApp
 
-        return HttpApp(self._engine, path, **options)
+        return HttpApp(self._engine, path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
 
-    def run(self, transport: str = "stdio", **options: Any) -> None:
-        """Serves until the client leaves or the process is told to stop: `run()`, `run("http", port=8000)`."""
+    def routes(
+        self,
+        path: str = "/mcp",
+        *,
+        allowed_hosts: Sequence[str] | None = None,
+        allowed_origins: Sequence[str] | None = None,
+    ) -> "list[BaseRoute]":
+        """The server's routes, to stand beside others in a Starlette or FastAPI application; arguments as `asgi`'s.
+
+        Raises:
+            ConfigurationError: Starlette is not installed.
+        """
+        try:
+            from starlette.routing import Route
+        except ImportError:
+            raise ConfigurationError("server.routes() needs Starlette: pip install starlette.") from None
+        app = self.asgi(path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
+        return [Route(path, app)]
+
+    @overload
+    def run(self, transport: Literal["stdio"] = "stdio") -> None: ...
+    @overload
+    def run(
+        self,
+        transport: Literal["http"],
+        *,
+        host: str = ...,
+        port: int = ...,
+        path: str = ...,
+        allowed_hosts: Sequence[str] | None = ...,
+        allowed_origins: Sequence[str] | None = ...,
+    ) -> None: ...
+    def run(
+        self,
+        transport: Literal["stdio", "http"] = "stdio",
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        path: str = "/mcp",
+        allowed_hosts: Sequence[str] | None = None,
+        allowed_origins: Sequence[str] | None = None,
+    ) -> None:
+        """Serves until the client leaves or the process is told to stop: `run()`, `run("http", port=8000)`.
+
+        Over HTTP, at `host` and `port`; the other arguments are `asgi`'s.
+        """
         if transport == "stdio":
             from deltamcp.transports import stdio
 
@@ -294,7 +368,9 @@ class DeltaServer:
         elif transport == "http":
             from deltamcp.transports import uvicorn_server
 
-            uvicorn_server.run(self._engine, **options)
+            uvicorn_server.make_server(
+                self._engine, host, port, path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins
+            ).run()
         else:
             raise ConfigurationError(f'There is no transport {transport!r}; pick "stdio" or "http".')
 
@@ -302,6 +378,6 @@ class DeltaServer:
 def _check_schema(schema: dict[str, JSON] | None) -> None:
     """Under a schema of others that cannot be compiled everything passes; an author is told instead."""
     if schema is not None:
-        _, fault = settled(schema)
+        _, fault = normalize_draft(schema)
         if fault is not None:
             raise ConfigurationError(f"The schema is wrong at /{'/'.join(map(str, fault[0]))}. {fault[1]}")

@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-SAMPLED_ABOVE = 2_000_000
+SAMPLED_ABOVE_CHARS = 2_000_000
 """Characters. Longer texts are counted in windows: 32 of 1,024 characters are 0.9 % off on average, 6 % at worst."""
 
-_WINDOWS, _WINDOW = 32, 1024
+_SAMPLES, _SAMPLE_CHARS = 32, 1024
 
 
 class Vocabulary(NamedTuple):
@@ -57,14 +57,14 @@ MODELS: dict[str, Vocabulary] = {
 }
 """By the longest beginning that fits a model's name."""
 
-_UNKNOWN = Vocabulary("o200k_base", 1.1)
+_UNKNOWN_MODEL = Vocabulary("o200k_base", 1.1)
 
 
 def count(text: str, model: str | float = "o200k") -> int:
     """Tokens of a text for a model by name, or for one that needs so many times o200k's."""
     vocabulary = Vocabulary("o200k_base", model) if isinstance(model, float | int) else vocabulary_of(model)
     counted = _counter(vocabulary.name)
-    tokens = counted(text) if len(text) <= SAMPLED_ABOVE else _sampled(text, counted)
+    tokens = counted(text) if len(text) <= SAMPLED_ABOVE_CHARS else _count_sampled(text, counted)
     return tokens if vocabulary.factor == 1.0 else math.ceil(tokens * vocabulary.factor)
 
 
@@ -77,7 +77,7 @@ def is_exact() -> bool:
 def vocabulary_of(model: str) -> Vocabulary:
     name = model.casefold().rpartition("/")[2]
     fitting = [beginning for beginning in MODELS if name.startswith(beginning)]
-    return MODELS[max(fitting, key=len)] if fitting else _UNKNOWN
+    return MODELS[max(fitting, key=len)] if fitting else _UNKNOWN_MODEL
 
 
 @functools.cache
@@ -106,11 +106,11 @@ def _tokenizer(name: str) -> Callable[[str], int] | None:
     return tokens
 
 
-def _sampled(text: str, counted: Callable[[str], int]) -> int:
-    step = (len(text) - _WINDOW) / (_WINDOWS - 1)
-    starts = (round(step * place) for place in range(_WINDOWS))
-    windows = (text[start : start + _WINDOW] for start in starts)
-    return math.ceil(sum(map(counted, windows)) * len(text) / (_WINDOWS * _WINDOW))
+def _count_sampled(text: str, counted: Callable[[str], int]) -> int:
+    step = (len(text) - _SAMPLE_CHARS) / (_SAMPLES - 1)
+    starts = (round(step * place) for place in range(_SAMPLES))
+    windows = (text[start : start + _SAMPLE_CHARS] for start in starts)
+    return math.ceil(sum(map(counted, windows)) * len(text) / (_SAMPLES * _SAMPLE_CHARS))
 
 
 class _Piece(NamedTuple):

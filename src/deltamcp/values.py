@@ -1,8 +1,9 @@
-"""The frozen values that travel between the floors; this file knows none of them.
+"""The frozen values that travel between the layers; this file imports none of them.
 
-Those made for every call are `gc=False`: they hold JSON, which has no cycles, and are cheaper untracked.
-In order of a request's life: a `Message` is read off the wire, `Terms` say what its sender understands,
-an `Ask` is what it wants, an `Outcome` is what came of it.
+In the order of a request: the wire layer reads a `Message`, a dialect makes `Terms` (what the sender understands) and
+an `Ask` (what it wants) of it, the engine answers with an `Outcome`, and the same dialect writes that.
+
+Values made for every call are `gc=False`: they hold JSON, which has no cycles, and untracked they are cheaper.
 """
 
 import enum
@@ -74,6 +75,26 @@ LOCAL = Principal("local")
 """Whoever started this process, or runs inside it: on a pipe and in memory there is nobody else."""
 
 
+class Caller(Struct, frozen=True, gc=False):
+    """Who makes a request, and what the server may keep for them. `Engine.identify` makes it."""
+
+    principal: Principal
+    conversation: str | None = None
+    """The connection or session that lasts from one request to the next; None where each request stands alone."""
+    shares_handles: bool = False
+    """Many callers are one to the server, so that handles must be ones nobody can guess."""
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether the caller may be anybody."""
+        return self.principal.id == ANONYMOUS.id
+
+    @property
+    def is_remembered(self) -> bool:
+        """Whether the server knows this caller when it comes back."""
+        return self.conversation is not None or not self.is_anonymous
+
+
 class Era(enum.Enum):
     """How a client introduces itself: once by handshake, or with every request."""
 
@@ -92,8 +113,16 @@ class Surface(enum.Enum):
     """Four tools that find, describe and run all others."""
 
 
+class ResultShape(enum.Enum):
+    """Whose shape a tool's result has on the wire; `delivery/` has a class for each."""
+
+    MCP = "mcp"
+    DELTA_MCP = "delta-mcp"
+    """JSON in one text, and pages that clients turn by the arguments `page` and `pageSize`."""
+
+
 class Terms(Struct, frozen=True, gc=False):
-    """What the sender of one request understands."""
+    """Who sent a request, and what they understand."""
 
     era: Era
     version: str
@@ -103,11 +132,10 @@ class Terms(Struct, frozen=True, gc=False):
     """The request's `_meta`, untouched."""
     log_level: LogLevel | None = None
     """Send log messages at or above this; none at all without it."""
-    principal: Principal = ANONYMOUS
+    caller: Caller = Caller(ANONYMOUS)
     surface: Surface | None = None
-    """What the sender negotiated to be shown; the server's own choice without."""
-    delta: bool = False
-    """The sender knows Delta-MCP's result shapes, and pages by them."""
+    """What the sender negotiated to be shown; None leaves it to the server."""
+    result_shape: ResultShape = ResultShape.MCP
 
 
 # What is asked for
@@ -183,10 +211,6 @@ class Discover(Struct, frozen=True):
     """Versions, capabilities, instructions: `server/discover`."""
 
 
-class Initialize(Struct, frozen=True):
-    """The handshake; its `Terms` hold what the client offered and the version it will get."""
-
-
 class Ping(Struct, frozen=True):
     """Answered with nothing."""
 
@@ -213,21 +237,13 @@ class Listen(Struct, frozen=True):
     filter: Filter
 
 
-Ask: TypeAlias = (
-    CallTool
-    | ReadResource
-    | GetPrompt
-    | Complete
-    | ListItems
-    | Describe
-    | ListManifest
-    | Discover
-    | Initialize
-    | Ping
-    | SetLevel
-    | Watch
-    | Listen
+EngineAsk: TypeAlias = (
+    CallTool | ReadResource | GetPrompt | Complete | ListItems | Describe | ListManifest | Discover | Ping
 )
+"""What the engine performs."""
+SessionAsk: TypeAlias = SetLevel | Watch
+"""What changes a handshake session, and nothing else."""
+Ask: TypeAlias = EngineAsk | SessionAsk | Listen
 
 
 # Content: what authors return and clients show
@@ -400,13 +416,28 @@ class Done(Struct, frozen=True):
     """Nothing to say but that it was done."""
 
 
+class SubscriptionEnd(Struct, frozen=True):
+    """The answer to a `subscriptions/listen` that the server ends."""
+
+
 # What came of it
 
 
 class Answer(Struct, frozen=True, gc=False):
     """The request succeeded, a tool's own failure included: the model reads that."""
 
-    value: ToolResult | Contents | PromptResult | Completion | Page | Definitions | Manifest | About | Done
+    value: (
+        ToolResult
+        | Contents
+        | PromptResult
+        | Completion
+        | Page
+        | Definitions
+        | Manifest
+        | About
+        | Done
+        | SubscriptionEnd
+    )
 
 
 class Failure(Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deltamcp.bench import deltas, rivals
+from deltamcp.bench import deltas, other_deltas
 from deltamcp.bench.series import State
 
 KEYS = [
@@ -52,7 +52,7 @@ def test_what_the_corpus_must_show(corpus):
     rows = next(row for row in report["series"] if row["name"].endswith("rows400_nested"))
     assert rows["each"][0]["outcome"] == "delta"
     assert rows["each"][0]["ours"] <= 110
-    assert report["gcf"] == rivals.GCF
+    assert report["gcf"] == "gcf-python==2.8.0"
 
 
 def test_the_table_names_every_series(corpus):
@@ -84,7 +84,7 @@ def test_long_series_are_anchored_again_and_told(tmp_path):
         for n in range(12)
     ]
     written(tmp_path, "results/sessions/some.jsonl", [{"session": "a", "calls": calls}])
-    report = deltas.run(tmp_path, None)
+    report = deltas.run(tmp_path)
     summary = report["summary"]
     assert (summary["above_full"], summary["not_reconstructed"], summary["series_above_best_other"]) == (0, 0, [])
     assert summary["unchanged_tokens_max"] <= 16
@@ -113,10 +113,17 @@ def test_a_missing_folder_is_told_in_one_sentence(data):
 
 def test_the_others_tell_what_they_should():
     base, new = State("", b'[{"id":1,"a":"x"},{"id":2,"a":"y"}]'), State("", b'[{"id":1,"a":"x"},{"id":2,"a":"z"}]')
-    assert rivals.json_patch(base, new) == '[{"op":"replace","path":"/1/a","value":"z"}]'
-    assert rivals.unified_diff(base, new).split("\n")[3:] == ['-"a": "y"', '+"a": "z"']
-    pair = rivals.keyed(base, new)
-    assert pair is not None
-    texts, _ = rivals.gcf_deltas([pair, None], sys.executable)
-    assert "## changed [1]{@id,a}\n2|z" in (texts[0] or "")
-    assert texts[1] is None
+    assert other_deltas.json_patch(base, new) == '[{"op":"replace","path":"/1/a","value":"z"}]'
+    assert other_deltas.unified_diff(base, new).split("\n")[3:] == ['-"a": "y"', '+"a": "z"']
+    rows = other_deltas.keyed_rows(base, new)
+    assert rows is not None
+    assert "## changed [1]{@id,a}\n2|z" in (other_deltas.gcf_delta(rows) or "")
+    assert other_deltas.gcf_delta(rows._replace(key="none")) is None
+
+
+def test_without_gcf_python_the_report_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(other_deltas, "GCF_PACKAGE", "no-such-package-anywhere")
+    written(tmp_path, "evolving/rows.jsonl", [{"data": [{"id": 1, "a": turn}]} for turn in range(3)])
+    report = deltas.run(tmp_path)
+    assert report["gcf"] == "not installed: pip install gcf-python"
+    assert [step["gcf"] for step in report["series"][0]["each"]] == [None, None]

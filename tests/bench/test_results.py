@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bench.results import write_odd
+from bench.sample_results import write_odd_results
 from deltamcp.bench import results
-from deltamcp.client.recovery import LostError, recover
+from deltamcp.client.recovery import ResultLostError, recover
 from deltamcp.client.reply import Reply
-from deltamcp.results.policy import LEAST_TOKENS, META_KEY
+from deltamcp.results.policy import META_KEY, MIN_TOKENS
 from deltamcp.values import Text, ToolResult
 from deltamcp.wire import jsonrpc
 from tests.support.properties import examples
@@ -24,7 +24,7 @@ GIANT = 300_000
 """Bytes; `python -m bench --only results` has 50 MB."""
 NOTHING_LOST = {"budget_overruns": 0, "not_recovered": 0, "above_compact": 0}
 
-budgets = st.integers(LEAST_TOKENS, 400)
+budgets = st.integers(MIN_TOKENS, 400)
 texts = st.text(max_size=3_000) | st.lists(st.text(max_size=60), max_size=90).map("\n".join)
 
 
@@ -55,7 +55,7 @@ def test_what_is_promised_of_results(shared):
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory):
     folder = tmp_path_factory.mktemp("odd")
-    write_odd(folder, GIANT)
+    write_odd_results(folder, GIANT)
     return folder
 
 
@@ -113,8 +113,8 @@ def test_what_fails_is_told_and_the_rest_measured(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("value", "other"), [(1, 1.0), (1, True), (0.0, -0.0), (None, False), ("1", 1), ([], {})])
 def test_values_that_look_alike_are_told_apart(value, other):
-    assert results.same([value], jsonrpc.encode([value]))
-    assert not results.same([value], jsonrpc.encode([other]))
+    assert results.is_same([value], jsonrpc.encode([value]))
+    assert not results.is_same([value], jsonrpc.encode([other]))
 
 
 async def test_replies_that_do_not_go_on_are_not_followed_forever():
@@ -129,29 +129,29 @@ async def test_replies_that_do_not_go_on_are_not_followed_forever():
         return reply("[1]", unit="rows", start=0, end=2, total=2)
 
     first = reply("[1]", unit="rows", start=0, end=1, total=2)
-    with pytest.raises(LostError, match="answered by 0-1 of 2"):
+    with pytest.raises(ResultLostError, match="answered by 0-1 of 2"):
         await recover(first, stuck)
-    with pytest.raises(LostError, match="1 rows, said to be 2"):
+    with pytest.raises(ResultLostError, match="1 rows, said to be 2"):
         await recover(first, fewer)
 
 
 def check(data: str | bytes, budget: int) -> None:
     meter = results.Meter(budget)
-    assert results.same(asyncio.run(meter.read(data)), data)
+    assert results.is_same(asyncio.run(meter.read(data)), data)
     assert (meter.overruns, meter.first <= budget) == (0, True)
 
 
 @given(any_json | st.lists(any_json, min_size=5, max_size=40), budgets)
 @settings(max_examples=examples(150))
-@example([{"a": 1, "b": 1.0, "c": True}] * 90, LEAST_TOKENS)
-@example({"…": {"…": ["…"] * 90}, "": {"/~": "x" * 900}}, LEAST_TOKENS)
+@example([{"a": 1, "b": 1.0, "c": True}] * 90, MIN_TOKENS)
+@example({"…": {"…": ["…"] * 90}, "": {"/~": "x" * 900}}, MIN_TOKENS)
 def test_any_value_is_recovered_within_any_budget(value, budget):
     check(jsonrpc.encode_finite(value), budget)
 
 
 @given(texts, budgets)
 @settings(max_examples=examples(150))
-@example("e" + "\u0301" * 900, LEAST_TOKENS)
-@example("👩‍👩‍👧‍👦" * 200, LEAST_TOKENS)
+@example("e" + "\u0301" * 900, MIN_TOKENS)
+@example("👩‍👩‍👧‍👦" * 200, MIN_TOKENS)
 def test_any_text_is_recovered_within_any_budget(text, budget):
     check(text, budget)

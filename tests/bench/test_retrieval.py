@@ -1,13 +1,24 @@
 """The retrieval benchmark on a corpus small enough to grade by hand, and the search over all tools of the real one."""
 
 import json
-import sys
 
 import pytest
 
+from bench.benchmarks import retrieval as beside
+from bench.options import BenchOptions
+from bench.peers import NO_PEERS, InstalledPeers
 from deltamcp.bench import retrieval
 from deltamcp.bench.corpus import read
-from deltamcp.catalog.search.index import Index
+from deltamcp.catalog.search.index import SearchIndex
+
+FIRST_TOOL_FOR_EVERY_QUERY = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    ranking = [asked["tools"][0]["id"]]
+    count = len(asked["queries"])
+    print(json.dumps({"set": asked["set"], "rankings": [ranking] * count, "seconds": [2.0] * count}))
+"""
 
 
 @pytest.fixture
@@ -50,7 +61,7 @@ def test_sets_are_named_by_folder_and_file(data):
 
 
 def test_recall_counts_groups(data, fewer):
-    report = retrieval.run(data, peer=False)
+    report = retrieval.run(data)
     made = report["summary"]["sets"]["made/hard"]
     assert made == {"recall_at_1": 75, "recall_at_5": 75, "recall_at_10": 75, "mrr": 1, "queries": 2, "tools": 2}
     assert report["summary"]["macro_recall_at_5"] == 87.5
@@ -58,44 +69,61 @@ def test_recall_counts_groups(data, fewer):
 
 
 def test_every_number_has_its_provenance_and_goes_into_json(data, fewer):
-    report = retrieval.run(data, peer=False)
+    report = retrieval.run(data)
     assert report["provenance"].keys() == report["summary"].keys()
     assert json.loads(json.dumps(report)) == report
 
 
 def test_an_empty_directory_gives_an_empty_report(tmp_path):
-    summary = retrieval.run(tmp_path, peer=False)["summary"]
+    summary = retrieval.run(tmp_path)["summary"]
     assert summary["sets"] == {}
     assert summary["macro_recall_at_5"] == 0
 
 
-def test_an_absent_peer_is_told(data, fewer, tmp_path):
-    report = retrieval.run(data, peer=True, python=str(tmp_path / "no python"))
-    assert report["summary"]["peers"]["fastmcp"] == "did not run: FileNotFoundError"
-    assert "did not run" in retrieval.table(report)
+def options(peers: InstalledPeers) -> BenchOptions:
+    return BenchOptions(rounds=1, seconds=0.1, peers=peers, full=False)
 
 
-def test_a_peer_that_is_not_installed_is_told(data, fewer, monkeypatch, tmp_path):
+def test_a_peer_that_is_left_out_is_named_in_the_table(data, fewer, monkeypatch):
+    monkeypatch.setattr(beside, "CORPUS", data)
+    report = beside.measure(options(InstalledPeers([], {}, ["fastmcp is left out: for a reason"])))
+    assert "(fastmcp is left out: for a reason)" in str(report)
+    assert [name for name, _ in report.tables[1].rows] == ["ours"]
+
+
+def test_a_peer_that_fails_ends_the_benchmark(data, fewer, monkeypatch, tmp_path):
     script = tmp_path / "peer.py"
     script.write_text("import no_such_module_anywhere")
-    monkeypatch.setattr(retrieval, "PEER", script)
-    assert retrieval.run(data, peer=True)["summary"]["peers"]["fastmcp"] == "not installed: run with --peer install"
+    monkeypatch.setattr(beside, "PEER", script)
+    with pytest.raises(RuntimeError, match="no_such_module_anywhere"):
+        beside.run_fastmcp(read(data))
 
 
-def test_fastmcp_is_graded_on_the_same_data(data, fewer):
+def test_a_peer_is_graded_on_the_same_data(data, fewer, monkeypatch, tmp_path):
+    script = tmp_path / "peer.py"
+    script.write_text(FIRST_TOOL_FOR_EVERY_QUERY)
+    monkeypatch.setattr(beside, "PEER", script)
+    found = beside.run_fastmcp(read(data))
+    assert found["sets"].keys() == retrieval.run(data)["summary"]["sets"].keys()
+    assert found["sets"]["made/hard"]["recall_at_10"] == 25
+    assert found["p50_ms"] == 2000
+
+
+def test_without_a_corpus_the_benchmark_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(beside, "CORPUS", tmp_path)
+    assert "nothing was measured" in str(beside.measure(options(NO_PEERS)))
+
+
+def test_fastmcp_finds_the_same_tools(data, fewer):
     pytest.importorskip("fastmcp")
-    report = retrieval.run(data, peer=True, python=sys.executable)
-    peer = report["summary"]["peers"]["fastmcp"]
-    assert peer["sets"].keys() == report["summary"]["sets"].keys()
-    assert peer["macro_recall_at_5"] == 87.5
-    assert f"FastMCP {peer['version']}" in retrieval.table(report)
+    assert beside.run_fastmcp(read(data))["macro_recall_at_5"] == 87.5
 
 
 def test_every_published_tool_is_found_by_its_name_and_first_words(shared):
     servers = read(shared / "corpus").servers
     if not servers:
         pytest.skip("there is no corpus")
-    index = Index()
+    index = SearchIndex()
     for entry in servers:
         index.put(entry.id, entry.tool, entry.group)
     assert len(index) == len(servers)

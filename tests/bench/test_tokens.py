@@ -68,5 +68,5 @@ def test_what_is_promised_of_tokens(shared):
 
 
 def test_what_is_promised_of_retrieval(shared):
-    summary = retrieval.run(shared / "corpus", peer=False)["summary"]
+    summary = retrieval.run(shared / "corpus")["summary"]
     assert summary["macro_recall_at_5"] >= 73

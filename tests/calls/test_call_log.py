@@ -13,7 +13,7 @@ from tests.support.meta_tools import community_server, meta_tool_client
 from tests.support.raw_client import answer_text, raw_client
 
 
-async def test_the_audit_never_breaks_a_call(caplog):
+async def test_the_call_log_never_breaks_a_call(caplog):
     server = DeltaServer("x")
 
     @server.tool
@@ -32,19 +32,19 @@ async def test_the_audit_never_breaks_a_call(caplog):
 
 
 @pytest.fixture
-def audit(caplog) -> Iterator[Any]:
+def call_log(caplog) -> Iterator[Any]:
     with caplog.at_level(logging.INFO, "deltamcp.calls.call_log"):
         yield lambda: [record.getMessage() for record in caplog.records if record.name == "deltamcp.calls.call_log"]
 
 
-async def test_every_call_leaves_a_line_without_its_arguments(audit, era):
+async def test_every_call_leaves_a_line_without_its_arguments(call_log, era):
     async with meta_tool_client(community_server(), era) as peer:
         await peer.said("execute", operation="posts.create", params={"space_id": 1, "name": "hunter2"})
         await peer.said("create_post", space_id=1, name="hunter2")
         await peer.said("execute", operation="create_post", space_id=1, name="hunter3")
         await peer.refused("execute", operation="posts.create", params={"space_id": "hunter2"})
         await peer.answered("decline", "execute", {"operation": "posts.delete", "params": {"id": 7654321}})
-    lines = audit()
+    lines = call_log()
     created = [line for line in lines if "posts.create" in line]
     assert len(created) == 4 and any("posts.delete" in line for line in lines)
     assert all("local" in line and "ms" in line for line in lines)
@@ -55,14 +55,14 @@ async def test_every_call_leaves_a_line_without_its_arguments(audit, era):
     assert created[0].split("ms")[0] != created[3].split("ms")[0]
 
 
-async def test_a_call_of_what_is_not_there_leaves_a_line_too(audit):
+async def test_a_call_of_what_is_not_there_leaves_a_line_too(call_log):
     async with meta_tool_client(scoped()) as peer:
         await peer.refused("execute", operation="vault.open")
-    assert len(audit()) == 1
+    assert len(call_log()) == 1
 
 
-async def test_a_line_cannot_be_forged(audit):
+async def test_a_line_cannot_be_forged(call_log):
     async with meta_tool_client(community_server()) as peer:
-        await peer.refused("execute", operation="x\nINFO:deltamcp.audit:operation=posts.delete outcome=done")
+        await peer.refused("execute", operation="x\nINFO:deltamcp.calls:operation=posts.delete outcome=done")
         await peer.refused("execute", operation="posts.list", params={"x\noperation=fake": 1})
-    assert not any("\n" in line for line in audit())
+    assert not any("\n" in line for line in call_log())

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from deltamcp import Context, DeltaServer
-from deltamcp.calls.operation_search import Searching
+from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.operation import Operation
@@ -137,11 +137,11 @@ def test_a_long_query_over_hidden_operations_is_no_attack(large):
 
 
 async def test_a_search_whose_first_caller_leaves_is_still_whole(large):
-    searching = Searching(large, None, 0.7)
+    operation_search = OperationSearch(large, None, 0.7)
     view = large.view(frozenset({"all"}))
 
     def search():
-        return searching.find(view, ["create issue in repository"], 5, view.operations.keys())
+        return operation_search.find(view, ["create issue in repository"], 5, view.operations.keys())
 
     first = asyncio.create_task(search())
     await asyncio.sleep(0.01)
@@ -151,7 +151,7 @@ async def test_a_search_whose_first_caller_leaves_is_still_whole(large):
 
 
 async def test_a_hanging_embedder_does_not_hang_the_search(monkeypatch):
-    monkeypatch.setattr("deltamcp.calls.operation_search._PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("deltamcp.calls.operation_search._EMBEDDER_SECONDS", 0.05)
 
     async def hangs(texts: list[str]) -> list[list[float]]:
         await asyncio.sleep(60)
@@ -160,7 +160,7 @@ async def test_a_hanging_embedder_does_not_hang_the_search(monkeypatch):
     catalog = Catalog("x")
     catalog.add(operation("create_issue"))
     view = catalog.view()
-    found = await Searching(catalog, hangs, 0.7).find(view, ["create issue"], 5, view.operations.keys())
+    found = await OperationSearch(catalog, hangs, 0.7).find(view, ["create issue"], 5, view.operations.keys())
     assert [one.name for one in found] == ["create_issue"]
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()

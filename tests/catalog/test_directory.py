@@ -39,10 +39,10 @@ def test_names_that_begin_alike_are_written_once_where_that_is_needed():
 def test_a_category_is_found_by_dots_and_by_slashes():
     made = directory("batch.posts.delete", "posts.list")
     for path in ("batch.posts", "batch/posts", "/batch/posts/"):
-        found = made.at(path)
+        found = made.category_at(path)
         assert found is not None and list(found.operations) == ["delete"]
-    assert made.at("batch.nothing") is None
-    assert made.at("") is made.root
+    assert made.category_at("batch.nothing") is None
+    assert made.category_at("") is made.root
 
 
 segments = st.text("abcdefgh_-", min_size=1, max_size=14).filter(lambda text: text[0].isalpha())
@@ -53,7 +53,7 @@ ids = st.lists(st.lists(segments, min_size=1, max_size=3).map(".".join), min_siz
 def test_the_overview_keeps_its_budget(ids):
     made = Directory([operation(id_) for id_ in ids])
     assert tokens.count(made.overview) <= 200
-    assert tokens.count(made.digest(48)) <= 48 + 16  # one name alone may be longer
+    assert tokens.count(made.content_line(48)) <= 48 + 16  # one name alone may be longer
 
 
 @pytest.mark.parametrize("size", [84, 100, 300, 301, 2500])

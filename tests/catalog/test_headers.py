@@ -5,17 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import ConfigurationError
-from deltamcp.catalog import headers
+from deltamcp.catalog import param_headers
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_text_survives_a_header(value):
-    assert headers.decode(headers.encode(value).encode()) == value
+    assert param_headers.decode(param_headers.encode(value).encode()) == value
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_a_header_is_always_printable_ascii(value):
-    assert all(32 <= byte <= 126 for byte in headers.encode(value).encode())
+    assert all(32 <= byte <= 126 for byte in param_headers.encode(value).encode())
 
 
 @pytest.mark.parametrize(
@@ -30,14 +30,14 @@ def test_a_header_is_always_printable_ascii(value):
 )
 def test_the_specifications_examples(value, encoded):
     """MCP 2026-07-28, "Value Encoding"."""
-    assert headers.encode(value) == encoded
+    assert param_headers.encode(value) == encoded
 
 
 @pytest.mark.parametrize(
     "sent", [b"=?base64?SGVsbG8?=", b"=?base64?SGVs!!!bG8=?=", b"\xc3\xa4", b"a\x01b", b"=?base64?/w==?="]
 )
 def test_a_malformed_value_is_none(sent):
-    assert headers.decode(sent) is None
+    assert param_headers.decode(sent) is None
 
 
 @pytest.mark.parametrize(
@@ -57,17 +57,17 @@ def test_a_malformed_value_is_none(sent):
     ],
 )
 def test_a_header_and_a_body_are_compared_by_meaning(text, value, same):
-    assert headers.same(text, value) is same
+    assert param_headers.is_same_value(text, value) is same
 
 
 def test_nested_properties_are_found_by_their_path():
     schema = {"properties": {"a": {"properties": {"b": {"type": "integer", "x-mcp-header": "Deep"}}}}}
 
-    (found,) = headers.annotated("tool", schema)
+    (found,) = param_headers.declared_headers("tool", schema)
 
     assert (found.header, found.path) == (b"mcp-param-deep", ("a", "b"))
-    assert headers.value_at({"a": {"b": 3}}, found.path) == 3
-    assert headers.value_at({"a": []}, found.path) is None
+    assert param_headers.value_at({"a": {"b": 3}}, found.path) == 3
+    assert param_headers.value_at({"a": []}, found.path) is None
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,13 @@ def test_nested_properties_are_found_by_their_path():
 )
 def test_an_annotation_clients_would_reject_is_told_at_registration(schema):
     with pytest.raises(ConfigurationError):
-        headers.annotated("tool", schema)
+        param_headers.declared_headers("tool", schema)
 
 
 def test_data_that_looks_like_an_annotation_is_none():
-    assert headers.annotated("tool", {"properties": {"a": {"default": {"x-mcp-header": 3}, "type": "object"}}}) == ()
+    assert (
+        param_headers.declared_headers(
+            "tool", {"properties": {"a": {"default": {"x-mcp-header": 3}, "type": "object"}}}
+        )
+        == ()
+    )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import tokens
-from deltamcp.catalog import prose, render
+from deltamcp.catalog import prose, tool_text
 from tests.support.strategies import any_schema
 
 ISSUES = {
@@ -28,11 +28,11 @@ ISSUES = {
 
 
 def test_a_signature():
-    assert render.signature(ISSUES) == 'list_issues(owner, repo, limit?:int=30, state?:"open"|"closed"=open)'
+    assert tool_text.signature_line(ISSUES) == 'list_issues(owner, repo, limit?:int=30, state?:"open"|"closed"=open)'
 
 
 def test_a_signature_with_notes():
-    assert render.noted(ISSUES) == (
+    assert tool_text.signature_with_notes(ISSUES) == (
         "list_issues(\n"
         "owner # Who owns it\n"
         "repo\n"
@@ -44,11 +44,13 @@ def test_a_signature_with_notes():
 
 
 def test_every_word_has_limits_too():
-    assert "limit?:int(<=100)=30 # How many. At most 100." in render.whole(ISSUES)
+    assert "limit?:int(<=100)=30 # How many. At most 100." in tool_text.full_text(ISSUES)
 
 
 def shown(properties, **schema):
-    return render.signature({"name": "f", "inputSchema": {"type": "object", "properties": properties, **schema}})
+    return tool_text.signature_line(
+        {"name": "f", "inputSchema": {"type": "object", "properties": properties, **schema}}
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,13 +87,13 @@ def test_references_are_followed_and_circles_end():
 def test_what_is_inside_a_parameter_follows_it_and_is_told_once():
     person = {"type": "object", "properties": {"name": {"type": "string", "description": "In full"}}}
     tool = {"name": "f", "inputSchema": {"properties": {"from": person, "to": person}}}
-    assert render.whole(tool) == "f(\nfrom?:{…}\n.name? # In full\nto?:{…} as from\n)"
+    assert tool_text.full_text(tool) == "f(\nfrom?:{…}\n.name? # In full\nto?:{…} as from\n)"
 
 
 def test_parameters_with_one_note_share_a_line():
     same = {"type": "string", "description": "A name"}
     tool = {"name": "f", "inputSchema": {"properties": {"a": same, "b": {"type": "integer"}, "c": same}}}
-    assert render.noted(tool) == "f(\na?, c? # A name\nb?:int\n)"
+    assert tool_text.signature_with_notes(tool) == "f(\na?, c? # A name\nb?:int\n)"
 
 
 tools = st.fixed_dictionaries({"name": st.just("f"), "inputSchema": any_schema}, optional={"description": st.text()})
@@ -99,14 +101,14 @@ tools = st.fixed_dictionaries({"name": st.just("f"), "inputSchema": any_schema},
 
 @given(tools)
 def test_any_schema_has_its_texts(tool):
-    for text in (render.signature(tool), render.noted(tool), render.whole(tool)):
+    for text in (tool_text.signature_line(tool), tool_text.signature_with_notes(tool), tool_text.full_text(tool)):
         assert text.startswith("f(")
-    assert tokens.count(render.noted(tool)) <= render.NOTED_TOKENS + 150
+    assert tokens.count(tool_text.signature_with_notes(tool)) <= tool_text.NOTES_TOKENS + 150
 
 
 @given(tools, st.text(max_size=60), st.integers(10, 60))
 def test_a_line_keeps_its_budget(tool, summary, budget):
-    line = render.line(tool, "f", prose.summary(summary), budget)
+    line = tool_text.signature_and_summary(tool, "f", prose.summary(summary), budget)
     assert tokens.count(line) <= budget
     assert "\n" not in line
 
@@ -140,7 +142,7 @@ def test_nothing_of_a_real_definition_is_left_out(shared):
     seen = 0
     for file in sorted((shared / "corpus" / "mcp_tools").glob("*.json")):
         for tool in json.loads(file.read_text())["tools"]:
-            text = " ".join(render.whole(tool).split())
+            text = " ".join(tool_text.full_text(tool).split())
             schema = tool["inputSchema"]
             reachable = {key: value for key, value in schema.items() if key not in ("$defs", "definitions")}
             for described in (tool.get("description", ""), *descriptions(reachable.get("properties", {}))):
@@ -156,7 +158,7 @@ def test_nothing_of_a_real_definition_is_left_out(shared):
 @given(st.text())
 def test_a_summary_fits_on_its_line(text):
     made = prose.summary(text)
-    assert prose.length(made) <= prose.SUMMARY_CHARS
+    assert prose.utf16_length(made) <= prose.SUMMARY_CHARS
     assert "\n" not in made
 
 
@@ -181,4 +183,4 @@ def test_wide_texts_are_cut_all_the_same(wide):
     # It took 20 s where every end was looked at from the start.
     assert len(prose.cut(wide, 60)) <= 60
     assert len(prose.summary(wide)) <= 60
-    assert prose.whole(wide).split() == wide.split()
+    assert prose.drop_blank_lines(wide).split() == wide.split()

@@ -54,7 +54,7 @@ def test_an_address_and_its_function_must_belong_together():
     for uri in ("x://fixed", "x://{b}", "x://{a}/{b}"):
         with pytest.raises(ConfigurationError):
             Resource(takes, Context, uri)
-    assert Resource(takes, Context, "x://{a}").listed["uriTemplate"] == "x://{a}"
+    assert Resource(takes, Context, "x://{a}").list_item["uriTemplate"] == "x://{a}"
 
 
 def test_a_template_of_a_form_we_lack_is_told():

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from deltamcp import ConfigurationError, Context, DeltaServer
 from deltamcp.catalog import signature
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.signature import ArgumentError, Signature
+from deltamcp.catalog.signature import InvalidArgumentsError, Signature
 
 
 class Colour(enum.Enum):
@@ -117,14 +117,14 @@ def test_an_alias_is_what_the_client_sends():
     ],
 )
 def test_what_does_not_fit_is_told_by_field_with_the_schema_that_governs_it(function, arguments, words):
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(InvalidArgumentsError) as caught:
         Signature(function, Context).bind(arguments)
 
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
 def test_every_wrong_field_is_told_at_once():
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(InvalidArgumentsError) as caught:
         Signature(plain, Context).bind({"limit": "x", "exact": "perhaps"})
 
     assert len(caught.value.problems) == 3
@@ -183,11 +183,11 @@ def test_a_result_that_breaks_its_output_schema_is_refused():
     operation = Operation(tool, Context)
     raw = Operation(tool, Context, output_schema={"type": "object", "required": ["a"]})
 
-    assert operation.structured(Point(x=1)) == {"x": 1.0, "y": 0.0}
+    assert operation.structured_content(Point(x=1)) == {"x": 1.0, "y": 0.0}
     with pytest.raises(ValueError, match="x: "):
-        operation.structured({"x": "far"})
+        operation.structured_content({"x": "far"})
     with pytest.raises(ValueError, match="a"):
-        raw.structured({})
+        raw.structured_content({})
 
 
 def test_a_foreign_schema_is_enforced_as_it_stands():
@@ -196,7 +196,7 @@ def test_a_foreign_schema_is_enforced_as_it_stands():
     operation = Operation(tool, Context, input_schema={"type": "object", "properties": {"a": {"type": "integer"}}})
 
     assert operation.bind({"a": 1, "b": [None]}) == {"arguments": {"a": 1, "b": [None]}}
-    with pytest.raises(ArgumentError, match=r"a: .*integer"):
+    with pytest.raises(InvalidArgumentsError, match=r"a: .*integer"):
         operation.bind({"a": "1"})
 
 

@@ -9,8 +9,20 @@ import pytest
 from deltamcp import ConfigurationError, DeltaServer, Principal
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.dialects import modern
-from deltamcp.values import ANONYMOUS, Answer, CallTool, Era, Failure, Kind, ListItems, Page, ReadResource, Terms
+from deltamcp.dialects.mirrored_headers import check_parameter_headers
+from deltamcp.values import (
+    ANONYMOUS,
+    Answer,
+    Caller,
+    CallTool,
+    Era,
+    Failure,
+    Kind,
+    ListItems,
+    Page,
+    ReadResource,
+    Terms,
+)
 from tests.calls.test_meta_calls import pager
 from tests.calls.test_operation_search import operation
 from tests.support.meta_tools import meta_tool_client
@@ -22,8 +34,8 @@ def test_a_header_of_a_hidden_tool_is_not_asked_for():
     schema = {"type": "object", "properties": {"tenant": {"type": "string", "x-mcp-header": "tenant"}}}
     catalog.add(operation("secret", scopes=["admin"], input_schema=schema))
     ask = CallTool("secret", {"tenant": "a"})
-    assert modern.check_parameter_headers(ask, {}, catalog.view().operations) is None
-    assert modern.check_parameter_headers(ask, {}, catalog.view(frozenset({"admin"})).operations) is not None
+    assert check_parameter_headers(ask, {}, catalog.view().operations) is None
+    assert check_parameter_headers(ask, {}, catalog.view(frozenset({"admin"})).operations) is not None
 
 
 def test_a_replacement_that_fails_leaves_no_trace():
@@ -86,7 +98,7 @@ async def test_what_a_caller_may_not_use_does_not_exist(caller, era_of):
     hidden = set(FLAT) - allowed
     server = scoped()
     version = "2026-07-28" if era_of is Era.MODERN else "2025-11-25"
-    terms = Terms(era_of, version, {}, {}, {}, principal=principal)
+    terms = Terms(era_of, version, {}, {}, {}, caller=Caller(principal, shares_handles=principal is ANONYMOUS))
 
     async def perform(ask: Any) -> Any:
         outcome = await server.engine.perform(ask, terms, None, 1)  # type: ignore[arg-type]
@@ -143,7 +155,7 @@ async def test_lists_that_depend_on_the_caller_are_not_for_shared_caches():
 async def test_pages_of_one_caller_are_not_for_another():
     server = pager(max_tokens=60)
     owner, thief = (
-        Terms(Era.MODERN, "2026-07-28", {}, {}, {}, principal=Principal(name)) for name in ("owner", "thief")
+        Terms(Era.MODERN, "2026-07-28", {}, {}, {}, caller=Caller(Principal(name))) for name in ("owner", "thief")
     )
     call = CallTool("execute", {"operation": "texts.make", "params": {"text": "secret word ", "times": 60}})
     async with raw_client(server):

@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import tokens
-from deltamcp.bench import auditing, cost
-from deltamcp.bench.auditing import Looked, Report
-from deltamcp.bench.cost import Listing
+from deltamcp.bench import audit as server_audit
+from deltamcp.bench import cost
+from deltamcp.bench.audit import AuditReport, ServerAnswer
+from deltamcp.bench.cost import ServerListing
 from deltamcp.cli import audit, audit_page
 from deltamcp.client.configs import files
-from deltamcp.client.configs.files import Found
+from deltamcp.client.configs.files import ConfiguredServer
 from deltamcp.errors import ConfigurationError
 from tests.support.strategies import any_json, any_schema
 
@@ -30,17 +31,17 @@ TOOLS = [
 ]
 
 
-def found(name: str, host: str = "Cursor", skipped: str | None = None, **entry: object) -> Found:
+def found(name: str, host: str = "Cursor", skipped: str | None = None, **entry: object) -> ConfiguredServer:
     entry = entry or {"command": "npx", "args": [name], "env": {}}
-    return Found(name, host, Path("/home/of/mcp.json"), entry, skipped)
+    return ConfiguredServer(name, host, Path("/home/of/mcp.json"), entry, skipped)
 
 
-async def many(entry: dict[str, Any]) -> Looked:
-    return Looked(TOOLS, "Look before you write.")
+async def many(entry: dict[str, Any]) -> ServerAnswer:
+    return ServerAnswer(TOOLS, "Look before you write.")
 
 
-def audited(*servers: Found, look=many, seconds: float = 5) -> Report:
-    return asyncio.run(auditing.audit(servers, look, seconds))
+def audited(*servers: ConfiguredServer, look=many, seconds: float = 5) -> AuditReport:
+    return asyncio.run(server_audit.audit(servers, look, seconds))
 
 
 # Counting
@@ -48,15 +49,15 @@ def audited(*servers: Found, look=many, seconds: float = 5) -> Report:
 
 def test_a_tool_costs_what_a_host_sends_of_it():
     tool = {**TOOLS[0], "title": "Not sent", "outputSchema": SCHEMA, "annotations": {"readOnlyHint": True}}
-    counted = cost.costs([Listing("s", [tool], "Some words.")])
+    counted = cost.count_costs([ServerListing("s", [tool], "Some words.")])
     sent = {"name": tool["name"], "description": tool["description"], "input_schema": SCHEMA}
     assert counted.tools[0].now == counted.together.now == tokens.count(msgspec.json.encode(sent).decode())
     assert counted.together.instructions == tokens.count("Some words.")
 
 
 def test_behind_the_gateway_servers_share_four_tools():
-    listings = [Listing(name, TOOLS) for name in ("one", "two", "index", "ünïcode name", "")]
-    counted = cost.costs(listings)
+    listings = [ServerListing(name, TOOLS) for name in ("one", "two", "index", "ünïcode name", "")]
+    counted = cost.count_costs(listings)
     together = counted.together
     assert together.tools == 5 * len(TOOLS) and together.now == sum(one.now for one in counted.servers.values())
     assert together.surface < 400 and all(one.surface < 400 for one in counted.servers.values())
@@ -66,14 +67,14 @@ def test_behind_the_gateway_servers_share_four_tools():
 
 
 def test_a_tool_that_the_catalogue_refuses_is_told_and_still_costs_now():
-    counted = cost.costs([Listing("s", [TOOLS[0], TOOLS[0], {"description": "No name."}])])
+    counted = cost.count_costs([ServerListing("s", [TOOLS[0], TOOLS[0], {"description": "No name."}])])
     assert counted.together.tools == 3
     assert set(counted.refused) == {"s/tool_1"}
 
 
 def test_nothing_costs_nothing():
-    assert cost.costs([]).together.now == 0
-    assert cost.costs([Listing("s", [])]).servers["s"].now == 0
+    assert cost.count_costs([]).together.now == 0
+    assert cost.count_costs([ServerListing("s", [])]).servers["s"].now == 0
 
 
 @given(
@@ -82,7 +83,7 @@ def test_nothing_costs_nothing():
     )
 )
 def test_whatever_a_server_lists_is_counted(tools):
-    assert cost.costs([Listing("s", tools)]).together.tools == len(tools)
+    assert cost.count_costs([ServerListing("s", tools)]).together.tools == len(tools)
 
 
 # Asking
@@ -96,7 +97,7 @@ def test_one_dead_server_does_not_stop_the_rest():
             raise ValueError
         if entry["command"] == "absent":
             raise ConfigurationError("There is no program 'absent';\ninstall it.")
-        return Looked(TOOLS)
+        return ServerAnswer(TOOLS)
 
     servers = [
         found(name, command=f"/bin/{name}" if name == "good" else name)
@@ -117,7 +118,7 @@ def test_a_server_in_several_files_is_asked_once_and_told_of_in_each():
 
     async def look(entry):
         asked.append(entry)
-        return Looked(TOOLS)
+        return ServerAnswer(TOOLS)
 
     report = audited(found("same"), found("same", "Zed"), found("same", "VS Code", command="other"), look=look)
     assert len(asked) == 2
@@ -136,10 +137,10 @@ def test_no_more_than_four_are_started_at_a_time():
         most = max(most, running)
         await asyncio.sleep(0.001)
         running -= 1
-        return Looked([])
+        return ServerAnswer([])
 
     audited(*(found(f"s{n}") for n in range(20)), look=look)
-    assert most == auditing.AT_ONCE
+    assert most == server_audit.AT_ONCE
 
 
 def test_what_is_passed_over_is_not_asked():
@@ -271,7 +272,7 @@ def test_where_no_host_has_servers_a_file_is_asked_for(monkeypatch, capsys, tmp_
 
 def test_names_do_not_steer_the_terminal(capsys):
     async def look(entry):
-        return Looked([{"name": "\x1b[2J\u202etool [red]x[/red]", "inputSchema": {}}])
+        return ServerAnswer([{"name": "\x1b[2J\u202etool [red]x[/red]", "inputSchema": {}}])
 
     audit._show(audited(found("\x1b]0;evil\x07"), look=look))
     said = capsys.readouterr().out
@@ -323,10 +324,10 @@ def test_the_page_is_well_formed_loads_nothing_and_runs_nothing():
     async def look(entry):
         if entry["args"] == ["dead"]:
             raise ValueError(HOSTILE)
-        return Looked([*TOOLS, {"name": HOSTILE, "description": HOSTILE, "inputSchema": {}}], HOSTILE)
+        return ServerAnswer([*TOOLS, {"name": HOSTILE, "description": HOSTILE, "inputSchema": {}}], HOSTILE)
 
     servers = (found("good"), found(HOSTILE, host=HOSTILE), found("dead"), found("off", skipped=HOSTILE))
-    text = audit_page.page(audited(*servers, look=look))
+    text = audit_page.render_page(audited(*servers, look=look))
     page = Page(text)
     assert page.open == []
     assert not {"script", "link", "img", "iframe", "object", "base"} & {tag for tag, _ in page.tags}
@@ -338,7 +339,7 @@ def test_the_page_is_well_formed_loads_nothing_and_runs_nothing():
 
 
 def test_the_page_can_be_read_by_those_who_do_not_see_it():
-    page = Page(audit_page.page(audited(found("good"), found("better"))))
+    page = Page(audit_page.render_page(audited(found("good"), found("better"))))
     tags = [tag for tag, _ in page.tags]
     (svg,) = (attributes for tag, attributes in page.tags if tag == "svg")
     ids = {attributes.get("id") for _, attributes in page.tags}
@@ -348,7 +349,7 @@ def test_the_page_can_be_read_by_those_who_do_not_see_it():
 
 
 def test_a_page_of_nothing_says_so():
-    page = Page(audit_page.page(audited(found("off", skipped=files.DISABLED))))
+    page = Page(audit_page.render_page(audited(found("off", skipped=files.DISABLED))))
     assert "No server could be asked." in page.text and files.DISABLED in page.text
     assert "svg" not in [tag for tag, _ in page.tags]
 

@@ -1086,8 +1086,8 @@ def test_a_bench_of_an_unknown_tool_is_told(say, standard):
     assert re.fullmatch(r"delta-mcp: [^\n]+\n", done.err)
 
 
-def test_the_benches_of_ourselves_still_have_their_names(say):
-    for bench in ("tokens", "retrieval", "results", "deltas", "http", "stdio", "start"):
+def test_benches_over_a_corpus_have_names(say):
+    for bench in ("tokens", "retrieval", "results", "deltas"):
         done = say("bench", bench, "--help")
         assert done.code == 0
         assert f"bench {bench} " in done.out
@@ -1198,10 +1198,10 @@ _WORDS = st.one_of(
 @example(["x", "--page"])
 @given(words=st.lists(_WORDS, max_size=7))
 def test_any_words_are_a_call_that_can_be_written_again_or_one_sentence(say, monkeypatch, words):
-    found: list[arguments.Asked] = []
+    found: list[arguments.CallCommand] = []
 
     def instead(given: Any, words: list[str]) -> None:
-        found.append(arguments.read(words))
+        found.append(arguments.parse_call(words))
 
     monkeypatch.setattr(call_tool, "run", instead)
     done = say("call", *words, stdin='{"from": "stdin"}')

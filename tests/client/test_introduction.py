@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer
-from deltamcp.client import introduction
+from deltamcp.client import negotiation
 from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, PeerError, UnreachableError
 from deltamcp.values import Era
@@ -62,7 +62,7 @@ async def test_any_error_that_is_not_modern_means_the_handshake(log, discover):
 
 
 async def test_silence_means_the_handshake(log, monkeypatch):
-    monkeypatch.setattr(introduction, "_PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(negotiation, "_PROBE_SECONDS", 0.1)
     async with connect(fake_stdio.command(log=log, discover="silent", mute=True)) as client:
         assert client.server.era is Era.HANDSHAKE
         assert (await client.call("echo", a=1))["given"] == {"a": 1}

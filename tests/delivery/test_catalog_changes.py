@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer
-from deltamcp.deltas.delta import applied
+from deltamcp.deltas.delta import apply_delta
 from deltamcp.tokens import count
 from tests.support.bytes_client import modern_params
 from tests.support.change_reader import (
@@ -77,7 +77,7 @@ async def test_discover_tells_what_changed_in_the_catalogue(era):
                 full
             )
             base, new = (whole_value(result) for result in (one, full))
-            assert is_same(applied(base, first_text(two).partition("\n")[2]), new)
+            assert is_same(apply_delta(base, first_text(two).partition("\n")[2]), new)
         number += 4
 
 
@@ -117,7 +117,7 @@ async def test_resources_of_the_catalogue_tell_what_changed(uri, era):
         new, told = await read(peer, uri, "")
         assert told["root"] == said["root"] and told["outcome"] == "full"
         head, _, body = content["text"].partition("\n")
-        assert CHANGED_SINCE.fullmatch(head) and is_same(applied(base, body), json.loads(new["text"]))
+        assert CHANGED_SINCE.fullmatch(head) and is_same(apply_delta(base, body), json.loads(new["text"]))
         assert count(content["text"]) < 0.6 * count(new["text"])
         for garbled in ("0123456789ab", "x", "sha256:"):
             content, said = await read(peer, uri, garbled)
@@ -149,5 +149,5 @@ async def test_the_manifest_tells_what_changed():
         head, _, body = said["text"].partition("\n")
         new, told = await manifest("0123456789ab")
         assert told["outcome"] == "full" and told["root"] == said["root"]
-        assert CHANGED_SINCE.fullmatch(head) and is_same(applied(entries, body), new)
+        assert CHANGED_SINCE.fullmatch(head) and is_same(apply_delta(entries, body), new)
         assert count(said["text"]) < 0.2 * count(compact_json(new))

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from deltamcp import DeltaServer, ResultPolicy, Text, ToolError, ToolResult
-from deltamcp.deltas.delta import applied, delta
+from deltamcp.deltas.delta import apply_delta, make_delta
 from deltamcp.deltas.root import root_of
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.store import StoreError
@@ -238,7 +238,9 @@ async def test_a_delta_is_sent_where_it_is_below_three_fifths_of_the_full_form()
             if got.outcome == "delta":
                 assert token_cost(got.result) < 0.6 * full
             elif changed:
-                assert count(delta(base, shelf.value)) + UNCHANGED_TOKENS >= 0.6 * full, "a delta would have been cheap"
+                assert count(make_delta(base, shelf.value)) + UNCHANGED_TOKENS >= 0.6 * full, (
+                    "a delta would have been cheap"
+                )
     assert outcomes[0] == "unchanged" and outcomes[1] == "delta" and outcomes[-1] == "full"
     assert outcomes == sorted(outcomes, key=["unchanged", "delta", "full"].index)
 
@@ -462,10 +464,10 @@ async def test_what_is_cut_is_told_by_its_changes_too(budget, era):
         await ask("unchanged")
         shelf.value = with_value_at(shop_items(400), 399, "stock", to=99)
         result = await ask("delta")
-        assert is_same(applied(shop_items(400), first_text(result).partition("\n")[2]), shelf.value)
+        assert is_same(apply_delta(shop_items(400), first_text(result).partition("\n")[2]), shelf.value)
         await ask("unchanged")
         result = await ask("delta", pack_root=root)
-        assert is_same(applied(shop_items(400), first_text(result).partition("\n")[2]), shelf.value)
+        assert is_same(apply_delta(shop_items(400), first_text(result).partition("\n")[2]), shelf.value)
 
 
 async def test_content_blocks_come_again_or_as_a_sentence_but_whole():

@@ -17,7 +17,7 @@ import pytest
 from deltamcp import DeltaServer, Limits, Principal, ResultPolicy
 from deltamcp.results.encode import decode
 from deltamcp.tokens import count
-from deltamcp.values import CallTool, Era, ReadResource, Terms
+from deltamcp.values import Caller, CallTool, Era, ReadResource, Terms
 from tests.support.conditions import HANG_SECONDS, advance_store_clock
 from tests.support.equality import is_same
 from tests.support.era_client import ERAS, compact_json, era_client, first_text, result_meta, texts, token_cost
@@ -486,7 +486,7 @@ async def test_nothing_is_kept_for_longer_than_in_all_however_often_it_is_read(m
 
 
 def terms(name: str) -> Terms:
-    return Terms(Era.MODERN, "2026-07-28", {}, {}, {}, principal=Principal(name))
+    return Terms(Era.MODERN, "2026-07-28", {}, {}, {}, caller=Caller(Principal(name)))
 
 
 async def test_a_handle_is_its_owners():

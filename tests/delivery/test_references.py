@@ -23,7 +23,7 @@ async def test_rows_that_were_not_shown_are_not_referred_to():
         values["all"] = [{**values["all"][0], "title": "Another"}, *values["all"][1:], *books(400)]
         changes = await peer.done("all")
         assert result_meta(changes)["outcome"] == "delta" and " like " not in first_text(changes)
-        assert dedup.MARK not in first_text(await peer.done("few"))
+        assert dedup.SEEN_KEY not in first_text(await peer.done("few"))
 
 
 async def test_rows_of_a_projection_are_not_referred_to():
@@ -40,7 +40,7 @@ async def test_rows_of_a_projection_are_not_referred_to():
 
     async with era_client(server, "modern") as peer:
         await peer.done("some")
-        assert dedup.MARK not in first_text(await peer.done("one"))
+        assert dedup.SEEN_KEY not in first_text(await peer.done("one"))
 
 
 async def test_no_reference_leads_to_another_result_of_the_same_name(monkeypatch):
@@ -69,9 +69,9 @@ async def test_who_holds_nothing_gets_everything_without_references():
     values: dict[str, Any] = {"all": books(*range(12)), "few": books(3, 4, 5)}
     async with era_client(book_server(values), "modern") as peer:
         await peer.done("all")
-        assert dedup.MARK in first_text(await peer.done("few"))
+        assert dedup.SEEN_KEY in first_text(await peer.done("few"))
         for root in ("", "abcdefabcdef"):
-            assert dedup.MARK not in "".join(texts(await peer.done("few", pack_root=root)))
+            assert dedup.SEEN_KEY not in "".join(texts(await peer.done("few", pack_root=root)))
 
 
 async def test_a_reference_is_a_handle_that_continue_takes():

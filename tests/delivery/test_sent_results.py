@@ -11,7 +11,7 @@ import pytest
 from deltamcp import DeltaServer, Principal, ResultPolicy
 from deltamcp.deltas.root import root_of
 from deltamcp.results.encode import decode
-from deltamcp.values import CallTool, Era, Terms
+from deltamcp.values import Caller, CallTool, Era, Terms
 from tests.support.change_reader import PACK_ROOT, UNCHANGED, change_reader, http_change_readers, read_by_handle
 from tests.support.changing_server import DELTAS, STATES, ChangingValue, changing_server, shop_items, with_value_at
 from tests.support.equality import is_same
@@ -50,13 +50,12 @@ async def test_a_root_is_known_on_another_connection_of_the_same_owner(era):
 
 @dataclass
 class Channel:
-    """The way back to a client, as a door has it."""
+    """The way back to a client, as a transport has it."""
 
-    conversation: str | None = None
-    caller: str = "x"
+    fairness_key = "x"
 
-    def arm(self) -> None: ...
-    def disarm(self) -> None: ...
+    def on_wait(self) -> None: ...
+    def on_end(self) -> None: ...
 
 
 @pytest.mark.parametrize("conversation", [None, "the same"])
@@ -67,8 +66,8 @@ async def test_what_one_principal_was_sent_is_no_base_for_another(way, conversat
     async def ask(who: str, root: str | None = None) -> tuple[str, Any]:
         by_meta: dict[str, Any] = {} if way == "argument" or root is None else {RESULT_KEY: {"pack_root": root}}
         arguments: dict[str, Any] = {"pack_root": root} if way == "argument" and root is not None else {}
-        terms = Terms(Era.MODERN, "2026-07-28", {}, {}, by_meta, principal=Principal(who))
-        answer: Any = await server.engine.perform(CallTool("get", arguments), terms, Channel(conversation), 1)  # type: ignore[arg-type]
+        terms = Terms(Era.MODERN, "2026-07-28", {}, {}, by_meta, caller=Caller(Principal(who), conversation))
+        answer: Any = await server.engine.perform(CallTool("get", arguments), terms, Channel(), 1)  # type: ignore[arg-type]
         meta = answer.value.meta[RESULT_KEY]
         return meta["outcome"], decode(answer.value.content[0].text) if meta["outcome"] == "full" else meta
 

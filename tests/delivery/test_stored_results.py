@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from deltamcp import DeltaServer, Principal, ResultPolicy, Text, ToolResult
 from deltamcp.results.encode import encode
 from deltamcp.tokens import count
-from deltamcp.values import ANONYMOUS, CallTool, Era, Terms
+from deltamcp.values import ANONYMOUS, Caller, CallTool, Era, ResultShape, Terms
 from tests.support.office_server import ROWS, call, handle_of, office_server, result_text
 from tests.support.raw_client import answer_text, raw_client
 
@@ -43,7 +43,15 @@ async def test_many_references_to_one_part_are_read_once_and_add_up():
 
 
 def delta_terms(principal: Principal) -> Terms:
-    return Terms(Era.HANDSHAKE, "2025-11-25", {}, {}, {}, principal=principal, delta=True)
+    return Terms(
+        Era.HANDSHAKE,
+        "2025-11-25",
+        {},
+        {},
+        {},
+        caller=Caller(principal, None, principal is ANONYMOUS),
+        result_shape=ResultShape.DELTA_MCP,
+    )
 
 
 async def test_strangers_are_not_shown_each_others_pages():

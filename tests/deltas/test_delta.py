@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from deltamcp.deltas import diff as diffing
 from deltamcp.deltas import strings
-from deltamcp.deltas.align import Effort, align, rising
-from deltamcp.deltas.delta import applied, delta
-from deltamcp.deltas.edits import DeltaError
-from deltamcp.deltas.root import digits, root_of
+from deltamcp.deltas.alignment import Effort, align, longest_rising_run
+from deltamcp.deltas.delta import apply_delta, make_delta
+from deltamcp.deltas.edits import InvalidDeltaError
+from deltamcp.deltas.root import root_digits, root_of
 from tests.support.equality import is_same
 from tests.support.properties import examples
 from tests.support.strategies import any_json
@@ -150,9 +150,9 @@ class Maker:
 
 
 def holds(base: Any, new: Any) -> bool:
-    text = delta(base, new)
+    text = make_delta(base, new)
     assert (text == "") == is_same(base, new)
-    return is_same(applied(base, text), new)
+    return is_same(apply_delta(base, text), new)
 
 
 @pytest.mark.parametrize(
@@ -193,14 +193,14 @@ def holds(base: Any, new: Any) -> bool:
     ],
 )
 def test_a_delta_reads_like_this(base, new, text):
-    assert delta(base, new) == text
-    assert is_same(applied(base, text), new)
+    assert make_delta(base, new) == text
+    assert is_same(apply_delta(base, text), new)
 
 
 def test_a_declared_key_tells_rows_apart():
     base: list[Any] = [{"id": n, "sku": f"S{n}", "n": 0, "note": "as it was before"} for n in range(5)]
     new = [{**row, "id": row["id"] + 1, "n": 1 if row["sku"] == "S3" else 0} for row in base]
-    assert delta(base, new, ["sku"]).startswith("[sku]\n")
+    assert make_delta(base, new, ["sku"]).startswith("[sku]\n")
 
 
 def test_a_rank_is_not_taken_for_a_key():
@@ -210,7 +210,7 @@ def test_a_rank_is_not_taken_for_a_key():
         [{"rank": place, "who": name, "about": about[name]} for place, name in enumerate(listed)]
         for listed in (names, names[1:])
     )
-    assert delta(base, new).startswith("[who]\n-")
+    assert make_delta(base, new).startswith("[who]\n-")
 
 
 def test_long_keys_are_told_by_their_beginnings():
@@ -218,8 +218,8 @@ def test_long_keys_are_told_by_their_beginnings():
         {"id": hashlib.sha256(str(n).encode()).hexdigest(), "n": n, "title": "a title"} for n in range(30)
     ]
     new = [{**row, "n": -1} if row["n"] == 7 else row for row in rows]
-    assert delta(rows, new) == f"[id] {rows[7]['id'][:6]}… n=-1"
-    assert applied(rows, delta(rows, new)) == new
+    assert make_delta(rows, new) == f"[id] {rows[7]['id'][:6]}… n=-1"
+    assert apply_delta(rows, make_delta(rows, new)) == new
 
 
 @settings(max_examples=examples(2_000))
@@ -245,7 +245,7 @@ def test_values_and_what_came_of_them(seed):
 
 @pytest.mark.parametrize("seed", range(4, 6))
 def test_every_edit_is_told_even_where_it_is_not_worth_it(seed, monkeypatch):
-    monkeypatch.setattr(diffing, "_shorter", lambda made, new: diffing._put(new) if made is None else made)
+    monkeypatch.setattr(diffing, "_shorter", lambda made, new: diffing._costed_put(new) if made is None else made)
     for name in ("_LEAST", "_PIECE", "_HUNK"):
         monkeypatch.setattr(strings, name, -100)
     maker = Maker(seed)
@@ -257,8 +257,8 @@ def test_every_edit_is_told_even_where_it_is_not_worth_it(seed, monkeypatch):
 @settings(max_examples=examples(1_000))
 @given(any_json, st.text(max_size=60) | st.lists(st.sampled_from(WORDS), max_size=6).map("\n".join))
 def test_what_is_no_delta_of_the_base_is_refused(base, text):
-    with contextlib.suppress(DeltaError):
-        applied(base, text)
+    with contextlib.suppress(InvalidDeltaError):
+        apply_delta(base, text)
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ def test_what_is_no_delta_of_the_base_is_refused(base, text):
     ],
 )
 def test_a_delta_of_another_base_is_refused(base, text):
-    with pytest.raises(DeltaError):
-        applied(base, text)
+    with pytest.raises(InvalidDeltaError):
+        apply_delta(base, text)
 
 
 @given(st.lists(st.integers(0, 9), max_size=30), st.lists(st.integers(0, 9), max_size=30))
@@ -296,7 +296,7 @@ def test_alignment_pairs_equal_items_in_order(base, new):
 
 @given(st.lists(st.integers(0, 50), max_size=40, unique=True))
 def test_a_rising_run_rises(numbers):
-    run = [numbers[place] for place in rising(numbers)]
+    run = [numbers[place] for place in longest_rising_run(numbers)]
     assert run == sorted(run)
     assert len(run) >= 1 or not numbers
 
@@ -373,4 +373,4 @@ def test_what_is_volatile_does_not_count():
     ],
 )
 def test_a_root_that_was_sent(said, found):
-    assert digits(said) == found
+    assert root_digits(said) == found

@@ -2,8 +2,8 @@
 
 import pytest
 
-from deltamcp.deltas.delta import applied, delta
-from deltamcp.deltas.edits import DeltaError
+from deltamcp.deltas.delta import apply_delta, make_delta
+from deltamcp.deltas.edits import InvalidDeltaError
 from deltamcp.deltas.root import root_of
 from tests.support.book_server import books
 from tests.support.equality import is_same
@@ -25,7 +25,7 @@ LINES = [f"line {number} of them" for number in range(40)]
     ids=["two numbers", "two words", "rows without a key", "a copy with a space", "a log that rotates", "rows that go"],
 )
 def test_what_deltas_once_failed_on(base, new):
-    assert is_same(applied(base, delta(base, new)), new)
+    assert is_same(apply_delta(base, make_delta(base, new)), new)
 
 
 @pytest.mark.parametrize(
@@ -46,27 +46,27 @@ def test_what_deltas_once_failed_on(base, new):
     ],
 )
 def test_hostile_deltas_are_refused(text):
-    with pytest.raises(DeltaError):
-        applied({"a": "x" * 100}, text)
+    with pytest.raises(InvalidDeltaError):
+        apply_delta({"a": "x" * 100}, text)
 
 
 @pytest.mark.parametrize("text", ["[]\n" + "+0 1\n" * 3 + "+0 1", "base[0]\n" * 3_000, "[] +" + "9" * 5_000 + " 1"])
 def test_hostile_deltas_of_lists_are_refused(text):
-    with pytest.raises(DeltaError):
-        applied([1, 2], text)
+    with pytest.raises(InvalidDeltaError):
+        apply_delta([1, 2], text)
 
 
 def test_a_wrong_base_is_refused_by_its_root():
     new = {"a": 2, "z": 0}
-    assert applied({"a": 1, "z": 0}, "a=2", root_of(new)) == new
-    with pytest.raises(DeltaError):
-        applied({"a": 1, "z": 1}, "a=2", root_of(new))
+    assert apply_delta({"a": 1, "z": 0}, "a=2", root_of(new)) == new
+    with pytest.raises(InvalidDeltaError):
+        apply_delta({"a": 1, "z": 1}, "a=2", root_of(new))
 
 
 def test_a_plain_delta_tells_nothing_by_what_was_there():
     base = books(*range(20))
     new = [*base, {**base[15], "id": 99}]
-    assert "like" in delta(base, new)
-    text = delta(base, new, plain=True)
+    assert "like" in make_delta(base, new)
+    text = make_delta(base, new, self_contained=True)
     assert "like" not in text and "~" not in text
-    assert is_same(applied(base, text), new)
+    assert is_same(apply_delta(base, text), new)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from deltamcp.deltas.delta import applied, delta
+from deltamcp.deltas.delta import apply_delta, make_delta
 from deltamcp.deltas.root import root_of
 from tests.delivery.test_changes import timed
 from tests.support.change_reader import ROOT_PATTERN
@@ -49,10 +49,10 @@ PAIRS: dict[str, tuple[Any, Any]] = {
 def test_a_delta_applied_to_its_base_is_the_new_value(name, keys):
     for base, new in (PAIRS[name], PAIRS[name][::-1]):
         kept = copy.deepcopy(base)
-        text = delta(base, new, keys)
-        assert is_same(applied(base, text), new)
+        text = make_delta(base, new, keys)
+        assert is_same(apply_delta(base, text), new)
         assert is_same(base, kept), "neither changes what it is given"
-        assert delta(new, copy.deepcopy(new), keys) == ""
+        assert make_delta(new, copy.deepcopy(new), keys) == ""
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -71,10 +71,10 @@ def reordered(value: Any) -> Any:
 @given(any_json, any_json)
 @settings(max_examples=examples(200))
 def test_any_values(base, new):
-    assert is_same(applied(base, delta(base, new)), new)
-    assert root_of(base) == root_of(reordered(base)) and delta(base, reordered(base)) == ""
+    assert is_same(apply_delta(base, make_delta(base, new)), new)
+    assert root_of(base) == root_of(reordered(base)) and make_delta(base, reordered(base)) == ""
     assert (root_of(base) == root_of(new)) == is_same(base, new)
-    assert applied(base, "") == base
+    assert apply_delta(base, "") == base
 
 
 def test_roots_leave_out_what_is_volatile():

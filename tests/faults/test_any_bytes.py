@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import json
 import math
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, MutableMapping
 from typing import Any
 
 import hypothesis.strategies as st
@@ -592,7 +592,7 @@ async def mounted() -> AsyncIterator[Any]:
     """The application between its lifespan's startup and shutdown."""
     app = make_server().asgi()
     events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-    said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    said: asyncio.Queue[MutableMapping[str, Any]] = asyncio.Queue()
     life = asyncio.create_task(app({"type": "lifespan", "asgi": {"version": "3.0"}}, events.get, said.put))
     async with asyncio.timeout(HANG_SECONDS):
         events.put_nowait({"type": "lifespan.startup"})

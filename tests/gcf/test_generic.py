@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.generic_decode import decode_generic
-from deltamcp.gcf.generic_encode import encode_generic
-from deltamcp.gcf.generic_groups import encode_generic_grouped
-from deltamcp.gcf.generic_stream import GenericStreamEncoder
-from deltamcp.gcf.scalars import INT64_MAX, INT64_MIN, canonical_cell, number, parse_scalar, scalar
+from deltamcp.gcf.generic.decoder import decode_generic
+from deltamcp.gcf.generic.encoder import encode_generic
+from deltamcp.gcf.generic.groups import encode_generic_grouped
+from deltamcp.gcf.generic.stream import GenericStreamEncoder
+from deltamcp.gcf.scalars import INT64_MAX, INT64_MIN, canonical_cell, format_number, format_scalar, parse_scalar
 from tests.support.equality import is_same
 from tests.support.gcf_numbers import with_whole_integers
 from tests.support.properties import examples
@@ -150,9 +150,9 @@ def test_v1_carries_all_but_absence(value: Any) -> None:
 
 @given(st.floats(1e-6, 1e-4))
 def test_2_small_floats_keep_all_their_digits(value: float) -> None:
-    assert "e" not in number(value)
+    assert "e" not in format_number(value)
     assert decode_generic(encode_generic([value])) == [value]
-    assert number(4.3930922682576205e-05) == "0.000043930922682576205"
+    assert format_number(4.3930922682576205e-05) == "0.000043930922682576205"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 2**63, -(2**63) - 1])
@@ -341,7 +341,7 @@ def test_a_declaration_in_a_cell_may_hold_delimiters() -> None:
 
 def test_scalars_are_read_as_they_are_written() -> None:
     for value in (None, True, 0, -5, 0.5, 1e20, "a", "-", "", INT64_MAX, INT64_MIN):
-        assert is_same(parse_scalar(scalar(value)), value)
+        assert is_same(parse_scalar(format_scalar(value)), value)
         assert is_same(parse_scalar(canonical_cell(value)), value)
 
 
@@ -464,7 +464,7 @@ def test_time_grows_with_the_size(rows: int) -> None:
 )
 def test_no_string_is_slow_to_quote(text: str) -> None:
     start = time.process_time()
-    assert parse_scalar(scalar(text)) == text
+    assert parse_scalar(format_scalar(text)) == text
     assert time.process_time() - start < 1
 
 

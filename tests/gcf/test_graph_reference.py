@@ -20,7 +20,7 @@ from deltamcp.gcf import (
     encode_with_session,
     pack_root,
 )
-from deltamcp.gcf.graph import in_order
+from deltamcp.gcf.graph.model import sort_symbols
 from tests.support.gcf_packs import attempt_outcome, quantise
 
 
@@ -184,7 +184,7 @@ def sessions_differ(first: Payload, second: Payload) -> str:
         return "kinds are not told apart"
     if any(old.declaration != new.declaration for old, new in common):
         return "a change is not told"
-    if [*in_order(first.symbols)] != [*first.symbols] or [*in_order(second.symbols)] != [*second.symbols]:
+    if [*sort_symbols(first.symbols)] != [*first.symbols] or [*sort_symbols(second.symbols)] != [*second.symbols]:
         return "ids are not those written"
     if dangles(second) or dangles(first):
         return "edges are counted that are not printed"

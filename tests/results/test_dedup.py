@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from deltamcp import DeltaServer, Limits, ResultPolicy, ToolError
-from deltamcp.deltas.delta import applied
-from deltamcp.gcf import Edge, Payload, ReaderSession, Symbol, apply_delta, decode_delta, kind_of, pack_root
+from deltamcp.deltas.delta import apply_delta
+from deltamcp.gcf import Edge, Payload, ReaderSession, Symbol, decode_delta, kind_of, pack_root
+from deltamcp.gcf import apply_delta as apply_graph_delta
 from deltamcp.gcf import decode as decode_pack
 from deltamcp.results.encode import decode
 from deltamcp.tokens import count
@@ -205,7 +206,7 @@ async def test_a_result_that_another_call_gave_comes_as_the_sentence(era):
         values["same"] = with_value_at(values["same"], 4, "title", to="Another title")
         result = await peer.done("same")
         assert result_meta(result)["outcome"] == "delta"
-        assert is_same(applied(books(*range(30)), first_text(result).partition("\n")[2]), values["same"])
+        assert is_same(apply_delta(books(*range(30)), first_text(result).partition("\n")[2]), values["same"])
 
 
 @pytest.mark.parametrize("off", ["the one that sent", "the one that sends"])
@@ -387,7 +388,7 @@ async def test_rows_in_deltas(dedup, era):
         result = await peer.done("list")
         assert result_meta(result)["outcome"] == "delta"
         body = first_text(result).partition("\n")[2]
-        new = applied(base, body)
+        new = apply_delta(base, body)
         if dedup is True:
             assert "$seen" not in body and is_same(new, values["list"])
         else:
@@ -395,7 +396,7 @@ async def test_rows_in_deltas(dedup, era):
         base, values["list"] = values["list"], with_value_at(values["list"], 30, "title", to="Another title")
         result = await peer.done("list")
         assert result_meta(result)["outcome"] == "delta"
-        assert is_same(await resolved(peer, applied(base, first_text(result).partition("\n")[2])), values["list"])
+        assert is_same(await resolved(peer, apply_delta(base, first_text(result).partition("\n")[2])), values["list"])
 
 
 async def test_a_row_that_a_delta_sent_may_be_referred_to():
@@ -417,7 +418,7 @@ async def test_a_delta_builds_on_the_rows_and_not_on_references():
         values["search"] = with_value_at(base, 1, "title", to="Another title")
         result = await peer.done("search")
         assert result_meta(result)["outcome"] == "delta"
-        assert is_same(applied(base, first_text(result).partition("\n")[2]), values["search"])
+        assert is_same(apply_delta(base, first_text(result).partition("\n")[2]), values["search"])
 
 
 Step = tuple[str, list[int], int, str]
@@ -462,7 +463,7 @@ def test_rows_of_any_sequence_can_be_read(steps, dedup, deltas, era):
                 else:
                     head, _, body = first_text(result).partition("\n")
                     assert (CHANGED if root is None else CHANGED_SINCE).fullmatch(head)
-                    value = await resolved(peer, applied(copy.deepcopy(held[said["base"]]), body))
+                    value = await resolved(peer, apply_delta(copy.deepcopy(held[said["base"]]), body))
                 assert is_same(value, values[tool])
                 if "root" in said:
                     held.pop(said["root"], None)
@@ -525,7 +526,7 @@ class PackReader:
         elif said["outcome"] == "delta":
             assert kind == "graph-delta"
             change = decode_delta(text, session=self.session)
-            found = apply_delta(self.held[said["base"]], change)
+            found = apply_graph_delta(self.held[said["base"]], change)
             assert said["base"].startswith("sha256:" + change.base_root.removeprefix("sha256:"))
         else:
             assert said["outcome"] == "unchanged" and said["base"] == said["root"]

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltamcp import tokens
-from deltamcp.results.delta_shapes import Shape, mended, original, stringify
+from deltamcp.results.delta_mcp_shapes import ShapedValue, budgeted_shape, original_shape, stringify
 from tests.support.conditions import HANG_SECONDS
 from tests.support.properties import examples
 from tests.support.sample_values import USERS
@@ -27,7 +27,7 @@ def within(budget: int, model: str | float = "o200k") -> Callable[[str], bool]:
 
 
 def short(value: Any, budget: int = 500, **options: Any) -> Any:
-    shape = mended(value, within(budget), budget, **options)
+    shape = budgeted_shape(value, within(budget), budget, **options)
     assert tokens.count(stringify(shape.value)) <= budget
     return shape.value
 
@@ -48,12 +48,12 @@ def all_pages(value: Any, budget: int, **options: Any) -> list[Any]:
 
 @pytest.mark.parametrize("value", [{"a": 1}, "text", [1, 2], 1, 1.5, True, None, "", [], {}, "a" * 2000, [0] * 50])
 def test_cs_04_01_what_is_small_is_itself(value):
-    assert original(value) is value
-    assert mended(value, within(500)) == Shape(value, False)
+    assert original_shape(value) is value
+    assert budgeted_shape(value, within(500)) == ShapedValue(value, False)
 
 
 def test_cs_04_02_truncated_text():
-    assert list(original("x" * 10_000, 100).items()) == [
+    assert list(original_shape("x" * 10_000, 100).items()) == [
         ("truncated", True),
         ("totalChars", 10_000),
         ("estimatedTokens", 2500),
@@ -64,12 +64,12 @@ def test_cs_04_02_truncated_text():
 
 @pytest.mark.parametrize("limit", [1, 100, 200, 500])
 def test_cs_04_03_the_preview_has_four_characters_per_token(limit):
-    assert len(original("x" * 10_000, limit)["preview"]) == 4 * limit
+    assert len(original_shape("x" * 10_000, limit)["preview"]) == 4 * limit
 
 
 def test_truncation_begins_beyond_2000_characters():
-    assert original("x" * 2000) == "x" * 2000
-    assert original("x" * 2001) == {
+    assert original_shape("x" * 2000) == "x" * 2000
+    assert original_shape("x" * 2001) == {
         "truncated": True,
         "totalChars": 2001,
         "estimatedTokens": 501,
@@ -80,7 +80,7 @@ def test_truncation_begins_beyond_2000_characters():
 
 def test_cs_04_04_a_page_has_eight_fields():
     items = list(range(51))
-    assert list(original(items).items()) == [
+    assert list(original_shape(items).items()) == [
         ("paginated", True),
         ("totalItems", 51),
         ("page", 1),
@@ -93,21 +93,21 @@ def test_cs_04_04_a_page_has_eight_fields():
 
 
 def test_cs_04_05_page_3_of_size_10_starts_at_index_20():
-    assert original(list(range(100)), page=3, page_size=10)["items"] == list(range(20, 30))
+    assert original_shape(list(range(100)), page=3, page_size=10)["items"] == list(range(20, 30))
 
 
 def test_cs_04_06_the_last_page():
-    page = original(list(range(95)), page=10, page_size=10)
+    page = original_shape(list(range(95)), page=10, page_size=10)
     assert (page["totalPages"], page["hasMore"], page["items"]) == (10, False, [90, 91, 92, 93, 94])
 
 
 def test_cs_04_07_page_999_is_the_last():
-    assert original(list(range(100)), page=999, page_size=30)["page"] == 4
+    assert original_shape(list(range(100)), page=999, page_size=30)["page"] == 4
 
 
 def test_cs_04_08_a_summarised_object():
     value = {f"key{number}": "v" * 50 for number in range(200)}
-    summary = original(value, 100)
+    summary = original_shape(value, 100)
     assert list(summary)[:4] == ["_summarized", "_totalKeys", "_estimatedTokens", "_note"]
     assert summary["_summarized"] is True
     assert summary["_totalKeys"] == 200
@@ -146,21 +146,21 @@ def test_cs_04_08_a_summarised_object():
     ],
 )
 def test_options_are_made_positive_integers(options, page, size):
-    shape = original(list(range(100)), **options)
+    shape = original_shape(list(range(100)), **options)
     assert (shape["page"], shape["pageSize"]) == (page, size)
-    shape = mended(list(range(100)), within(2000), **options).value
+    shape = budgeted_shape(list(range(100)), within(2000), **options).value
     assert (shape["page"], shape["pageSize"]) == (page, size)
 
 
 @pytest.mark.parametrize(("limit", "used"), [(0, 500), (-1, 500), (math.nan, 500), ("9", 500), (2.9, 2)])
 def test_the_budget_is_made_a_positive_integer(limit, used):
-    assert len(original("x" * 5000, limit)["preview"]) == 4 * used
+    assert len(original_shape("x" * 5000, limit)["preview"]) == 4 * used
 
 
 def test_a_list_over_the_budget_is_a_piece_of_pretty_json():
     value = [{"a": "x" * 30, "b": []} for _ in range(10)]
     pretty = json.dumps(value, indent=2)
-    assert list(original(value, 20).items()) == [
+    assert list(original_shape(value, 20).items()) == [
         ("truncated", True),
         ("totalChars", len(pretty)),
         ("estimatedTokens", math.ceil(len(pretty) / 4)),
@@ -172,8 +172,8 @@ def test_a_list_over_the_budget_is_a_piece_of_pretty_json():
 def test_whether_a_list_is_over_the_budget_its_compact_json_says():
     value = ["x" * 10] * 4
     assert len(stringify(value)) == 53
-    assert original(value, 14) is value
-    assert original(value, 13)["truncated"] is True
+    assert original_shape(value, 14) is value
+    assert original_shape(value, 13)["truncated"] is True
 
 
 def test_previews_of_values():
@@ -189,7 +189,7 @@ def test_previews_of_values():
         "six": dict.fromkeys("abcdef"),
         "rest": "x" * 2000,
     }
-    summary = original(value, 400)
+    summary = original_shape(value, 400)
     assert {key: summary[key] for key in value} == {
         "none": None,
         "text": "x" * 100,
@@ -208,17 +208,17 @@ def test_previews_of_values():
 def test_a_key_may_use_the_budget_to_its_last_character():
     value = {"a": "x" * 92, "b": "y" * 500}
     assert len(stringify({"a": "x" * 92})) == 100
-    assert original(value, 25)["a"] == "x" * 92
-    assert original(value | {"a": "x" * 93}, 25)["_truncatedKeys"] == 2
+    assert original_shape(value, 25)["a"] == "x" * 92
+    assert original_shape(value | {"a": "x" * 93}, 25)["_truncatedKeys"] == 2
 
 
 def test_lengths_are_utf_16_and_a_cut_may_split_a_character():
-    shape = original("😀" * 100, 1)
+    shape = original_shape("😀" * 100, 1)
     assert (shape["totalChars"], shape["estimatedTokens"], shape["preview"]) == (200, 50, "😀😀")
-    shape = original("x" + "😀" * 100, 1)
+    shape = original_shape("x" + "😀" * 100, 1)
     assert shape["preview"] == "x😀\ud83d"
     assert stringify(shape["preview"]) == '"x😀\\ud83d"'
-    summary = original({"a": "x" + "😀" * 100, "b": "y" * 900}, 100)
+    summary = original_shape({"a": "x" + "😀" * 100, "b": "y" * 900}, 100)
     assert summary["a"] == "x" + "😀" * 49 + "\ud83d…"
 
 
@@ -231,7 +231,7 @@ def test_token_estimates_of_the_unit_tests():
 
 def test_the_six_steps_of_the_pagination_example():
     def listed(value: list[Any], **options: Any) -> Any:
-        return original(value, 2000, 20, **options)
+        return original_shape(value, 2000, 20, **options)
 
     first = listed(USERS)
     assert (len(first["items"]), first["hasMore"]) == (20, True)
@@ -258,7 +258,7 @@ def test_the_same_six_steps_mended():
         return short(value, 2000, paginate_after=20, **options)
 
     first = listed(USERS)
-    assert first == original(USERS, 2000, 20)
+    assert first == original_shape(USERS, 2000, 20)
     assert listed(USERS, page=7)["items"][0]["id"] == 121
     assert listed(USERS, page_size=5)["totalPages"] == 200
     active = listed([user for user in USERS if user["active"]])
@@ -271,21 +271,21 @@ def test_the_same_six_steps_mended():
 
 
 def test_the_result_handler_example():
-    text = original("x" * 14_000, 200, 5)
+    text = original_shape("x" * 14_000, 200, 5)
     assert (text["totalChars"], text["estimatedTokens"], len(text["preview"])) == (14_000, 3500, 800)
-    records = original(USERS[:50], 200, 5)
+    records = original_shape(USERS[:50], 200, 5)
     assert (records["totalItems"], records["totalPages"], len(records["items"])) == (50, 10, 5)
-    assert original({f"key_{number}": "value " * 5 for number in range(100)}, 200, 5)["_totalKeys"] == 100
+    assert original_shape({f"key_{number}": "value " * 5 for number in range(100)}, 200, 5)["_totalKeys"] == 100
 
 
 def test_the_budget_does_not_hold_in_the_original_and_does_in_the_mended():
     large = ["x" * 100_000] * 100
-    assert len(stringify(original(large))) > 5_000_000
+    assert len(stringify(original_shape(large))) > 5_000_000
     assert short(large)["totalItems"] == 100
-    assert len(original(USERS, page_size=999)["items"]) == 999
+    assert len(original_shape(USERS, page_size=999)["items"]) == 999
     assert short(USERS, page_size=999)["totalItems"] == 1000
     pretty = [{"path": f'src/"module"/file_{number}.ts', "lines": [1, 2, 3]} for number in range(50)]
-    assert tokens.count(stringify(original(pretty))) > 500
+    assert tokens.count(stringify(original_shape(pretty))) > 500
     assert short(pretty)["totalItems"] == 50
 
 
@@ -311,8 +311,8 @@ def test_a_mended_preview_is_at_most_the_originals():
 
 def test_text_that_fits_is_whole_however_long():
     text = "=" * 10_000
-    assert original(text)["truncated"] is True
-    assert mended(text, within(500)) == Shape(text, False)
+    assert original_shape(text)["truncated"] is True
+    assert budgeted_shape(text, within(500)) == ShapedValue(text, False)
 
 
 def test_mended_previews_end_between_characters():
@@ -408,13 +408,13 @@ def test_small_budgets_leave_out_notes_then_numbers():
 def test_the_smallest_budget_holds_by_the_dearest_tokenizer():
     for value in ("word " * 9999, USERS, {"a": USERS}, [USERS], ["漢" * 9999] * 3, 10**5000, [[USERS]]):
         for model in ("claude", 1.6):
-            assert tokens.count(stringify(mended(value, within(50, model), 50).value), model) <= 50
+            assert tokens.count(stringify(budgeted_shape(value, within(50, model), 50).value), model) <= 50
 
 
 def test_what_cannot_fit_is_the_smallest_shape():
-    assert mended("text", lambda text: False).value == {"truncated": True, "preview": ""}
-    assert mended({"a": 1}, lambda text: False).value == {"_summarized": True, "_truncatedKeys": 1}
-    assert mended([{"a": 1}, 2], lambda text: False, page=2).value == {
+    assert budgeted_shape("text", lambda text: False).value == {"truncated": True, "preview": ""}
+    assert budgeted_shape({"a": 1}, lambda text: False).value == {"_summarized": True, "_truncatedKeys": 1}
+    assert budgeted_shape([{"a": 1}, 2], lambda text: False, page=2).value == {
         "paginated": True,
         "hasMore": False,
         "items": [{"truncated": True, "preview": ""}],
@@ -429,7 +429,7 @@ def test_little_is_measured_often():
             lengths.append(len(text))
             return tokens.count(text) <= 500
 
-        mended(value, fits, 500)
+        budgeted_shape(value, fits, 500)
         return len(lengths), sum(lengths)
 
     assert measured("word, " * 100_000)[0] <= 12
@@ -452,14 +452,14 @@ long_json = st.recursive(
 
 @given(long_json, st.integers(-1, 60), pages, pages, pages)
 def test_the_original_never_raises_and_is_json(value, limit, paginate_after, page, page_size):
-    shape = original(value, limit, paginate_after, page, page_size)
+    shape = original_shape(value, limit, paginate_after, page, page_size)
     json.loads(stringify(shape))
 
 
 @settings(max_examples=examples(300))
 @given(long_json, budgets, pages, pages)
 def test_the_mended_fits_and_is_whole_or_cut(value, budget, page, page_size):
-    shape = mended(value, within(budget), budget, page, page_size)
+    shape = budgeted_shape(value, within(budget), budget, page, page_size)
     assert tokens.count(stringify(shape.value)) <= budget
     assert shape.cut == (shape.value is not value)
 
@@ -467,7 +467,7 @@ def test_the_mended_fits_and_is_whole_or_cut(value, budget, page, page_size):
 @settings(max_examples=examples(100))
 @given(st.lists(long_json, min_size=1, max_size=40), budgets, st.integers(1, 60))
 def test_pages_in_a_row_are_the_list(value, budget, page_size):
-    shape = mended(value, within(budget), budget, 1, page_size)
+    shape = budgeted_shape(value, within(budget), budget, 1, page_size)
     if not shape.cut:
         return
     items = all_pages(value, budget, page_size=page_size)
@@ -485,7 +485,7 @@ LETTERS = st.characters(min_codepoint=32, max_codepoint=0x17F)
 
 @given(st.lists(st.integers() | st.text(LETTERS, max_size=20), min_size=1, max_size=200), budgets, st.integers(1, 300))
 def test_small_items_come_back_as_they_are(value, budget, page_size):
-    if mended(value, within(budget), budget, 1, page_size).cut:
+    if budgeted_shape(value, within(budget), budget, 1, page_size).cut:
         assert all_pages(value, budget, page_size=page_size) == value
 
 
@@ -641,11 +641,11 @@ def test_node_writes_the_same(node: Path):
         assert stringify(value) == compact
         assert stringify(value, 2) == pretty
         if length > 4:
-            shape = original(text, 1)
+            shape = original_shape(text, 1)
             assert (shape["totalChars"], stringify(shape["preview"])) == (length, first)
         for argument, number in ((text, of_text), (value, of_value)):
             if isinstance(argument, list):
                 continue
             asked = float(number) if re.fullmatch(r"[-0-9.e+]+", number) else math.nan
             expected = math.floor(asked) if 1 <= asked < math.inf else 1
-            assert original(list(range(100)), page=argument, page_size=1)["page"] == min(expected, 100)
+            assert original_shape(list(range(100)), page=argument, page_size=1)["page"] == min(expected, 100)

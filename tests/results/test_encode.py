@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.results.encode import LEGEND, as_table, decode, encode
-from deltamcp.results.tables.table import object_table, table
+from deltamcp.results.encode import TABLE_LEGEND, as_table, decode, encode
+from deltamcp.results.tables.table_writer import write_object_table, write_table
 from deltamcp.tokens import count
 from deltamcp.wire import jsonrpc
 from tests.support.equality import is_same
@@ -28,7 +28,7 @@ def check(value: Any) -> None:
 def check_rows(rows: list[dict[str, Any]]) -> None:
     """Worth it or not, a table holds its rows, and its first lines hold the first of them."""
     for dictionary in (True, False):
-        made = table(rows, dictionary)
+        made = write_table(rows, dictionary)
         if made is None:
             continue
         assert len(made.lines) == len(rows)
@@ -43,7 +43,7 @@ def check_table(value: Any) -> None:
         made = as_table(value, dictionary)
         assert made is None or is_same(decode("\n".join([made.head, *made.lines])), value)
     if isinstance(value, dict):
-        text = object_table(value)
+        text = write_object_table(value)
         assert text is None or is_same(decode(text), value)
 
 
@@ -229,7 +229,7 @@ def test_what_a_table_looks_like():
         }
         for number in range(6)
     ]
-    made = table(rows, dictionary=False)
+    made = write_table(rows, dictionary=False)
     assert made is not None
     assert made.head.split("\n") == [
         "#id,owner.name=Dr *,.mail=*@example.com,note=*,extra?",
@@ -244,14 +244,14 @@ def test_what_a_table_looks_like():
 def test_values_that_repeat_stand_once():
     long = ["one of two long texts that repeat", "and here is the other, which is as long"]
     rows = [{"id": number, "body": long[number * number % 7 % 2]} for number in range(20)]
-    made = table(rows)
+    made = write_table(rows)
     assert made is not None
     assert made.head.split("\n")[:2] == ["#id\t&1", "&1\tbody"]
     assert is_same(decode("\n".join([made.head, *made.lines])), rows)
 
 
 def test_the_legend_is_short():
-    assert count(LEGEND) <= 40
+    assert count(TABLE_LEGEND) <= 40
 
 
 @pytest.mark.parametrize("folder", ["results", "evolving"])

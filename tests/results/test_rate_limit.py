@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp.errors import PeerError, ToolError
-from deltamcp.results.rate_limit import rate_limited
+from deltamcp.results.upstream_rate_limit import rate_limit_result
 from tests.support.strategies import any_json
 
 NOW = 1_800_000_000.0
@@ -24,7 +24,7 @@ WEEK = 604_800
 
 
 def waited(error: object) -> Any:
-    result = rate_limited(error, "search", NOW)
+    result = rate_limit_result(error, "search", NOW)
     return None if result is None else result["retryAfterSeconds"]
 
 
@@ -62,7 +62,7 @@ def caught(raising: Any) -> Exception:
 
 
 def test_cs_04_09_the_fields_are_in_order_and_there_is_no_empty_message():
-    result = rate_limited({"status": 429, "headers": {"retry-after": "60"}}, "search", NOW)
+    result = rate_limit_result({"status": 429, "headers": {"retry-after": "60"}}, "search", NOW)
     assert result is not None
     assert list(result.items()) == [("type", "rate_limited"), ("retryAfterSeconds", 60), ("upstream", "search")]
 
@@ -73,7 +73,7 @@ def test_cs_04_10_status_429_with_retry_after_60_converts():
 
 @pytest.mark.parametrize("error", [{"status": 500}, SimpleNamespace(status=500), None])
 def test_cs_04_11_status_500_and_null_are_none(error):
-    assert rate_limited(error, "search", NOW) is None
+    assert rate_limit_result(error, "search", NOW) is None
 
 
 def test_cs_04_12_without_retry_after_it_is_30():
@@ -174,7 +174,7 @@ def test_a_503_with_retry_after_is_no_rate_limit():
 
 @pytest.mark.parametrize("error", [ValueError("429"), "429", 429, {"message": "429"}, PeerError(-32000, "no"), [], {}])
 def test_what_tells_no_status_is_none(error):
-    assert rate_limited(error, "search", NOW) is None
+    assert rate_limit_result(error, "search", NOW) is None
 
 
 # What stands behind an exception.
@@ -313,7 +313,7 @@ def test_dates(date):
     moment = 784_111_777
     error = limit(retry_after=date)
     for now, seconds in ((moment - 90, 90), (moment - 0.5, 1), (moment, 0), (moment + 90, 0), (0, WEEK)):
-        assert rate_limited(error, "search", now) == {
+        assert rate_limit_result(error, "search", now) == {
             "type": "rate_limited",
             "retryAfterSeconds": seconds,
             "upstream": "search",
@@ -376,7 +376,7 @@ def test_headers_come_in_many_kinds():
 def test_text_meant_for_the_model_is_the_message():
     error: Any = ToolError("The search service is busy. \ud800")
     error.status = 429
-    assert rate_limited(error, "search", NOW) == {
+    assert rate_limit_result(error, "search", NOW) == {
         "type": "rate_limited",
         "retryAfterSeconds": 30,
         "upstream": "search",
@@ -384,12 +384,12 @@ def test_text_meant_for_the_model_is_the_message():
     }
     empty: Any = ToolError(" ")
     empty.status = 429
-    assert "message" not in (rate_limited(empty, "search", NOW) or {"message": 0})
+    assert "message" not in (rate_limit_result(empty, "search", NOW) or {"message": 0})
 
 
 def test_the_text_of_other_exceptions_stays_here():
     for error in (raised(answer()), refused(429), {"status": 429, "message": "https://example.com/?key=secret"}):
-        assert "secret" not in str(rate_limited(error, "search", NOW))
+        assert "secret" not in str(rate_limit_result(error, "search", NOW))
 
 
 # Objects that misbehave.
@@ -440,7 +440,7 @@ class EvilToolError(ToolError):
 
 def test_whatever_an_object_does_nothing_is_raised():
     for error in (Evil(), Selfish(), Liar(), EvilToolError("x"), MagicMock(), Mock(spec=httpx2.Response)):
-        assert rate_limited(error, "search", NOW) is None
+        assert rate_limit_result(error, "search", NOW) is None
 
 
 def test_a_status_is_found_on_what_can_hardly_be_read():
@@ -460,14 +460,14 @@ def test_a_status_is_found_on_what_can_hardly_be_read():
 @given(any_json, any_json, st.floats())
 def test_anything_at_all_gives_a_result_or_none(status, headers, now):
     for error in (status, {"status": status}, {"code": 429, "headers": headers}, SimpleNamespace(response=status)):
-        result = rate_limited(error, "search", now)
+        result = rate_limit_result(error, "search", now)
         assert result is None or 0 <= result["retryAfterSeconds"] <= WEEK
 
 
 @given(st.text() | st.integers() | st.floats() | st.binary(), st.floats(0, 4e9))
 def test_any_wait_comes_to_something_between_0_and_a_week(wait, now):
     for error in (limit(retry_after=wait), limit(ratelimit_reset=wait), {"status": 429, "retry_after": wait}):
-        result = rate_limited(error, "search", now)
+        result = rate_limit_result(error, "search", now)
         assert result is not None
         assert 0 <= result["retryAfterSeconds"] <= WEEK
         assert type(result["retryAfterSeconds"]) is int

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from deltamcp import ConfigurationError, DeltaServer, Disclosure, ResultPolicy, Text, ToolError, ToolResult
-from deltamcp.results.encode import LEGEND, decode
+from deltamcp.results.encode import TABLE_LEGEND, decode
 from deltamcp.tokens import count
 from tests.support.equality import is_same
 from tests.support.era_client import ERAS, era_client, first_text, result_meta, texts, token_cost
@@ -67,7 +67,7 @@ async def test_without_a_budget_everything_is_whole(era):
         result = await peer.done("get")
         assert json.loads(first_text(result)) == USERS and len(result["content"]) == 1
         assert list(await peer.tools()) == ["get"]
-        assert LEGEND not in str(await peer.tools())
+        assert TABLE_LEGEND not in str(await peer.tools())
 
 
 # Output schemas
@@ -220,19 +220,19 @@ async def test_whoever_is_shown_a_table_has_read_the_legend(function, tables, bu
         result = await peer.use("get")
         is_table = result_meta(result).get("form") == "table"
         assert not is_table or tables is None
-        assert LEGEND in described or not is_table, first_text(result)
+        assert TABLE_LEGEND in described or not is_table, first_text(result)
 
 
 @pytest.mark.parametrize("function", [returns_text, returns_number])
 async def test_no_legend_where_no_table_can_come(function):
     async with era_client(serving(function, results=ResultPolicy(max_tokens=500))) as peer:
-        assert LEGEND not in (await peer.tools())["get"].get("description", "")
+        assert TABLE_LEGEND not in (await peer.tools())["get"].get("description", "")
 
 
 async def test_the_legend_is_one_line_and_the_authors_words_come_first():
     async with era_client(serving(returns_rows, results=ResultPolicy(max_tokens=500))) as peer:
         described = (await peer.tools())["get"]["description"]
-        assert described == f"Rows of it.\n{LEGEND}" and "\n" not in LEGEND
+        assert described == f"Rows of it.\n{TABLE_LEGEND}" and "\n" not in TABLE_LEGEND
     async with era_client(serving(returns_rows, results=ResultPolicy(max_tokens=500, tables=False))) as peer:
         assert (await peer.tools())["get"]["description"] == "Rows of it."
         assert json.loads(first_text(await peer.done("get")))[0] == USERS[0]
@@ -255,10 +255,10 @@ async def test_a_tool_may_ban_tables_for_itself(era):
 async def test_behind_meta_tools_execute_has_the_legend(era):
     async with era_client(serving(returns_rows, disclosure="meta"), era) as peer:
         tools = await peer.tools()
-        assert LEGEND in tools["execute"]["description"]
+        assert TABLE_LEGEND in tools["execute"]["description"]
     banned = serving(returns_rows, disclosure="meta", results=ResultPolicy(tables=False))
     async with era_client(banned, era) as peer:
-        assert LEGEND not in str(await peer.tools())
+        assert TABLE_LEGEND not in str(await peer.tools())
         assert json.loads(first_text(await peer.done("execute", operation="get"))) == USERS[:50]
 
 

@@ -1,10 +1,10 @@
-"""Guards: armed only by calls that wait, in the caller's own task."""
+"""Hooks and deadlines: started only by calls that wait, in the caller's own task."""
 
 import asyncio
 
 import pytest
 
-from deltamcp.runtime.deadline import Deadline, guarded
+from deltamcp.runtime.deadline import Deadline, run_with_hook
 from tests.support.conditions import HANG_SECONDS, advance_clock
 
 
@@ -12,11 +12,11 @@ class Recorder:
     def __init__(self):
         self.events: list[str] = []
 
-    def arm(self):
-        self.events.append("arm")
+    def on_wait(self):
+        self.events.append("wait")
 
-    def disarm(self):
-        self.events.append("disarm")
+    def on_end(self):
+        self.events.append("end")
 
 
 async def test_a_call_that_never_waits_arms_nothing():
@@ -25,11 +25,11 @@ async def test_a_call_that_never_waits_arms_nothing():
 
     guard = Recorder()
 
-    assert await guarded(quick(), guard) == 3
+    assert await run_with_hook(quick(), guard) == 3
     assert guard.events == []
 
 
-async def test_a_call_that_waits_is_guarded_until_it_ends():
+async def test_a_call_that_waits_has_its_hook_until_it_ends():
     async def slow():
         await asyncio.sleep(0)
         guard.events.append("work")
@@ -38,8 +38,8 @@ async def test_a_call_that_waits_is_guarded_until_it_ends():
 
     guard = Recorder()
 
-    assert await guarded(slow(), guard) == 3
-    assert guard.events == ["arm", "work", "disarm"]
+    assert await run_with_hook(slow(), guard) == 3
+    assert guard.events == ["wait", "work", "end"]
 
 
 async def test_exceptions_and_cancellation_pass_through_both_ways():
@@ -51,7 +51,7 @@ async def test_exceptions_and_cancellation_pass_through_both_ways():
             raise ValueError("cleaned up") from None
 
     async def run():
-        return await guarded(catches(), Recorder())
+        return await run_with_hook(catches(), Recorder())
 
     task = asyncio.create_task(run())
     await asyncio.sleep(0)
@@ -71,16 +71,16 @@ async def test_the_call_runs_in_the_task_that_awaits_it():
 
     outer = asyncio.current_task()
 
-    assert await guarded(inner(), Recorder())
+    assert await run_with_hook(inner(), Recorder())
 
 
 async def test_a_deadline_cancels_and_can_be_forgiven():
     deadline = Deadline(0.01)
     try:
-        await guarded(asyncio.sleep(60), deadline)
+        await run_with_hook(asyncio.sleep(60), deadline)
     except asyncio.CancelledError:
         assert deadline.expired
-        assert deadline.forgive()
+        assert deadline.undo_cancel()
     await asyncio.sleep(0)
 
 
@@ -90,14 +90,14 @@ async def test_a_deadline_is_not_forgiven_where_somebody_else_cancelled_too():
     assert task is not None
     asyncio.get_running_loop().call_later(0.01, task.cancel)
     try:
-        await guarded(asyncio.sleep(60), deadline)
+        await run_with_hook(asyncio.sleep(60), deadline)
     except asyncio.CancelledError:
         while task.cancelling() < 2:
             try:
                 await asyncio.sleep(1)
             except asyncio.CancelledError:
                 continue
-        assert not deadline.forgive()
+        assert not deadline.undo_cancel()
         task.uncancel()
 
 
@@ -111,4 +111,4 @@ async def test_time_in_a_pause_does_not_count():
             await asyncio.sleep(1)
         return "answered"
 
-    assert await guarded(waits(), deadline) == "answered"
+    assert await run_with_hook(waits(), deadline) == "answered"

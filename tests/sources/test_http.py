@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from deltamcp import Audio, BlobResource, ConfigurationError, EmbeddedResource, Image, ToolError
-from deltamcp.catalog.operations_file.document import HttpHandler, Place, Service
-from deltamcp.results.rate_limit import rate_limited
+from deltamcp.catalog.operations_file.document import HttpHandler, ParameterPlace, ServiceEntry
+from deltamcp.results.upstream_rate_limit import rate_limit_result
 from deltamcp.sources import http, python
-from deltamcp.sources.environment import filled
+from deltamcp.sources.environment import fill_variables
 from deltamcp.sources.http import HttpService
 from tests.support.conditions import advance_clock, wait_until
 
@@ -80,7 +80,7 @@ async def service(answer: Any = None, /, *, base: str = "", **options: Any) -> A
     )
     server = await asyncio.start_server(peer.talk, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    made = HttpService(Service(base_url=f"http://127.0.0.1:{port}{base}", **options), {"KEY": SECRET})
+    made = HttpService(ServiceEntry(base_url=f"http://127.0.0.1:{port}{base}", **options), {"KEY": SECRET})
     try:
         yield made, peer
     finally:
@@ -98,18 +98,28 @@ async def service(answer: Any = None, /, *, base: str = "", **options: Any) -> A
         (HttpHandler("GET", "/a/{id}"), {"id": "x/y ?#%é"}, "/a/x%2Fy%20%3F%23%25%C3%A9", b""),
         (HttpHandler("GET", "/a/{id}.json"), {"id": 3}, "/a/3.json", b""),
         (HttpHandler("GET", "/a/{ids}"), {"ids": [1, "b,c"]}, "/a/1,b%2Cc", b""),
-        (HttpHandler("GET", "/a", {"q": Place("query", "search")}), {"q": "a&b=c d"}, "/a?search=a%26b%3Dc%20d", b""),
+        (
+            HttpHandler("GET", "/a", {"q": ParameterPlace("query", "search")}),
+            {"q": "a&b=c d"},
+            "/a?search=a%26b%3Dc%20d",
+            b"",
+        ),
         (HttpHandler("GET", "/a"), {"on": True, "off": False, "none": None}, "/a?on=true&off=false", b""),
         (HttpHandler("GET", "/a"), {"n": [1, None, 2.5], "o": {"x": 1}}, "/a?n=1&n=2.5&o=%7B%22x%22%3A1%7D", b""),
         (HttpHandler("GET", "/a?kind=x"), {"q": 1}, "/a?kind=x&q=1", b""),
         (HttpHandler("DELETE", "/a/{id}"), {"id": 1, "hard": True}, "/a/1?hard=true", b""),
         (HttpHandler("POST", "/a/{id}"), {"id": 1, "t": "é", "n": None}, "/a/1", '{"t":"é","n":null}'.encode()),
         (HttpHandler("POST", "/a"), {}, "/a", b""),
-        (HttpHandler("PUT", "/a", {"all": Place("body", "*")}), {"all": [1, 2]}, "/a", b"[1,2]"),
-        (HttpHandler("PUT", "/a", {"all": Place("body", "*")}), {"all": []}, "/a", b"[]"),
-        (HttpHandler("PUT", "/a", {"all": Place("body", "*")}), {"all": "x"}, "/a", b'"x"'),
-        (HttpHandler("POST", "/a", {"f": Place("form", "f")}), {"f": "a b", "g": [1, 2]}, "/a", b"f=a%20b&g=1&g=2"),
-        (HttpHandler("GET", "/a", {"t": Place("body", "t")}), {"t": 1}, "/a", b'{"t":1}'),
+        (HttpHandler("PUT", "/a", {"all": ParameterPlace("body", "*")}), {"all": [1, 2]}, "/a", b"[1,2]"),
+        (HttpHandler("PUT", "/a", {"all": ParameterPlace("body", "*")}), {"all": []}, "/a", b"[]"),
+        (HttpHandler("PUT", "/a", {"all": ParameterPlace("body", "*")}), {"all": "x"}, "/a", b'"x"'),
+        (
+            HttpHandler("POST", "/a", {"f": ParameterPlace("form", "f")}),
+            {"f": "a b", "g": [1, 2]},
+            "/a",
+            b"f=a%20b&g=1&g=2",
+        ),
+        (HttpHandler("GET", "/a", {"t": ParameterPlace("body", "t")}), {"t": 1}, "/a", b'{"t":1}'),
     ],
 )
 async def test_arguments_go_to_their_places(handler, arguments, target, body):
@@ -124,7 +134,9 @@ async def test_arguments_go_to_their_places(handler, arguments, target, body):
 
 async def test_headers_and_cookies_are_sent_and_the_services_own_filled_in():
     handler = HttpHandler(
-        "GET", "/", {"a": Place("header", "X-A"), "b": Place("cookie", "b"), "c": Place("cookie", "c")}
+        "GET",
+        "/",
+        {"a": ParameterPlace("header", "X-A"), "b": ParameterPlace("cookie", "b"), "c": ParameterPlace("cookie", "c")},
     )
     async with service(headers={"Authorization": "Bearer ${KEY}"}) as (made, peer):
         await made.call(handler, {"a": ["x", 1], "b": "1", "c": True})
@@ -133,7 +145,7 @@ async def test_headers_and_cookies_are_sent_and_the_services_own_filled_in():
 
 
 async def test_a_body_that_is_not_json_is_sent_as_it_is():
-    handler = HttpHandler("POST", "/", {"text": Place("body", "*")})
+    handler = HttpHandler("POST", "/", {"text": ParameterPlace("body", "*")})
     async with service(headers={"Content-Type": "text/plain"}) as (made, peer):
         await made.call(handler, {"text": "as it is"})
     assert peer.heard[0].body == b"as it is"
@@ -154,8 +166,8 @@ async def test_a_base_with_a_query_keeps_it():
         (HttpHandler("DELETE", "/a/{id}"), {"id": ""}, "must not be empty"),
         (HttpHandler("DELETE", "/a/{id}"), {}, "id is part of the address and must be given"),
         (HttpHandler("DELETE", "/a/{id}"), {"id": None}, "must be given"),
-        (HttpHandler("GET", "/", {"a": Place("header", "X-A")}), {"a": "x\r\nEvil: 1"}, "line breaks"),
-        (HttpHandler("GET", "/", {"a": Place("cookie", "a")}), {"a": "x; b=1"}, "semicolons"),
+        (HttpHandler("GET", "/", {"a": ParameterPlace("header", "X-A")}), {"a": "x\r\nEvil: 1"}, "line breaks"),
+        (HttpHandler("GET", "/", {"a": ParameterPlace("cookie", "a")}), {"a": "x; b=1"}, "semicolons"),
     ],
 )
 async def test_arguments_that_would_change_the_request_are_refused(handler, arguments, part):
@@ -224,7 +236,7 @@ async def test_too_many_requests_can_be_known_for_what_they_are():
         async with service(reply(429, "slow down", "text/plain", f"retry-after: {said}")) as (made, _):
             with pytest.raises(ToolError, match=r"answered 429: slow down$") as raised:
                 await made.call(GET, {})
-        limited = rate_limited(raised.value, "thing", time.time())
+        limited = rate_limit_result(raised.value, "thing", time.time())
         assert limited is not None and limited["retryAfterSeconds"] in seconds
 
 
@@ -285,7 +297,7 @@ async def test_a_second_attempt_that_succeeds_is_the_answer():
 
 
 async def test_a_service_that_is_not_there_is_told_in_one_sentence():
-    made = HttpService(Service(base_url="http://127.0.0.1:1"), {})
+    made = HttpService(ServiceEntry(base_url="http://127.0.0.1:1"), {})
     with pytest.raises(ToolError, match=r"^GET /thing got no answer from the service; try again later.$"):
         await made.call(GET, {})
     await made.close()
@@ -311,18 +323,18 @@ async def test_a_service_that_says_nothing_is_not_waited_for():
 
 
 def test_variables_are_filled_in_and_a_missing_one_is_named():
-    assert filled("a ${X}-${Y:-z} $X {X} ${1}", {"X": "1"}) == "a 1-z $X {X} ${1}"
+    assert fill_variables("a ${X}-${Y:-z} $X {X} ${1}", {"X": "1"}) == "a 1-z $X {X} ${1}"
     with pytest.raises(ConfigurationError, match="variable NOPE is not set"):
-        filled("${NOPE}", {"OTHER": SECRET})
+        fill_variables("${NOPE}", {"OTHER": SECRET})
 
 
 @pytest.mark.parametrize(
     ("given", "part"),
     [
-        (Service(base_url="${HOST}/v1"), "'\\${HOST}/v1' must come to an address"),
-        (Service(base_url="http://"), "must come to an address"),
-        (Service(base_url="https://x", headers={"A": "${LINES}"}), "header a comes to a text with line breaks"),
-        (Service(base_url="https://x", headers={"A": "${NOPE}"}), "NOPE is not set"),
+        (ServiceEntry(base_url="${HOST}/v1"), "'\\${HOST}/v1' must come to an address"),
+        (ServiceEntry(base_url="http://"), "must come to an address"),
+        (ServiceEntry(base_url="https://x", headers={"A": "${LINES}"}), "header a comes to a text with line breaks"),
+        (ServiceEntry(base_url="https://x", headers={"A": "${NOPE}"}), "NOPE is not set"),
     ],
 )
 def test_a_service_that_cannot_work_is_told_when_it_is_made(given, part):

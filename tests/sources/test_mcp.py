@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deltamcp import Annotations, Audio, EmbeddedResource, Image, ResourceLink, Text, TextResource, ToolError
-from deltamcp.catalog.operations_file.document import Upstream
+from deltamcp.catalog.operations_file.document import UpstreamEntry
 from deltamcp.client.links import process
 from deltamcp.limits import Limits
 from deltamcp.sources.mcp import McpUpstream
@@ -83,7 +83,7 @@ if os.environ.get("STUBBORN"):
 
 @contextlib.asynccontextmanager
 async def upstream(**options: Any) -> AsyncIterator[McpUpstream]:
-    made = McpUpstream("peer", Upstream(**options), os.environ)
+    made = McpUpstream("peer", UpstreamEntry(**options), os.environ)
     try:
         yield made
     finally:
@@ -327,7 +327,7 @@ async def test_a_server_that_will_not_go_is_made_to(monkeypatch):
     async with odd(STUBBORN="1") as made:
         await made.call("heard", {})
         client: Any = made._client
-        child = client._reaching.conversation.link._process.transport
+        child = client._connector.connection.link._process.transport
     assert child.get_returncode() == -9
 
 
@@ -353,7 +353,7 @@ async def test_what_a_server_started_goes_with_it(tmp_path):
 async def test_a_secret_that_a_server_repeats_is_left_out():
     made = McpUpstream(
         "odd",
-        Upstream(command=sys.executable, args=["-c", ODD_SERVER, "${TOKEN}"], env={"KEY": "${TOKEN}"}),
+        UpstreamEntry(command=sys.executable, args=["-c", ODD_SERVER, "${TOKEN}"], env={"KEY": "${TOKEN}"}),
         {"TOKEN": "no no no no", "PATH": os.environ["PATH"]},
     )
     try:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from deltamcp import ConfigurationError, DeltaServer, Disclosure
-from deltamcp.sources.operations import OperationsFile
+from deltamcp.sources.operations_loader import OperationsFile
 from tests.support.conditions import HANG_SECONDS
 from tests.support.raw_client import META, RawClient, answer_text, raw_client
 
@@ -757,6 +757,6 @@ async def test_an_edit_after_a_tool_was_taken_out_is_still_followed(tmp_path):
     server.remove_tool("c.a")
     file.write_text(f'{{"operations": {{"c": {{"b": {leaf}, "d": {leaf}}}}}}}')
     followed = OperationsFile(file, {}, {})
-    followed.use(followed.load(), lambda old, new: None)
+    followed.activate(followed.load(), lambda old, new: None)
     server._exchange(["c.a", "c.b"], followed.load().operations)
     assert list(server.engine.catalog.operations) == ["c.b", "c.d"]

@@ -22,7 +22,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.redis import RedisStore
 from deltamcp.stores.sqlite import SqliteStore
-from deltamcp.stores.store import ENTRY_BYTES, Store, StoreError, hashed, open_store
+from deltamcp.stores.store import ENTRY_BYTES, Store, StoreError, hash_key, open_store
 from tests.support.conditions import HANG_SECONDS
 from tests.support.processes import free_port
 from tests.support.properties import examples
@@ -268,7 +268,7 @@ async def test_in_redis_reading_prolongs_a_life_but_not_beyond_its_end(medium, r
     await store.put(A, "sliding", b"x", 1000, 5000)
     await store.put(A, "ending", b"x", 5000, 1000)
     async with Redis.from_url(redis_url) as raw:
-        keys = {await raw.pttl(key): key async for key in raw.scan_iter(match="*:" + hashed(A, "sliding"))}
+        keys = {await raw.pttl(key): key async for key in raw.scan_iter(match="*:" + hash_key(A, "sliding"))}
         ((left, sliding),) = keys.items()
         assert 0 < left <= 1_000_000
         await raw.pexpire(sliding, 500_000)
@@ -277,7 +277,7 @@ async def test_in_redis_reading_prolongs_a_life_but_not_beyond_its_end(medium, r
         assert await store.get(A, "sliding") == b"x"
         assert 500_000 < await raw.pttl(sliding) <= 1_000_000
 
-        ending = sliding.replace(hashed(A, "sliding").encode(), hashed(A, "ending").encode())
+        ending = sliding.replace(hash_key(A, "sliding").encode(), hash_key(A, "ending").encode())
         assert await store.get(A, "ending") == b"x"
         assert 0 < await raw.pttl(ending) <= 1_000_000
 
@@ -341,11 +341,11 @@ async def test_memory_holds_nothing_of_what_it_has_forgotten():
         await store.put(A, str(turn), bytes(10), 60, 600)
         await store.forget(A, str(turn))
         await store.put(A, "full", bytes(10_000), 60, 600)
-    assert len(store._kept) == 1
-    assert len(store._looks) < 100
+    assert len(store._entries) == 1
+    assert len(store._expiry_queue) < 100
     clock.now += 60
     assert await store.get(A, "anything") is None
-    assert not store._kept and not store._looks and store._bytes == 0
+    assert not store._entries and not store._expiry_queue and store._total_bytes == 0
 
 
 # Against a model

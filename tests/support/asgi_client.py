@@ -85,5 +85,5 @@ class AsgiClient:
 
 @contextlib.asynccontextmanager
 async def asgi_client(server: DeltaServer) -> AsyncIterator[AsgiClient]:
-    async with server.engine.life.running():
+    async with server.engine.lifespan.running():
         yield AsgiClient(server.asgi())

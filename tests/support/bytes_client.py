@@ -200,7 +200,7 @@ async def stdio_client(script: str) -> AsyncIterator[StdioBytesClient]:
 @contextlib.asynccontextmanager
 async def http_clients(server: DeltaServer) -> AsyncIterator[Callable[[], HttpBytesClient]]:
     """Peers of one server, as many as are asked for."""
-    async with server.engine.life.running():
+    async with server.engine.lifespan.running():
         transport = httpx2.ASGITransport(app=server.asgi())
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
             yield lambda: HttpBytesClient(http)

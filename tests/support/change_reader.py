@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 
 from deltamcp import DeltaServer
-from deltamcp.deltas.delta import applied
+from deltamcp.deltas.delta import apply_delta
 from deltamcp.results.encode import decode
 from tests.support.era_client import EraClient, Result, era_client, first_text, result_meta, texts, token_cost
 from tests.support.raw_client import META
@@ -110,7 +110,7 @@ class ChangeReader:
             found = CHANGED_SINCE.fullmatch(head)
             assert found, head
             assert said["base"].startswith("sha256:" + found[1]) and said["root"].startswith("sha256:" + found[2])
-        value = self.held[said["root"]] = applied(copy.deepcopy(base), body)
+        value = self.held[said["root"]] = apply_delta(copy.deepcopy(base), body)
         return value
 
 
@@ -175,7 +175,7 @@ class HttpEraClient(EraClient):
 @contextlib.asynccontextmanager
 async def http_change_readers(server: DeltaServer) -> AsyncIterator[Callable[[str], Any]]:
     """Readers of one server, as many as are asked for."""
-    async with server.engine.life.running():
+    async with server.engine.lifespan.running():
         transport = httpx2.ASGITransport(app=server.asgi())
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
 

@@ -11,11 +11,12 @@ import asyncio
 import base64
 import contextlib
 import json
+import ssl
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
-from deltamcp.wire.codecs import JSON_CODEC, Codec, of_accept, of_content_type
+from deltamcp.wire.codecs import JSON_CODEC, Codec, codec_for_accept, codec_for_content_type
 
 MODERN = "2026-07-28"
 META = "io.modelcontextprotocol/"
@@ -37,7 +38,7 @@ class Asked:
         self.path = path
         self.headers = headers
         self.body = body
-        self.codec: Codec = of_content_type(headers.get("content-type", ""))
+        self.codec: Codec = codec_for_content_type(headers.get("content-type", ""))
         read: Any = self.codec.decode(body) if body else {}
         self.message: dict[str, Any] = read
 
@@ -249,7 +250,7 @@ class Fake:
             await wire.end()
         else:
             status = 404 if reply.get("error", {}).get("code") == -32601 and is_modern else 200
-            codec = of_accept(asked.headers.get("accept", ""), asked.codec)
+            codec = codec_for_accept(asked.headers.get("accept", ""), asked.codec)
             await wire.json(reply, status, codec, **more)
 
     async def _listen(self, asked: Asked, wire: Wire) -> None:
@@ -297,9 +298,9 @@ def header_value(text: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def serving(fake: Fake) -> AsyncIterator[Fake]:
-    server = await asyncio.start_server(fake.connected, "127.0.0.1", 0, limit=1 << 22)
-    fake.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+async def serving(fake: Fake, tls: ssl.SSLContext | None = None) -> AsyncIterator[Fake]:
+    server = await asyncio.start_server(fake.connected, "127.0.0.1", 0, limit=1 << 22, ssl=tls)
+    fake.url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
     try:
         yield fake
     finally:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from deltamcp.gcf import Edge, GcfError, Payload, Symbol
-from deltamcp.gcf.graph import KINDS
+from deltamcp.gcf.graph.model import SHORT_KINDS
 
 TOKENS = st.sampled_from(["a.A", "a.B", "b.C", "#", "##", "->", "@0", "-"]) | st.text(
     st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=8
@@ -19,7 +19,7 @@ NAMES = st.sampled_from([f"pkg.F{number}" for number in range(8)]) | TOKENS
 SYMBOLS = st.builds(
     Symbol,
     qualified_name=NAMES,
-    kind=st.sampled_from([*KINDS, "widget"]),
+    kind=st.sampled_from([*SHORT_KINDS, "widget"]),
     score=st.floats(-2, 2) | st.integers(0, 100).map(lambda cents: cents / 100),
     provenance=st.sampled_from(["lsp", "ast", "rwr"]) | TOKENS,
     distance=st.integers(0, 5),

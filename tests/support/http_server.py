@@ -5,13 +5,13 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from deltamcp import DeltaServer
-from deltamcp.transports.uvicorn_server import door
+from deltamcp.transports.uvicorn_server import make_server
 
 
 @contextlib.asynccontextmanager
 async def serve_http(server: DeltaServer) -> AsyncIterator[str]:
     """Its address while it is served in this process."""
-    made = door(server.engine, port=0)
+    made = make_server(server.engine, port=0)
     task = asyncio.create_task(made.serve())
     try:
         while not made.started:

@@ -29,16 +29,16 @@ class RawLink:
     def write(self, message: bytes) -> None:
         self._inbox.put_nowait(message)
 
-    async def room(self) -> None:
+    async def wait_writable(self) -> None:
         """The queue takes any number of messages."""
 
-    def freed(self) -> None: ...
+    def request_finished(self) -> None: ...
 
 
 @contextlib.asynccontextmanager
 async def raw_link(engine: Engine) -> AsyncIterator[RawLink]:
     """Connects to a server, and starts it where it is not running yet."""
-    async with engine.life.running():
+    async with engine.lifespan.running():
         link = RawLink(engine)
         try:
             yield link

@@ -17,11 +17,13 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from deltamcp import Context, DeltaServer, Limits
-from deltamcp.dialects import delta_mcp
+from deltamcp.dialects import progressive_disclosure
+from deltamcp.dialects.delta_mcp import DeltaMcp
+from deltamcp.dialects.progressive_disclosure import ENCODINGS, LINE_ENCODINGS
 from deltamcp.errors import Fault
-from deltamcp.values import Malformed, Notification, Request
+from deltamcp.values import Failure, Malformed, Notification, Request
 from deltamcp.wire import codecs, jsonrpc
-from deltamcp.wire.codecs import CBOR, CODECS, COMPACT, JSON_CODEC, SHORT, Codec
+from deltamcp.wire.codecs import CBOR_CODEC, CODECS, COMPACT_CODEC, JSON_CODEC, SHORT_KEYS, Codec
 from tests.support.asgi_client import AsgiClient, AsgiExchange, asgi_client
 from tests.support.conditions import HANG_SECONDS
 from tests.support.equality import is_same
@@ -31,7 +33,7 @@ from tests.support.raw_link import RawLink, raw_link
 
 LIMITS = Limits()
 DELTA = "delta-mcp/0.2.0"
-HOSTILE = [*SHORT, *SHORT.values(), "~", "~n", "~~deep", "~name", "toString", "constructor", "__proto__"]
+HOSTILE = [*SHORT_KEYS, *SHORT_KEYS.values(), "~", "~n", "~~deep", "~name", "toString", "constructor", "__proto__"]
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 values = st.recursive(
@@ -56,13 +58,13 @@ CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "e
 @given(values)
 def test_lengthening_undoes_shortening(value):
     before = json.dumps(value)
-    assert is_same(codecs.lengthened(codecs.shortened(value)), value)
+    assert is_same(codecs.restore_keys(codecs.shorten_keys(value)), value)
     assert json.dumps(value) == before
 
 
 def test_05_08_short_codes_are_unique_and_no_words_themselves():
-    assert len(SHORT) == len(set(SHORT.values())) == 16
-    assert not set(SHORT) & set(SHORT.values())
+    assert len(SHORT_KEYS) == len(set(SHORT_KEYS.values())) == 16
+    assert not set(SHORT_KEYS) & set(SHORT_KEYS.values())
 
 
 @pytest.mark.parametrize(
@@ -86,19 +88,19 @@ def test_05_08_short_codes_are_unique_and_no_words_themselves():
     ],
 )
 def test_compact_json_has_the_originals_bytes(plain, compact):
-    assert COMPACT.encode(plain) == compact
-    assert COMPACT.decode(compact) == plain
+    assert COMPACT_CODEC.encode(plain) == compact
+    assert COMPACT_CODEC.decode(compact) == plain
 
 
 def test_long_keys_are_read_as_they_are():
-    assert COMPACT.decode(jsonrpc.encode(CALL)) == CALL
-    assert COMPACT.decode(b'{"a":{"name":1,"n":2}}') == {"a": {"name": 2}}
+    assert COMPACT_CODEC.decode(jsonrpc.encode(CALL)) == CALL
+    assert COMPACT_CODEC.decode(b'{"a":{"name":1,"n":2}}') == {"a": {"name": 2}}
 
 
 @pytest.mark.parametrize("body", [b'{"id":1,"i":2}', b'{"i":1,"i":2}', b'{"i":1,"\\u0069":2}'])
 def test_a_key_that_is_there_twice_is_refused_in_the_envelope(body):
     with pytest.raises(ValueError, match="twice"):
-        COMPACT.decode(body)
+        COMPACT_CODEC.decode(body)
 
 
 # Any codec
@@ -109,19 +111,19 @@ def test_a_key_that_is_there_twice_is_refused_in_the_envelope(body):
 def test_what_is_read_is_what_was_written(codec: Codec, value):
     found = codec.decode(codec.encode(value))
     assert found == value
-    if codec is not CBOR:
+    if codec is not CBOR_CODEC:
         assert is_same(found, value)
 
 
 @every_codec
 @given(value=values)
 def test_a_body_of_json_can_be_written_another_way(codec: Codec, value):
-    assert codec.decode(codecs.transcoded(jsonrpc.encode(value), codec)) == value
+    assert codec.decode(codecs.transcode(jsonrpc.encode(value), codec)) == value
 
 
 def test_json_is_not_touched():
     body = b'{ "a" : 1.0 }'
-    assert codecs.transcoded(body, JSON_CODEC) is body
+    assert codecs.transcode(body, JSON_CODEC) is body
 
 
 class Point(Struct):
@@ -150,7 +152,7 @@ def test_what_json_cannot_say_is_not_written(codec: Codec, value):
 @every_codec
 def test_a_result_nested_as_deep_as_json_goes_is_written(codec: Codec):
     body = b"[" * 600 + b"]" * 600
-    assert len(codecs.transcoded(body, codec)) >= 600
+    assert len(codecs.transcode(body, codec)) >= 600
 
 
 @every_codec
@@ -211,7 +213,7 @@ def test_the_rules_of_json_rpc_are_the_same(codec: Codec, message):
 def test_the_nesting_limit_is_the_same(codec: Codec, levels):
     body = jsonrpc.encode({"jsonrpc": "2.0", "id": 1, "method": "m", "params": {"a": 0}})
     body = body.replace(b"0}}", b"[" * levels + b"]" * levels + b"}}")
-    if codec is CBOR:
+    if codec is CBOR_CODEC:
         body = cbor2.dumps({"jsonrpc": "2.0", "id": 1, "method": "m", "params": {"a": 0}})[:-1]
         body += b"\x81" * (levels - 1) + b"\x80"
     message = codecs.read(body, codec, LIMITS)
@@ -230,12 +232,12 @@ CALL_WITH_ODDITIES = (
 
 
 def test_a_request_of_cbor_x_is_read():
-    assert codecs.read(bytes.fromhex(REQUEST), CBOR, LIMITS) == Request(1, "tools/list", {})
+    assert codecs.read(bytes.fromhex(REQUEST), CBOR_CODEC, LIMITS) == Request(1, "tools/list", {})
 
 
 def test_what_a_javascript_peer_cannot_say_in_json_is_read_as_what_it_would_have_said():
     arguments = {"a": 1, "b": 4294967296, "tags": ["x", None], "at": "2023-11-14T22:13:20.123Z"}
-    message = codecs.read(bytes.fromhex(CALL_WITH_ODDITIES), CBOR, LIMITS)
+    message = codecs.read(bytes.fromhex(CALL_WITH_ODDITIES), CBOR_CODEC, LIMITS)
     assert isinstance(message, Request)
     assert is_same(message.params, {"name": "add", "arguments": arguments})
 
@@ -273,7 +275,7 @@ def test_what_a_javascript_peer_cannot_say_in_json_is_read_as_what_it_would_have
     ],
 )
 def test_cbor_of_others_is_read(written, value):
-    assert is_same(CBOR.decode(bytes.fromhex(written)), value)
+    assert is_same(CBOR_CODEC.decode(bytes.fromhex(written)), value)
 
 
 @pytest.mark.parametrize(
@@ -292,18 +294,18 @@ def test_cbor_of_others_is_read(written, value):
     ],
 )
 def test_cbor_is_written_as_cbor_x_reads_it(value, written):
-    assert CBOR.encode(value).hex() == written
+    assert CBOR_CODEC.encode(value).hex() == written
 
 
 @given(values)
 def test_cbor_of_another_library_is_read(value):
-    assert CBOR.decode(cbor2.dumps(value)) == value
-    assert CBOR.decode(cbor2.dumps(value, indefinite_containers=True)) == value
+    assert CBOR_CODEC.decode(cbor2.dumps(value)) == value
+    assert CBOR_CODEC.decode(cbor2.dumps(value, indefinite_containers=True)) == value
 
 
 @given(values)
 def test_another_library_reads_our_cbor(value):
-    assert cbor2.loads(CBOR.encode(value)) == value
+    assert cbor2.loads(CBOR_CODEC.encode(value)) == value
 
 
 @pytest.mark.parametrize(
@@ -361,7 +363,7 @@ def test_another_library_reads_our_cbor(value):
 )
 def test_cbor_that_is_no_json_is_refused_with_the_reason(body, reason):
     with pytest.raises(ValueError, match=reason):
-        CBOR.decode(bytes.fromhex(body))
+        CBOR_CODEC.decode(bytes.fromhex(body))
 
 
 @given(
@@ -377,7 +379,7 @@ def test_cbor_that_is_no_json_is_refused_with_the_reason(body, reason):
 def test_nothing_in_cbor_raises_anything_else(written, noise, place):
     body = bytes.fromhex(written)
     try:
-        CBOR.decode(body[:place] + noise + body[place:])
+        CBOR_CODEC.decode(body[:place] + noise + body[place:])
     except ValueError as error:
         assert str(error).startswith("The message ")
 
@@ -390,33 +392,33 @@ def test_nothing_in_cbor_raises_anything_else(written, noise, place):
     [
         ("application/json", JSON_CODEC),
         ("application/json; charset=utf-8", JSON_CODEC),
-        ("application/json; variant=compact", COMPACT),
-        ("application/json;variant=compact;charset=utf-8", COMPACT),
-        ("application/cbor", CBOR),
-        ("application/cbor; variant=compact", CBOR),
+        ("application/json; variant=compact", COMPACT_CODEC),
+        ("application/json;variant=compact;charset=utf-8", COMPACT_CODEC),
+        ("application/cbor", CBOR_CODEC),
+        ("application/cbor; variant=compact", CBOR_CODEC),
         ("text/plain", JSON_CODEC),
         ("", JSON_CODEC),
     ],
 )
 def test_content_types_name_a_codec(header, codec):
-    assert codecs.of_content_type(header) is codec
-    assert codecs.of_content_type(codec.content_type) is codec
+    assert codecs.codec_for_content_type(header) is codec
+    assert codecs.codec_for_content_type(codec.content_type) is codec
 
 
 @pytest.mark.parametrize(
     ("header", "asked", "codec"),
     [
-        ("application/cbor, application/json", JSON_CODEC, CBOR),
-        ("application/cbor;q=0, application/json", JSON_CODEC, CBOR),
-        ("application/json; variant=compact, application/json", JSON_CODEC, COMPACT),
-        ("application/json, text/event-stream", CBOR, JSON_CODEC),
-        ("text/event-stream", CBOR, CBOR),
-        ("*/*", COMPACT, COMPACT),
+        ("application/cbor, application/json", JSON_CODEC, CBOR_CODEC),
+        ("application/cbor;q=0, application/json", JSON_CODEC, CBOR_CODEC),
+        ("application/json; variant=compact, application/json", JSON_CODEC, COMPACT_CODEC),
+        ("application/json, text/event-stream", CBOR_CODEC, JSON_CODEC),
+        ("text/event-stream", CBOR_CODEC, CBOR_CODEC),
+        ("*/*", COMPACT_CODEC, COMPACT_CODEC),
         ("", JSON_CODEC, JSON_CODEC),
     ],
 )
 def test_accept_names_a_codec_or_leaves_it_at_the_requests(header, asked, codec):
-    assert codecs.of_accept(header, asked) is codec
+    assert codecs.codec_for_accept(header, asked) is codec
 
 
 # Negotiation
@@ -425,24 +427,26 @@ def test_accept_names_a_codec_or_leaves_it_at_the_requests(header, asked, codec)
 @pytest.mark.parametrize(
     ("offered", "ours", "agreed"),
     [
-        ({"compactJson": True, "cbor": True}, delta_mcp.ENCODINGS, "cbor"),  # 05-01
-        ({"cbor": True}, delta_mcp.ENCODINGS, "cbor"),
-        ({"compactJson": True, "cbor": True}, delta_mcp.LINE_ENCODINGS, "compact-json"),  # 05-02
-        ({"compactJson": True, "cbor": False}, delta_mcp.ENCODINGS, "compact-json"),
-        ({"compactJson": {}}, delta_mcp.ENCODINGS, "compact-json"),
-        ({"cbor": True}, delta_mcp.LINE_ENCODINGS, "json"),
-        ({}, delta_mcp.ENCODINGS, "json"),  # 05-03
-        (None, delta_mcp.ENCODINGS, "json"),
-        ({"compactJson": 0, "cbor": ""}, delta_mcp.ENCODINGS, "json"),
+        ({"compactJson": True, "cbor": True}, ENCODINGS, "cbor"),  # 05-01
+        ({"cbor": True}, ENCODINGS, "cbor"),
+        ({"compactJson": True, "cbor": True}, LINE_ENCODINGS, "compact-json"),  # 05-02
+        ({"compactJson": True, "cbor": False}, ENCODINGS, "compact-json"),
+        ({"compactJson": {}}, ENCODINGS, "compact-json"),
+        ({"cbor": True}, LINE_ENCODINGS, "json"),
+        ({}, ENCODINGS, "json"),  # 05-03
+        (None, ENCODINGS, "json"),
+        ({"compactJson": 0, "cbor": ""}, ENCODINGS, "json"),
     ],
 )
 def test_the_best_encoding_that_both_have_is_agreed_on(offered, ours, agreed):
-    assert delta_mcp.encoding({} if offered is None else {"encoding": offered}, ours) == agreed
+    capabilities = {} if offered is None else {"encoding": offered}
+    agreement = DeltaMcp().agree({"protocolVersion": "delta-mcp/0.2.0", "capabilities": capabilities}, ours)
+    assert not isinstance(agreement, Failure) and agreement.encoding == agreed
 
 
 def test_every_encoding_we_name_is_one_we_have():
-    assert {"json", *delta_mcp.ENCODINGS} == set(CODECS)
-    assert set(delta_mcp.LINE_ENCODINGS) <= set(delta_mcp.ENCODINGS)
+    assert {"json", *ENCODINGS} == set(CODECS)
+    assert set(LINE_ENCODINGS) <= set(ENCODINGS)
 
 
 # Over HTTP
@@ -496,7 +500,7 @@ async def opened(client: AsgiClient, **encoding: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("offered", "agreed"),
-    [({"compactJson": True}, COMPACT), ({"compactJson": True, "cbor": True}, CBOR), ({}, JSON_CODEC)],
+    [({"compactJson": True}, COMPACT_CODEC), ({"compactJson": True, "cbor": True}, CBOR_CODEC), ({}, JSON_CODEC)],
 )
 async def test_08_04_a_client_initialises_and_switches(server, offered, agreed):
     async with asgi_client(server) as client:
@@ -516,7 +520,7 @@ async def test_08_03_compact_in_is_compact_out(server):
     async with asgi_client(server) as client:
         await opened(client)
         body = b'{"j":"2.0","i":"q","m":"ping"}'
-        exchange = post(client, body, COMPACT)
+        exchange = post(client, body, COMPACT_CODEC)
         assert (await exchange.start())[1]["content-type"] == "application/json; variant=compact"
         assert (await exchange.next())["body"] == b'{"j":"2.0","i":"q","r":{}}'
 
@@ -562,11 +566,11 @@ async def test_the_modern_era_has_them_too(server, codec):
         discover = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": META}}
         headers = {"mcp_protocol_version": "2026-07-28", "mcp_method": "server/discover"}
         found = await answer(post(client, codec.encode(discover), codec, **headers), codec)
-        extension = found["result"]["capabilities"]["extensions"][delta_mcp.EXTENSION]
+        extension = found["result"]["capabilities"]["extensions"][progressive_disclosure.NAME]
         assert extension["encodings"] == ["compact-json", "cbor"]
 
 
-@pytest.mark.parametrize("codec", [COMPACT, CBOR], ids=lambda codec: codec.name)
+@pytest.mark.parametrize("codec", [COMPACT_CODEC, CBOR_CODEC], ids=lambda codec: codec.name)
 async def test_events_are_json_whatever_else_is_accepted(server, codec):
     async with asgi_client(server) as client:
         await client.initialize()
@@ -594,8 +598,8 @@ async def test_what_cannot_be_read_gets_400_in_plain_json(server, codec, body):
 
 
 @settings(max_examples=examples(60))
-@given(body=st.binary(max_size=60), codec=st.sampled_from([COMPACT, CBOR]))
-@example(bytes.fromhex(REQUEST), CBOR)
+@given(body=st.binary(max_size=60), codec=st.sampled_from([COMPACT_CODEC, CBOR_CODEC]))
+@example(bytes.fromhex(REQUEST), CBOR_CODEC)
 async def test_any_bytes_over_http_get_an_answer(body, codec):
     server = DeltaServer("x")
     async with asgi_client(server) as client:
@@ -608,7 +612,7 @@ async def test_a_batch_is_answered_in_its_codec(server):
     async with asgi_client(server) as client:
         await client.initialize("2025-03-26")
         batch = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in (1, 2)]
-        found = await answer(post(client, CBOR.encode(batch), CBOR), CBOR)
+        found = await answer(post(client, CBOR_CODEC.encode(batch), CBOR_CODEC), CBOR_CODEC)
         assert [item["id"] for item in found] == [1, 2]
 
 
@@ -636,7 +640,9 @@ async def test_13_a_compact_session_and_a_plain_one_do_not_disturb_each_other(se
         await opened(one, compactJson=True)
         await other.initialize()
         for _ in range(2):
-            listed = await answer(post(one, COMPACT.encode({**CALL, "method": "tools/list"}), COMPACT), COMPACT)
+            listed = await answer(
+                post(one, COMPACT_CODEC.encode({**CALL, "method": "tools/list"}), COMPACT_CODEC), COMPACT_CODEC
+            )
             assert "inputSchema" not in listed["result"]["tools"][0]
             exchange = other.request(3, "tools/list")
             assert (await exchange.start())[1]["content-type"] == "application/json"
@@ -657,16 +663,16 @@ async def test_a_connection_switches_after_the_answer_to_initialize(server):
         raw = await exchange(link, initialize(compactJson=True, cbor=True))
         assert json.loads(raw)["result"]["encoding"] == {"format": "compact-json"}
         assert json.loads(raw)["result"]["capabilities"]["encoding"] == {"compactJson": True}
-        raw = await exchange(link, {"jsonrpc": "2.0", "id": 1, "method": "ping"}, COMPACT)
+        raw = await exchange(link, {"jsonrpc": "2.0", "id": 1, "method": "ping"}, COMPACT_CODEC)
         assert raw == b'{"j":"2.0","i":1,"r":{}}'
         # 7.1: plain JSON is understood, for long keys are let be.
         assert await exchange(link, {"jsonrpc": "2.0", "id": 2, "method": "ping"}) == b'{"j":"2.0","i":2,"r":{}}'
         params = {"name": "echo", "arguments": {"value": {"n": 1, "name": 2, "~": 3}}}
-        found = COMPACT.decode(await exchange(link, {**CALL, "params": params}, COMPACT))
+        found = COMPACT_CODEC.decode(await exchange(link, {**CALL, "params": params}, COMPACT_CODEC))
         assert json.loads(found["result"]["content"][0]["text"]) == {"value": {"n": 1, "name": 2, "~": 3}}
         link.send(b"{")
         assert (await link.receive()).startswith(b'{"j":"2.0","i":null,"e":{"c":-32700,"msg":')
-        again = COMPACT.decode(await exchange(link, initialize(), COMPACT))
+        again = COMPACT_CODEC.decode(await exchange(link, initialize(), COMPACT_CODEC))
         assert again["error"]["code"] == -32600
 
 
@@ -681,10 +687,10 @@ async def test_notifications_and_questions_are_compact_too(server):
         await exchange(link, message)
         link.send(b'{"j":"2.0","m":"notifications/initialized"}')
         params = {"name": "talks", "arguments": {"value": 1}, "_meta": {"progressToken": 1}}
-        heard = await exchange(link, {**CALL, "params": params}, COMPACT)
+        heard = await exchange(link, {**CALL, "params": params}, COMPACT_CODEC)
         assert heard.startswith(b'{"j":"2.0","m":"notifications/progress","p":{')
-        assert COMPACT.decode(await link.receive())["id"] == 7
-        question = await exchange(link, {**CALL, "params": {"name": "asks"}}, COMPACT)
+        assert COMPACT_CODEC.decode(await link.receive())["id"] == 7
+        question = await exchange(link, {**CALL, "params": {"name": "asks"}}, COMPACT_CODEC)
         assert question == b'{"j":"2.0","i":"s1","m":"roots/list"}'
         link.send(b'{"j":"2.0","i":"s1","r":{"roots":[{"n":"here","uri":"file:///x"}]}}')
         assert b"here" in await link.receive()
@@ -712,4 +718,4 @@ async def test_a_plain_client_that_offers_encodings_keeps_json(server):
 
 def test_a_notification_with_an_undefined_id_is_one():
     body = cbor2.dumps({"jsonrpc": "2.0", "method": "n", "id": cbor2.undefined})
-    assert codecs.read(body, CBOR, LIMITS) == Notification("n", {})
+    assert codecs.read(body, CBOR_CODEC, LIMITS) == Notification("n", {})

@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp.wire import sse
-from deltamcp.wire.sse import Event
+from deltamcp.wire.sse import SseEvent
 
 MOST = 10_000
 _DATA = st.binary(max_size=60).map(lambda data: data.replace(b"\r", b"").replace(b"\n", b""))
 _IDS = st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), min_size=1, max_size=8)
 
 
-def read(chunks: list[bytes]) -> list[Event]:
-    reader = sse.Reader(MOST)
+def read(chunks: list[bytes]) -> list[SseEvent]:
+    reader = sse.SseReader(MOST)
     return [event for chunk in chunks for event in reader.feed(chunk)]
 
 
@@ -25,7 +25,7 @@ def cut(draw, text: bytes) -> list[bytes]:
 
 @given(st.lists(st.tuples(_DATA, _IDS), max_size=6), st.sampled_from([b"\n", b"\r\n", b"\r"]), st.data())
 def test_what_is_written_is_read_again_however_it_is_cut(events, end, data):
-    written = b"".join(sse.event(message, id_) for message, id_ in events)
+    written = b"".join(sse.encode_event(message, id_) for message, id_ in events)
     chunks = data.draw(cut(written.replace(b"\n", end)))
 
     found = read(chunks)
@@ -33,17 +33,17 @@ def test_what_is_written_is_read_again_however_it_is_cut(events, end, data):
 
 
 def test_an_event_that_only_says_when_to_come_back():
-    (event,) = read([sse.priming("s.0", 250), sse.COMMENT])
-    assert event == Event(b"", "s.0", 250)
+    (event,) = read([sse.encode_priming_event("s.0", 250), sse.KEEP_ALIVE])
+    assert event == SseEvent(b"", "s.0", 250)
 
 
 def test_comments_other_fields_and_several_lines():
     text = b": hello\nevent: endpoint\ndata: a\ndata:b\ndata\nretry: soon\nid: x\0y\nnonsense: z\n\n"
-    assert read([text]) == [Event(b"a\nb\n", None, None, "endpoint")]
+    assert read([text]) == [SseEvent(b"a\nb\n", None, None, "endpoint")]
 
 
 def test_an_event_too_large_is_refused_wherever_it_is_cut():
-    reader = sse.Reader(MOST)
+    reader = sse.SseReader(MOST)
     with pytest.raises(ValueError, match="larger than"):
         for _ in range(MOST):
             list(reader.feed(b"data: xxxx\n"))

@@ -45,21 +45,21 @@ class Corpus(NamedTuple):
 
 def read(data: Path) -> Corpus:
     """Reads what is there; rows and files of another shape are passed over."""
-    servers = tuple(_servers(data / "mcp_tools"))
+    servers = tuple(_read_servers(data / "mcp_tools"))
     pools: dict[str, tuple[Entry, ...]] = {}
     sets: list[QuerySet] = []
     for folder in sorted(path for path in (data / "retrieval").glob("*") if path.is_dir()):
         pool = folder / "pool.jsonl"
-        pools[folder.name] = tuple(_entries(_rows(pool))) if pool.is_file() else servers
+        pools[folder.name] = tuple(_read_entries(_read_rows(pool))) if pool.is_file() else servers
         for path in sorted(folder.glob("*.jsonl")):
             name = folder.name if path.stem == "queries" else f"{folder.name}/{path.stem}"
-            queries = tuple(_queries(_rows(path))) if path != pool else ()
+            queries = tuple(_read_queries(_read_rows(path))) if path != pool else ()
             if queries:
                 sets.append(QuerySet(name, folder.name, queries))
     return Corpus(pools, tuple(sets), servers)
 
 
-def _servers(folder: Path) -> Iterator[Entry]:
+def _read_servers(folder: Path) -> Iterator[Entry]:
     for path in sorted(folder.glob("*.json")):
         content = msgspec.json.decode(path.read_bytes())
         if not isinstance(content, dict) or not isinstance(content.get("tools"), list):
@@ -70,7 +70,7 @@ def _servers(folder: Path) -> Iterator[Entry]:
                 yield Entry(f"{server}/{tool['name']}", server, tool)
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
     with path.open("rb") as lines:
         for line in lines:
             row = msgspec.json.decode(line) if line.strip() else None
@@ -78,13 +78,13 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield row
 
 
-def _entries(rows: Iterator[dict[str, Any]]) -> Iterator[Entry]:
+def _read_entries(rows: Iterator[dict[str, Any]]) -> Iterator[Entry]:
     for row in rows:
         if isinstance(row.get("id"), str):
             yield Entry(row["id"], str(row.get("server") or ""), row)
 
 
-def _queries(rows: Iterator[dict[str, Any]]) -> Iterator[Query]:
+def _read_queries(rows: Iterator[dict[str, Any]]) -> Iterator[Query]:
     for row in rows:
         if row.get("gold") and {"qid", "query"} <= row.keys():
             yield Query(str(row["query"]), tuple(frozenset(group) for group in row["gold"]))

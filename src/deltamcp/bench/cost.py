@@ -10,9 +10,9 @@ from deltamcp import tokens
 from deltamcp.catalog import discovery
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.catalog.meta_tools import Asked
+from deltamcp.catalog.meta_tools import DetailLevel
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.view import View, as_seen
+from deltamcp.catalog.view import View, model_facing_json
 from deltamcp.context import Context
 from deltamcp.errors import DeltaError
 from deltamcp.values import JSON, Kind, Surface
@@ -27,7 +27,7 @@ METHOD = (
 )
 
 
-class Listing(Struct, frozen=True):
+class ServerListing(Struct, frozen=True):
     """What a server says of itself: its tools as `tools/list` gave them, every page, and its instructions."""
 
     name: str
@@ -63,8 +63,8 @@ class Cost(Struct, frozen=True):
     """A conversation that uses one: all three."""
 
 
-class Costs(Struct, frozen=True):
-    """Of several servers, each alone and all behind one gateway."""
+class ServerCosts(Struct, frozen=True):
+    """Tokens of several servers, each alone and all behind one gateway."""
 
     servers: dict[str, Cost]
     together: Cost
@@ -74,22 +74,22 @@ class Costs(Struct, frozen=True):
     """Tools that our catalogue does not take, as `server/tool`, and why. What they cost now is counted."""
 
 
-def costs(listings: Sequence[Listing]) -> Costs:
-    """Counts; the names of the listings are different ones."""
-    view, refused = _catalogue(listings)
-    tools = [cost for listing in listings for cost in _tools(listing, view)]
+def count_costs(listings: Sequence[ServerListing]) -> ServerCosts:
+    """Counts what servers cost; each has a name of its own."""
+    view, refused = _make_catalogue(listings)
+    tools = [cost for listing in listings for cost in _tool_costs(listing, view)]
     alone = {
-        one.name: _cost([one], _catalogue([one])[0], [cost for cost in tools if cost.server == one.name])
+        one.name: _add_up([one], _make_catalogue([one])[0], [cost for cost in tools if cost.server == one.name])
         for one in listings
     }
-    return Costs(alone, _cost(listings, view, tools), sorted(tools, key=lambda cost: -cost.now), refused)
+    return ServerCosts(alone, _add_up(listings, view, tools), sorted(tools, key=lambda cost: -cost.now), refused)
 
 
-def _cost(listings: Iterable[Listing], view: View, tools: Sequence[ToolCost]) -> Cost:
+def _add_up(listings: Iterable[ServerListing], view: View, tools: Sequence[ToolCost]) -> Cost:
     page = view.page(Kind.TOOLS, Surface.META, None)
     assert page is not None, "the first page is always there"
     schemas = [cost.schema for cost in tools if cost.schema is not None]
-    surface, overview = sum(map(seen, page.items)), tokens.count(view.directory.overview)
+    surface, overview = sum(map(definition_tokens, page.items)), tokens.count(view.directory.overview)
     schema = round(fmean(schemas)) if schemas else 0
     return Cost(
         tools=len(tools),
@@ -102,22 +102,24 @@ def _cost(listings: Iterable[Listing], view: View, tools: Sequence[ToolCost]) ->
     )
 
 
-def _tools(listing: Listing, view: View) -> list[ToolCost]:
+def _tool_costs(listing: ServerListing, view: View) -> list[ToolCost]:
     made = []
     for tool in listing.tools:
         name = str(tool.get("name"))
         operation = view.operations.get(_id(listing, name))
-        schema = None if operation is None else tokens.count(discovery.schemas(view, [operation.id], Asked.NOTES))
-        made.append(ToolCost(listing.name, name, seen(tool), schema))
+        schema = (
+            None if operation is None else tokens.count(discovery.schemas_text(view, [operation.id], DetailLevel.NOTES))
+        )
+        made.append(ToolCost(listing.name, name, definition_tokens(tool), schema))
     return made
 
 
-def seen(tool: dict[str, JSON]) -> int:
+def definition_tokens(tool: dict[str, JSON]) -> int:
     """Tokens of one tool as hosts put it before a model."""
-    return tokens.count(as_seen([{"inputSchema": {}, **tool, "name": tool.get("name")}])[1:-1])
+    return tokens.count(model_facing_json([{"inputSchema": {}, **tool, "name": tool.get("name")}])[1:-1])
 
 
-def _catalogue(listings: Iterable[Listing]) -> tuple[View, dict[str, str]]:
+def _make_catalogue(listings: Iterable[ServerListing]) -> tuple[View, dict[str, str]]:
     """A gateway's catalogue of these servers, and why some tools are not in it."""
     catalog = Catalog("gateway", disclosure=Disclosure("meta"))
     refused: dict[str, str] = {}
@@ -129,7 +131,7 @@ def _catalogue(listings: Iterable[Listing]) -> tuple[View, dict[str, str]]:
             try:
                 catalog.add(
                     Operation(
-                        _nothing,
+                        _answer_nothing,
                         Context,
                         name=_id(listing, name),
                         category=category,
@@ -144,10 +146,10 @@ def _catalogue(listings: Iterable[Listing]) -> tuple[View, dict[str, str]]:
     return catalog.view(), refused
 
 
-async def _nothing(arguments: dict[str, JSON]) -> None: ...
+async def _answer_nothing(arguments: dict[str, JSON]) -> None: ...
 
 
-def _id(listing: Listing, name: str) -> str:
+def _id(listing: ServerListing, name: str) -> str:
     return f"{listing.name}/{name}"
 
 

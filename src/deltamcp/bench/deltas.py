@@ -1,31 +1,31 @@
-"""The benchmark of deltas: what the steps of a result cost a model, told by us and by others, and whether they are."""
+"""The benchmark of deltas: what each change of a result costs a model, as our deltas and as those of other formats."""
 
 import asyncio
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from deltamcp import tokens
-from deltamcp.bench import rivals
+from deltamcp.bench import other_deltas
+from deltamcp.bench.figures import Figures, align
+from deltamcp.bench.other_deltas import GCF_PACKAGE
 from deltamcp.bench.series import Series, State, read
-from deltamcp.client.holdings import Holdings
 from deltamcp.client.reply import Reply
-from deltamcp.delivery.changes import Outcomes
-from deltamcp.delivery.continuation import Reading
-from deltamcp.delivery.sent_results import Call
-from deltamcp.delivery.stored_results import Keeping
+from deltamcp.client.result_cache import ResultCache
+from deltamcp.delivery.change_delivery import ChangeDelivery
+from deltamcp.delivery.continuation import Continuation
+from deltamcp.delivery.sent_results import CallKey
+from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.deltas.root import root_of
 from deltamcp.limits import Limits
-from deltamcp.results.content import Source
-from deltamcp.results.outcome import MOST, REANCHOR
-from deltamcp.results.policy import Shaping
+from deltamcp.results.changes import MAX_DELTA_SHARE, REANCHOR_AFTER_DELTAS
+from deltamcp.results.content import ResultData
+from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.stores.memory import MemoryStore
-from deltamcp.values import Principal
+from deltamcp.values import Caller, Principal
 
-Report: TypeAlias = dict[str, Any]
 Progress: TypeAlias = Callable[[str], None]
 
 METHOD = (
@@ -40,12 +40,12 @@ METHOD = (
     "without any rule, a step without a change for nothing. Reconstructed: what a caller puts together from the "
     "replies is the result, 1, 1.0 and true told apart."
 )
-_RIVALS = ("json_patch", "unified_diff", "gcf")
+_OTHERS = ("json_patch", "unified_diff", "gcf")
 _UNBOUNDED = 1 << 40
 
 
 class _Step(NamedTuple):
-    """One result after another."""
+    """One result after another, as our server sent it."""
 
     base: State | None
     state: State
@@ -56,22 +56,20 @@ class _Step(NamedTuple):
     """It is sent whole because it was told by changes often enough."""
 
 
-def run(data: Path, python: str | None = sys.executable, progress: Progress = lambda _: None) -> Report:
-    """`python` has gcf-python; without one that is not measured."""
+def run(data: Path, progress: Progress = lambda _: None) -> Figures:
+    """Measures every series in `data`; gcf-python is measured where it is installed."""
     found, passed_over = read(data)
-    rows: list[Report] = []
-    notes = "not asked for" if python is None else "nothing to tell"
+    rows: list[Figures] = []
+    version = other_deltas.gcf_version()
     for series in found:
         progress(series.name)
         steps = asyncio.run(_steps(series))
-        pairs = [_keyed(step) for step in steps]
-        gcf, notes = rivals.gcf_deltas(pairs, python) if python is not None else ([None] * len(steps), notes)
-        rows.append(_row(series.name, [_costs(step, text) for step, text in zip(steps, gcf, strict=True)]))
+        rows.append(_row(series.name, [_costs(step, with_gcf=version is not None) for step in steps]))
     return {
         "summary": _summary(rows),
         "series": rows,
         "passed_over": passed_over,
-        "gcf": notes,
+        "gcf": f"{GCF_PACKAGE}=={version}" if version else f"not installed: pip install {GCF_PACKAGE}",
         "method": METHOD,
         "tokenizer": "o200k_base, exact" if tokens.is_exact() else "an estimate of o200k_base",
     }
@@ -79,18 +77,18 @@ def run(data: Path, python: str | None = sys.executable, progress: Progress = la
 
 async def _steps(series: Series) -> list[_Step]:
     limits = Limits(kept_seconds=86_400, kept_seconds_in_all=86_400)
-    keeping = Keeping(MemoryStore(), limits, "bench", "bench", "continue")
-    outcomes, holdings = Outcomes(keeping, Reading(keeping)), Holdings()
-    shaping = Shaping(max_tokens=_UNBOUNDED, deltas=True, dedup=True)
+    stored = StoredResults(MemoryStore(), limits, "bench", "bench", "continue")
+    delivery, holdings = ChangeDelivery(stored, Continuation(stored)), ResultCache()
+    shaping = ResolvedPolicy(max_tokens=_UNBOUNDED, deltas=True, dedup=True)
     held: dict[str, State] = {}
     deltas: Counter[str] = Counter()
     steps: list[_Step] = []
     for state in series.states:
-        call = Call(Principal("bench"), "1", state.call)
-        reply = Reply.of(await outcomes.reply(Source(state.data), shaping, call, time.monotonic()))
-        same = root_of(holdings.value(reply)) == root_of(state.value)
+        call = CallKey(Caller(Principal("bench"), "1"), state.call)
+        reply = Reply.of(await delivery.deliver(ResultData(state.data), shaping, call, time.monotonic()))
+        same = root_of(holdings.resolve_value(reply)) == root_of(state.value)
         outcome = reply.told.get("outcome", "full")
-        anchor = outcome == "full" and deltas[state.call] == REANCHOR
+        anchor = outcome == "full" and deltas[state.call] == REANCHOR_AFTER_DELTAS
         steps.append(_Step(held.get(state.call), state, tokens.count(reply.text), outcome, same, anchor))
         deltas[state.call] = 0 if outcome == "full" else deltas[state.call] + (outcome == "delta")
         held[state.call] = state
@@ -101,33 +99,31 @@ def _is_same(step: _Step) -> bool:
     return step.base is not None and root_of(step.base.value) == root_of(step.state.value)
 
 
-def _keyed(step: _Step) -> rivals.Keyed | None:
-    return None if step.base is None or _is_same(step) else rivals.keyed(step.base, step.state)
-
-
-def _costs(step: _Step, gcf: str | None) -> Report:
+def _costs(step: _Step, with_gcf: bool) -> Figures:
     full = tokens.count(step.state.text)
-    costs: Report = {"outcome": step.outcome, "full": full, "ours": step.ours, "reconstructed": step.reconstructed}
+    costs: Figures = {"outcome": step.outcome, "full": full, "ours": step.ours, "reconstructed": step.reconstructed}
     if _is_same(step):
         said = step.ours if step.outcome == "unchanged" else full
-        return costs | dict.fromkeys((*_RIVALS, "best_other"), said) | {"best_bare": 0}
-    texts: dict[str, str | None] = {"gcf": gcf}
+        return costs | dict.fromkeys((*_OTHERS, "best_other"), said) | {"best_bare": 0}
+    texts: dict[str, str | None] = {}
     if step.base is not None:
-        texts["json_patch"] = rivals.json_patch(step.base, step.state)
-        texts["unified_diff"] = rivals.unified_diff(step.base, step.state)
-    costs |= {name: None if texts.get(name) is None else tokens.count(texts[name] or "") for name in _RIVALS}
-    bare = min([full, *(costs[name] for name in _RIVALS if costs[name] is not None)])
-    is_sent = bare < MOST * full and not step.anchor
+        texts["json_patch"] = other_deltas.json_patch(step.base, step.state)
+        texts["unified_diff"] = other_deltas.unified_diff(step.base, step.state)
+        rows = other_deltas.keyed_rows(step.base, step.state) if with_gcf else None
+        texts["gcf"] = None if rows is None else other_deltas.gcf_delta(rows)
+    costs |= {name: None if texts.get(name) is None else tokens.count(texts[name] or "") for name in _OTHERS}
+    bare = min([full, *(costs[name] for name in _OTHERS if costs[name] is not None)])
+    is_sent = bare < MAX_DELTA_SHARE * full and not step.anchor
     return costs | {"best_other": bare if is_sent else full, "best_bare": bare}
 
 
-def _row(name: str, steps: list[Report]) -> Report:
+def _row(name: str, steps: list[Figures]) -> Figures:
     totals = {
         column: sum(step["full"] if step[column] is None else step[column] for step in steps)
-        for column in ("full", *_RIVALS, "best_other", "best_bare", "ours")
+        for column in ("full", *_OTHERS, "best_other", "best_bare", "ours")
     }
     changed = [step for step in steps if step["outcome"] != "unchanged"]
-    without = [name for name in _RIVALS if changed and all(step[name] is None for step in changed)]
+    without = [name for name in _OTHERS if changed and all(step[name] is None for step in changed)]
     totals |= dict.fromkeys(without)
     unchanged = [step["ours"] for step in steps if step["outcome"] == "unchanged"]
     return {
@@ -149,7 +145,7 @@ def _ratio(ours: float, other: float) -> float:
     return round(ours / other, 4) if other else 1.0
 
 
-def _summary(rows: list[Report]) -> Report:
+def _summary(rows: list[Figures]) -> Figures:
     total = {name: sum(row[name] for row in rows) for name in ("full", "best_other", "best_bare", "ours")}
     return {
         "series": len(rows),
@@ -164,8 +160,8 @@ def _summary(rows: list[Report]) -> Report:
     }
 
 
-def table(report: Report) -> str:
-    """The same for people."""
+def table(report: Figures) -> str:
+    """Writes a report for people."""
     head = ("series", "steps", "full", "JSON Patch", "diff", "gcf", "best", "ours", "of full", "of best")
     columns = ("name", "steps", "full", "json_patch", "unified_diff", "gcf", "best_other", "ours")
     rows = [
@@ -176,7 +172,6 @@ def table(report: Report) -> str:
         ]
         for row in report["series"]
     ]
-    wide = [max(len(row[place]) for row in [head, *rows]) for place in range(len(head))]
-    lines = ["  ".join(cell.rjust(size) for cell, size in zip(row, wide, strict=True)) for row in [head, *rows]]
-    said = ", ".join(f"{name} {value}" for name, value in report["summary"].items())
-    return "\n".join([*lines, "", said, f"gcf-python: {report['gcf']}", "", report["method"]])
+    summary = ", ".join(f"{name} {value}" for name, value in report["summary"].items())
+    lines = align([head, *rows], left=())
+    return "\n".join([*lines, "", summary, f"gcf-python: {report['gcf']}", "", report["method"]])

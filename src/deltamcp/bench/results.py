@@ -21,23 +21,23 @@ import msgspec
 from msgspec import UNSET
 
 from deltamcp import tokens
+from deltamcp.bench.figures import Figures, align
 from deltamcp.client.recovery import recover
 from deltamcp.client.reply import Reply
-from deltamcp.delivery.continuation import Reading
-from deltamcp.delivery.stored_results import Keeping
+from deltamcp.delivery.continuation import Continuation
+from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.limits import Limits
-from deltamcp.results.content import Source
-from deltamcp.results.encode import Encoded, decode, encode
-from deltamcp.results.policy import Shaping
+from deltamcp.results.content import ResultData
+from deltamcp.results.encode import EncodedText, decode, encode
+from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.stores.memory import MemoryStore
-from deltamcp.values import JSON, Principal, Text, ToolResult
+from deltamcp.values import JSON, Caller, Principal, Text, ToolResult
 from deltamcp.wire import jsonrpc
 
-Report: TypeAlias = dict[str, Any]
 Progress: TypeAlias = Callable[[str], None]
 
 BUDGETS = (500, 2_000, 10_000)
-PRINCIPAL = Principal("bench")
+CALLER = Caller(Principal("bench"))
 # Reading on in a giant takes longer than a client may.
 LIMITS = Limits(kept_seconds=86_400, kept_seconds_in_all=86_400)
 
@@ -49,10 +49,10 @@ METHOD = (
     "and _meta, give the value back, 1, 1.0 and true told apart; so do the forms in full. Every result is read to its "
     "end under every budget, however long that takes."
 )
-_SAMPLED = f"~: longer than {tokens.SAMPLED_ABOVE:,} characters, tokens estimated from samples."
+_SAMPLED = f"~: longer than {tokens.SAMPLED_ABOVE_CHARS:,} characters, tokens estimated from samples."
 
 
-class Result(NamedTuple):
+class SampleResult(NamedTuple):
     """What a tool may have returned."""
 
     data: str | bytes
@@ -65,9 +65,9 @@ class Result(NamedTuple):
         return self.data if isinstance(self.data, str) else self.data.decode()
 
 
-def run(data: Path, progress: Progress = lambda _: None) -> Report:
+def run(data: Path, progress: Progress = lambda _: None) -> Figures:
     """Measures every file; `progress` is told what is being done. What fails is told in the report, never raised."""
-    rows: list[Report] = []
+    rows: list[Figures] = []
     passed_over: dict[str, str] = {}
     for path in files(data):
         # A name may be bytes that are no text.
@@ -79,7 +79,7 @@ def run(data: Path, progress: Progress = lambda _: None) -> Report:
         except OSError as error:
             passed_over[name] = f"cannot be read: {error.strerror}"
         else:
-            rows.append({"file": name, **_measured(results(path.suffix, content), name, progress)})
+            rows.append({"file": name, **_measure_file(read_results(path.suffix, content), name, progress)})
     return {
         "summary": _summary(rows),
         "files": rows,
@@ -97,47 +97,47 @@ def files(data: Path) -> list[Path]:
     return [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
 
 
-def results(suffix: str, content: str) -> list[Result]:
-    """The results a file holds; one text, where it is not what its suffix says."""
+def read_results(suffix: str, content: str) -> list[SampleResult]:
+    """Reads the results a file holds; one text, where it is not what its suffix says."""
     with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError, MemoryError):
         if suffix == ".json":
-            return [Result(_json(content), content)]
+            return [SampleResult(_compact_json(content), content)]
         if suffix == ".jsonl":
             entries = [entry for line in content.split("\n") if line.strip() for entry in _entries(json.loads(line))]
-            return entries or [Result(content, content)]
-    return [Result(content, content)]
+            return entries or [SampleResult(content, content)]
+    return [SampleResult(content, content)]
 
 
-def _json(content: str) -> bytes:
+def _compact_json(content: str) -> bytes:
     """Raises ValueError for what no tool could return: infinite numbers, halves of characters."""
     return jsonrpc.encode_finite(json.loads(content))
 
 
-def _entries(line: Any) -> Iterator[Result]:
+def _entries(line: Any) -> Iterator[SampleResult]:
     if "calls" in line:
         for call in line["calls"]:
-            yield Result(jsonrpc.encode_finite(call["result"]))
+            yield SampleResult(jsonrpc.encode_finite(call["result"]))
     elif "data" in line:
-        yield Result(jsonrpc.encode_finite(line["data"]))
+        yield SampleResult(jsonrpc.encode_finite(line["data"]))
     else:
         if not isinstance(line["text"], str):
             raise TypeError("text is a text")
         jsonrpc.encode(line["text"])  # refuses halves of characters, as of data
-        yield Result(line["text"])
+        yield SampleResult(line["text"])
 
 
 # Measuring
 
 
-def _measured(listed: Sequence[Result], name: str, progress: Progress) -> Report:
+def _measure_file(listed: Sequence[SampleResult], name: str, progress: Progress) -> Figures:
     """The figures of a file, added up over its results."""
-    row: Report = {
+    row: Figures = {
         "results": len(listed),
         "tokens_as_sent": 0,
         "tokens_compact": 0,
         "tokens_ours_full": 0,
         "tokens_ours_full_without_dictionary": 0,
-        "sampled": any(len(result.compact) > tokens.SAMPLED_ABOVE for result in listed),
+        "sampled": any(len(result.compact) > tokens.SAMPLED_ABOVE_CHARS for result in listed),
         "forms": Counter(),
         "above_compact": 0,
         "budgets": {str(budget): Counter() for budget in BUDGETS},
@@ -156,7 +156,7 @@ def _measured(listed: Sequence[Result], name: str, progress: Progress) -> Report
             meter = Meter(budget, tell)
             try:
                 back = asyncio.run(meter.read(result.data))
-                trouble = None if same(back, result.data) else "what came back differs"
+                trouble = None if is_same(back, result.data) else "what came back differs"
             except Exception as error:
                 trouble = _reason(error)
             found["first_reply"] = max(found["first_reply"], meter.first)
@@ -171,13 +171,13 @@ def _measured(listed: Sequence[Result], name: str, progress: Progress) -> Report
     return row
 
 
-def _count_in_full(result: Result, number: int, row: Report) -> None:
+def _count_in_full(result: SampleResult, number: int, row: Figures) -> None:
     compact = result.compact
     least = tokens.count(compact)
     row["tokens_as_sent"] += least if result.sent is None else tokens.count(result.sent)
     row["tokens_compact"] += least
     try:
-        made = [_in_full(result.data, dictionary) for dictionary in (True, False)]
+        made = [_encode_in_full(result.data, dictionary) for dictionary in (True, False)]
     except Exception as error:
         row["not_recovered"].append({"result": number, "budget": None, "reason": _reason(error)})
         row["tokens_ours_full"] += least
@@ -190,11 +190,11 @@ def _count_in_full(result: Result, number: int, row: Report) -> None:
     row["above_compact"] += max(costs) > least
 
 
-def _in_full(data: str | bytes, dictionary: bool) -> Encoded:
+def _encode_in_full(data: str | bytes, dictionary: bool) -> EncodedText:
     if isinstance(data, str):
-        return Encoded(data, "json")
+        return EncodedText(data, "json")
     made = encode(msgspec.json.decode(data), dictionary=dictionary)
-    if not same(decode(made.text), data):
+    if not is_same(decode(made.text), data):
         raise ValueError(f"the {made.form} in full {'with' if dictionary else 'without'} dictionary differs")
     return made
 
@@ -216,14 +216,16 @@ class Meter:
         Raises:
             Exception: whatever keeps them from it.
         """
-        reading = Reading(Keeping(MemoryStore(), LIMITS, "bench", "delta", "continue"))
+        continuation = Continuation(StoredResults(MemoryStore(), LIMITS, "bench", "delta", "continue"))
         value = None if isinstance(data, str) else msgspec.json.decode(data)
-        first = await reading.begin(Source(data, value=value), Shaping(max_tokens=self.budget), PRINCIPAL)
-        self.first = self._held(first)
+        first = await continuation.first_reply(
+            ResultData(data, value=value), ResolvedPolicy(max_tokens=self.budget), CALLER
+        )
+        self.first = self._count(first)
 
         async def go_on(arguments: dict[str, JSON]) -> Reply:
-            reply = await reading.go_on(arguments, PRINCIPAL)
-            self._held(reply)
+            reply = await continuation.next_reply(arguments, CALLER)
+            self._count(reply)
             return Reply.of(reply)
 
         reply = Reply.of(first)
@@ -233,7 +235,7 @@ class Meter:
             return reply.value if reply.told else jsonrpc.decode(reply.texts[0].encode())
         return await recover(reply, go_on)
 
-    def _held(self, reply: ToolResult) -> int:
+    def _count(self, reply: ToolResult) -> int:
         spent = cost(reply)
         self.replies += 1
         self.overruns += spent > self.budget
@@ -249,7 +251,7 @@ def cost(reply: ToolResult) -> int:
     return max(tokens.count("\n".join(parts)), sum(map(tokens.count, parts)))
 
 
-def same(value: JSON, data: str | bytes) -> bool:
+def is_same(value: JSON, data: str | bytes) -> bool:
     """Whether a value is the very one: JSON tells 1, 1.0 and true apart, as == does not."""
     if isinstance(data, str):
         return isinstance(value, str) and value == data
@@ -264,10 +266,10 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:300].encode(errors="replace").decode()
 
 
-# Telling
+# Reporting
 
 
-def _summary(rows: Sequence[Report]) -> Report:
+def _summary(rows: Sequence[Figures]) -> Figures:
     added = ("tokens_as_sent", "tokens_compact", "tokens_ours_full", "tokens_ours_full_without_dictionary")
     return {
         "files": len(rows),
@@ -279,20 +281,11 @@ def _summary(rows: Sequence[Report]) -> Report:
     }
 
 
-def table(report: Report) -> str:
+def table(report: Figures) -> str:
     """For people."""
     head = ["file", "results", "as sent", "compact", "in full", "no dict.", "form"]
     lines = [[*head, *(text for budget in BUDGETS for text in (f"≤{budget:,}", "replies", "back"))]]
     lines += [_line(row) for row in report["files"]]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    texts = (0, head.index("form"))
-    told = [
-        "  ".join(
-            cell.ljust(width) if place in texts else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
     summary = report["summary"]
     closing = (
         f"{summary['results']:,} results of {summary['files']:,} files under budgets of "
@@ -303,7 +296,7 @@ def table(report: Report) -> str:
         [
             report["tokenizer"],
             "",
-            *told,
+            *align(lines, left=(0, head.index("form"))),
             "",
             *(f"{name:<36} {value:>12,}" for name, value in summary.items()),
             "",
@@ -316,7 +309,7 @@ def table(report: Report) -> str:
     )
 
 
-def _line(row: Report) -> list[str]:
+def _line(row: Figures) -> list[str]:
     mark = "~" if row["sampled"] else ""
     costs = ("tokens_as_sent", "tokens_compact", "tokens_ours_full", "tokens_ours_full_without_dictionary")
     forms = ", ".join(form if len(row["forms"]) == 1 else f"{count} {form}" for form, count in row["forms"].items())
@@ -327,7 +320,7 @@ def _line(row: Report) -> list[str]:
     return line
 
 
-def _failures(rows: Sequence[Report]) -> Iterator[str]:
+def _failures(rows: Sequence[Figures]) -> Iterator[str]:
     for row in rows:
         for failure in row["not_recovered"]:
             under = "in full" if failure["budget"] is None else f"budget {failure['budget']:,}"

@@ -1,21 +1,18 @@
 """The retrieval benchmark: how often the tool a query needs is among the first found, and how long finding takes."""
 
-import json
 import platform
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from deltamcp.bench.corpus import Corpus, Entry, Query, QuerySet, read
-from deltamcp.catalog.search.index import Index
+from deltamcp.bench.figures import Figures
+from deltamcp.catalog.search.index import SearchIndex
 
 T = TypeVar("T")
-Report: TypeAlias = dict[str, Any]
 Rankings: TypeAlias = list[list[str]]
 
 TOP = 10
@@ -23,61 +20,48 @@ DEPTHS = (1, 5, 10)
 LARGE = 10_000
 ADDED = 100
 """Tools put one by one into the large catalogue, to time one."""
-PEER_TIMED = 100
-"""Queries the peer is timed on: it takes some 15 ms for each."""
-PEER_SECONDS = 600
-PEER = Path(__file__).parent / "peers" / "fastmcp_bm25.py"
 
 METHOD = (
     "recall@k: the share of a query's gold groups of which a member is among the first k, averaged over queries. "
     "macro: averaged over sets. mrr: one over the place of the first gold tool, 0 past the tenth. "
     f"Queries are searched whole, one at a time. Latency: {LARGE:,} tools, made of every pool and mcp_tools, repeated "
-    "under varied names until there are enough; every query of every set once, by wall clock and by the thread's CPU. "
-    "The peer runs in a process of its own over the same tools and queries; "
-    f"its latency is from {PEER_TIMED} of the queries."
+    "under varied names until there are enough; every query of every set once, by wall clock and by the thread's CPU."
 )
 
 
-def run(data: Path, peer: bool, python: str = sys.executable) -> Report:
-    """Measures the search over the corpus in `data`.
-
-    Args:
-        peer: Measure FastMCP's search too.
-        python: The interpreter that has FastMCP.
-    """
+def run(data: Path) -> Figures:
+    """Measures the search over the corpus in `data`."""
     corpus = read(data)
-    catalogue = _large(corpus)
     texts = [query.text for each in corpus.sets for query in each.queries]
-    summary = _quality(corpus, {each.name: _ours(corpus.pools[each.folder], each.queries) for each in corpus.sets})
-    summary |= _speed(catalogue, texts)
+    summary = grade(corpus, {each.name: _rank(corpus.pools[each.folder], each.queries) for each in corpus.sets})
+    summary |= _measure_speed(large_catalogue(corpus), texts)
     provenance = {name: "computed" if name.startswith("macro") else "measured" for name in summary}
-    summary["peers"] = {"fastmcp": _fastmcp(corpus, catalogue, texts, python) if peer else "not asked for"}
-    provenance["peers"] = "measured" if isinstance(summary["peers"]["fastmcp"], dict) else "absent"
     return {"summary": summary, "provenance": provenance, "method": METHOD, "python": platform.python_version()}
 
 
-def _ours(pool: Iterable[Entry], queries: Iterable[Query]) -> Rankings:
+def _rank(pool: Iterable[Entry], queries: Iterable[Query]) -> Rankings:
     index = _index(pool)
     return [[hit.id for hit in index.search([query.text], TOP)] for query in queries]
 
 
-def _index(entries: Iterable[Entry]) -> Index:
-    index = Index()
+def _index(entries: Iterable[Entry]) -> SearchIndex:
+    index = SearchIndex()
     for entry in entries:
         index.put(entry.id, entry.tool, entry.group)
     return index
 
 
-def _quality(corpus: Corpus, rankings: dict[str, Rankings]) -> Report:
-    sets = {each.name: _graded(each, rankings[each.name], len(corpus.pools[each.folder])) for each in corpus.sets}
+def grade(corpus: Corpus, rankings: dict[str, Rankings]) -> Figures:
+    """Grades what a search found for the queries of each set, best first."""
+    sets = {each.name: _grade_set(each, rankings[each.name], len(corpus.pools[each.folder])) for each in corpus.sets}
     names = [*(f"recall_at_{depth}" for depth in DEPTHS), "mrr"]
     macro = {f"macro_{name}": _mean([scores[name] for scores in sets.values()]) for name in names}
     return macro | {"sets": sets}
 
 
-def _graded(each: QuerySet, rankings: Rankings, tools: int) -> Report:
+def _grade_set(each: QuerySet, rankings: Rankings, tools: int) -> Figures:
     places = [_places(query, ranking) for query, ranking in zip(each.queries, rankings, strict=True)]
-    grades: Report = {
+    grades: Figures = {
         f"recall_at_{depth}": round(100 * _mean([_mean([place <= depth for place in found]) for found in places]), 2)
         for depth in DEPTHS
     }
@@ -92,8 +76,8 @@ def _places(query: Query, ranking: list[str]) -> list[int]:
     ]
 
 
-def _large(corpus: Corpus) -> list[Entry]:
-    """As many tools as latency is promised for."""
+def large_catalogue(corpus: Corpus) -> list[Entry]:
+    """Makes a catalogue of as many tools as latency is promised for."""
     pools = list(corpus.pools.values())
     if not any(pool is corpus.servers for pool in pools):
         pools.append(corpus.servers)
@@ -110,8 +94,8 @@ def _edition(place: int, distinct: int, entry: Entry) -> Entry:
     return Entry(f"{place}:{entry.id}", f"{entry.group}{edition}" if entry.group else "", tool)
 
 
-def _speed(catalogue: Sequence[Entry], texts: Sequence[str]) -> Report:
-    build, index = _timed(lambda: _index(catalogue))
+def _measure_speed(catalogue: Sequence[Entry], texts: Sequence[str]) -> Figures:
+    build, index = _measure_time(lambda: _index(catalogue))
     wall: list[float] = []
     cpu: list[float] = []
     for text in texts:
@@ -120,45 +104,18 @@ def _speed(catalogue: Sequence[Entry], texts: Sequence[str]) -> Report:
         cpu.append(time.thread_time() - begin_cpu)
         wall.append(time.perf_counter() - begin)
     added = [Entry(f"{entry.id}~added", entry.group, entry.tool) for entry in catalogue[:ADDED]]
-    adding = [_timed(partial(index.put, entry.id, entry.tool, entry.group))[0] for entry in added]
+    adding = [_measure_time(partial(index.put, entry.id, entry.tool, entry.group))[0] for entry in added]
     return {
-        "p50_ms": _percentile(wall, 50),
-        "p99_ms": _percentile(wall, 99),
-        "p50_cpu_ms": _percentile(cpu, 50),
-        "p99_cpu_ms": _percentile(cpu, 99),
+        "p50_ms": percentile_ms(wall, 50),
+        "p99_ms": percentile_ms(wall, 99),
+        "p50_cpu_ms": percentile_ms(cpu, 50),
+        "p99_cpu_ms": percentile_ms(cpu, 99),
         "build_ms": round(1000 * build, 1),
         "add_ms": round(1000 * _mean(adding), 3),
     }
 
 
-def _fastmcp(corpus: Corpus, catalogue: Sequence[Entry], texts: Sequence[str], python: str) -> Report | str:
-    """FastMCP's search over the same data, or why there is none."""
-    sampled = texts[:: max(len(texts) // PEER_TIMED, 1)]
-    requests = [
-        _request(each.name, corpus.pools[each.folder], [query.text for query in each.queries]) for each in corpus.sets
-    ]
-    requests.append(_request("", catalogue, sampled))
-    asked = "".join(json.dumps(request) + "\n" for request in requests)
-    try:
-        ran = subprocess.run(  # noqa: S603 - our own script
-            [python, str(PEER)], input=asked, capture_output=True, text=True, timeout=PEER_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"did not run: {type(error).__name__}"
-    if ran.returncode:
-        reason = ran.stderr.strip().rpartition("\n")[2]
-        return "not installed: run with --peer install" if "ModuleNotFoundError" in reason else f"failed: {reason}"
-    *answers, timed = map(json.loads, ran.stdout.splitlines())
-    quality = _quality(corpus, {answer["set"]: answer["rankings"] for answer in answers})
-    speed = {"p50_ms": _percentile(timed["seconds"], 50), "p99_ms": _percentile(timed["seconds"], 99)}
-    return quality | speed | {"version": timed["version"]}
-
-
-def _request(name: str, entries: Iterable[Entry], queries: Sequence[str]) -> Report:
-    return {"set": name, "tools": [entry._asdict() for entry in entries], "queries": queries}
-
-
-def _timed(work: Callable[[], T]) -> tuple[float, T]:
+def _measure_time(work: Callable[[], T]) -> tuple[float, T]:
     begin = time.perf_counter()
     result = work()
     return time.perf_counter() - begin, result
@@ -168,33 +125,25 @@ def _mean(values: Sequence[float]) -> float:
     return round(sum(values) / len(values), 6) if values else 0.0
 
 
-def _percentile(seconds: Sequence[float], percent: int) -> float:
-    """In milliseconds."""
+def percentile_ms(seconds: Sequence[float], percent: int) -> float:
+    """A percentile of some times, in milliseconds."""
     ranked = sorted(seconds)
     return round(1000 * ranked[min(len(ranked) * percent // 100, len(ranked) - 1)], 3) if ranked else 0.0
 
 
-def table(report: Report) -> str:
-    """A report for people: each set's recall at 1, 5 and 10, beside FastMCP's where it was measured."""
+def table(report: Figures) -> str:
+    """A report for people: each set's recall at 1, 5 and 10."""
     summary = report["summary"]
-    peer = summary["peers"]["fastmcp"]
-    beside = peer if isinstance(peer, dict) else None
-    title = f"FastMCP {beside['version']}" if beside else f"FastMCP: {peer}"
-    lines = [f"{'recall at 1 / 5 / 10, %':30}{'queries':>8}{'tools':>7}   {'Delta-MCP':22}{title}"]
+    lines = [f"{'recall at 1 / 5 / 10, %':30}{'queries':>8}{'tools':>7}"]
     for name, grades in summary["sets"].items():
-        other = _recalls(beside["sets"][name]) if beside else ""
-        lines.append(f"{name:30}{grades['queries']:8}{grades['tools']:7}   {_recalls(grades):22}{other}")
-    other = _recalls(beside, "macro_") if beside else ""
-    lines.append(f"{'macro':45}   {_recalls(summary, 'macro_'):22}{other}")
-    other = f"{beside['macro_mrr']:.3f}" if beside else ""
-    lines.append(f"{'macro mrr':45}   {summary['macro_mrr']:<22.3f}{other}")
-    other = f"{beside['p50_ms']:.2f} / {beside['p99_ms']:.2f}" if beside else ""
-    ours = f"{summary['p50_ms']:.2f} / {summary['p99_ms']:.2f}"
-    lines.append(f"{f'p50 / p99 ms, {LARGE:,} tools':45}   {ours:22}{other}")
+        lines.append(f"{name:30}{grades['queries']:8}{grades['tools']:7}   {_recalls(grades)}")
+    lines.append(f"{'macro':45}   {_recalls(summary, 'macro_')}")
+    lines.append(f"{'macro mrr':45}   {summary['macro_mrr']:.3f}")
+    lines.append(f"{f'p50 / p99 ms, {LARGE:,} tools':45}   {summary['p50_ms']:.2f} / {summary['p99_ms']:.2f}")
     lines.append(f"{'the same, CPU':45}   {summary['p50_cpu_ms']:.2f} / {summary['p99_cpu_ms']:.2f}")
     lines.append(f"{f'build ms, {LARGE:,} tools; add one':45}   {summary['build_ms']:.0f}; {summary['add_ms']:.3f}")
     return "\n".join(lines)
 
 
-def _recalls(grades: Report, prefix: str = "") -> str:
+def _recalls(grades: Figures, prefix: str = "") -> str:
     return " / ".join(f"{grades[f'{prefix}recall_at_{depth}']:.1f}" for depth in DEPTHS)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deltamcp.results.content import Source, source_of
+from deltamcp.results.content import ResultData, single_data
 from deltamcp.values import JSON, ToolResult
 from deltamcp.wire import jsonrpc
 
@@ -47,7 +47,7 @@ def read(data: Path) -> tuple[list[Series], dict[str, str]]:
         name = str(path.relative_to(data)).removesuffix(".jsonl")
         try:
             lines = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
-            made = list(_series(name, lines))
+            made = list(_read_series(name, lines))
         except (ValueError, LookupError, TypeError, RecursionError, OSError) as error:
             passed_over[name] = f"{type(error).__name__}: {str(error)[:100]}"
         else:
@@ -55,20 +55,20 @@ def read(data: Path) -> tuple[list[Series], dict[str, str]]:
     return found, passed_over
 
 
-def _series(name: str, lines: list[Any]) -> Iterator[Series]:
+def _read_series(name: str, lines: list[Any]) -> Iterator[Series]:
     if lines and "calls" in lines[0]:
         for number, line in enumerate(lines):
-            calls = [State(_call(call), _answered(call["result"])) for call in line["calls"]]
+            calls = [State(_call_key(call), _result_data(call["result"])) for call in line["calls"]]
             yield Series(f"{name}#{line.get('session', number)}", calls)
     else:
-        yield Series(name, [State("", _data(line)) for line in lines])
+        yield Series(name, [State("", _state_data(line)) for line in lines])
 
 
-def _call(call: Any) -> str:
+def _call_key(call: Any) -> str:
     return json.dumps([call["tool"], call.get("args")], sort_keys=True)
 
 
-def _data(line: Any) -> str | bytes:
+def _state_data(line: Any) -> str | bytes:
     if "data" in line:
         return jsonrpc.encode_finite(line["data"])
     text = line["text"]
@@ -76,12 +76,12 @@ def _data(line: Any) -> str | bytes:
     return str(text)
 
 
-def _answered(result: Any) -> str | bytes:
+def _result_data(result: Any) -> str | bytes:
     """What the model would see of it: the text or value it consists of; the whole where it is more than that."""
     if isinstance(result, str):
         return result
     if isinstance(result, dict) and isinstance(result.get("content"), list):
-        source: Source | None = source_of(ToolResult(result["content"]))
+        source: ResultData | None = single_data(ToolResult(result["content"]))
         if source is not None:
             return source.data if isinstance(source.data, str) else jsonrpc.encode_finite(json.loads(source.data))
     return jsonrpc.encode_finite(result)

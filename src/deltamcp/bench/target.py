@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from deltamcp import tokens
-from deltamcp.bench.cost import Listing, costs
+from deltamcp.bench.cost import ServerListing, count_costs
+from deltamcp.bench.figures import Figures, align
 from deltamcp.client.client import DeltaClient
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.codecs import CODECS
 
-Report: TypeAlias = dict[str, Any]
 Connect: TypeAlias = Callable[..., DeltaClient]
 """A client of the server; `progressive` says whether it knows Delta-MCP."""
 Say: TypeAlias = Callable[[str], None]
@@ -23,7 +23,7 @@ _STARTS = 3
 
 async def run(
     connect: Connect, tool: str | None, arguments: dict[str, JSON], rounds: int, say: Say = lambda _: None
-) -> Report:
+) -> Figures:
     """Starts and introduces the server some times, then asks it `rounds` times for each thing.
 
     `tool` is what is called; without one, a tool that says it only reads and needs no arguments.
@@ -39,20 +39,22 @@ async def run(
             starts.append(time.perf_counter() - began)
     async with connect(progressive=False) as client:
         definitions = await client.describe()
-        name = tool or _harmless(definitions)
+        name = tool or _find_harmless(definitions)
         latency = {"start and introduction": _figures(starts)}
         say("tools/list")
-        latency["tools/list"] = await _timed(lambda: client.request("tools/list"), rounds)
+        latency["tools/list"] = await _measure_time(lambda: client.request("tools/list"), rounds)
         if name is not None:
             say(f"tools/call of {name}")
-            latency[f"tools/call {name}"] = await _timed(lambda: client.call_tool(name, arguments), rounds)
+            latency[f"tools/call {name}"] = await _measure_time(lambda: client.call_tool(name, arguments), rounds)
         server = client.server
     async with connect(progressive=True) as client:
         if client.server.progressive is not None and definitions:
             first = definitions[0]["name"]
             say("tools/describe")
-            latency["tools/list, names and summaries"] = await _timed(lambda: client.request("tools/list"), rounds)
-            latency["tools/describe"] = await _timed(
+            latency["tools/list, names and summaries"] = await _measure_time(
+                lambda: client.request("tools/list"), rounds
+            )
+            latency["tools/describe"] = await _measure_time(
                 lambda: client.request("tools/describe", {"names": [first]}), rounds
             )
         lines = "\n".join(f"{one.name}: {one.summary}" for one in await client.tools())
@@ -67,7 +69,7 @@ async def run(
     }
 
 
-def _harmless(definitions: list[dict[str, JSON]]) -> str | None:
+def _find_harmless(definitions: list[dict[str, JSON]]) -> str | None:
     for raw in definitions:
         annotations, schema = raw.get("annotations"), raw.get("inputSchema")
         reads = isinstance(annotations, dict) and annotations.get("readOnlyHint") is True
@@ -76,7 +78,7 @@ def _harmless(definitions: list[dict[str, JSON]]) -> str | None:
     return None
 
 
-async def _timed(ask: Callable[[], Awaitable[Any]], rounds: int) -> Report:
+async def _measure_time(ask: Callable[[], Awaitable[Any]], rounds: int) -> Figures:
     await ask()
     times = []
     for _ in range(rounds):
@@ -86,7 +88,7 @@ async def _timed(ask: Callable[[], Awaitable[Any]], rounds: int) -> Report:
     return _figures(times)
 
 
-def _figures(seconds: list[float]) -> Report:
+def _figures(seconds: list[float]) -> Figures:
     return {
         "median": round(statistics.median(seconds) * 1e3, 3),
         "least": round(min(seconds) * 1e3, 3),
@@ -97,9 +99,9 @@ def _figures(seconds: list[float]) -> Report:
 
 def _tokens(
     server: str, definitions: list[dict[str, JSON]], instructions: str, lines: str, called: str | None
-) -> Report:
+) -> Figures:
     """Up front, and for a conversation that uses one tool: all definitions, an index and one of them, meta-tools."""
-    cost = costs([Listing(server, definitions, instructions)]).together
+    cost = count_costs([ServerListing(server, definitions, instructions)]).together
     each = [tokens.count(jsonrpc.encode(raw).decode()) for raw in definitions]
     named = [count for raw, count in zip(definitions, each, strict=True) if raw.get("name") == called]
     one = named[0] if named else round(statistics.mean(each)) if each else 0
@@ -112,51 +114,33 @@ def _tokens(
     }
 
 
-def _bytes(definitions: list[dict[str, JSON]]) -> Report:
+def _bytes(definitions: list[dict[str, JSON]]) -> Figures:
     """Of the answer to `tools/list`."""
     answer = {"jsonrpc": "2.0", "id": 1, "result": {"tools": definitions}}
     written = {name: codec.encode(answer) for name, codec in CODECS.items()}
     return {name: {"plain": len(body), "gzip": len(gzip.compress(body, mtime=0))} for name, body in written.items()}
 
 
-def table(report: Report) -> str:
+def table(report: Figures) -> str:
     """For people."""
     server = report["server"]
     rows = [f"{server['name']} {server['version']}, {server['protocol']}, {report['tools']} tools", ""]
-    rows += _columns(
-        ("latency, ms", "median", "least", "most", "times"),
+    rows += align(
         [
-            (name, *(f"{figures[key]:,.2f}" for key in ("median", "least", "most")), str(figures["times"]))
-            for name, figures in report["latency_ms"].items()
-        ],
+            ("latency, ms", "median", "least", "most", "times"),
+            *(
+                (name, *(f"{figures[key]:,.2f}" for key in ("median", "least", "most")), str(figures["times"]))
+                for name, figures in report["latency_ms"].items()
+            ),
+        ]
     )
     if report["called"] is None:
         rows.append("no tool says that it only reads and needs no arguments: name one by --tool NAME")
     counted = {name: figures for name, figures in report["tokens"].items() if isinstance(figures, dict)}
-    rows += [
-        "",
-        *_columns(
-            ("tokens", "up front", "one tool used"),
-            [
-                (name, *(f"{figures[key]:,}" for key in ("up front", "one tool used")))
-                for name, figures in counted.items()
-            ],
-        ),
-    ]
-    rows += [
-        "",
-        *_columns(
-            ("bytes of tools/list", "plain", "gzip"),
-            [(name, f"{figures['plain']:,}", f"{figures['gzip']:,}") for name, figures in report["bytes"].items()],
-        ),
-    ]
+    rows += ["", *_table_of("tokens", ("up front", "one tool used"), counted)]
+    rows += ["", *_table_of("bytes of tools/list", ("plain", "gzip"), report["bytes"])]
     return "\n".join(rows)
 
 
-def _columns(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
-    return [
-        f"{row[0]:<{widths[0]}}"
-        + "".join(f"  {text:>{width}}" for text, width in zip(row[1:], widths[1:], strict=True))
-        for row in (head, *rows)
-    ]
+def _table_of(title: str, keys: tuple[str, ...], figures: Figures) -> list[str]:
+    return align([(title, *keys), *((name, *(f"{counts[key]:,}" for key in keys)) for name, counts in figures.items())])

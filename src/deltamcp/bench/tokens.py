@@ -5,23 +5,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeAlias
 
 import msgspec
 
 from deltamcp import tokens
 from deltamcp.bench.corpus import Entry, read
-from deltamcp.catalog import discovery, render
+from deltamcp.bench.figures import Figures
+from deltamcp.catalog import discovery, tool_text
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.catalog.meta_tools import Asked
+from deltamcp.catalog.meta_tools import DetailLevel
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.view import View, as_seen
+from deltamcp.catalog.view import View, model_facing_json
 from deltamcp.context import Context
 from deltamcp.errors import DeltaError
 from deltamcp.values import JSON, Kind, Surface
-
-Report: TypeAlias = dict[str, Any]
 
 SIZES = (10, 84, 300, 1000, 2500)
 SEARCHED = 200
@@ -38,33 +36,35 @@ METHOD = (
 )
 
 
-def run(data: Path) -> Report:
+def run(data: Path) -> Figures:
     """Counts over the tools in `data`; figures of the six demo tools where their file lies beside it."""
     entries = list(read(data).servers)
     random.Random(0).shuffle(entries)  # noqa: S311 - the same order every time
-    view, rejected = _catalogue(entries)
-    rejected |= _unserved(view)
+    view, rejected = _make_catalogue(entries)
+    rejected |= _find_unserved(view)
     operations = list(view.operations.values())
-    whole = [_seen(operation) for operation in operations]
-    surfaces = {size: _surface(entries, size) for size in SIZES}
-    of_84 = _catalogue(entries[:84])[0]
-    found = [tokens.count(_hits(view, operation)) for operation in operations[:SEARCHED]]
-    summary: Report = {
+    whole = [_definition_tokens(operation) for operation in operations]
+    surfaces = {size: _surface_tokens(entries, size) for size in SIZES}
+    of_84 = _make_catalogue(entries[:84])[0]
+    found = [tokens.count(_five_hits(view, operation)) for operation in operations[:SEARCHED]]
+    summary: Figures = {
         "tools": len(entries),
         "rejected_tools": len(rejected),
         "full_tokens_per_tool": _mean(whole),
         "index_tokens_per_tool": _mean([tokens.count(_index_line(operation)) for operation in operations]),
-        "signature_tokens_per_tool": _mean([_tokens(render.signature, operation) for operation in operations]),
-        "get_schema_tokens_per_tool": _mean([_tokens(render.noted, operation) for operation in operations]),
+        "signature_tokens_per_tool": _mean([_tokens(tool_text.signature_line, operation) for operation in operations]),
+        "get_schema_tokens_per_tool": _mean(
+            [_tokens(tool_text.signature_with_notes, operation) for operation in operations]
+        ),
         "get_schema_full_ratio": round(
-            sum(_tokens(render.whole, operation) for operation in operations) / max(1, sum(whole)), 4
+            sum(_tokens(tool_text.full_text, operation) for operation in operations) / max(1, sum(whole)), 4
         ),
         "meta_surface_tokens": max(surfaces.values(), default=0),
         "meta_surface_tokens_by_operations": {str(size): count for size, count in surfaces.items()},
         "discover_84_tokens": tokens.count(of_84.directory.overview),
         "five_hits_tokens": max(found, default=0),
         "five_hits_tokens_mean": _mean(found),
-        **_demo(data),
+        **_demo_figures(data),
     }
     counted = "measured" if tokens.is_exact() else "estimated"
     computed = {"get_schema_full_ratio", "full_tokens_per_tool", "five_hits_tokens_mean"}
@@ -72,16 +72,16 @@ def run(data: Path) -> Report:
         "summary": summary,
         "provenance": {name: "computed" if name in computed or "per_tool" in name else counted for name in summary},
         "rejected": dict(sorted(rejected.items())),
-        "servers": _servers(entries),
+        "servers": _server_figures(entries),
         "method": METHOD,
         "tokenizer": "o200k_base, exact" if tokens.is_exact() else "an estimate of o200k_base",
     }
 
 
-async def _nothing(arguments: dict[str, JSON]) -> None: ...
+async def _answer_nothing(arguments: dict[str, JSON]) -> None: ...
 
 
-def _catalogue(entries: Iterable[Entry]) -> tuple[View, dict[str, str]]:
+def _make_catalogue(entries: Iterable[Entry]) -> tuple[View, dict[str, str]]:
     """A server's catalogue of these tools behind meta-tools, and why some are not in it."""
     catalog = Catalog("bench", disclosure=META)
     rejected: dict[str, str] = {}
@@ -90,7 +90,7 @@ def _catalogue(entries: Iterable[Entry]) -> tuple[View, dict[str, str]]:
         try:
             catalog.add(
                 Operation(
-                    _nothing,
+                    _answer_nothing,
                     Context,
                     name=entry.id,
                     category="".join(char if char.isalnum() or char in "_-" else "-" for char in entry.group) or "none",
@@ -105,14 +105,14 @@ def _catalogue(entries: Iterable[Entry]) -> tuple[View, dict[str, str]]:
     return catalog.view(), rejected
 
 
-def _unserved(view: View) -> dict[str, str]:
+def _find_unserved(view: View) -> dict[str, str]:
     """Operations that are in the catalogue and yet cannot be listed, described or found, and which of these."""
     page = view.page(Kind.TOOLS, Surface.FULL, None)
     listed = {tool["name"] for tool in page.items} if page is not None else set()
     missing: dict[str, str] = {}
     for name, operation in view.operations.items():
-        said = discovery.schemas(view, [operation.id], Asked.NOTES)
-        exact = msgspec.json.decode(discovery.schemas(view, [operation.id], Asked.SCHEMA))
+        said = discovery.schemas_text(view, [operation.id], DetailLevel.NOTES)
+        exact = msgspec.json.decode(discovery.schemas_text(view, [operation.id], DetailLevel.SCHEMA))
         if name not in listed:
             missing[name] = "not listed"
         elif not said.startswith(operation.id) or exact["inputSchema"] != operation.tool["inputSchema"]:
@@ -122,49 +122,49 @@ def _unserved(view: View) -> dict[str, str]:
     return missing
 
 
-def _own(operation: Operation) -> dict[str, JSON]:
+def _own_definition(operation: Operation) -> dict[str, JSON]:
     """The definition under the name its own server gave it."""
     return {**operation.tool, "name": operation.name.partition("/")[2]}
 
 
-def _seen(operation: Operation) -> int:
-    return tokens.count(as_seen([_own(operation)])[1:-1])
+def _definition_tokens(operation: Operation) -> int:
+    return tokens.count(model_facing_json([_own_definition(operation)])[1:-1])
 
 
 def _tokens(text: Callable[[dict[str, JSON]], str], operation: Operation) -> int:
-    return tokens.count(text(_own(operation)))
+    return tokens.count(text(_own_definition(operation)))
 
 
 def _index_line(operation: Operation) -> str:
-    return f"{_own(operation)['name']}: {operation.line}\n"
+    return f"{_own_definition(operation)['name']}: {operation.summary_line}\n"
 
 
-def _hits(view: View, operation: Operation) -> str:
-    asked = discovery.read_discover({"query": operation.summary})
-    return discovery.found(view, view.search([operation.summary], asked.limit + 1, view.operations.keys()), asked)
+def _five_hits(view: View, operation: Operation) -> str:
+    asked = discovery.parse_discover_arguments({"query": operation.summary})
+    return discovery.hits_text(view, view.search([operation.summary], asked.limit + 1, view.operations.keys()), asked)
 
 
-def _surface(entries: Sequence[Entry], size: int) -> int:
-    view, _ = _catalogue(_many(entries, size))
+def _surface_tokens(entries: Sequence[Entry], size: int) -> int:
+    view, _ = _make_catalogue(_repeat(entries, size))
     page = view.page(Kind.TOOLS, Surface.META, None)
-    return tokens.count(as_seen(page.items)) if page is not None else 0
+    return tokens.count(model_facing_json(page.items)) if page is not None else 0
 
 
-def _many(entries: Sequence[Entry], size: int) -> Iterator[Entry]:
+def _repeat(entries: Sequence[Entry], size: int) -> Iterator[Entry]:
     """So many of them, repeated under other names where there are fewer."""
     for place, entry in zip(range(size), cycle(entries), strict=False):
         again = place // len(entries)
         yield entry if not again else Entry(f"{entry.id}-{again}", f"{entry.group}-{again}", entry.tool)
 
 
-def _servers(entries: Iterable[Entry]) -> dict[str, Report]:
+def _server_figures(entries: Iterable[Entry]) -> dict[str, Figures]:
     """Each server's own cost, whole and behind meta-tools, and from how many operations on meta is dearer."""
     by_server: dict[str, list[Entry]] = {}
     for entry in entries:
         by_server.setdefault(entry.group, []).append(entry)
-    made: dict[str, Report] = {}
+    made: dict[str, Figures] = {}
     for server, own in sorted(by_server.items()):
-        costs = _catalogue(own)[0].costs
+        costs = _make_catalogue(own)[0].surface_costs
         made[server] = {
             "tools": len(own),
             "full": costs.full,
@@ -177,7 +177,7 @@ def _servers(entries: Iterable[Entry]) -> dict[str, Report]:
     return made
 
 
-def _demo(data: Path) -> Report:
+def _demo_figures(data: Path) -> Figures:
     """Delta-MCP's own six tools, whose index cost it 90 tokens and index and one describe 299."""
     file = data.parent / "fixtures" / "delta-mcp" / "demo-tools.json"
     if not file.is_file():
@@ -186,10 +186,10 @@ def _demo(data: Path) -> Report:
     catalog = Catalog("demo", disclosure=META)
     for tool in tools:
         options = {"name": tool["name"], "description": tool["description"], "input_schema": tool["inputSchema"]}
-        catalog.add(Operation(_nothing, Context, **options))
+        catalog.add(Operation(_answer_nothing, Context, **options))
     view = catalog.view()
-    index = tokens.count(discovery.listing(view, discovery.read_discover({"detail": "brief"})))
-    described = tokens.count(discovery.schemas(view, [tools[0]["name"]], Asked.NOTES))
+    index = tokens.count(discovery.listing_text(view, discovery.parse_discover_arguments({"detail": "brief"})))
+    described = tokens.count(discovery.schemas_text(view, [tools[0]["name"]], DetailLevel.NOTES))
     page = view.page(Kind.TOOLS, Surface.PROGRESSIVE, None)
     listed = msgspec.json.encode({"tools": page.items if page is not None else []}).decode()
     return {
@@ -203,7 +203,7 @@ def _mean(counts: Sequence[int]) -> float:
     return round(fmean(counts), 2) if counts else 0.0
 
 
-def table(report: Report) -> str:
+def table(report: Figures) -> str:
     """For people."""
     lines = [report["tokenizer"], ""]
     for name, value in report["summary"].items():

@@ -1,44 +1,44 @@
-"""Who ran what: a line a call in the log `deltamcp.calls.call_log`, once somebody sets that logger's level.
+"""Who ran what: a line a call in the log `deltamcp.calls`, once somebody sets that logger's level.
 
-    logging.getLogger("deltamcp.calls.call_log").setLevel(logging.INFO)
+    logging.getLogger("deltamcp.calls").setLevel(logging.INFO)
 
-Arguments are told by hash: two calls with the same ones can be seen to be, and nothing of them is.
+Arguments are logged by hash: two calls with the same ones can be seen to be, and nothing of them is.
 """
 
 import hashlib
 import json
 import logging
-import time
 
-from deltamcp.catalog.operation import Operation
-from deltamcp.values import JSON, Answer, Failure, Outcome, Principal, ToolResult
+from deltamcp.calls.observers import ObservedCall
+from deltamcp.values import JSON, Answer, Failure, Outcome, ToolResult
 
-logger = logging.getLogger("deltamcp.calls.call_log")
-
-
-def is_on() -> bool:
-    """Only where the logger has a level of its own; the root's INFO does not ask for a line a call."""
-    return logger.level != logging.NOTSET and logger.isEnabledFor(logging.INFO)
+logger = logging.getLogger("deltamcp.calls")
 
 
-def record(
-    operation: Operation, principal: Principal, arguments: dict[str, JSON], outcome: Outcome | None, began: float
-) -> None:
-    """`began` is `time.perf_counter()`'s; without an outcome the call was cancelled. Never raises: the call is done."""
-    logger.info(
-        "operation=%s principal=%s arguments=%s outcome=%s ms=%.1f",
-        operation.id,
-        principal.id,
-        _hash(arguments),
-        _came_of(outcome),
-        (time.perf_counter() - began) * 1000,
-    )
+class CallLog:
+    """Observes every call, while its logger is on."""
 
+    @property
+    def is_active(self) -> bool:
+        """Only where the logger has a level of its own; the root's INFO does not ask for a line a call."""
+        return logger.level != logging.NOTSET and logger.isEnabledFor(logging.INFO)
 
-def record_unknown(name: JSON, principal: Principal) -> None:
-    """A call of what is not there, or not for this caller."""
-    if is_on():
-        logger.info("operation=%r principal=%s outcome=unknown", str(name)[:100], principal.id)
+    def call_started(self, call: ObservedCall) -> None:
+        """A call is logged when it has finished."""
+
+    def call_finished(self, call: ObservedCall) -> None:
+        principal = call.caller.principal.id
+        if not call.is_known:
+            logger.info("operation=%r principal=%s outcome=unknown", call.name[:100], principal)
+            return
+        logger.info(
+            "operation=%s principal=%s arguments=%s outcome=%s ms=%.1f",
+            call.name,
+            principal,
+            _hash(call.arguments),
+            _outcome_word(call.outcome),
+            call.seconds * 1000,
+        )
 
 
 def _hash(arguments: dict[str, JSON]) -> str:
@@ -49,7 +49,7 @@ def _hash(arguments: dict[str, JSON]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _came_of(outcome: Outcome | None) -> str:
+def _outcome_word(outcome: Outcome | None) -> str:
     match outcome:
         case None:
             return "cancelled"

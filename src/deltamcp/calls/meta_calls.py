@@ -1,93 +1,100 @@
 """Calls of the meta-tools: what each does, and which operation it runs."""
 
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from deltamcp.calls import call_log
-from deltamcp.calls.operation_search import Searching
+from deltamcp.calls.failures import log_failure
+from deltamcp.calls.operation_search import OperationSearch
+from deltamcp.calls.request_context import RequestContext
+from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog import discovery
-from deltamcp.catalog.meta_tools import Meta
-from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.routing import route
+from deltamcp.catalog.execute_arguments import parse_execute_arguments
+from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.view import View
-from deltamcp.delivery.changes import Outcomes
-from deltamcp.delivery.continuation import Reading
-from deltamcp.delivery.delivery import Caller, Wishes
-from deltamcp.delivery.sent_results import Call, digest
+from deltamcp.delivery.call_policy import ResultOverride
+from deltamcp.delivery.change_delivery import ChangeDelivery
+from deltamcp.delivery.continuation import Continuation
+from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.errors import UnfitError
-from deltamcp.results import project
-from deltamcp.results.content import Source
-from deltamcp.results.policy import ROOT, Wish, read_root, root_held, wish_of
+from deltamcp.results import content, projection
+from deltamcp.results.content import ResultData
+from deltamcp.results.policy import ROOT_KEY, RequestPolicy, parse_root, requested_policy, requested_root
 from deltamcp.values import JSON, Answer, CallTool, Outcome, Text, ToolResult
-
-Operate: TypeAlias = Callable[[Operation, CallTool, Caller, Wishes | None], Awaitable[Outcome]]
 
 
 class MetaCalls:
-    """`operate` runs an operation, its results made to fit as it says itself and as is wished."""
+    """`discover`, `get_schema`, `execute`, `query` and `continue`."""
 
-    def __init__(self, searching: Searching, reading: Reading, outcomes: Outcomes, operate: Operate) -> None:
-        self._searching = searching
-        self._reading = reading
-        self._outcomes = outcomes
-        self._operate = operate
+    def __init__(
+        self, search: OperationSearch, continuation: Continuation, changes: ChangeDelivery, tool_calls: ToolCalls
+    ) -> None:
+        self._search = search
+        self._continuation = continuation
+        self._changes = changes
+        self._tool_calls = tool_calls
 
-    async def perform(self, meta: Meta, ask: CallTool, caller: Caller) -> Outcome:
-        """
-        Raises:
-            UnfitError: it was called with what it cannot use.
-        """
-        view, principal = caller.view, caller.terms.principal
-        match meta:
-            case Meta.DISCOVER:
-                return Answer(await self._discovered(ask.arguments, caller))
-            case Meta.GET_SCHEMA:
-                text = discovery.schemas(view, *discovery.read_get_schema(ask.arguments))
-            case Meta.CONTINUE:
-                return Answer(await self._reading.go_on(ask.arguments, principal, wish_of(caller.terms.meta)))
-            case Meta.EXECUTE | Meta.QUERY:
-                return await self._execute(meta, ask, caller)
-        return Answer(await self._reading.begin(Source(text), view.shaping, principal))
-
-    async def _discovered(self, arguments: dict[str, JSON], caller: Caller) -> ToolResult:
-        """What there is, or what of it changed since the caller held it."""
-        shaping, principal = caller.view.shaping, caller.terms.principal
-        held = root_held(caller.terms.meta)
-        if ROOT in arguments:
-            arguments = dict(arguments)
-            held = read_root(arguments.pop(ROOT))
-        await self._outcomes.hear(held, principal, caller.channel)
-        shaping = replace(shaping, pack_root=held)
-        source = Source(await self._discover(caller.view, arguments))
-        if not shaping.tells_changes:
-            return await self._reading.begin(source, shaping, principal)
-        call = Call(principal, caller.channel.conversation, digest([Meta.DISCOVER.value, arguments]))
-        return await self._outcomes.reply(source, shaping, call, time.monotonic())
-
-    async def _discover(self, view: View, arguments: dict[str, JSON]) -> str:
-        asked = discovery.read_discover(arguments)
-        if not asked.queries:
-            return discovery.listing(view, asked)
-        limit = asked.cursor + asked.limit + 1
-        found = await self._searching.find(view, asked.queries, limit, discovery.among(view, asked))
-        return discovery.found(view, found[asked.cursor :], asked)
-
-    async def _execute(self, meta: Meta, ask: CallTool, caller: Caller) -> Outcome:
-        view = caller.view
+    async def call(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         try:
-            operation, params, fields, held, repair = route(view, ask.arguments)
+            return await self._call(meta, ask, request)
+        except UnfitError as error:
+            return Answer(content.error_result(str(error)))
+        except Exception as error:
+            return Answer(content.error_result(log_failure(f"The tool {ask.name}", error)))
+
+    async def _call(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
+        caller = request.terms.caller
+        match meta:
+            case MetaTool.DISCOVER:
+                return Answer(await self._discover(ask.arguments, request))
+            case MetaTool.GET_SCHEMA:
+                text = discovery.schemas_text(request.view, *discovery.parse_get_schema_arguments(ask.arguments))
+                return Answer(
+                    await self._continuation.first_reply(ResultData(text), request.view.resolved_policy, caller)
+                )
+            case MetaTool.CONTINUE:
+                return Answer(
+                    await self._continuation.next_reply(ask.arguments, caller, requested_policy(request.terms.meta))
+                )
+            case MetaTool.EXECUTE | MetaTool.QUERY:
+                return await self._execute(meta, ask, request)
+
+    async def _discover(self, arguments: dict[str, JSON], request: RequestContext) -> ToolResult:
+        """The operations there are, or what changed of them since the caller held the list."""
+        caller, root = request.terms.caller, requested_root(request.terms.meta)
+        if ROOT_KEY in arguments:
+            arguments = dict(arguments)
+            root = parse_root(arguments.pop(ROOT_KEY))
+        await self._changes.accept_root(root, caller)
+        policy = replace(request.view.resolved_policy, pack_root=root)
+        source = ResultData(await self._discovery_text(request.view, arguments))
+        if not policy.may_send_changes:
+            return await self._continuation.first_reply(source, policy, caller)
+        call = CallKey(caller, call_digest([MetaTool.DISCOVER.value, arguments]))
+        return await self._changes.deliver(source, policy, call, time.monotonic())
+
+    async def _discovery_text(self, view: View, arguments: dict[str, JSON]) -> str:
+        asked = discovery.parse_discover_arguments(arguments)
+        if not asked.queries:
+            return discovery.listing_text(view, asked)
+        limit = asked.cursor + asked.limit + 1
+        found = await self._search.find(view, asked.queries, limit, discovery.searched_names(view, asked))
+        return discovery.hits_text(view, found[asked.cursor :], asked)
+
+    async def _execute(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
+        try:
+            operation, params, fields, root, repair = parse_execute_arguments(request.view, ask.arguments)
         except UnfitError:
-            call_log.record_unknown(ask.arguments.get("operation"), caller.terms.principal)
+            self._tool_calls.observe_unknown(ask.arguments.get("operation"), request)
             raise
-        if meta is Meta.QUERY and not operation.read_only:
-            raise UnfitError(f"{operation.id} does not say that it only reads; use {view.called(Meta.EXECUTE)}.")
-        beside = f"({repair})" if repair else ""
-        project.check(fields)
-        wishes = Wishes(Wish(fields=fields, pack_root=held), beside)
-        outcome = await self._operate(operation, CallTool(operation.id, params, ask.inputs), caller, wishes)
-        if not beside or not isinstance(outcome, Answer) or not isinstance(outcome.value, ToolResult):
+        if meta is MetaTool.QUERY and not operation.is_read_only:
+            raise UnfitError(
+                f"{operation.id} does not say that it only reads; use {request.view.meta_tool_name(MetaTool.EXECUTE)}."
+            )
+        note = f"({repair})" if repair else ""
+        projection.check_fields(fields)
+        override = ResultOverride(RequestPolicy(fields=fields, pack_root=root), note)
+        outcome = await self._tool_calls.call(operation, CallTool(operation.id, params, ask.inputs), request, override)
+        if not note or not isinstance(outcome, Answer) or not isinstance(outcome.value, ToolResult):
             return outcome
-        return Answer(replace(outcome.value, content=[*outcome.value.content, Text(beside)]))
+        return Answer(replace(outcome.value, content=[*outcome.value.content, Text(note)]))

@@ -13,48 +13,48 @@ from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.search import fusion
 from deltamcp.catalog.search.fusion import Embedder, Fusion, Vector
-from deltamcp.catalog.search.index import Index
+from deltamcp.catalog.search.index import SearchIndex
 from deltamcp.catalog.signature import is_async
 from deltamcp.catalog.view import View
 
-_INDEXED_AT_ONCE = 100
+_MAX_INDEXED_ON_LOOP = 100
 """Operations brought into the index while everyone waits, 7 ms; more of them in a thread."""
 _WORD_HITS = 50
 """Hits by words that are blended with meaning, for each query."""
-_EMBEDDED_AT_ONCE = 256
+_EMBEDDER_BATCH = 256
 """Texts given to the embedder in one call."""
-_PATIENCE_SECONDS = 10.0
+_EMBEDDER_SECONDS = 10.0
 """How long a search waits for the embedder; the vectors of a large catalogue are made on meanwhile."""
 
 logger = logging.getLogger("deltamcp")
 
 
-class Searching:
+class OperationSearch:
     """One catalogue's search."""
 
     def __init__(self, catalog: Catalog, embedder: Embedder | None, weight: float) -> None:
         self._catalog = catalog
-        self._meanings = _Meanings(catalog, embedder, weight) if embedder is not None else None
-        self._building: asyncio.Future[Index] | None = None
+        self._embeddings = _Embeddings(catalog, embedder, weight) if embedder is not None else None
+        self._building: asyncio.Future[SearchIndex] | None = None
 
     async def find(self, view: View, queries: list[str], limit: int, among: Set[str]) -> list[Operation]:
         """The best for each query, best first, of those among which one is sought."""
-        vectors = await self._meanings.of(queries) if self._meanings is not None else None
-        if self._building is None and self._catalog.unindexed > _INDEXED_AT_ONCE:
-            self._building = asyncio.ensure_future(asyncio.to_thread(self._catalog.index))
-            self._building.add_done_callback(self._built)
+        vectors = await self._embeddings.embed_queries(queries) if self._embeddings is not None else None
+        if self._building is None and self._catalog.unindexed_count > _MAX_INDEXED_ON_LOOP:
+            self._building = asyncio.ensure_future(asyncio.to_thread(self._catalog.search_index))
+            self._building.add_done_callback(self._finish_build)
         # Shielded: the thread goes on when its first caller leaves, and nobody may look at the index meanwhile.
         while self._building is not None:
             await asyncio.shield(self._building)
-        if vectors is None or self._meanings is None:
+        if vectors is None or self._embeddings is None:
             return view.search(queries, limit, among)
-        return self._meanings.blended(view, queries, vectors, limit, among)
+        return self._embeddings.search(view, queries, vectors, limit, among)
 
-    def _built(self, _: "asyncio.Future[Index]") -> None:
+    def _finish_build(self, _: "asyncio.Future[SearchIndex]") -> None:
         self._building = None
 
 
-class _Meanings:
+class _Embeddings:
     """Operations as vectors, kept as the catalogue changes."""
 
     def __init__(self, catalog: Catalog, embedder: Embedder, weight: float) -> None:
@@ -65,25 +65,25 @@ class _Meanings:
         self._version = -1
         self._updating: asyncio.Task[None] | None = None
 
-    async def of(self, queries: list[str]) -> Sequence[Vector] | None:
+    async def embed_queries(self, queries: list[str]) -> Sequence[Vector] | None:
         """The queries' vectors, once every operation has one; None where the embedder failed or is not done."""
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(_EMBEDDER_SECONDS):
                 while self._version != self._catalog.version:
                     if self._updating is None or self._updating.done():
                         self._updating = asyncio.create_task(self._update())
                     await asyncio.shield(self._updating)
                 return await self._embed(queries)
         except TimeoutError:
-            logger.warning("the embedder is not done in %g s, so tools are searched by words only", _PATIENCE_SECONDS)
+            logger.warning("the embedder is not done in %g s, so tools are searched by words only", _EMBEDDER_SECONDS)
         except Exception as error:
             logger.error("the embedder failed, so tools are searched by words only", exc_info=error)
         return None
 
-    def blended(
+    def search(
         self, view: View, queries: list[str], vectors: Sequence[Vector], limit: int, among: Set[str]
     ) -> list[Operation]:
-        index = self._catalog.index()
+        index = self._catalog.search_index()
         hidden = len(index) - len(among)
         ranked = [
             [hit.id for hit in self._fusion.blend(index.search([query], _WORD_HITS, among), vector, limit + hidden)]
@@ -95,9 +95,9 @@ class _Meanings:
 
     async def _update(self) -> None:
         version, operations = self._catalog.version, dict(self._catalog.operations)
-        missing = self._fusion.missing({name: _text(operation) for name, operation in operations.items()})
-        for start in range(0, len(missing), _EMBEDDED_AT_ONCE):
-            part = missing[start : start + _EMBEDDED_AT_ONCE]
+        missing = self._fusion.missing_texts({name: _text(operation) for name, operation in operations.items()})
+        for start in range(0, len(missing), _EMBEDDER_BATCH):
+            part = missing[start : start + _EMBEDDER_BATCH]
             self._fusion.put(part, await self._embed([text for _, text in part]))
         for name in self._embedded - operations.keys():
             self._fusion.drop(name)
@@ -115,4 +115,4 @@ class _Meanings:
 
 
 def _text(operation: Operation) -> str:
-    return fusion.text(operation.tool, operation.id.rpartition(".")[0])
+    return fusion.embedding_text(operation.tool, operation.id.rpartition(".")[0])

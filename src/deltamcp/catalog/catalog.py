@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from deltamcp.catalog.completer import Completer
-from deltamcp.catalog.disclosure import Disclosure, scheme_of
-from deltamcp.catalog.meta_tools import Meta
+from deltamcp.catalog.disclosure import Disclosure, uri_scheme
+from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
-from deltamcp.catalog.search.index import Index
-from deltamcp.catalog.view import Shelves, View
+from deltamcp.catalog.search.index import SearchIndex
+from deltamcp.catalog.view import SharedItems, View
 from deltamcp.errors import ConfigurationError
-from deltamcp.results.policy import ResultPolicy, shaping
+from deltamcp.results.policy import ResultPolicy, resolve_policy
 from deltamcp.values import Kind
 
 _CHANGED_BY_OPERATIONS = {"operations", "version", "_ids", "_categories", "_scopes", "_views", "_unindexed"}
-_VIEWS = 64
+_MAX_VIEWS = 64
 """Views kept, one for each set of scopes in use."""
 
 
@@ -35,9 +35,9 @@ class Catalog:
     ) -> None:
         self._page_size = page_size
         self.disclosure = disclosure or Disclosure()
-        self._shaping = None if results is None else shaping(results)
-        self._bounded = results is not None
-        self.scheme = scheme_of(self.disclosure.scheme or self.disclosure.prefix or name)
+        self._resolved_policy = None if results is None else resolve_policy(results)
+        self._may_cut_results = results is not None
+        self.scheme = uri_scheme(self.disclosure.scheme or self.disclosure.prefix or name)
         self.operations: dict[str, Operation] = {}
         self.resources: dict[str, Resource] = {}
         self.templates: dict[str, Resource] = {}
@@ -49,7 +49,7 @@ class Catalog:
         """By dotted path, the operations below it."""
         self._scopes: frozenset[str] = frozenset()
         self._views: dict[frozenset[str], View] = {}
-        self._index = Index()
+        self._search_index = SearchIndex()
         self._unindexed: dict[str, Operation | None] = {}
         self.version = 0
         """Goes up with every change."""
@@ -62,13 +62,13 @@ class Catalog:
         if isinstance(item, Operation):
             if self.disclosure.surface != "full":
                 self._check_id(item)
-            if item.shaping is not None and not self._bounded:
-                self._bounded = True
-                self._check_free(self._reserved() & self.operations.keys())
+            if item.resolved_policy is not None and not self._may_cut_results:
+                self._may_cut_results = True
+                self._check_free(self._reserved_names() & self.operations.keys())
             kind = self._put(self.operations, item.name, item, Kind.TOOLS)
             self._ids[item.id] = item.name
             if "." in item.id:
-                self._categories.update(_above(item.id))
+                self._categories.update(_ancestor_categories(item.id))
             self._unindexed[item.name] = item
             self._scopes |= item.scopes
         elif isinstance(item, Prompt):
@@ -86,51 +86,51 @@ class Catalog:
             raise ConfigurationError(f"{item.name}: the id 'index' is the tree's own; pick another name or category.")
         if taken is not None:
             raise ConfigurationError(f"The id {item.id!r} of {item.name!r} is taken; pick another category or action.")
-        if item.id in self._categories or any(above in self._ids for above in _above(item.id)):
+        if item.id in self._categories or any(above in self._ids for above in _ancestor_categories(item.id)):
             raise ConfigurationError(f"{item.id!r} would be an operation and a category at once; rename one.")
 
-    def _put(self, shelf: dict[str, Any], name: str, item: Any, kind: Kind) -> Kind:
-        if name in shelf:
+    def _put(self, registry: dict[str, Any], name: str, item: Any, kind: Kind) -> Kind:
+        if name in registry:
             raise ConfigurationError(f"{name!r} is registered already; remove it first or pick another name.")
         if kind is Kind.TOOLS:
-            self._check_free(self._reserved() & {name})
-        shelf[name] = item
-        self._change()
+            self._check_free(self._reserved_names() & {name})
+        registry[name] = item
+        self._mark_changed()
         return kind
 
     def _check_free(self, taken: set[str]) -> None:
         for name in taken:
             raise ConfigurationError(f"{name!r} is a meta-tool's name; pick another, or give the disclosure a prefix.")
 
-    def _reserved(self) -> set[str]:
-        before = self.disclosure.before
+    def _reserved_names(self) -> set[str]:
+        before = self.disclosure.meta_tool_prefix
         if self.disclosure.surface == "full":
-            return {f"{before}{Meta.CONTINUE.value}"} if self._bounded else set()
-        return {f"{before}{meta.value}" for meta in Meta if meta is not Meta.QUERY or self.disclosure.query}
+            return {f"{before}{MetaTool.CONTINUE.value}"} if self._may_cut_results else set()
+        return {f"{before}{meta.value}" for meta in MetaTool if meta is not MetaTool.QUERY or self.disclosure.query}
 
     def remove(self, kind: Kind, name: str) -> None:
         """
         Raises:
             ConfigurationError: there is no such thing.
         """
-        shelves: dict[Kind, dict[str, Any]] = {
+        registries: dict[Kind, dict[str, Any]] = {
             Kind.TOOLS: self.operations,
             Kind.RESOURCES: self.resources,
             Kind.TEMPLATES: self.templates,
             Kind.PROMPTS: self.prompts,
         }
-        if name not in shelves[kind]:
+        if name not in registries[kind]:
             raise ConfigurationError(f"There is nothing called {name!r} to remove.")
-        item = shelves[kind].pop(name)
+        item = registries[kind].pop(name)
         if isinstance(item, Operation):
             self._unindexed[name] = None
             if item.scopes:
                 self._scopes = frozenset().union(*(other.scopes for other in self.operations.values()))
             self._ids.pop(item.id, None)
-            self._categories -= Counter(_above(item.id))
-        self._change()
+            self._categories -= Counter(_ancestor_categories(item.id))
+        self._mark_changed()
 
-    def _change(self) -> None:
+    def _mark_changed(self) -> None:
         self.version += 1
         self._views.clear()
 
@@ -156,42 +156,42 @@ class Catalog:
         granted = scopes & self._scopes if self._scopes else self._scopes
         view = self._views.get(granted)
         if view is None:
-            if len(self._views) >= _VIEWS:
+            if len(self._views) >= _MAX_VIEWS:
                 self._views.clear()
             view = self._views[granted] = self._make_view(granted)
         return view
 
     def _make_view(self, granted: frozenset[str]) -> View:
         visible = {name: item for name, item in self.operations.items() if item.scopes <= granted}
-        shelves = Shelves(self.resources, self.templates, self.prompts)
+        shared_items = SharedItems(self.resources, self.templates, self.prompts)
         return View(
             visible,
-            shelves,
+            shared_items,
             self.disclosure,
             self.scheme,
             self._page_size,
-            self.index,
+            self.search_index,
             not self._scopes,
-            self._shaping,
+            self._resolved_policy,
         )
 
     @property
-    def unindexed(self) -> int:
+    def unindexed_count(self) -> int:
         """How much the index lags behind; each costs 0.07 ms when it is next used."""
         return len(self._unindexed)
 
-    def index(self) -> Index:
+    def search_index(self) -> SearchIndex:
         """The search index, brought up to date with what was registered or removed since."""
         pending, self._unindexed = self._unindexed, {}
         for name, operation in pending.items():
             if operation is None:
-                self._index.drop(name)
+                self._search_index.drop(name)
             else:
                 tool, group = operation.tool, operation.id.rpartition(".")[0].replace(".", " ")
                 if operation.keywords:
                     tool = {**tool, "description": " ".join([tool.get("description", ""), *operation.keywords])}
-                self._index.put(name, tool, group)
-        return self._index
+                self._search_index.put(name, tool, group)
+        return self._search_index
 
     def resource_at(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
         """The resource at an address and the template's variables in it."""
@@ -205,21 +205,21 @@ class Catalog:
                 return template, values
         return None
 
-    def name_of(self, code: types.CodeType) -> str | None:
+    def registered_label(self, code: types.CodeType) -> str | None:
         """What is registered under a function's code, for reports on it."""
-        shelves: dict[str, Mapping[str, Operation | Resource | Prompt]] = {
+        registries: dict[str, Mapping[str, Operation | Resource | Prompt]] = {
             "tool": self.operations,
             "resource": {**self.resources, **self.templates},
             "prompt": self.prompts,
         }
-        for what, shelf in shelves.items():
-            for name, item in shelf.items():
+        for what, registry in registries.items():
+            for name, item in registry.items():
                 if getattr(item.function, "__code__", None) is code:
                     return f"The {what} {name}"
         return None
 
 
-def _above(id_: str) -> list[str]:
+def _ancestor_categories(id_: str) -> list[str]:
     """The categories an id lies in."""
     parts = id_.split(".")
     return [".".join(parts[:place]) for place in range(1, len(parts))]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from deltamcp.catalog.signature import function_name, shape
+from deltamcp.catalog.signature import function_name, inspect_function
 from deltamcp.errors import ConfigurationError
 
 
@@ -18,7 +18,7 @@ class Completer:
             ConfigurationError: it takes neither one nor two parameters.
         """
         self.function = function
-        self.is_async, self.context_name, fields, _ = shape(function, context_type)
+        self.is_async, self.context_name, fields, _ = inspect_function(function, context_type)
         if len(fields) not in (1, 2):
             raise ConfigurationError(
                 f"{function_name(function)}: a completion takes the text so far and, optionally, "

@@ -12,8 +12,8 @@ OVERVIEW_TOKENS = 200
 _FULLY_NAMED = 84
 _TOKENS_EACH = 3
 _CATEGORIES_ONLY_ABOVE = 300
-_OVERVIEW_LIMIT = 900
-_LIKENESS = 3
+_MAX_OVERVIEW_TOKENS = 900
+_MIN_PREFIX_GROUP = 3
 """Names with the same first word that are worth writing as `word_{a,b,c}`."""
 
 
@@ -33,10 +33,10 @@ class Category:
         for child in self.children.values():
             yield from child.walk()
 
-    def all(self) -> list[Operation]:
+    def all_operations(self) -> list[Operation]:
         return [operation for category in self.walk() for operation in category.operations.values()]
 
-    def tree(self) -> dict[str, JSON]:
+    def json_tree(self) -> dict[str, JSON]:
         """As JSON, shaped like an operations file: names and summaries, without schemas."""
         made: dict[str, JSON] = {
             action: {"name": operation.name, "description": operation.summary}
@@ -44,7 +44,7 @@ class Category:
         }
         for name, child in self.children.items():
             # Where an operation has the name of a category, the category is the one that is listed.
-            made[name] = child.tree()
+            made[name] = child.json_tree()
         return made
 
 
@@ -63,7 +63,7 @@ class Directory:
             node.operations[action] = operation
             self.size += 1
 
-    def at(self, path: str) -> Category | None:
+    def category_at(self, path: str) -> Category | None:
         """The category at a dotted or slashed path; the root at none."""
         node = self.root
         for segment in path.replace("/", ".").strip(".").split(".") if path.strip("./") else ():
@@ -73,9 +73,9 @@ class Directory:
             node = below
         return node
 
-    def beginning(self, prefix: str) -> list[Operation]:
+    def operations_with_prefix(self, prefix: str) -> list[Operation]:
         """The operations whose ids begin so."""
-        return [operation for operation in self.root.all() if operation.id.startswith(prefix)]
+        return [operation for operation in self.root.all_operations() if operation.id.startswith(prefix)]
 
     # Texts
 
@@ -84,27 +84,30 @@ class Directory:
         """What there is, a line a category, in as many tokens as its size is worth; `+n` where names are left out."""
         allowed = OVERVIEW_TOKENS + _TOKENS_EACH * max(0, self.size - _FULLY_NAMED)
         if self.size > _CATEGORIES_ONLY_ABOVE:
-            return _within(self._counted(), _OVERVIEW_LIMIT)
-        return _within(self._texts(), allowed)
+            return _first_within(self._overviews_by_size(), _MAX_OVERVIEW_TOKENS)
+        return _first_within(self._overviews_by_name(), allowed)
 
-    def digest(self, allowed: int) -> str:
+    def content_line(self, allowed: int) -> str:
         """What is behind the meta-tools, in one line of so many tokens, whatever their number."""
-        return _within(self._counted(), allowed).replace("\n", " ")
+        return _first_within(self._overviews_by_size(), allowed).replace("\n", " ")
 
-    def _texts(self) -> Iterator[str]:
+    def _overviews_by_name(self) -> Iterator[str]:
         categories = [category for category in self.root.walk() if category.operations]
-        yield _table(categories, " ".join)
-        yield _table(categories, _alike)
+        yield _category_lines(categories, " ".join)
+        yield _category_lines(categories, _join_by_prefix)
         shown = max((len(category.operations) for category in categories), default=0)
         while shown > 1:
             shown = shown * 3 // 4
-            yield _table(categories, functools.partial(_alike, shown=shown))
-        yield from self._counted()
+            yield _category_lines(categories, functools.partial(_join_by_prefix, shown=shown))
+        yield from self._overviews_by_size()
 
-    def _counted(self) -> Iterator[str]:
+    def _overviews_by_size(self) -> Iterator[str]:
         """Categories by size; what has no category, by first words."""
-        sizes = _sizes(list(self.root.operations))
-        sizes |= {f"{child.path}({len(child.all())})": len(child.all()) for child in self.root.children.values()}
+        sizes = _prefix_sizes(list(self.root.operations))
+        sizes |= {
+            f"{child.path}({len(child.all_operations())})": len(child.all_operations())
+            for child in self.root.children.values()
+        }
         yield " ".join(sizes)
         largest = sorted(sizes, key=lambda part: -sizes[part])
         shown = len(largest)
@@ -113,7 +116,7 @@ class Directory:
             yield f"{' '.join(largest[:shown])} +{len(largest) - shown} more"
 
 
-def _within(texts: Iterator[str], allowed: int) -> str:
+def _first_within(texts: Iterator[str], allowed: int) -> str:
     """The first that fits, or the last."""
     made = ""
     for text in texts:
@@ -123,14 +126,14 @@ def _within(texts: Iterator[str], allowed: int) -> str:
     return made
 
 
-def _table(categories: list[Category], line: Callable[[list[str]], str]) -> str:
+def _category_lines(categories: list[Category], line: Callable[[list[str]], str]) -> str:
     return "\n".join(
         f"{category.path}: {line(list(category.operations))}" if category.path else line(list(category.operations))
         for category in categories
     )
 
 
-def _by_first_word(names: list[str]) -> dict[str, list[str]]:
+def _group_by_first_word(names: list[str]) -> dict[str, list[str]]:
     """Under the word with its separator; a name of one word under itself."""
     made: dict[str, list[str]] = {}
     for name in names:
@@ -139,13 +142,13 @@ def _by_first_word(names: list[str]) -> dict[str, list[str]]:
     return made
 
 
-def _alike(names: list[str], shown: int = 1 << 30) -> str:
+def _join_by_prefix(names: list[str], shown: int = 1 << 30) -> str:
     """`create_{issue,branch,tag}` for names that begin alike; `+n` for what is more than so many."""
-    groups = _by_first_word(names)
+    groups = _group_by_first_word(names)
     made: list[str] = []
     for word, group in list(groups.items())[:shown]:
         rest = [name.removeprefix(word) for name in group]
-        if len(group) < _LIKENESS or not all(rest):
+        if len(group) < _MIN_PREFIX_GROUP or not all(rest):
             made += group
         else:
             more = [f"+{len(rest) - shown}"] if len(rest) > shown else []
@@ -154,8 +157,8 @@ def _alike(names: list[str], shown: int = 1 << 30) -> str:
     return " ".join([*made, *([f"+{left}"] if left else [])])
 
 
-def _sizes(names: list[str]) -> dict[str, int]:
+def _prefix_sizes(names: list[str]) -> dict[str, int]:
     made: dict[str, int] = {}
-    for word, group in _by_first_word(names).items():
-        made |= {f"{word}*({len(group)})": len(group)} if len(group) >= _LIKENESS else dict.fromkeys(group, 1)
+    for word, group in _group_by_first_word(names).items():
+        made |= {f"{word}*({len(group)})": len(group)} if len(group) >= _MIN_PREFIX_GROUP else dict.fromkeys(group, 1)
     return made

@@ -37,12 +37,12 @@ class Disclosure(Struct, frozen=True):
             raise ConfigurationError(f"The prefix {self.prefix!r} must be letters, digits, '_', '-' or '.'.")
 
     @property
-    def before(self) -> str:
+    def meta_tool_prefix(self) -> str:
         """What stands before a meta-tool's name."""
         return f"{self.prefix.rstrip('_')}_" if self.prefix else ""
 
 
-class Costs(NamedTuple):
+class SurfaceCosts(NamedTuple):
     """Tokens of one catalogue's two faces, as a model sees them."""
 
     full: int
@@ -72,7 +72,7 @@ class Costs(NamedTuple):
         return Surface.META if self.break_even >= OPERATIONS_USED else Surface.FULL
 
 
-def scheme_of(name: str) -> str:
+def uri_scheme(name: str) -> str:
     """A URI scheme for a name; RFC 3986 has letters, digits, `+`, `-` and `.`, a letter first."""
     made = re.sub(r"[^a-z0-9+.-]+", "-", name.casefold()).strip("-.+")
     return made if made[:1].isalpha() else f"x-{made}".strip("-")

@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from deltamcp.catalog.directory import Directory
-from deltamcp.results.encode import LEGEND
-from deltamcp.results.policy import ROOT, Shaping, hint
+from deltamcp.results.encode import TABLE_LEGEND
+from deltamcp.results.policy import ROOT_KEY, ResolvedPolicy, size_hint
 from deltamcp.values import JSON
 
-CHANGES = ' Changes: k=v set, -k gone, +row new, "like x": copy of x but for what follows, ~"a">"b": a is now b.'
+CHANGES_LEGEND = ' Changes: k=v set, -k gone, +row new, "like x": copy of x but for what follows, ~"a">"b": a is now b.'
 """What a model should have read before it is told what changed."""
-_READ_ON = "Read on in a cut result."
-DIGEST_TOKENS = 48
+_CONTINUE_DESCRIPTION = "Read on in a cut result."
+CONTENT_LINE_TOKENS = 48
 """What the line naming the catalogue's content may cost."""
 
 
-class Meta(enum.Enum):
+class MetaTool(enum.Enum):
     """The meta-tools; the value is the name without prefix."""
 
     DISCOVER = "discover"
@@ -29,7 +29,7 @@ class Meta(enum.Enum):
     CONTINUE = "continue"
 
 
-class Asked(enum.Enum):
+class DetailLevel(enum.Enum):
     """How much `discover` and `get_schema` say."""
 
     NAMES = "names"
@@ -39,93 +39,100 @@ class Asked(enum.Enum):
     SCHEMA = "schema"
 
 
-_STRINGS: Mapping[str, JSON] = {"type": ["string", "array"], "items": {"type": "string"}}
-_TEXT: Mapping[str, JSON] = {"type": "string"}
-_READS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
-_ANNOTATIONS: Mapping[Meta, dict[str, JSON]] = {
-    Meta.DISCOVER: _READS,
-    Meta.GET_SCHEMA: _READS,
-    Meta.CONTINUE: _READS,
+_STRINGS_SCHEMA: Mapping[str, JSON] = {"type": ["string", "array"], "items": {"type": "string"}}
+_STRING_SCHEMA: Mapping[str, JSON] = {"type": "string"}
+_READ_ONLY_HINTS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+_ANNOTATIONS: Mapping[MetaTool, dict[str, JSON]] = {
+    MetaTool.DISCOVER: _READ_ONLY_HINTS,
+    MetaTool.GET_SCHEMA: _READ_ONLY_HINTS,
+    MetaTool.CONTINUE: _READ_ONLY_HINTS,
     # An operation may do anything its server can; `query` runs only those that say they read.
-    Meta.EXECUTE: {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True},
-    Meta.QUERY: {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": True},
+    MetaTool.EXECUTE: {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True},
+    MetaTool.QUERY: {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": True},
 }
-_TITLES: Mapping[Meta, str] = {
-    Meta.DISCOVER: "Find operations",
-    Meta.GET_SCHEMA: "Show an operation's parameters",
-    Meta.EXECUTE: "Run an operation",
-    Meta.QUERY: "Run a read-only operation",
-    Meta.CONTINUE: "Read on in a long result",
+_TITLES: Mapping[MetaTool, str] = {
+    MetaTool.DISCOVER: "Find operations",
+    MetaTool.GET_SCHEMA: "Show an operation's parameters",
+    MetaTool.EXECUTE: "Run an operation",
+    MetaTool.QUERY: "Run a read-only operation",
+    MetaTool.CONTINUE: "Read on in a long result",
 }
 
 
-def tools(directory: Directory, prefix: str, query: bool, shaping: Shaping) -> dict[str, dict[str, JSON]]:
+def definitions(directory: Directory, prefix: str, query: bool, policy: ResolvedPolicy) -> dict[str, dict[str, JSON]]:
     """The definitions by name, as `tools/list` shows them; `shaping` is how results are made to fit."""
-    among = [meta for meta in Meta if meta is not Meta.QUERY or query]
-    return {f"{prefix}{meta.value}": tool(meta, prefix, shaping, directory) for meta in among}
+    included = [meta for meta in MetaTool if meta is not MetaTool.QUERY or query]
+    return {f"{prefix}{meta.value}": definition(meta, prefix, policy, directory) for meta in included}
 
 
-def tool(meta: Meta, prefix: str, shaping: Shaping, directory: Directory | None = None) -> dict[str, JSON]:
+def definition(
+    meta: MetaTool, prefix: str, policy: ResolvedPolicy, directory: Directory | None = None
+) -> dict[str, JSON]:
     """One of them; only `discover` tells of the directory."""
     return {
         "name": f"{prefix}{meta.value}",
         "title": _TITLES[meta],
-        "description": _description(meta, shaping, directory),
-        "inputSchema": _schema(meta, shaping),
+        "description": _description(meta, policy, directory),
+        "inputSchema": _schema(meta, policy),
         "annotations": _ANNOTATIONS[meta],
         # Hosts that defer tools behind a search of their own would hide what is itself a search.
-        "_meta": {"anthropic/alwaysLoad": True, **hint(shaping)},
+        "_meta": {"anthropic/alwaysLoad": True, **size_hint(policy)},
     }
 
 
-def _description(meta: Meta, shaping: Shaping, directory: Directory | None) -> str:
-    legend = f" {LEGEND}" if shaping.tables else ""
+def _description(meta: MetaTool, policy: ResolvedPolicy, directory: Directory | None) -> str:
+    legend = f" {TABLE_LEGEND}" if policy.tables else ""
     match meta:
-        case Meta.DISCOVER:
+        case MetaTool.DISCOVER:
             assert directory is not None, "what there is to discover"
-            there = f"{directory.size} operation{'s' * (directory.size != 1)}: {directory.digest(DIGEST_TOKENS)}."
+            content = directory.content_line(CONTENT_LINE_TOKENS)
+            there = f"{directory.size} operation{'s' * (directory.size != 1)}: {content}."
             return (
                 f"{there} Search by query (verb, object, service; not the user's words) "
                 "or list a category; neither: overview."
             )
-        case Meta.GET_SCHEMA:
+        case MetaTool.GET_SCHEMA:
             return 'Parameters of operations; detail "full": every word, "schema": JSON Schema.'
-        case Meta.EXECUTE:
+        case MetaTool.EXECUTE:
             return f"Run an operation.{legend}"
-        case Meta.QUERY:
+        case MetaTool.QUERY:
             return "Run an operation that only reads."
-        case Meta.CONTINUE:
-            return f"Read on in a cut result, or all of a changed one.{CHANGES}" if shaping.deltas else _READ_ON
+        case MetaTool.CONTINUE:
+            return (
+                f"Read on in a cut result, or all of a changed one.{CHANGES_LEGEND}"
+                if policy.deltas
+                else _CONTINUE_DESCRIPTION
+            )
 
 
-def _schema(meta: Meta, shaping: Shaping) -> dict[str, JSON]:
-    root: dict[str, JSON] = {ROOT: _TEXT} if shaping.deltas else {}
+def _schema(meta: MetaTool, policy: ResolvedPolicy) -> dict[str, JSON]:
+    root: dict[str, JSON] = {ROOT_KEY: _STRING_SCHEMA} if policy.deltas else {}
     match meta:
-        case Meta.DISCOVER:
-            return _object(
+        case MetaTool.DISCOVER:
+            return _object_schema(
                 {
-                    "query": _STRINGS,
+                    "query": _STRINGS_SCHEMA,
                     "category": {"type": "string"},
-                    "detail": {"enum": [Asked.NAMES.value, Asked.BRIEF.value, Asked.FULL.value]},
+                    "detail": {"enum": [DetailLevel.NAMES.value, DetailLevel.BRIEF.value, DetailLevel.FULL.value]},
                     "cursor": {"type": "string"},
                     **root,
                 }
             )
-        case Meta.GET_SCHEMA:
-            return _object(
+        case MetaTool.GET_SCHEMA:
+            return _object_schema(
                 {
-                    "operation": _STRINGS,
-                    "detail": {"enum": [Asked.NOTES.value, Asked.FULL.value, Asked.SCHEMA.value]},
+                    "operation": _STRINGS_SCHEMA,
+                    "detail": {"enum": [DetailLevel.NOTES.value, DetailLevel.FULL.value, DetailLevel.SCHEMA.value]},
                 },
                 "operation",
             )
-        case Meta.EXECUTE | Meta.QUERY:
-            return _object(
-                {"operation": _TEXT, "params": {"type": "object"}, "fields": _TEXT, **root},
+        case MetaTool.EXECUTE | MetaTool.QUERY:
+            return _object_schema(
+                {"operation": _STRING_SCHEMA, "params": {"type": "object"}, "fields": _STRING_SCHEMA, **root},
                 "operation",
             )
-        case Meta.CONTINUE:
-            return _object(
+        case MetaTool.CONTINUE:
+            return _object_schema(
                 {
                     "handle": {"type": "string"},
                     "offset": {"type": "integer"},
@@ -138,6 +145,6 @@ def _schema(meta: Meta, shaping: Shaping) -> dict[str, JSON]:
             )
 
 
-def _object(properties: dict[str, Any], *required: str) -> dict[str, JSON]:
+def _object_schema(properties: dict[str, Any], *required: str) -> dict[str, JSON]:
     made: dict[str, JSON] = {"type": "object", "properties": properties}
     return {**made, "required": list(required)} if required else made

@@ -9,22 +9,29 @@ from typing import Any, Literal, TypedDict, Unpack
 import pydantic
 from msgspec import to_builtins
 
-from deltamcp.catalog import headers, parameters, prose
-from deltamcp.catalog.json_schema import Foreign
-from deltamcp.catalog.options import check, listed
-from deltamcp.catalog.signature import ArgumentError, Signature, function_name, output_schema, returns, shape
+from deltamcp.catalog import param_headers, parameter_text, prose
+from deltamcp.catalog.json_schema import ForeignSchema
+from deltamcp.catalog.options import check_options, omit_empty
+from deltamcp.catalog.signature import (
+    InvalidArgumentsError,
+    Signature,
+    function_name,
+    inspect_function,
+    output_schema,
+    return_adapter,
+)
 from deltamcp.errors import ConfigurationError
-from deltamcp.results.content import pack_type
-from deltamcp.results.encode import LEGEND
-from deltamcp.results.policy import ROOT, ROOT_SCHEMA, ResultPolicy, Shaping, hint, shaping
+from deltamcp.results.content import symbol_graph_type
+from deltamcp.results.encode import TABLE_LEGEND
+from deltamcp.results.policy import ROOT_KEY, ROOT_SCHEMA, ResolvedPolicy, ResultPolicy, resolve_policy, size_hint
 from deltamcp.values import CONTENT_TYPES, JSON, Icon
-from deltamcp.wire.canonical import canonical
-from deltamcp.wire.digest import digest
+from deltamcp.wire.canonical_json import encode_canonical
+from deltamcp.wire.digest import sha256_digest
 
 _NAME = re.compile(r"(?! )[^\x00-\x1f\x7f]{1,256}(?<! )")
 """What MCP asks for, letters, digits, `_`, `-` and `.`, is a SHOULD that servers of others need not keep."""
-_NO_ROWS = (str, int, float, bool, bytes, None, type(None), *CONTENT_TYPES)
-SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_ROWLESS_TYPES = (str, int, float, bool, bytes, None, type(None), *CONTENT_TYPES)
+ID_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 """A part of an id, where its author is at hand to choose another."""
 
 
@@ -71,10 +78,11 @@ class Operation:
 
     __slots__ = (
         "__dict__",
-        "_about",
         "_bind",
-        "_returned",
-        "_returns",
+        "_output_type",
+        "_return_annotation",
+        "_summary_source",
+        "call_policy",
         "context_name",
         "examples",
         "function",
@@ -83,7 +91,6 @@ class Operation:
         "keywords",
         "name",
         "pinned",
-        "policy",
         "results",
         "scopes",
         "shaping",
@@ -97,19 +104,19 @@ class Operation:
         Raises:
             ConfigurationError: the name or a parameter is not usable.
         """
-        check(options, ToolOptions)
+        check_options(options, ToolOptions)
         self.function = function
         self.name = options.get("name") or function_name(function)
         self.timeout = options.get("timeout")
         if not _NAME.fullmatch(self.name):
             raise ConfigurationError(f"The tool name {self.name[:50]!r} must be 1 to 256 printable characters.")
-        self.id = _id(self.name, options)
+        self.id = _operation_id(self.name, options)
         self.examples = tuple(options.get("examples", ()))
         self.keywords = tuple(options.get("keywords", ()))
         self.pinned = options.get("pinned", False)
-        self.policy = options.get("policy", "allow")
-        if self.policy not in ("allow", "confirm"):
-            raise ConfigurationError(f'{self.name}: the policy {self.policy!r} must be "allow" or "confirm".')
+        self.call_policy = options.get("policy", "allow")
+        if self.call_policy not in ("allow", "confirm"):
+            raise ConfigurationError(f'{self.name}: the policy {self.call_policy!r} must be "allow" or "confirm".')
         scopes = options.get("scopes", [])
         if isinstance(scopes, str):
             raise ConfigurationError(f"{self.name}: scopes must be a list of texts, not one text.")
@@ -117,33 +124,37 @@ class Operation:
         self.results = options.get("results")
         if self.results is not None and not isinstance(self.results, ResultPolicy):
             raise ConfigurationError(f"{self.name}: results must be a ResultPolicy(...).")
-        self.shaping: Shaping | None = None
+        self.resolved_policy: ResolvedPolicy | None = None
         self.takes_root = False
         """Whether it is not the function that a caller's root is for, but who sends what it returned."""
         input_schema = options.get("input_schema")
         if input_schema is None:
             signature = Signature(function, context_type)
             self._bind: Callable[[Mapping[str, JSON]], dict[str, Any]] = signature.bind
-            self.is_async, self.context_name, returned = signature.is_async, signature.context_name, signature.returned
+            self.is_async, self.context_name, returned = (
+                signature.is_async,
+                signature.context_name,
+                signature.return_annotation,
+            )
             input_schema = signature.schema
         else:
-            self.is_async, self.context_name, fields, returned = shape(function, context_type)
+            self.is_async, self.context_name, fields, returned = inspect_function(function, context_type)
             if len(fields) != 1:
                 raise ConfigurationError(
                     f"{self.name}: with input_schema the function takes one parameter, the dict of arguments, "
                     "and besides it at most a Context."
                 )
-            self._bind = functools.partial(_bind_foreign, Foreign(input_schema), next(iter(fields)))
-        self._returned = returned if "return" in getattr(function, "__annotations__", ()) else Any
+            self._bind = functools.partial(_bind_foreign, ForeignSchema(input_schema), next(iter(fields)))
+        self._return_annotation = returned if "return" in getattr(function, "__annotations__", ()) else Any
         output_schema = options.get("output_schema")
-        self._returns = returns(function, returned) if output_schema is None else output_schema
-        self.tool = _tool(self.name, options, inspect.getdoc(function), input_schema)
-        self._about = options.get("summary") or self.tool.get("description") or ""
-        if self._returns is not None:
+        self._output_type = return_adapter(function, returned) if output_schema is None else output_schema
+        self.tool = _tool_definition(self.name, options, inspect.getdoc(function), input_schema)
+        self._summary_source = options.get("summary") or self.tool.get("description") or ""
+        if self._output_type is not None:
             self.tool["outputSchema"] = self.output_schema
         self.parameter_headers  # noqa: B018 - a bad x-mcp-header is told at registration
 
-    def fit_results(self, policy: ResultPolicy | None, flat: bool) -> None:
+    def resolve_result_policy(self, policy: ResultPolicy | None, flat: bool) -> None:
         """Says, once and before the tool is listed, how its results are made to fit: as it says itself, else so.
 
         Listed `flat`, by its own name, its description tells how to read a table, where one may come, and it takes the
@@ -151,127 +162,131 @@ class Operation:
         """
         if self.results is None and policy is None:
             return
-        self.shaping = shaping(self.results, policy)
-        self.tool["_meta"] = {**hint(self.shaping), **self.tool.get("_meta", {})}
-        if flat and self.shaping.tables and self._may_hold_rows:
-            self.tool["description"] = f"{self.tool.get('description', '')}\n{LEGEND}".lstrip()
-        self.takes_root = bool(self.shaping.deltas) and self._returns is None and ROOT not in self.parameter_names
+        self.resolved_policy = resolve_policy(self.results, policy)
+        self.tool["_meta"] = {**size_hint(self.resolved_policy), **self.tool.get("_meta", {})}
+        if flat and self.resolved_policy.tables and self._may_hold_rows:
+            self.tool["description"] = f"{self.tool.get('description', '')}\n{TABLE_LEGEND}".lstrip()
+        self.takes_root = (
+            bool(self.resolved_policy.deltas) and self._output_type is None and ROOT_KEY not in self.parameter_names
+        )
         if flat and self.takes_root:
             schema = self.tool["inputSchema"]
-            self.tool["inputSchema"] = {**schema, "properties": {**schema.get("properties", {}), ROOT: ROOT_SCHEMA}}
+            self.tool["inputSchema"] = {**schema, "properties": {**schema.get("properties", {}), ROOT_KEY: ROOT_SCHEMA}}
 
     @property
     def _may_hold_rows(self) -> bool:
         """Beside structured content there is JSON, and a function that says it returns text returns no rows."""
-        is_pack = isinstance(self._returned, type) and issubclass(self._returned, pack_type())
-        return self._returns is None and self._returned not in _NO_ROWS and not is_pack
+        is_pack = isinstance(self._return_annotation, type) and issubclass(self._return_annotation, symbol_graph_type())
+        return self._output_type is None and self._return_annotation not in _ROWLESS_TYPES and not is_pack
 
-    def admits(self, value: JSON) -> bool:
+    def is_valid_output(self, value: JSON) -> bool:
         """Whether a value is one its output schema promises."""
         assert self.output_schema is not None, "asked only of operations that have one"
-        return self._output.admits(value)
+        return self._output_validator.is_valid(value)
 
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
         """Raises `ArgumentError` where the arguments do not fit."""
         return self._bind(arguments)
 
     @property
-    def over_cap(self) -> bool:
+    def is_summary_too_long(self) -> bool:
         """Whether what was said for a summary is longer than one may be."""
-        return prose.length(self._about) > prose.SUMMARY_CHARS
+        return prose.utf16_length(self._summary_source) > prose.SUMMARY_CHARS
 
     @property
-    def is_cut(self) -> bool:
+    def is_summary_cut(self) -> bool:
         """Whether the summary breaks off, for want of a sentence short enough."""
-        return self.over_cap and not prose.ends_within(self._about, prose.SUMMARY_CHARS)
+        return self.is_summary_too_long and not prose.has_sentence_within(self._summary_source, prose.SUMMARY_CHARS)
 
     @functools.cached_property
     def summary(self) -> str:
         """The line of the index: what was said for it, or its first sentence."""
-        return prose.summary(self._about) if self.over_cap else self._about
+        return prose.summary(self._summary_source) if self.is_summary_too_long else self._summary_source
 
     @property
-    def line(self) -> str:
+    def summary_line(self) -> str:
         """The summary on one line."""
         return prose.cut(self.summary, prose.SUMMARY_CHARS)
 
     @property
-    def read_only(self) -> bool:
+    def is_read_only(self) -> bool:
         """Whether it only reads, by its own word."""
         return (self.tool.get("annotations") or {}).get("readOnlyHint") is True
 
     @functools.cached_property
     def output_schema(self) -> dict[str, JSON] | None:
-        if self._returns is None or isinstance(self._returns, dict):
-            return self._returns
-        return output_schema(self._returns)
+        if self._output_type is None or isinstance(self._output_type, dict):
+            return self._output_type
+        return output_schema(self._output_type)
 
-    def structured(self, value: Any) -> JSON:
+    def structured_content(self, value: Any) -> JSON:
         """What the function returned, as the JSON its output schema promises.
 
         Raises:
             ValueError: it is not that; the text says where.
         """
-        if isinstance(self._returns, dict):
-            for problem in self._output.problems(value):
+        if isinstance(self._output_type, dict):
+            for problem in self._output_validator.problems(value):
                 raise ValueError(problem)
             return value
-        assert self._returns is not None, "only operations with an output schema have structured results"
+        assert self._output_type is not None, "only operations with an output schema have structured results"
         try:
-            return self._returns.dump_python(self._returns.validate_python(value), mode="json", by_alias=True)
+            return self._output_type.dump_python(self._output_type.validate_python(value), mode="json", by_alias=True)
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the value"
             raise ValueError(f"{where}: {first['msg']}") from error
 
     @functools.cached_property
-    def _output(self) -> Foreign:
+    def _output_validator(self) -> ForeignSchema:
         assert self.output_schema is not None
-        return Foreign(self.output_schema)
+        return ForeignSchema(self.output_schema)
 
     @functools.cached_property
     def parameter_names(self) -> frozenset[str]:
-        required, optional = parameters.names(self.tool["inputSchema"])
+        required, optional = parameter_text.parameter_names(self.tool["inputSchema"])
         return frozenset((*required, *optional))
 
     @functools.cached_property
-    def entry(self) -> dict[str, JSON]:
+    def manifest_entry(self) -> dict[str, JSON]:
         """SEP-2636: what a manifest says of the tool; digest and size are of its canonical form."""
-        form = canonical(self.tool)
+        form = encode_canonical(self.tool)
         parts = {
             "name": self.name,
             "title": self.tool.get("title"),
-            "digest": digest(form),
+            "digest": sha256_digest(form),
             "size": len(form),
             "annotations": self.tool.get("annotations"),
         }
-        return listed(parts)
+        return omit_empty(parts)
 
     @functools.cached_property
-    def parameter_headers(self) -> tuple[headers.ParameterHeader, ...]:
+    def parameter_headers(self) -> tuple[param_headers.ParameterHeader, ...]:
         """The arguments a client mirrors into `Mcp-Param-*` headers."""
-        return headers.annotated(self.name, self.tool["inputSchema"])
+        return param_headers.declared_headers(self.name, self.tool["inputSchema"])
 
 
-def _id(name: str, options: ToolOptions) -> str:
+def _operation_id(name: str, options: ToolOptions) -> str:
     category = options.get("category")
     if category is None:
         return name
     path = category.replace("/", ".")
-    if not all(SEGMENT.fullmatch(segment) for segment in path.split(".")):
+    if not all(ID_SEGMENT.fullmatch(segment) for segment in path.split(".")):
         raise ConfigurationError(
             f"{name}: the category {category!r} must be words of letters, digits, '_' or '-', joined by dots."
         )
     return f"{path}.{options.get('action') or name}"
 
 
-def _bind_foreign(schema: Foreign, parameter: str, arguments: Mapping[str, JSON]) -> dict[str, Any]:
-    if not schema.admits(arguments):
-        raise ArgumentError(schema.problems(arguments))
+def _bind_foreign(schema: ForeignSchema, parameter: str, arguments: Mapping[str, JSON]) -> dict[str, Any]:
+    if not schema.is_valid(arguments):
+        raise InvalidArgumentsError(schema.problems(arguments))
     return {parameter: arguments}
 
 
-def _tool(name: str, options: ToolOptions, documented: str | None, input_schema: dict[str, JSON]) -> dict[str, JSON]:
+def _tool_definition(
+    name: str, options: ToolOptions, documented: str | None, input_schema: dict[str, JSON]
+) -> dict[str, JSON]:
     parts = {
         "name": name,
         "title": options.get("title"),
@@ -281,4 +296,4 @@ def _tool(name: str, options: ToolOptions, documented: str | None, input_schema:
         "icons": to_builtins(options.get("icons")),
         "_meta": options.get("meta"),
     }
-    return listed(parts)
+    return omit_empty(parts)

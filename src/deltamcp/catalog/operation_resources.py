@@ -7,7 +7,7 @@ from deltamcp.catalog.directory import Category, Directory
 from deltamcp.catalog.operation import Operation
 from deltamcp.values import JSON
 
-LISTED_ONE_BY_ONE = 500
+MAX_LISTED_OPERATIONS = 500
 """Operations listed each; of more only the index, the categories and a template are."""
 
 _JSON = "application/json"
@@ -20,7 +20,7 @@ class OperationResources:
         self._base = f"{scheme}://operations/"
         self._directory = directory
 
-    def listed(self) -> list[dict[str, JSON]]:
+    def list_resources(self) -> list[dict[str, JSON]]:
         """The index first, then every category with what is in it."""
         size = self._directory.size
         index = {
@@ -29,22 +29,22 @@ class OperationResources:
             "description": f"The tree of all {size} operations",
             "mimeType": _JSON,
         }
-        return [index, *self._below(self._directory.root, size <= LISTED_ONE_BY_ONE)]
+        return [index, *self._list_category(self._directory.root, size <= MAX_LISTED_OPERATIONS)]
 
-    def _below(self, category: Category, each: bool) -> Iterator[dict[str, JSON]]:
+    def _list_category(self, category: Category, each: bool) -> Iterator[dict[str, JSON]]:
         for action, operation in category.operations.items() if each else ():
             place = self.uri(f"{category.path}.{action}".lstrip("."))
             listed = {"uri": place, "name": operation.name, "mimeType": _JSON}
             yield {**listed, "description": operation.summary} if operation.summary else listed
         for child in category.children.values():
-            count = len(child.all())
+            count = len(child.all_operations())
             yield {
                 "uri": self.uri(child.path),
                 "name": child.path,
                 "description": f"{count} operation{'s' if count != 1 else ''}",
                 "mimeType": _JSON,
             }
-            yield from self._below(child, each)
+            yield from self._list_category(child, each)
 
     def template(self) -> dict[str, JSON]:
         """Any of them by path."""
@@ -57,20 +57,20 @@ class OperationResources:
 
     def read(self, uri: str, schema: Callable[[Operation], JSON]) -> JSON | None:
         """What stands at an address; None where it is none of these, or nothing is there."""
-        path = self.path(uri)
+        path = self.parse_uri(uri)
         if path is None:
             return None
         if path == "index":
-            return {"operations": self._directory.root.tree()}
+            return {"operations": self._directory.root.json_tree()}
         *above, last = path.split("/")
-        category = self._directory.at(".".join(above))
+        category = self._directory.category_at(".".join(above))
         if category is not None and last in category.children:
-            return {"operations": category.children[last].tree()}
+            return {"operations": category.children[last].json_tree()}
         if category is not None and last in category.operations:
             return schema(category.operations[last])
         return None
 
-    def path(self, uri: str) -> str | None:
+    def parse_uri(self, uri: str) -> str | None:
         """The part after `operations/`, decoded; None where the address is not one of ours."""
         if not uri.startswith(self._base):
             return None

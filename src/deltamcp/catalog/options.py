@@ -7,7 +7,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 
 
-def check(options: Mapping[str, Any], known: type) -> None:
+def check_options(options: Mapping[str, Any], known: type) -> None:
     """
     Raises:
         ConfigurationError: an option is not one of a typed dict's.
@@ -17,6 +17,6 @@ def check(options: Mapping[str, Any], known: type) -> None:
             raise ConfigurationError(f"There is no option {name!r}; there are {', '.join(known.__annotations__)}.")
 
 
-def listed(parts: Mapping[str, JSON]) -> dict[str, JSON]:
+def omit_empty(parts: Mapping[str, JSON]) -> dict[str, JSON]:
     """The parts that were given, in their order."""
     return {key: value for key, value in parts.items() if value is not None and value != ""}

@@ -6,7 +6,7 @@ from typing import Any, TypedDict, Unpack
 
 from msgspec import to_builtins
 
-from deltamcp.catalog.options import check, listed
+from deltamcp.catalog.options import check_options, omit_empty
 from deltamcp.catalog.signature import Signature, function_name
 from deltamcp.values import JSON, Icon
 
@@ -24,10 +24,10 @@ class PromptOptions(TypedDict, total=False):
 class Prompt:
     """A function that makes messages of its arguments. `listed` is what the list shows of it."""
 
-    __slots__ = ("context_name", "function", "is_async", "listed", "name", "signature")
+    __slots__ = ("context_name", "function", "is_async", "list_item", "name", "signature")
 
     def __init__(self, function: Callable[..., Any], context_type: type, **options: Unpack[PromptOptions]) -> None:
-        check(options, PromptOptions)
+        check_options(options, PromptOptions)
         self.function = function
         self.name = options.get("name") or function_name(function)
         self.signature = Signature(function, context_type)
@@ -41,7 +41,7 @@ class Prompt:
             "icons": to_builtins(options.get("icons")),
             "_meta": options.get("meta"),
         }
-        self.listed = listed(parts)
+        self.list_item = omit_empty(parts)
 
     def _arguments(self) -> list[dict[str, JSON]]:
         arguments = []

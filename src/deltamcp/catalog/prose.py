@@ -5,7 +5,7 @@ import re
 SUMMARY_CHARS = 60
 """Delta-MCP's cap for a line of the index, in UTF-16 units as JavaScript counts them."""
 
-_LOOKED_AT = 2000
+_SUMMARY_SOURCE_CHARS = 2000
 """Characters in which a description says what it is about."""
 
 # RB-83: control characters, and the bidirectional ones by which a text shows other than it reads.
@@ -23,17 +23,17 @@ def clean(text: str) -> str:
     return _HIDDEN.sub("", text)
 
 
-def whole(text: str) -> str:
+def drop_blank_lines(text: str) -> str:
     """Every word of a description; indentation and empty lines, which say nothing to a model, are left out."""
     return "\n".join(filter(None, map(str.strip, clean(text).splitlines())))
 
 
-def length(text: str) -> int:
+def utf16_length(text: str) -> int:
     """In UTF-16 units."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def ends_within(text: str, limit: int) -> bool:
+def has_sentence_within(text: str, limit: int) -> bool:
     """Whether a sentence ends so early."""
     found = _SENTENCE_END.search(text.lstrip(), 0, limit + 2)
     return found is not None and found.end() <= limit + 1
@@ -41,7 +41,7 @@ def ends_within(text: str, limit: int) -> bool:
 
 def cut(text: str, limit: int) -> str:
     """On one line, at most `limit` characters: as many whole sentences as fit, or else words; `…` where cut."""
-    text = _narrowed(clean(text))
+    text = _collapse_spaces(clean(text))
     if len(text) <= limit:
         return _SPACE.sub(" ", text)
     text = text[: 2 * limit + 2]  # an end is at most a line break wider than what is kept
@@ -61,7 +61,7 @@ def cut(text: str, limit: int) -> str:
     return (words if len(words) > limit // 2 else shortened).rstrip(" ,;:-—(") + "…"
 
 
-def _narrowed(text: str) -> str:
+def _collapse_spaces(text: str) -> str:
     """With one space for several, and no more than one empty line: what tells where sentences end."""
     lines = (" ".join(line.split()) for line in text.splitlines())
     made: list[str] = []
@@ -73,9 +73,9 @@ def _narrowed(text: str) -> str:
 
 def summary(description: str) -> str:
     """The line that stands for a description in the index."""
-    text = _narrowed(clean(description[:_LOOKED_AT]))
+    text = _collapse_spaces(clean(description[:_SUMMARY_SOURCE_CHARS]))
     end = _SENTENCE_END.search(text)
     made = cut(text if end is None else text[: end.end()], SUMMARY_CHARS)
-    while length(made) > SUMMARY_CHARS:  # characters outside the basic plane count twice
+    while utf16_length(made) > SUMMARY_CHARS:  # characters outside the basic plane count twice
         made = cut(made, len(made) - 1)
     return made.removesuffix(".")

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from msgspec import to_builtins
 
-from deltamcp.catalog.options import check, listed
+from deltamcp.catalog.options import check_options, omit_empty
 from deltamcp.catalog.signature import Signature, function_name
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Annotations, Icon
@@ -89,7 +89,7 @@ class Resource:
         "context_name",
         "function",
         "is_async",
-        "listed",
+        "list_item",
         "mime_type",
         "signature",
         "template",
@@ -102,7 +102,7 @@ class Resource:
         Raises:
             ConfigurationError: the template and the function's parameters do not belong together.
         """
-        check(options, ResourceOptions)
+        check_options(options, ResourceOptions)
         self.function = function
         self.mime_type = options.get("mime_type")
         self.cache_seconds = options.get("cache_seconds", 0.0)
@@ -127,8 +127,8 @@ class Resource:
             "icons": to_builtins(options.get("icons")),
             "_meta": options.get("meta"),
         }
-        self.listed = listed(parts)
+        self.list_item = omit_empty(parts)
 
     @property
     def uri(self) -> str:
-        return str(self.listed.get("uri") or self.listed["uriTemplate"])
+        return str(self.list_item.get("uri") or self.list_item["uriTemplate"])

@@ -20,13 +20,13 @@ from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import is_typeddict
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.results.content import pack_type
+from deltamcp.results.content import symbol_graph_type
 from deltamcp.values import CONTENT_TYPES, JSON, ToolResult
 
 _MISSING = inspect.Parameter.empty
 
 
-class ArgumentError(Exception):
+class InvalidArgumentsError(Exception):
     """Arguments that do not fit; one sentence a field, for the model to mend its call by."""
 
     def __init__(self, problems: list[str]) -> None:
@@ -34,7 +34,7 @@ class ArgumentError(Exception):
         self.problems = problems
 
 
-class _Untitled(GenerateJsonSchema):
+class _UntitledJsonSchema(GenerateJsonSchema):
     """Pydantic's schemas without the titles it makes up: they repeat the names at 5 tokens each."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
@@ -48,18 +48,18 @@ class _Untitled(GenerateJsonSchema):
         return made
 
 
-class Shape(NamedTuple):
+class FunctionShape(NamedTuple):
     """How a function is called, before any schema: its parameters without the context."""
 
     is_async: bool
     context_name: str | None
     fields: dict[str, tuple[Any, Any]]
     """Annotation and default by name."""
-    returned: Any
+    return_annotation: Any
     """The annotation of what it returns."""
 
 
-def shape(function: Callable[..., Any], context_type: type) -> Shape:
+def inspect_function(function: Callable[..., Any], context_type: type) -> FunctionShape:
     """
     Raises:
         ConfigurationError: a parameter cannot be passed by name.
@@ -78,7 +78,7 @@ def shape(function: Callable[..., Any], context_type: type) -> Shape:
             )
         else:
             fields[name] = (annotation, default)
-    return Shape(is_async(function), context_name, fields, hints.get("return"))
+    return FunctionShape(is_async(function), context_name, fields, hints.get("return"))
 
 
 _NOT_BY_NAME = (
@@ -116,18 +116,29 @@ def is_async(function: Callable[..., Any]) -> bool:
 class Signature:
     """What a function takes: `schema` for the client, `bind` for the call."""
 
-    __slots__ = ("_fields", "_validator", "context_name", "is_async", "names", "required", "returned", "schema")
+    __slots__ = (
+        "_fields",
+        "_validator",
+        "context_name",
+        "is_async",
+        "names",
+        "required",
+        "return_annotation",
+        "schema",
+    )
 
     def __init__(self, function: Callable[..., Any], context_type: type) -> None:
         """
         Raises:
             ConfigurationError: a parameter cannot be described; the text says which and why.
         """
-        self.is_async, self.context_name, self._fields, self.returned = shape(function, context_type)
+        self.is_async, self.context_name, self._fields, self.return_annotation = inspect_function(
+            function, context_type
+        )
         try:
             self.schema, self.names = _parameters_schema(self._fields)
         except pydantic.errors.PydanticUserError as error:
-            raise _indescribable(function, "a parameter's type", error) from error
+            raise _no_schema_error(function, "a parameter's type", error) from error
         self.required: list[str] = self.schema.get("required", [])
         self._validator: pydantic_core.SchemaValidator | None = None
 
@@ -139,24 +150,27 @@ class Signature:
         """
         validator = self._validator
         if validator is None:
-            validator = self._validator = _validator(self._fields)
+            validator = self._validator = _make_validator(self._fields)
         try:
             # A model's fields are exactly its __dict__; aliases are resolved.
             return typing.cast("dict[str, Any]", validator.validate_python(arguments).__dict__)
         except pydantic_core.ValidationError as error:
-            raise ArgumentError([self._sentence(problem) for problem in error.errors(include_url=False)]) from None
+            raise InvalidArgumentsError(
+                [self._problem_sentence(problem) for problem in error.errors(include_url=False)]
+            ) from None
 
-    def _sentence(self, problem: pydantic_core.ErrorDetails) -> str:
-        location = _place(problem["loc"], self.schema)
+    def _problem_sentence(self, problem: pydantic_core.ErrorDetails) -> str:
+        location = _argument_path(problem["loc"], self.schema)
         path = ".".join(str(part) for part in location) or "arguments"
         if problem["type"] == "missing":
-            expected = compact(_part(self.schema, location))
+            expected = one_line_schema(_schema_at(self.schema, location))
             return f"{path}: required, but missing; expected {expected}."
         if problem["type"] == "extra_forbidden" and len(location) == 1:
             known = ", ".join(self.names) or "none"
             return f"{path}: no such argument; known arguments: {known}."
         message = problem["msg"].removeprefix("Value error, ")
-        return f"{path}: {message}; got {_shown(problem['input'])}; expected {compact(_part(self.schema, location))}."
+        expected = one_line_schema(_schema_at(self.schema, location))
+        return f"{path}: {message}; got {_value_excerpt(problem['input'])}; expected {expected}."
 
 
 def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -176,7 +190,7 @@ def function_name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _indescribable(function: Callable[..., Any], what: str, error: Exception) -> ConfigurationError:
+def _no_schema_error(function: Callable[..., Any], what: str, error: Exception) -> ConfigurationError:
     return ConfigurationError(f"{function_name(function)}: {what} has no JSON Schema: {str(error).splitlines()[0]}")
 
 
@@ -193,7 +207,7 @@ def _parameters_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str,
             return _model_schema(fields)
         if default is _MISSING:
             required.append(name)
-        elif default is not None or _admits_null(schema):
+        elif default is not None or _can_be_null(schema):
             schema = {**schema, "default": pydantic_core.to_jsonable_python(default)}
             if default is None:
                 del schema["default"]
@@ -207,7 +221,7 @@ def _parameters_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str,
 
 def _model_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The general way, for what refers to shared definitions, renames or sets more than a default."""
-    made = _model(fields).model_json_schema(schema_generator=_Untitled)
+    made = _make_model(fields).model_json_schema(schema_generator=_UntitledJsonSchema)
     made.pop("title", None)
     made.pop("description", None)
     for schema in made["properties"].values():
@@ -219,29 +233,37 @@ def _model_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str, Any]
 def _annotation_schema(annotation: Any) -> dict[str, Any]:
     """By way of what is known already: a description makes an annotation one of its kind, but not its schema."""
     extras: tuple[Any, ...] = getattr(annotation, "__metadata__", ())
-    if len(extras) == 1 and isinstance(extras[0], FieldInfo) and _only_describes(extras[0]):
+    if len(extras) == 1 and isinstance(extras[0], FieldInfo) and _is_description_only(extras[0]):
         described = extras[0].description
         bare = typing.get_args(annotation)[0]
         constrained = typing.Annotated[bare, *extras[0].metadata] if extras[0].metadata else bare
         schema = _annotation_schema(constrained)
         return {"description": described, **schema} if described is not None else schema
     try:
-        return _known_schema(annotation)
+        return _cached_schema(annotation)
     except TypeError:  # not hashable
-        return _known_schema.__wrapped__(annotation)
+        return _cached_schema.__wrapped__(annotation)
 
 
-_BESIDES = ("title", "examples", "json_schema_extra", "deprecated", "discriminator", "frozen", "field_title_generator")
+_SCHEMA_CHANGING_FIELDS = (
+    "title",
+    "examples",
+    "json_schema_extra",
+    "deprecated",
+    "discriminator",
+    "frozen",
+    "field_title_generator",
+)
 
 
-def _only_describes(field: FieldInfo) -> bool:
+def _is_description_only(field: FieldInfo) -> bool:
     """Whether a field says nothing of the schema but constraints and a description."""
-    return all(getattr(field, name, None) is None for name in _BESIDES)
+    return all(getattr(field, name, None) is None for name in _SCHEMA_CHANGING_FIELDS)
 
 
 @functools.lru_cache(maxsize=4096)
-def _known_schema(annotation: Any) -> dict[str, Any]:
-    return pydantic.TypeAdapter(annotation).json_schema(schema_generator=_Untitled)
+def _cached_schema(annotation: Any) -> dict[str, Any]:
+    return pydantic.TypeAdapter(annotation).json_schema(schema_generator=_UntitledJsonSchema)
 
 
 def _has_alias(annotation: Any) -> bool:
@@ -251,11 +273,11 @@ def _has_alias(annotation: Any) -> bool:
     )
 
 
-def _admits_null(schema: dict[str, Any]) -> bool:
-    return schema.get("type") == "null" or any(_admits_null(branch) for branch in schema.get("anyOf", ()))
+def _can_be_null(schema: dict[str, Any]) -> bool:
+    return schema.get("type") == "null" or any(_can_be_null(branch) for branch in schema.get("anyOf", ()))
 
 
-def _model(fields: Mapping[str, tuple[Any, Any]]) -> type[pydantic.BaseModel]:
+def _make_model(fields: Mapping[str, tuple[Any, Any]]) -> type[pydantic.BaseModel]:
     definitions: dict[str, Any] = {
         name: (annotation, ... if default is _MISSING else default) for name, (annotation, default) in fields.items()
     }
@@ -265,14 +287,14 @@ def _model(fields: Mapping[str, tuple[Any, Any]]) -> type[pydantic.BaseModel]:
     )
 
 
-def _validator(fields: Mapping[str, tuple[Any, Any]]) -> Any:
-    return _model(fields).__pydantic_validator__
+def _make_validator(fields: Mapping[str, tuple[Any, Any]]) -> Any:
+    return _make_model(fields).__pydantic_validator__
 
 
 # What a function gives back
 
 
-def returns(function: Callable[..., Any], annotation: Any) -> pydantic.TypeAdapter[Any] | None:
+def return_adapter(function: Callable[..., Any], annotation: Any) -> pydantic.TypeAdapter[Any] | None:
     """The adapter of a return type that is an object with named fields: what deserves an output schema.
 
     Text, numbers, lists and free-form dicts say all they can without one.
@@ -284,7 +306,7 @@ def returns(function: Callable[..., Any], annotation: Any) -> pydantic.TypeAdapt
         annotation = typing.get_args(annotation)[0]
     if not isinstance(annotation, type) or issubclass(annotation, (*CONTENT_TYPES, ToolResult)):
         return None
-    if issubclass(annotation, pack_type()):
+    if issubclass(annotation, symbol_graph_type()):
         return None
     named = issubclass(annotation, pydantic.BaseModel) or dataclasses.is_dataclass(annotation)
     if not named and not is_typeddict(annotation):
@@ -292,11 +314,11 @@ def returns(function: Callable[..., Any], annotation: Any) -> pydantic.TypeAdapt
     try:
         return pydantic.TypeAdapter(annotation)
     except pydantic.errors.PydanticUserError as error:
-        raise _indescribable(function, "its return type", error) from error
+        raise _no_schema_error(function, "its return type", error) from error
 
 
 def output_schema(adapter: pydantic.TypeAdapter[Any]) -> dict[str, Any]:
-    made = adapter.json_schema(mode="serialization", schema_generator=_Untitled)
+    made = adapter.json_schema(mode="serialization", schema_generator=_UntitledJsonSchema)
     made.pop("title", None)
     return made
 
@@ -304,13 +326,13 @@ def output_schema(adapter: pydantic.TypeAdapter[Any]) -> dict[str, Any]:
 # Saying what is wrong
 
 
-def compact(schema: JSON) -> str:
+def one_line_schema(schema: JSON) -> str:
     """A schema in one line, short enough for an error message."""
     text = pydantic_core.to_json(schema).decode()
     return text if len(text) <= 300 else text[:297] + "..."
 
 
-def _shown(value: Any) -> str:
+def _value_excerpt(value: Any) -> str:
     try:
         text = pydantic_core.to_json(value).decode()
     except (pydantic_core.PydanticSerializationError, ValueError):
@@ -318,7 +340,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _place(location: tuple[int | str, ...], schema: dict[str, Any]) -> list[int | str]:
+def _argument_path(location: tuple[int | str, ...], schema: dict[str, Any]) -> list[int | str]:
     """Pydantic's path without the union branches it tried on the way: `list[str]`, `constrained-int`, `Model`."""
     names = _property_names(schema)
     return [part for place, part in enumerate(location) if place == 0 or isinstance(part, int) or part in names]
@@ -337,7 +359,7 @@ def _property_names(schema: Any) -> set[str]:
     return names
 
 
-def _part(schema: dict[str, Any], location: list[int | str]) -> JSON:
+def _schema_at(schema: dict[str, Any], location: list[int | str]) -> JSON:
     """The piece of a schema that governs one place in the arguments."""
     node: Any = schema
     for part in location:

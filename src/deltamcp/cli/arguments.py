@@ -11,12 +11,12 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 
 _PAIR = re.compile(r"([A-Za-z_][\w.\-]*)(:?=)(.*)", re.DOTALL)
-_DEEPEST = 20
+_MAX_SCHEMA_DEPTH = 20
 """References followed on the way to a type."""
 _USAGE = "Usage: delta-mcp call TARGET... TOOL [JSON | NAME=VALUE...]"
 
 
-class Asked(NamedTuple):
+class CallCommand(NamedTuple):
     """What the words of `delta-mcp call` come to."""
 
     target: list[str]
@@ -26,7 +26,7 @@ class Asked(NamedTuple):
     """Arguments as they were typed, to be read by the tool's schema."""
 
 
-def read(words: list[str]) -> Asked:
+def parse_call(words: list[str]) -> CallCommand:
     """Read from the end, because only there it is known what is what: pairs, then an object, then the tool.
 
     Raises:
@@ -46,7 +46,7 @@ def read(words: list[str]) -> Asked:
         rest.pop()
     if len(objects) > 1:
         raise ConfigurationError("Give the arguments as one JSON object.")
-    arguments = object_of(sys.stdin.read() if objects[0] == "-" else objects[0]) if objects else {}
+    arguments = parse_object(sys.stdin.read() if objects[0] == "-" else objects[0]) if objects else {}
     if len(rest) < 2:
         raise ConfigurationError(f"{_USAGE}; JSON begins with {{, and delta-mcp list TARGET... names the tools.")
     texts: dict[str, str] = {}
@@ -54,26 +54,26 @@ def read(words: list[str]) -> Asked:
         if name in arguments or name in texts:
             raise ConfigurationError(f"{name} is given twice.")
         if how == ":=":
-            arguments[name] = _json(value, name)
+            arguments[name] = _parse_json(value, name)
         else:
             texts[name] = value
-    return Asked(rest[:-1], rest[-1], arguments, texts)
+    return CallCommand(rest[:-1], rest[-1], arguments, texts)
 
 
-def object_of(text: str) -> dict[str, JSON]:
+def parse_object(text: str) -> dict[str, JSON]:
     """
     Raises:
         ConfigurationError: it is no JSON object.
     """
-    value = _json(text, "The arguments")
+    value = _parse_json(text, "The arguments")
     if not isinstance(value, dict):
         raise ConfigurationError("The arguments must be a JSON object, which begins with {.")
     return value
 
 
-def _json(text: str, what: str) -> JSON:
+def _parse_json(text: str, what: str) -> JSON:
     try:
-        return _loads(text)
+        return _strict_loads(text)
     except (ValueError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise ConfigurationError(
@@ -81,69 +81,69 @@ def _json(text: str, what: str) -> JSON:
         ) from None
 
 
-def _loads(text: str) -> JSON:
-    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+def _strict_loads(text: str) -> JSON:
+    return json.loads(text, parse_constant=_reject_constant, parse_float=_parse_finite)
 
 
-def _refuse(constant: str) -> JSON:
+def _reject_constant(constant: str) -> JSON:
     raise ValueError(f"JSON has no {constant}")
 
 
-def _finite(digits: str) -> float:
+def _parse_finite(digits: str) -> float:
     value = float(digits)
-    return value if math.isfinite(value) else _refuse(digits)
+    return value if math.isfinite(value) else _reject_constant(digits)
 
 
-def typed(texts: Mapping[str, str], schema: JSON) -> dict[str, JSON]:
+def convert_by_schema(texts: Mapping[str, str], schema: JSON) -> dict[str, JSON]:
     """Texts as a schema has them: 5 is a number where a number is wanted, and a text where a text is."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     known = properties if isinstance(properties, dict) else {}
-    return {name: _as_told(text, _kinds(known.get(name), schema)) for name, text in texts.items()}
+    return {name: _convert(text, _schema_types(known.get(name), schema)) for name, text in texts.items()}
 
 
-def _as_told(text: str, kinds: set[str]) -> JSON:
-    if kinds == {"string"}:
+def _convert(text: str, types: set[str]) -> JSON:
+    if types == {"string"}:
         return text
-    if kinds <= {"boolean", "null"} and text.lower() in ("true", "false"):
+    if types <= {"boolean", "null"} and text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
-        value = _loads(text)
+        value = _strict_loads(text)
     except (ValueError, RecursionError):
         return text
-    if isinstance(value, str) or ("string" in kinds and not _is_of(value, kinds)):
+    if isinstance(value, str) or ("string" in types and not _has_type(value, types)):
         return text
     return value
 
 
-def _kinds(schema: Any, root: Any, depth: int = 0) -> set[str]:
+def _schema_types(schema: Any, root: Any, depth: int = 0) -> set[str]:
     """The types a schema names, in its branches and behind its references too."""
-    if not isinstance(schema, dict) or depth > _DEEPEST:
+    if not isinstance(schema, dict) or depth > _MAX_SCHEMA_DEPTH:
         return set()
     named = schema.get("type")
-    kinds = {one for one in (named if isinstance(named, list) else [named]) if isinstance(one, str)}
+    types = {one for one in (named if isinstance(named, list) else [named]) if isinstance(one, str)}
     for keyword in ("anyOf", "oneOf", "allOf"):
         branches = schema.get(keyword)
         for branch in branches if isinstance(branches, list) else ():
-            kinds |= _kinds(branch, root, depth + 1)
+            types |= _schema_types(branch, root, depth + 1)
     if isinstance(schema.get("$ref"), str):
-        kinds |= _kinds(_referred(schema["$ref"], root), root, depth + 1)
+        types |= _schema_types(_resolve_reference(schema["$ref"], root), root, depth + 1)
     choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if not kinds and isinstance(choices, list) and choices and all(isinstance(one, str) for one in choices):
+    if not types and isinstance(choices, list) and choices and all(isinstance(one, str) for one in choices):
         return {"string"}
-    return kinds
+    return types
 
 
-def _referred(reference: str, root: Any) -> Any:
-    from deltamcp.results.pointer import steps
+def _resolve_reference(reference: str, root: Any) -> Any:
+    from deltamcp.results.pointer import parse_path
 
     if not reference.startswith("#/"):
         return None
     node = root
-    for step in steps(reference[1:]):
+    for step in parse_path(reference[1:]):
         node = node.get(step) if isinstance(node, dict) else None
     return node
 
 
-def _is_of(value: JSON, kinds: set[str]) -> bool:
+def _has_type(value: JSON, types: set[str]) -> bool:
     names = {bool: {"boolean"}, int: {"integer", "number"}, float: {"number"}, list: {"array"}, dict: {"object"}}
-    return bool(names.get(type(value), {"null"}) & kinds)
+    return bool(names.get(type(value), {"null"}) & types)

@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 
-from deltamcp.bench.auditing import Look, Looked, Report, audit, left_out, once_each
+from deltamcp.bench.audit import AskServer, AuditReport, ServerAnswer, audit, uncounted_sentences, unique_servers
 from deltamcp.bench.cost import Cost
 from deltamcp.cli import output
-from deltamcp.cli.waiting import Waiting
+from deltamcp.cli.progress import ProgressBar
 from deltamcp.client.configs import files
-from deltamcp.client.configs.files import Found
+from deltamcp.client.configs.files import ConfiguredServer
 from deltamcp.errors import ConfigurationError
 
-SECONDS = 30.0
-LARGEST = 10
+DEFAULT_SECONDS = 30.0
+LARGEST_TOOLS = 10
 """Tools in the table."""
 
 
@@ -31,7 +31,11 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--project", action="store_true", help="start what this folder's own files tell of, too")
     verb.add_argument("--only", action="append", metavar="NAME", help="a server to ask; repeatable")
     verb.add_argument(
-        "--timeout", type=float, default=SECONDS, metavar="SECONDS", help=f"for each server (default {SECONDS:g})"
+        "--timeout",
+        type=float,
+        default=DEFAULT_SECONDS,
+        metavar="SECONDS",
+        help=f"for each server (default {DEFAULT_SECONDS:g})",
     )
     verb.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     verb.add_argument("--html", type=Path, metavar="FILE", help="write a page with a chart as well")
@@ -43,25 +47,25 @@ def run(given: argparse.Namespace) -> None:
         raise ConfigurationError("--timeout takes seconds, more than none.")
     if given.html and not given.html.parent.is_dir():
         raise ConfigurationError(f"There is no folder {given.html.parent} to write {given.html.name} to.")
-    found = _wanted(_found(given.config, given.project), given.only)
-    report = asyncio.run(_watched(found, functools.partial(_look, seconds=given.timeout), given.timeout))
+    found = _select_servers(_find_servers(given.config, given.project), given.only)
+    report = asyncio.run(_audit_with_progress(found, functools.partial(_look, seconds=given.timeout), given.timeout))
     if given.html:
-        _write(report, given.html)
+        _write_page(report, given.html)
     if given.json:
-        output.as_json(msgspec.to_builtins(report))
+        output.print_json(msgspec.to_builtins(report))
     else:
         _show(report)
     if not any(server.cost for server in report.servers):
         raise SystemExit(1)
 
 
-def _found(config: Path | None, project: bool) -> list[Found]:
+def _find_servers(config: Path | None, project: bool) -> list[ConfiguredServer]:
     if config is not None:
-        return files.read(config)
-    return files.found_here(Path.home(), Path.cwd(), sys.platform, os.environ, trusted=project)
+        return files.read_servers(config)
+    return files.find_servers(Path.home(), Path.cwd(), sys.platform, os.environ, trusted=project)
 
 
-def _wanted(found: list[Found], only: Sequence[str] | None) -> list[Found]:
+def _select_servers(found: list[ConfiguredServer], only: Sequence[str] | None) -> list[ConfiguredServer]:
     names = {one.name for one in found}
     for name in only or ():
         if name not in names:
@@ -70,27 +74,27 @@ def _wanted(found: list[Found], only: Sequence[str] | None) -> list[Found]:
     return [one for one in found if not only or one.name in only]
 
 
-async def _look(entry: dict[str, Any], seconds: float) -> Looked:
+async def _look(entry: dict[str, Any], seconds: float) -> ServerAnswer:
     from deltamcp.client.connect import connect  # nobody else who starts the command line waits for it
 
     asked = connect(entry, progressive=False, listen=False, quiet=True, timeout=seconds, start_timeout=seconds)
     async with asked as client:
-        return Looked(await client.describe(), client.server.instructions or "")
+        return ServerAnswer(await client.describe(), client.server.instructions or "")
 
 
 # Asking
 
 
-async def _watched(found: list[Found], look: Look, seconds: float) -> Report:
-    with Waiting("Asking servers", len(once_each(found))) as waiting:
-        return await audit(found, look, seconds, waiting.advance)
+async def _audit_with_progress(found: list[ConfiguredServer], look: AskServer, seconds: float) -> AuditReport:
+    with ProgressBar("Asking servers", len(unique_servers(found))) as progress_bar:
+        return await audit(found, look, seconds, progress_bar.advance)
 
 
 # Shown to people
 
 
-def _show(report: Report) -> None:
-    console = output.console()
+def _show(report: AuditReport) -> None:
+    console = output.make_console()
 
     asked = [server for server in report.servers if server.cost]
     if asked:
@@ -99,17 +103,17 @@ def _show(report: Report) -> None:
         rows += [["together", *[""] * is_spread, *_figures(report.together)]] * (len(asked) > 1)
         figures = ("tools", "now", "behind", "one tool", "instructions")
         title = f"Tokens before a conversation begins ({report.tokenizer})"
-        output.table(title, ("server", *["in"] * is_spread), figures, rows, console)
+        output.print_table(title, ("server", *["in"] * is_spread), figures, rows, console)
         console.print()
         largest = [
             [tool.name, tool.server, f"{tool.now:,}", "" if tool.schema is None else f"{tool.schema:,}"]
-            for tool in report.tools[:LARGEST]
+            for tool in report.tools[:LARGEST_TOOLS]
         ]
-        output.table("The largest tools", ("tool", "server"), ("now", "when used"), largest, console)
+        output.print_table("The largest tools", ("tool", "server"), ("now", "when used"), largest, console)
         console.print()
         console.print(_summary(report))
-    for sentence in left_out(report):
-        console.print(output.printable(sentence))
+    for sentence in uncounted_sentences(report):
+        console.print(output.printable_text(sentence))
     if not report.servers and not report.skipped:
         console.print("No host here has servers; name a file of mcpServers: delta-mcp audit CONFIG")
 
@@ -119,7 +123,7 @@ def _figures(cost: Cost | None) -> list[str]:
     return [f"{figure:,}" for figure in (cost.tools, cost.now, cost.surface, cost.one_tool, cost.instructions)]
 
 
-def _summary(report: Report) -> str:
+def _summary(report: AuditReport) -> str:
     cost = report.together
     less = (
         f", {1 - cost.surface / cost.now:.1%} less" if cost.now > cost.surface else ": these tools are too few to gain"
@@ -130,11 +134,11 @@ def _summary(report: Report) -> str:
     )
 
 
-def _write(report: Report, path: Path) -> None:
-    from deltamcp.cli.audit_page import page
+def _write_page(report: AuditReport, path: Path) -> None:
+    from deltamcp.cli.audit_page import render_page
 
     try:
-        path.write_text(page(report), encoding="utf-8")
+        path.write_text(render_page(report), encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}.") from None
     print(f"Written to {path}", file=sys.stderr)

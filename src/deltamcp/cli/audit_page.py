@@ -3,12 +3,12 @@
 import html
 from collections.abc import Iterable
 
-from deltamcp.bench.auditing import Report, Server, left_out
+from deltamcp.bench.audit import AuditedServer, AuditReport, uncounted_sentences
 from deltamcp.bench.cost import Cost, ToolCost
-from deltamcp.cli.output import printable
+from deltamcp.cli.output import printable_text
 
-LARGEST = 15
-_ROW, _BAR, _LABEL_CHARS = 62, 11, 26
+LARGEST_TOOLS = 15
+_ROW_HEIGHT, _BAR_HEIGHT, _LABEL_CHARS = 62, 11, 26
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #fbfaf8; --card: #fff; --ink: #22262b; --soft: #59626d; --line: #e3dfd8;
@@ -65,37 +65,38 @@ footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1rem;
 """
 
 
-def page(report: Report) -> str:
+def render_page(report: AuditReport) -> str:
     """The whole document. Names in it are other people's, and are escaped."""
     asked = [server for server in report.servers if server.cost]
-    left = left_out(report)
-    parts = [_head(report, len(asked)), *([_figures(report.together), _chart(report, asked)] if asked else [])]
+    left = uncounted_sentences(report)
+    parts = [_header(report, len(asked)), *([_figures(report.together), _chart(report, asked)] if asked else [])]
     if asked:
-        shown = report.tools[:LARGEST]
-        parts += [f"<h2>The largest tools</h2>{_tools(shown, with_server=True)}", "<h2>Server by server</h2>"]
+        shown = report.tools[:LARGEST_TOOLS]
+        parts += [f"<h2>The largest tools</h2>{_tools_table(shown, with_server=True)}", "<h2>Server by server</h2>"]
         parts += [_details(server, report.tools) for server in asked]
     if left:
-        parts.append(f"<h2>Not counted</h2><ul>{''.join(f'<li>{_safe(one)}</li>' for one in left)}</ul>")
+        parts.append(f"<h2>Not counted</h2><ul>{''.join(f'<li>{_escape(one)}</li>' for one in left)}</ul>")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>What your MCP servers cost</title><style>{_STYLE}</style></head>\n<body><main>\n"
         + "\n".join(parts)
-        + f"\n<footer><p>{_safe(report.method)}</p><p>delta-mcp audit</p></footer></main></body></html>\n"
+        + f"\n<footer><p>{_escape(report.method)}</p><p>delta-mcp audit</p></footer></main></body></html>\n"
     )
 
 
-def _safe(text: str) -> str:
-    return html.escape(printable(text))
+def _escape(text: str) -> str:
+    return html.escape(printable_text(text))
 
 
-def _many(count: int, what: str) -> str:
+def _count_text(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
-def _head(report: Report, asked: int) -> str:
-    counted = f"{_many(asked, 'server')}, {_many(report.together.tools, 'tool')}. Tokens: {_safe(report.tokenizer)}."
+def _header(report: AuditReport, asked: int) -> str:
+    tools = _count_text(report.together.tools, "tool")
+    counted = f"{_count_text(asked, 'server')}, {tools}. Tokens: {_escape(report.tokenizer)}."
     said = counted if asked else "No server could be asked."
     return f'<header><h1>What your MCP servers cost</h1><p class="soft">{said}</p></header>'
 
@@ -116,7 +117,7 @@ def _figures(cost: Cost) -> str:
     return f'<dl class="figures">{"".join(made)}</dl>'
 
 
-def _chart(report: Report, asked: list[Server]) -> str:
+def _chart(report: AuditReport, asked: list[AuditedServer]) -> str:
     """Two bars a server. Widths are shares of the page's and texts keep their size, for phones."""
     rows = [("All together", report.together), *((one.name, one.cost) for one in asked if one.cost)]
     rows[1:] = sorted(rows[1:], key=lambda row: -row[1].now)
@@ -128,31 +129,31 @@ def _chart(report: Report, asked: list[Server]) -> str:
         "<h2>Up front, in tokens</h2><figure><figcaption>"
         '<span class="key now">now</span><span class="key">behind the gateway</span>'
         f"{'<small>Each server by itself; together they share one gateway.</small>' * (len(asked) > 1)}</figcaption>"
-        f'<svg role="img" aria-labelledby="chart-title chart-desc" height="{len(rows) * _ROW}">'
+        f'<svg role="img" aria-labelledby="chart-title chart-desc" height="{len(rows) * _ROW_HEIGHT}">'
         f'<title id="chart-title">Tokens up front, now and behind the gateway</title>'
-        f'<desc id="chart-desc">{_safe(described)}</desc>{"".join(drawn)}</svg></figure>'
+        f'<desc id="chart-desc">{_escape(described)}</desc>{"".join(drawn)}</svg></figure>'
     )
 
 
 def _bars(place: int, name: str, cost: Cost, longest: int) -> str:
-    top = place * _ROW
+    top = place * _ROW_HEIGHT
     label = name if len(name) <= _LABEL_CHARS else f"{name[: _LABEL_CHARS - 1]}…"
     weight = ' class="all"' if name == "All together" else ""
     bars = (
         f'<rect class="{kind}" x="0" y="{top + y}" width="{max(0.4, 100 * figure / longest):.2f}%" '
-        f'height="{_BAR}" rx="3"/>'
-        for kind, figure, y in (("now", cost.now, 22), ("behind", cost.surface, 22 + _BAR + 2))
+        f'height="{_BAR_HEIGHT}" rx="3"/>'
+        for kind, figure, y in (("now", cost.now, 22), ("behind", cost.surface, 22 + _BAR_HEIGHT + 2))
     )
     figures = f'<text class="figure" x="100%" y="{top + 14}" text-anchor="end">{cost.now:,} → {cost.surface:,}</text>'
-    return f'<text{weight} x="0" y="{top + 14}">{_safe(label)}</text>{figures}{"".join(bars)}'
+    return f'<text{weight} x="0" y="{top + 14}">{_escape(label)}</text>{figures}{"".join(bars)}'
 
 
-def _tools(tools: Iterable[ToolCost], with_server: bool) -> str:
+def _tools_table(tools: Iterable[ToolCost], with_server: bool) -> str:
     rows = []
     for tool in tools:
-        below = f"<small>{_safe(tool.server)}</small>" if with_server else ""
+        below = f"<small>{_escape(tool.server)}</small>" if with_server else ""
         schema = "–" if tool.schema is None else f"{tool.schema:,}"
-        name = _safe(tool.name).replace("_", "_<wbr>")
+        name = _escape(tool.name).replace("_", "_<wbr>")
         rows.append(
             f'<tr><td>{name}{below}</td><td class="number">{tool.now:,}</td><td class="number">{schema}</td></tr>'
         )
@@ -162,14 +163,15 @@ def _tools(tools: Iterable[ToolCost], with_server: bool) -> str:
     )
 
 
-def _details(server: Server, tools: Iterable[ToolCost]) -> str:
+def _details(server: AuditedServer, tools: Iterable[ToolCost]) -> str:
     cost = server.cost
     assert cost is not None, "of those that were asked"
     own = [tool for tool in tools if tool.server == server.name]
-    where = "".join(f"<small>{_safe(place)}</small>" for place in server.places)
-    prompts = f"<small>{_many(cost.instructions, 'token')} of instructions</small>" if cost.instructions else ""
+    where = "".join(f"<small>{_escape(place)}</small>" for place in server.places)
+    prompts = f"<small>{_count_text(cost.instructions, 'token')} of instructions</small>" if cost.instructions else ""
     return (
-        f"<details><summary>{_safe(server.name)}<span>{_many(cost.tools, 'tool')}, {cost.now:,} → {cost.surface:,}"
-        f"</span></summary><div>{where}<small>runs {_safe(server.runs)}</small>{prompts}"
-        f"{_tools(own, with_server=False)}</div></details>"
+        f"<details><summary>{_escape(server.name)}<span>{_count_text(cost.tools, 'tool')}, "
+        f"{cost.now:,} → {cost.surface:,}"
+        f"</span></summary><div>{where}<small>runs {_escape(server.runs)}</small>{prompts}"
+        f"{_tools_table(own, with_server=False)}</div></details>"
     )

@@ -4,20 +4,20 @@ import argparse
 import asyncio
 import sys
 
-from deltamcp.cli import arguments, output, shown, targets
-from deltamcp.cli.arguments import Asked
-from deltamcp.cli.asking import ask_the_user
-from deltamcp.cli.waiting import Waiting
+from deltamcp.cli import arguments, output, reply_text, targets
+from deltamcp.cli.arguments import CallCommand
+from deltamcp.cli.elicitation import ask_user
+from deltamcp.cli.progress import ProgressBar
 from deltamcp.client.client import DeltaClient
 from deltamcp.client.options import ClientOptions
 from deltamcp.client.reply import Reply
 from deltamcp.context import Elicited
 from deltamcp.errors import ConfigurationError, UnfitError
-from deltamcp.results import project
-from deltamcp.results.policy import LEAST_TOKENS, ResultPolicy
+from deltamcp.results import projection
+from deltamcp.results.policy import MIN_TOKENS, ResultPolicy
 from deltamcp.values import JSON
 
-_PAGE_SIZE = 50
+_DEFAULT_PAGE_SIZE = 50
 """Rows a page where only a page's number is given, as Delta-MCP has it."""
 _UNBOUNDED = 1_000_000_000
 
@@ -26,83 +26,85 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.usage = "delta-mcp call [OPTIONS] TARGET... TOOL [JSON | NAME=VALUE...]"
     verb.description = (
         "NAME=VALUE is read by the tool's schema, NAME:=VALUE as JSON; - reads JSON from standard input. "
-        f"{targets.ORDER}"
+        f"{targets.TARGET_HELP}"
     )
-    targets.options_to(verb)
+    targets.add_options(verb)
     verb.add_argument("--page", type=int, metavar="N", help="this page of the rows, from 1")
     verb.add_argument(
-        "--page-size", type=int, metavar="N", help=f"rows a page (default the server's own, or {_PAGE_SIZE})"
+        "--page-size", type=int, metavar="N", help=f"rows a page (default the server's own, or {_DEFAULT_PAGE_SIZE})"
     )
     verb.add_argument("--select", metavar="FIELDS", help="only these fields, as a,b.c; or a JMESPath expression")
     verb.add_argument("--max-tokens", type=int, metavar="N", help="as much as fits into so many")
     verb.add_argument("--all", action="store_true", help="the whole value, however many pages it has")
-    targets.words_to(verb, "TARGET TOOL ...")
-    verb.set_defaults(run=lambda given: run(given, targets.words_of(given, verb)))
+    targets.add_words_argument(verb, "TARGET TOOL ...")
+    verb.set_defaults(run=lambda given: run(given, targets.read_words(given, verb)))
 
 
 def run(given: argparse.Namespace, words: list[str]) -> None:
-    _check(given)
-    asked = arguments.read(words)
-    with Waiting(f"Calling {asked.tool}") as waiting, targets.taken_for_the_tool(asked.tool):
-        value, failed = asyncio.run(_called(given, asked, waiting))
+    _check_options(given)
+    command = arguments.parse_call(words)
+    with ProgressBar(f"Calling {command.tool}") as progress_bar, targets.explain_tool_word(command.tool):
+        value, failed = asyncio.run(_call(given, command, progress_bar))
     if given.json or not isinstance(value, str):
-        output.as_json(value)
+        output.print_json(value)
     else:
-        print(output.printable(value), file=sys.stderr if failed else sys.stdout)
+        print(output.printable_text(value), file=sys.stderr if failed else sys.stdout)
     if failed:
         raise SystemExit(1)
 
 
-def _check(given: argparse.Namespace) -> None:
+def _check_options(given: argparse.Namespace) -> None:
     """
     Raises:
         ConfigurationError: the options cannot be meant so.
     """
     if given.all and any(one is not None for one in (given.page, given.max_tokens, given.page_size)):
         raise ConfigurationError("--all is everything; leave out --page, --page-size and --max-tokens.")
-    for option, least in (("page", 1), ("page_size", 1), ("max_tokens", LEAST_TOKENS)):
+    for option, least in (("page", 1), ("page_size", 1), ("max_tokens", MIN_TOKENS)):
         said = getattr(given, option)
         if said is not None and said < least:
             raise ConfigurationError(f"--{option.replace('_', '-')} is {least} or more, not {said}.")
     try:
-        project.check(given.select)
+        projection.check_fields(given.select)
     except UnfitError as error:
         raise ConfigurationError(
             f"--select takes fields, as a,b.c, or JMESPath: {str(error).splitlines()[0]}"
         ) from None
 
 
-async def _called(given: argparse.Namespace, asked: Asked, waiting: Waiting) -> tuple[JSON, bool]:
+async def _call(given: argparse.Namespace, command: CallCommand, progress_bar: ProgressBar) -> tuple[JSON, bool]:
     """What is to be shown, and whether the tool failed."""
 
-    async def asked_back(question: dict[str, JSON]) -> Elicited:
-        waiting.step_aside()
-        return await ask_the_user(question)
+    async def ask_back(question: dict[str, JSON]) -> Elicited:
+        progress_bar.hide()
+        return await ask_user(question)
 
-    more: ClientOptions = {"on_elicitation": asked_back} if targets.is_watched() else {}
-    async with targets.client(given, asked.target, **more) as client:
-        definition = (await client.describe(asked.tool))[0]
-        sent = {**asked.arguments, **arguments.typed(asked.texts, definition.get("inputSchema"))}
-        reply = await _replied(client, given, asked.tool, sent, waiting)
+    more: ClientOptions = {"on_elicitation": ask_back} if targets.is_interactive() else {}
+    async with targets.make_client(given, command.target, **more) as client:
+        definition = (await client.describe(command.tool))[0]
+        sent = {**command.arguments, **arguments.convert_by_schema(command.texts, definition.get("inputSchema"))}
+        reply = await _fetch_reply(client, given, command.tool, sent, progress_bar)
         if reply.is_error:
             return (reply.raw if given.json else reply.text or "The tool failed and did not say why."), True
         if given.all:
             return (reply.value if given.select else await client.whole(reply)), False
         if reply.is_part and sys.stderr.isatty():
             print("delta-mcp: this is a part; --page N or --all shows the rest.", file=sys.stderr)
-        return (reply.raw if given.json else shown.text_of(reply)), False
+        return (reply.raw if given.json else reply_text.format_reply(reply)), False
 
 
-async def _replied(
-    client: DeltaClient, given: argparse.Namespace, tool: str, sent: dict[str, JSON], waiting: Waiting
+async def _fetch_reply(
+    client: DeltaClient, given: argparse.Namespace, tool: str, sent: dict[str, JSON], progress_bar: ProgressBar
 ) -> Reply:
-    size = given.page_size if given.page_size is not None or given.page is None else _PAGE_SIZE
+    size = given.page_size if given.page_size is not None or given.page is None else _DEFAULT_PAGE_SIZE
     if client.server.is_delta and size is not None:
         # There pages are turned by arguments that are not the tool's own.
         paged = {**sent, "page": given.page or 1, "pageSize": size}
         return Reply(await client.request("tools/call", {"name": tool, "arguments": paged}), is_delta=True)
     is_own = given.page is not None and given.page_size is None and given.max_tokens is None
-    reply = await client.call_tool(tool, sent, want=_want(given, None if is_own else size), progress=waiting.at)
+    reply = await client.call_tool(
+        tool, sent, want=_result_policy(given, None if is_own else size), progress=progress_bar.show_progress
+    )
     if is_own and not reply.is_error:
         if reply.told.get("unit") == "rows":
             size = reply.told["end"]  # the server's own pages
@@ -117,7 +119,7 @@ async def _replied(
     return await client.read_on(reply.handle, offset=(given.page - 1) * size)
 
 
-def _want(given: argparse.Namespace, size: int | None) -> ResultPolicy | None:
+def _result_policy(given: argparse.Namespace, size: int | None) -> ResultPolicy | None:
     if given.all:
         size = _UNBOUNDED
     if given.select is None and size is None and given.max_tokens is None:

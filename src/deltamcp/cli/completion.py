@@ -14,7 +14,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    parser = main.parser(main.VERBS)
+    parser = main.make_parser(main.VERBS)
     _complete_files(parser)
     # Where we have nothing to say, the shell goes on as it would without us.
     print(shtab.complete(parser, given.shell).replace("complete -o bashdefault", "complete -o default -o bashdefault"))

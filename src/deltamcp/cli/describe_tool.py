@@ -4,9 +4,9 @@ import argparse
 import asyncio
 
 from deltamcp import tokens
-from deltamcp.catalog import render
+from deltamcp.catalog import tool_text
 from deltamcp.cli import output, targets
-from deltamcp.cli.waiting import Waiting
+from deltamcp.cli.progress import ProgressBar
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
@@ -14,26 +14,26 @@ from deltamcp.wire import jsonrpc
 
 def set_up(verb: argparse.ArgumentParser) -> None:
     verb.usage = "delta-mcp describe [OPTIONS] TARGET... TOOL"
-    verb.description = targets.ORDER
-    targets.options_to(verb)
-    targets.words_to(verb, "TARGET TOOL")
-    verb.set_defaults(run=lambda given: run(given, targets.words_of(given, verb)))
+    verb.description = targets.TARGET_HELP
+    targets.add_options(verb)
+    targets.add_words_argument(verb, "TARGET TOOL")
+    verb.set_defaults(run=lambda given: run(given, targets.read_words(given, verb)))
 
 
 def run(given: argparse.Namespace, words: list[str]) -> None:
     if len(words) < 2:
         raise ConfigurationError("Usage: delta-mcp describe TARGET... TOOL; delta-mcp list TARGET... names the tools.")
-    with Waiting("Waiting for the server"), targets.taken_for_the_tool(words[-1]):
-        definition = asyncio.run(_described(given, words[:-1], words[-1]))
+    with ProgressBar("Waiting for the server"), targets.explain_tool_word(words[-1]):
+        definition = asyncio.run(_fetch_definition(given, words[:-1], words[-1]))
     if given.json:
-        output.as_json(definition)
+        output.print_json(definition)
         return
-    text = render.whole(definition)
-    print(output.printable(text))
+    text = tool_text.full_text(definition)
+    print(output.printable_text(text))
     full = jsonrpc.encode(definition).decode()
-    output.console().print(f"\n{tokens.count(text):,} tokens so, {tokens.count(full):,} as JSON.", style="dim")
+    output.make_console().print(f"\n{tokens.count(text):,} tokens so, {tokens.count(full):,} as JSON.", style="dim")
 
 
-async def _described(given: argparse.Namespace, target: list[str], tool: str) -> dict[str, JSON]:
-    async with targets.client(given, target, timeout=targets.LIST_SECONDS) as client:
+async def _fetch_definition(given: argparse.Namespace, target: list[str], tool: str) -> dict[str, JSON]:
+    async with targets.make_client(given, target, timeout=targets.LIST_SECONDS) as client:
         return (await client.describe(tool))[0]

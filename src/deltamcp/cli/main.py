@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from deltamcp.cli.output import printable
+from deltamcp.cli.output import printable_text
 from deltamcp.errors import (
     CallFailedError,
     ConnectionLostError,
@@ -33,7 +33,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "list": Verb("list_tools", "the tools of any MCP server"),
         "describe": Verb("describe_tool", "one tool of any MCP server, whole"),
         "call": Verb("call_tool", "call a tool of any MCP server"),
-        "bench": Verb("bench", "measure any server, or ourselves beside our peers"),
+        "bench": Verb("bench", "measure any server, or this library over a corpus"),
         "audit": Verb("audit", "what your servers cost a model now, and would behind the gateway"),
         "serve": Verb("serve", "run a server written in Python, or an operations.json"),
         "validate": Verb("validate", "check an operations.json and tell every fault in it"),
@@ -41,14 +41,14 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
     }
 )
 
-FAILED, WRONG, AWAY, INTERRUPTED = 1, 2, 3, 130
+EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_INTERRUPTED = 1, 2, 3, 130
 EXIT_CODES: tuple[tuple[type[DeltaError], int], ...] = (
-    (CallFailedError, FAILED),
-    (PeerError, FAILED),
-    (UnreachableError, AWAY),
-    (ConnectionLostError, AWAY),
-    (DeadlineError, AWAY),
-    (DeltaError, WRONG),
+    (CallFailedError, EXIT_FAILED),
+    (PeerError, EXIT_FAILED),
+    (UnreachableError, EXIT_UNREACHABLE),
+    (ConnectionLostError, EXIT_UNREACHABLE),
+    (DeadlineError, EXIT_UNREACHABLE),
+    (DeltaError, EXIT_USAGE),
 )
 """The first that fits."""
 _EPILOG = """\
@@ -65,10 +65,10 @@ def main(arguments: list[str] | None = None) -> None:
         words = ["--help"]
     verb = next((word for word in words if not word.startswith("-")), "")
     if verb == "bench":
-        from deltamcp.cli.bench import spelt_out
+        from deltamcp.cli.bench import insert_target
 
-        words = spelt_out(words)
-    given = parser([verb]).parse_args(words)
+        words = insert_target(words)
+    given = make_parser([verb]).parse_args(words)
     try:
         given.run(given)
         sys.stdout.flush()
@@ -76,17 +76,17 @@ def main(arguments: list[str] | None = None) -> None:
         if given.debug:
             raise
         # What servers say is in it, and must not steer a terminal.
-        print(f"delta-mcp: {printable(str(error))}", file=sys.stderr)
+        print(f"delta-mcp: {printable_text(str(error))}", file=sys.stderr)
         raise SystemExit(next(code for kind, code in EXIT_CODES if isinstance(error, kind))) from None
     except KeyboardInterrupt:
         if given.debug:
             raise
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(EXIT_INTERRUPTED) from None
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def parser(wanted: Collection[str]) -> argparse.ArgumentParser:
+def make_parser(wanted: Collection[str]) -> argparse.ArgumentParser:
     """Every verb by its name; those that are wanted with everything they take."""
     made = argparse.ArgumentParser(
         "delta-mcp",
@@ -98,8 +98,10 @@ def parser(wanted: Collection[str]) -> argparse.ArgumentParser:
     made.add_argument("--debug", action="store_true", help="show the traceback of an error")
     verbs = made.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, verb in VERBS.items():
-        its = verbs.add_parser(name, help=verb.help)
-        its.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks, and stderr")
+        subparser = verbs.add_parser(name, help=verb.help)
+        subparser.add_argument(
+            "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks, and stderr"
+        )
         if name in wanted:
-            importlib.import_module(f"deltamcp.cli.{verb.module}").set_up(its)
+            importlib.import_module(f"deltamcp.cli.{verb.module}").set_up(subparser)
     return made

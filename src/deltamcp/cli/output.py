@@ -11,28 +11,32 @@ from deltamcp.values import JSON
 if TYPE_CHECKING:
     from rich.console import Console
 
-_STEERING = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL_CHARACTERS = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """What JSON lets stand and a terminal may act on, or cannot write; inside a JSON text it only stands in strings."""
-_WIDE = 200
+_DEFAULT_WIDTH = 200
 """Columns where no terminal says how many it has: nothing is cut for a file."""
 
 
-def as_json(value: JSON) -> None:
+def print_json(value: JSON) -> None:
     """
     Raises:
         ValueError: it is nested too deeply.
     """
-    print(_STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, indent=2, ensure_ascii=False)))
+    print(
+        _CONTROL_CHARACTERS.sub(
+            lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, indent=2, ensure_ascii=False)
+        )
+    )
 
 
-def console() -> "Console":
+def make_console() -> "Console":
     from rich.console import Console
 
-    wide = None if sys.stdout.isatty() else _WIDE
+    wide = None if sys.stdout.isatty() else _DEFAULT_WIDTH
     return Console(width=wide, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
-def table(
+def print_table(
     title: str, texts: Sequence[str], figures: Sequence[str], rows: Iterable[Sequence[str]], to: "Console"
 ) -> None:
     """Columns of text, then columns of figures."""
@@ -51,10 +55,10 @@ def table(
     for name in figures:
         made.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        made.add_row(*map(printable, row))
+        made.add_row(*map(printable_text, row))
     to.print(made)
 
 
-def printable(text: str) -> str:
+def printable_text(text: str) -> str:
     """Names and texts are other people's: nothing in them steers a terminal or turns the writing around."""
     return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)

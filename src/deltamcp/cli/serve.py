@@ -12,7 +12,7 @@ from typing import Any
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.errors import ConfigurationError
 from deltamcp.server import DeltaServer
-from deltamcp.sources.operations import read
+from deltamcp.sources.operations_loader import read_document
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
@@ -46,10 +46,10 @@ def run(given: argparse.Namespace) -> None:
     if given.http is None:
         load(given.target, given.disclosure, given.prefix).run()
         return
-    host, port = _address(given.http)
+    host, port = _parse_address(given.http)
     server = load(given.target, given.disclosure, given.prefix)
     path = f"/{given.path.strip('/')}"
-    _check_free(host.strip("[]"), port)
+    _check_port_free(host.strip("[]"), port)
     print(f"Serving {server.engine.info['name']} at http://{host}:{port}{path} (Ctrl-C stops)", file=sys.stderr)
     hosts = None if given.allow_host is None else [*given.allow_host, "localhost", "127.0.0.1", "[::1]"]
     server.run(
@@ -69,7 +69,7 @@ def load(target: str, disclosure: str | None = None, prefix: str | None = None) 
         ConfigurationError: there is none; the text says what to do.
     """
     if target.endswith(".json"):
-        return _of_operations(Path(target), Disclosure(disclosure or "auto", prefix or ""))  # type: ignore[arg-type]
+        return _operations_server(Path(target), Disclosure(disclosure or "auto", prefix or ""))  # type: ignore[arg-type]
     if disclosure or prefix:
         raise ConfigurationError(
             "--disclosure and --prefix are for operations files; a server in Python says DeltaServer(disclosure=...)."
@@ -78,22 +78,22 @@ def load(target: str, disclosure: str | None = None, prefix: str | None = None) 
     if len(place) == 1 and name:  # a Windows drive
         drive, (place, _, name) = place, name.partition(":")
         place = f"{drive}:{place}"
-    module = _module(place)
+    module = _import_module(place)
     found = getattr(module, name or "server", None)
     if not isinstance(found, DeltaServer):
         raise ConfigurationError(f"{place} has no DeltaServer called {name or 'server'!r}; name it as {place}:NAME.")
     return found
 
 
-def _of_operations(path: Path, disclosure: Disclosure) -> DeltaServer:
-    document = read(path)
+def _operations_server(path: Path, disclosure: Disclosure) -> DeltaServer:
+    document = read_document(path)
     sys.path.insert(0, str(path.parent.resolve()))  # for functions the file refers to
     server = DeltaServer(document.title or path.stem, document.version or "0", disclosure=disclosure)
     server.operations(path)
     return server
 
 
-def _module(place: str) -> Any:
+def _import_module(place: str) -> Any:
     path = Path(place)
     if path.is_dir():
         raise ConfigurationError(f"{place} is a folder; name a Python file, a module or an operations file in it.")
@@ -118,7 +118,7 @@ def _module(place: str) -> Any:
         raise ConfigurationError(f"There is no file or module {place}.") from error
 
 
-def _check_free(host: str, port: int) -> None:
+def _check_port_free(host: str, port: int) -> None:
     """
     Raises:
         ConfigurationError: nobody can listen there.
@@ -132,7 +132,7 @@ def _check_free(host: str, port: int) -> None:
         raise ConfigurationError(f"Cannot listen at {host}:{port}: {error.strerror}; name another.") from None
 
 
-def _address(text: str) -> tuple[str, int]:
+def _parse_address(text: str) -> tuple[str, int]:
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdigit() or int(port) > 65535:
         raise ConfigurationError(f"--http takes HOST:PORT, such as 127.0.0.1:8000, not {text!r}.")

@@ -16,7 +16,7 @@ from deltamcp.client.options import ClientOptions
 from deltamcp.errors import ConfigurationError, UnauthorizedError, UnreachableError
 
 WORDS = "words"
-ORDER = (
+TARGET_HELP = (
     "TARGET is a URL, FILE#NAME for a server of an mcpServers file, or a server's own command line; so our options "
     "stand before it or at the very end, and after -- every word is the server's."
 )
@@ -24,14 +24,14 @@ LIST_SECONDS = 60.0
 """For an answer that takes no work."""
 
 
-def options_to(verb: argparse.ArgumentParser) -> None:
+def add_options(verb: argparse.ArgumentParser) -> None:
     """What every verb with a target takes."""
     verb.add_argument("--json", action="store_true", help="one JSON value instead of text")
     verb.add_argument(
         "--header", action="append", default=[], metavar="NAME:VALUE", help="for every HTTP request; repeatable"
     )
     verb.add_argument("--token", metavar="TOKEN", help="a bearer token (or set DELTA_MCP_TOKEN)")
-    verb.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="for starting, and for every answer")
+    verb.add_argument("--timeout", type=_parse_seconds, metavar="SECONDS", help="for starting, and for every answer")
     verb.add_argument(
         "--speak",
         choices=("auto", "modern", "handshake", "delta-mcp"),
@@ -46,24 +46,24 @@ def options_to(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def words_to(verb: argparse.ArgumentParser, metavar: str) -> None:
+def add_words_argument(verb: argparse.ArgumentParser, metavar: str) -> None:
     verb.add_argument(WORDS, nargs=argparse.REMAINDER, metavar=metavar, help="a URL, a command line, or FILE#NAME")
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     with contextlib.suppress(ValueError):
         if 0 < (seconds := float(text)) < 1e6:
             return seconds
     raise argparse.ArgumentTypeError(f"a number of seconds above 0, not {text!r}")
 
 
-def words_of(given: argparse.Namespace, parser: argparse.ArgumentParser) -> list[str]:
+def read_words(given: argparse.Namespace, parser: argparse.ArgumentParser) -> list[str]:
     """The words that are no options of ours; those at the very end are read into `given`."""
     words: list[str] = getattr(given, WORDS)
     if words[:1] == ["--"]:
         return words[1:]
-    start = _trailing(words, parser)
-    if start and words[start - 1] in _valued(parser):
+    start = _trailing_options_start(words, parser)
+    if start and words[start - 1] in _valued_options(parser):
         raise ConfigurationError(f"{words[start - 1]} needs a value; put -- before the server if the word is its own.")
     if start < len(words):
         kept = argparse.Namespace(**{**vars(given), WORDS: []})
@@ -71,10 +71,10 @@ def words_of(given: argparse.Namespace, parser: argparse.ArgumentParser) -> list
     return words[:start]
 
 
-def _trailing(words: Sequence[str], parser: argparse.ArgumentParser) -> int:
+def _trailing_options_start(words: Sequence[str], parser: argparse.ArgumentParser) -> int:
     """Where the options begin that end a command line."""
-    valued = _valued(parser)
-    flags = _options(parser) - valued
+    valued = _valued_options(parser)
+    flags = _option_names(parser) - valued
     start = len(words)
     while start:
         last = words[start - 1]
@@ -88,7 +88,7 @@ def _trailing(words: Sequence[str], parser: argparse.ArgumentParser) -> int:
     return start
 
 
-def _options(parser: argparse.ArgumentParser, *, valued: bool = False) -> set[str]:
+def _option_names(parser: argparse.ArgumentParser, *, valued: bool = False) -> set[str]:
     return {
         option
         for action in parser._actions  # noqa: SLF001 - argparse has no other way to ask
@@ -97,12 +97,12 @@ def _options(parser: argparse.ArgumentParser, *, valued: bool = False) -> set[st
     }
 
 
-def _valued(parser: argparse.ArgumentParser) -> set[str]:
-    return _options(parser, valued=True)
+def _valued_options(parser: argparse.ArgumentParser) -> set[str]:
+    return _option_names(parser, valued=True)
 
 
 @contextlib.contextmanager
-def taken_for_the_tool(word: str) -> Iterator[None]:
+def explain_tool_word(word: str) -> Iterator[None]:
     """Where the server is not to be had, says which word was read as the tool: it may have been meant otherwise."""
     try:
         yield
@@ -114,7 +114,7 @@ def taken_for_the_tool(word: str) -> Iterator[None]:
         ) from None
 
 
-def client(given: argparse.Namespace, target: list[str], **more: Unpack[ClientOptions]) -> DeltaClient:
+def make_client(given: argparse.Namespace, target: list[str], **more: Unpack[ClientOptions]) -> DeltaClient:
     """A client as the options of a command line have it; `more` is the verb's own.
 
     Raises:
@@ -125,7 +125,7 @@ def client(given: argparse.Namespace, target: list[str], **more: Unpack[ClientOp
     options: ClientOptions = {
         "speak": given.speak,
         "encoding": given.encoding,
-        "headers": dict(map(_header, given.header)),
+        "headers": dict(map(_parse_header, given.header)),
         "listen": False,
         "quiet": not given.debug,
     }
@@ -138,13 +138,13 @@ def client(given: argparse.Namespace, target: list[str], **more: Unpack[ClientOp
     return DeltaClient(target, **options)
 
 
-def _header(text: str) -> tuple[str, str]:
+def _parse_header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip() or any(ord(char) < 32 or ord(char) > 255 for char in text):
         raise ConfigurationError(f"--header takes NAME:VALUE, not {text.partition(':')[0]!r:.40}.")
     return name.strip(), value.strip()
 
 
-def is_watched() -> bool:
+def is_interactive() -> bool:
     """Whether somebody sits at a terminal who can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deltamcp.cli import output
 from deltamcp.errors import ConfigurationError
-from deltamcp.sources.operations import OperationsFile, read
+from deltamcp.sources.operations_loader import OperationsFile, read_document
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
@@ -20,15 +20,15 @@ def run(given: argparse.Namespace) -> None:
     sys.path.insert(0, str(given.file.parent.resolve()))  # for functions the file refers to
     try:
         OperationsFile(given.file, None, os.environ).load()
-        document = read(given.file)
+        document = read_document(given.file)
     except ConfigurationError as error:
         if not given.json:
             raise
-        output.as_json({"valid": False, "problem": str(error)})
+        output.print_json({"valid": False, "problem": str(error)})
         raise SystemExit(2) from None
-    operations, categories = len(document.leaves), len(document.categories)
+    operations, categories = len(document.operations), len(document.categories)
     if given.json:
-        output.as_json({"valid": True, "operations": operations, "categories": categories})
+        output.print_json({"valid": True, "operations": operations, "categories": categories})
         return
     inside = f"{categories} categor{'y' if categories == 1 else 'ies'}"
     print(f"{given.file} is right: {operations} operation{'s' * (operations != 1)} in {inside}.")

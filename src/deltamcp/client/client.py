@@ -9,29 +9,29 @@ from typing import Any, Unpack, get_args
 
 import msgspec
 
-from deltamcp.client.changes import Changes
-from deltamcp.client.conversation import Progress
+from deltamcp.client.callbacks import ClientCallbacks
+from deltamcp.client.connection import OnProgress
+from deltamcp.client.connector import Connector
 from deltamcp.client.definitions import Definition, Tool
-from deltamcp.client.fitting import LocalFitting
-from deltamcp.client.holdings import Holdings
-from deltamcp.client.introduction import Encoding, Manner, ServerInfo, Spoken
-from deltamcp.client.links.link import Link
-from deltamcp.client.listing import Listing
+from deltamcp.client.links.link import ClientLink
+from deltamcp.client.lists import ServerLists
+from deltamcp.client.local_results import LocalResults
+from deltamcp.client.negotiation import ClientProfile, Encoding, ProtocolChoice, ServerInfo
+from deltamcp.client.notifications import NotificationListener
 from deltamcp.client.options import ClientOptions
-from deltamcp.client.questions import Questions
-from deltamcp.client.reaching import Reaching
-from deltamcp.client.recovery import LostError, everything, recover
+from deltamcp.client.recovery import ResultLostError, read_all, recover
 from deltamcp.client.reply import Reply
-from deltamcp.client.target import Address, Here, Program, Target, place_of
-from deltamcp.deltas.edits import DeltaError as UnreadableError
+from deltamcp.client.result_cache import ResultCache
+from deltamcp.client.target import Address, InProcessServer, Program, Target, parse_target
+from deltamcp.deltas.edits import InvalidDeltaError as UnreadableError
 from deltamcp.errors import FAULTS, ArgumentsError, CallFailedError, ClientError, ConfigurationError, Fault, PeerError
-from deltamcp.results.paginate import find_rows
+from deltamcp.results.pagination import find_rows
 from deltamcp.results.policy import META_KEY, ResultPolicy
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
-_MISMATCH = FAULTS[Fault.HEADER_MISMATCH].modern
-_STALE = (_MISMATCH, FAULTS[Fault.INVALID_PARAMS].modern)
+_HEADER_MISMATCH = FAULTS[Fault.HEADER_MISMATCH].modern
+_STALE_DEFINITION_CODES = (_HEADER_MISMATCH, FAULTS[Fault.INVALID_PARAMS].modern)
 """What a server says to arguments that its tool no longer has."""
 
 
@@ -48,44 +48,44 @@ class DeltaClient:
         Raises:
             ConfigurationError: there is no such target.
         """
-        _check(options)
+        _check_options(options)
         self._options = options
         self._deltas = options.get("deltas", False)
-        self._place = place_of(target)
-        questions = Questions(options.get("on_elicitation"), options.get("on_sampling"), options.get("roots"))
-        manner = Manner(
+        self._endpoint = parse_target(target)
+        callbacks = ClientCallbacks(options.get("on_elicitation"), options.get("on_sampling"), options.get("roots"))
+        profile = ClientProfile(
             options.get("info") or _own_info(),
             options.get("speak", "auto"),
             options.get("encoding", "json"),
             options.get("progressive", True),
-            questions.elicitation is not None,
-            questions.sampling is not None,
-            questions.roots is not None,
+            callbacks.elicitation is not None,
+            callbacks.sampling is not None,
+            callbacks.roots is not None,
         )
-        self._reaching = Reaching(
-            self._place.label,
-            self._links(),
-            manner,
-            questions,
-            self._heard,
+        self._connector = Connector(
+            self._endpoint.label,
+            self._link_factories(),
+            profile,
+            callbacks,
+            self._receive_notification,
             options.get("start_timeout", 30.0),
             options.get("timeout"),
         )
-        self._listing = Listing(self._reaching, options.get("cache_seconds", 300.0))
-        self._changes = Changes(self._reaching, self._listing, options)
-        self._holdings = Holdings()
-        self._fitting: LocalFitting | None = None
-        self._reaching.reopened = self._reopened
+        self._lists = ServerLists(self._connector, options.get("cache_seconds", 300.0))
+        self._notifications = NotificationListener(self._connector, self._lists, options)
+        self._result_cache = ResultCache()
+        self._local_results: LocalResults | None = None
+        self._connector.on_reconnect = self._reset_after_reconnect
 
-    def _links(self) -> list[Callable[[], Link]]:
-        place = self._place
-        match place:
-            case Here():
-                return [place.link]
+    def _link_factories(self) -> list[Callable[[], ClientLink]]:
+        endpoint = self._endpoint
+        match endpoint:
+            case InProcessServer():
+                return [endpoint.make_link]
             case Program():
-                return [functools.partial(place.link, self._options.get("quiet", False))]
+                return [functools.partial(endpoint.make_link, self._options.get("quiet", False))]
             case Address():
-                return place.links(self._options.get("headers", {}), self._options.get("token"))
+                return endpoint.link_factories(self._options.get("headers", {}), self._options.get("token"))
 
     async def __aenter__(self) -> "DeltaClient":
         """
@@ -93,40 +93,40 @@ class DeltaClient:
             UnreachableError: the server cannot be started or reached; the text says why and what to do.
         """
         try:
-            await self._reaching.open()
-            await self._changes.begin()
+            await self._connector.open()
+            await self._notifications.start()
         except BaseException:
-            await self._reaching.close()
+            await self._connector.close()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._listing.doubt()
+        self._lists.invalidate()
         try:
-            await self._changes.end()
+            await self._notifications.stop()
         finally:
-            await self._reaching.close()
+            await self._connector.close()
 
     @property
     def server(self) -> ServerInfo:
         """Who answers, and what it can do."""
-        return self._reaching.server
+        return self._connector.server
 
-    def _heard(self, method: str, params: dict[str, JSON]) -> None:
-        self._changes.hear(method, params)
+    def _receive_notification(self, method: str, params: dict[str, JSON]) -> None:
+        self._notifications.receive(method, params)
 
-    def _reopened(self) -> None:
-        self._listing.doubt()
-        self._holdings.forget()
-        self._changes.again()
+    def _reset_after_reconnect(self) -> None:
+        self._lists.invalidate()
+        self._result_cache.clear()
+        self._notifications.restart()
 
     # Tools
 
     async def tools(self) -> list[Tool]:
         """The index: a name and a line for each tool."""
-        return await self._listing.index()
+        return await self._lists.index()
 
     async def describe(self, *names: str) -> list[dict[str, JSON]]:
         """Definitions as the server has them, in this order; of every tool where none is named.
@@ -136,7 +136,7 @@ class DeltaClient:
         Raises:
             ClientError: there is no such tool; the text names the nearest.
         """
-        return [definition.copied() for definition in await self._listing.definitions(names)]
+        return [definition.copy() for definition in await self._lists.definitions(names)]
 
     async def call(self, name: str, /, **arguments: JSON) -> JSON:
         """The value a tool gives for its arguments; whole, whatever part of it the server showed at first.
@@ -149,10 +149,10 @@ class DeltaClient:
         """
         reply = await self.call_tool(name, arguments)
         if reply.is_error:
-            raise _failed(name, reply)
-        if reply.is_part and reply.handle is None and _next_page(reply) is not None:
-            definition = self._listing.known(name)
-            if definition is not None and definition.repeatable:  # for there every page runs the tool again
+            raise _call_failed_error(name, reply)
+        if reply.is_part and reply.handle is None and _next_page_number(reply) is not None:
+            definition = self._lists.cached_definition(name)
+            if definition is not None and definition.is_repeatable:  # for there every page runs the tool again
                 return [row async for row in self.rows(name, arguments)]
         return await self.whole(reply)
 
@@ -163,7 +163,7 @@ class DeltaClient:
         *,
         want: ResultPolicy | None = None,
         timeout: float | None = None,
-        progress: Progress | None = None,
+        progress: OnProgress | None = None,
     ) -> Reply:
         """What a tool answers, as it came; a tool's own failure is an answer too.
 
@@ -175,7 +175,7 @@ class DeltaClient:
         Raises:
             ArgumentsError, PeerError, ConnectionLostError, DeadlineError: as in `call`.
         """
-        definition, given = await self._fitted(name, dict(arguments or {}))
+        definition, given = await self._check_arguments(name, dict(arguments or {}))
         return await self._call(name, given, definition, want, timeout, progress)
 
     async def _call(
@@ -185,99 +185,103 @@ class DeltaClient:
         definition: Definition | None,
         want: ResultPolicy | None = None,
         timeout: float | None = None,
-        progress: Progress | None = None,
+        progress: OnProgress | None = None,
     ) -> Reply:
-        held = f"{name} {jsonrpc.encode(given).decode()}" if self._deltas and self.server.progressive else ""
-        meta = self._meta(want, held)
+        call_key = f"{name} {jsonrpc.encode(given).decode()}" if self._deltas and self.server.progressive else ""
+        meta = self._request_meta(want, call_key)
         params = {"name": name, "arguments": given}
         try:
-            raw = await self._asked(params, meta, definition, timeout, progress)
+            raw = await self._request_call(params, meta, definition, timeout, progress)
         except PeerError as error:
-            if error.code in _STALE:
-                self._listing.doubt()
-            if error.code != _MISMATCH or definition is None:
+            if error.code in _STALE_DEFINITION_CODES:
+                self._lists.invalidate()
+            if error.code != _HEADER_MISMATCH or definition is None:
                 raise
             # MCP 2026-07-28, "Client Behavior": what has to be mirrored in headers has changed.
-            raw = await self._asked(params, meta, await self._listing.definition(name), timeout, progress)
+            raw = await self._request_call(params, meta, await self._lists.definition(name), timeout, progress)
         reply = Reply(raw, self.server.is_delta)
         if "root" in reply.told:
-            await self._hold(reply, held or f"{name} {jsonrpc.encode(given).decode()}")
+            await self._resolve_value(reply, call_key or f"{name} {jsonrpc.encode(given).decode()}")
         elif want is not None and self.server.progressive is None:
             return await self.fit(reply, want)
         return reply
 
-    async def _asked(
+    async def _request_call(
         self,
         params: dict[str, JSON],
         meta: dict[str, JSON],
         definition: Definition | None,
         timeout: float | None,
-        progress: Progress | None,
+        progress: OnProgress | None,
     ) -> dict[str, JSON]:
-        return await self._reaching.ask(
+        return await self._connector.request(
             "tools/call",
             params,
             meta,
-            repeatable=definition is not None and definition.repeatable,
+            repeatable=definition is not None and definition.is_repeatable,
             timeout=timeout,
             progress=progress,
-            parameters=definition.parameters if definition is not None and self._reaching.mirrors else (),
+            parameter_headers=definition.parameter_headers
+            if definition is not None and self._connector.mirrors_arguments
+            else (),
         )
 
-    async def _fitted(self, name: str, arguments: dict[str, JSON]) -> tuple[Definition | None, dict[str, JSON]]:
+    async def _check_arguments(
+        self, name: str, arguments: dict[str, JSON]
+    ) -> tuple[Definition | None, dict[str, JSON]]:
         """What is known of the tool, None where nothing is, for its server may know it all the same; and its arguments.
 
         Raises:
             ArgumentsError: they do not fit.
         """
         validates = self._options.get("validate", True)
-        if not validates and not self._reaching.mirrors:
-            return self._listing.known(name), arguments
-        definition = self._listing.known(name) or await self._listing.definition(name)
+        if not validates and not self._connector.mirrors_arguments:
+            return self._lists.cached_definition(name), arguments
+        definition = self._lists.cached_definition(name) or await self._lists.definition(name)
         if definition is None or not validates:
             return definition, arguments
-        fitted, problems = definition.fitted(arguments)
-        if problems and not self._listing.is_current(name):
-            self._listing.doubt()
-            definition = await self._listing.definition(name)
-            fitted, problems = (arguments, []) if definition is None else definition.fitted(arguments)
+        checked, problems = definition.check_arguments(arguments)
+        if problems and not self._lists.is_current(name):
+            self._lists.invalidate()
+            definition = await self._lists.definition(name)
+            checked, problems = (arguments, []) if definition is None else definition.check_arguments(arguments)
         if problems:
             raise ArgumentsError(f"{name}: {' '.join(problems)}")
-        return definition, fitted
+        return definition, checked
 
-    def _meta(self, want: ResultPolicy | None, held: str) -> dict[str, JSON]:
-        meta: dict[str, JSON] = dict(self._changes.meta)
-        said: dict[str, JSON] = {} if want is None else msgspec.to_builtins(want)
-        if held and "pack_root" not in said:
-            said = {**said, "pack_root": self._holdings.root_for(held) or ""}
-        if said:
-            meta[META_KEY] = said
+    def _request_meta(self, want: ResultPolicy | None, call_key: str) -> dict[str, JSON]:
+        meta: dict[str, JSON] = dict(self._notifications.log_level_meta)
+        policy: dict[str, JSON] = {} if want is None else msgspec.to_builtins(want)
+        if call_key and "pack_root" not in policy:
+            policy = {**policy, "pack_root": self._result_cache.root_for(call_key) or ""}
+        if policy:
+            meta[META_KEY] = policy
         return meta
 
-    async def _hold(self, reply: Reply, call: str) -> None:
+    async def _resolve_value(self, reply: Reply, call_key: str) -> None:
         """Puts the whole value together; what builds on something that is not held any more is read anew."""
         try:
-            reply.value = self._holdings.value(reply, call)
+            reply.value = self._result_cache.resolve_value(reply, call_key)
         except UnreadableError:
             handle = reply.told.get("handle")
             if not isinstance(handle, str):
                 raise ClientError(
                     "The server tells changes of a result that is not held here, and no way to it."
                 ) from None
-            reply.value = await self._everything(handle)
-            self._holdings.hold(reply, call, reply.value)
+            reply.value = await self._read_all(handle)
+            self._result_cache.store_whole(reply, call_key, reply.value)
 
     # Results that were shown in part
 
     @property
-    def _local(self) -> LocalFitting:
-        if self._fitting is None:
-            self._fitting = LocalFitting()
-        return self._fitting
+    def _lazy_local_results(self) -> LocalResults:
+        if self._local_results is None:
+            self._local_results = LocalResults()
+        return self._local_results
 
     async def fit(self, reply: Reply, want: ResultPolicy) -> Reply:
         """A reply that was not, made to fit here; `read_on` and `whole` have the rest of it."""
-        return await self._local.fit(reply, want)
+        return await self._lazy_local_results.fit(reply, want)
 
     async def read_on(
         self,
@@ -298,10 +302,10 @@ class DeltaClient:
         return await self._continue({"handle": handle, **{key: one for key, one in asked.items() if one is not None}})
 
     async def _continue(self, arguments: dict[str, JSON]) -> Reply:
-        if self._fitting is not None and self._fitting.has(str(arguments["handle"])):
-            return await self._fitting.read_on(arguments)
-        params = {"name": await self._listing.continuing(), "arguments": arguments}
-        reply = Reply(await self._reaching.ask("tools/call", params))
+        if self._local_results is not None and self._local_results.has_handle(str(arguments["handle"])):
+            return await self._local_results.read_on(arguments)
+        params = {"name": await self._lists.continue_tool_name(), "arguments": arguments}
+        reply = Reply(await self._connector.request("tools/call", params))
         if reply.is_error:
             raise ArgumentsError(reply.text)
         return reply
@@ -316,13 +320,13 @@ class DeltaClient:
             return reply.value
         try:
             return await recover(reply, self._continue)
-        except LostError as error:
+        except ResultLostError as error:
             raise ClientError(f"The result cannot be read to its end: {error}.") from None
 
-    async def _everything(self, handle: str) -> JSON:
+    async def _read_all(self, handle: str) -> JSON:
         try:
-            return await everything(handle, self._continue)
-        except LostError as error:
+            return await read_all(handle, self._continue)
+        except ResultLostError as error:
             raise ClientError(f"The result cannot be read to its end: {error}.") from None
 
     async def pages(
@@ -337,14 +341,14 @@ class DeltaClient:
         reply = await self.call_tool(name, given, want=want)
         while True:
             if reply.is_error:
-                raise _failed(name, reply)
+                raise _call_failed_error(name, reply)
             yield reply
             told = reply.told
             if reply.handle is not None and told.get("unit") == "rows" and told["end"] < told["total"]:
                 reply = await self.read_on(reply.handle, offset=told["end"])
-            elif (page := _next_page(reply)) is not None:
+            elif (page := _next_page_number(reply)) is not None:
                 # By an argument that is not the tool's own, as Delta-MCP has it.
-                reply = await self._call(name, {**given, "page": page}, self._listing.known(name))
+                reply = await self._call(name, {**given, "page": page}, self._lists.cached_definition(name))
             else:
                 return
 
@@ -355,31 +359,31 @@ class DeltaClient:
         async with contextlib.aclosing(self.pages(name, arguments, want=want)) as pages:
             async for page in pages:
                 in_rows = not page.is_part or page.is_page or page.told.get("unit") == "rows"
-                for row in _rows_of(page.value if in_rows else await self.whole(page)):
+                for row in _result_rows(page.value if in_rows else await self.whole(page)):
                     yield row
 
     # Resources, prompts, and whatever else a server understands
 
     async def resources(self) -> list[dict[str, JSON]]:
-        return await self._listing.every("resources/list", "resources")
+        return await self._lists.fetch_all("resources/list", "resources")
 
     async def templates(self) -> list[dict[str, JSON]]:
-        return await self._listing.every("resources/templates/list", "resourceTemplates")
+        return await self._lists.fetch_all("resources/templates/list", "resourceTemplates")
 
     async def read(self, uri: str) -> list[dict[str, JSON]]:
         """What a resource holds, as it came."""
         result = await self.request("resources/read", {"uri": uri})
-        return [item for item in _list(result.get("contents")) if isinstance(item, dict)]
+        return [item for item in _as_list(result.get("contents")) if isinstance(item, dict)]
 
     async def subscribe(self, uri: str) -> None:
         """`on_change` is told of the URI whenever the resource changes."""
-        await self._changes.watch(uri)
+        await self._notifications.subscribe(uri)
 
     async def unsubscribe(self, uri: str) -> None:
-        await self._changes.unwatch(uri)
+        await self._notifications.unsubscribe(uri)
 
     async def prompts(self) -> list[dict[str, JSON]]:
-        return await self._listing.every("prompts/list", "prompts")
+        return await self._lists.fetch_all("prompts/list", "prompts")
 
     async def prompt(self, name: str, /, **arguments: str) -> dict[str, JSON]:
         """A prompt, filled in."""
@@ -391,7 +395,7 @@ class DeltaClient:
         if context:
             params["context"] = {"arguments": context}
         completion: Any = (await self.request("completion/complete", params)).get("completion")
-        return _list(completion.get("values") if isinstance(completion, dict) else None)
+        return _as_list(completion.get("values") if isinstance(completion, dict) else None)
 
     async def request(
         self, method: str, params: Mapping[str, JSON] | None = None, *, timeout: float | None = None
@@ -402,22 +406,22 @@ class DeltaClient:
             PeerError: the server refused.
         """
         repeatable = method.endswith(("/list", "/read", "/get", "/describe", "/manifest")) or method == "ping"
-        return await self._reaching.ask(
+        return await self._connector.request(
             method,
             params or {},
-            self._changes.meta,
+            self._notifications.log_level_meta,
             repeatable=repeatable,
             timeout=timeout,
         )
 
 
-def _check(options: ClientOptions) -> None:
+def _check_options(options: ClientOptions) -> None:
     for name, value in options.items():
         if name not in ClientOptions.__annotations__:
             raise ConfigurationError(
                 f"There is no option {name!r}; there are {', '.join(ClientOptions.__annotations__)}."
             )
-        known = {"speak": get_args(Spoken), "encoding": get_args(Encoding)}.get(name)
+        known = {"speak": get_args(ProtocolChoice), "encoding": get_args(Encoding)}.get(name)
         if known is not None and value not in known:
             raise ConfigurationError(f"{name} is one of {', '.join(known)}, not {value!r:.40}.")
 
@@ -426,21 +430,21 @@ def _own_info() -> dict[str, JSON]:
     return {"name": "delta-mcp", "version": metadata.version("delta-mcp")}
 
 
-def _list(value: JSON) -> list[Any]:
+def _as_list(value: JSON) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _failed(name: str, reply: Reply) -> CallFailedError:
+def _call_failed_error(name: str, reply: Reply) -> CallFailedError:
     return CallFailedError(reply.text or f"{name} failed and did not say why.", reply)
 
 
-def _next_page(reply: Reply) -> int | None:
+def _next_page_number(reply: Reply) -> int | None:
     """Where the original Delta-MCP says that a list goes on."""
     page = reply.shape.get("page") if reply.is_page and reply.shape.get("hasMore") is True else None
     return page + 1 if isinstance(page, int) else None
 
 
-def _rows_of(value: Any) -> Sequence[JSON]:
+def _result_rows(value: Any) -> Sequence[JSON]:
     if isinstance(value, list):
         return value
     path = find_rows(jsonrpc.encode(value), None, value) if isinstance(value, dict) else None

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypedDict
 
-from deltamcp.client.introduction import Encoding, Spoken
-from deltamcp.client.links.http import Token
-from deltamcp.client.questions import OnElicitation, OnSampling
+from deltamcp.client.callbacks import OnElicitation, OnSampling
+from deltamcp.client.links.http import BearerToken
+from deltamcp.client.negotiation import Encoding, ProtocolChoice
 from deltamcp.values import JSON, LogLevel
 
 OnChange: TypeAlias = Callable[[str], None]
@@ -15,7 +15,7 @@ OnLog: TypeAlias = Callable[[str, JSON, str | None], None]
 class ClientOptions(TypedDict, total=False):
     """All of them may be left out."""
 
-    speak: Spoken
+    speak: ProtocolChoice
     """`auto` finds out which era a server is of; `modern`, `handshake` and `delta-mcp` speak only that."""
     encoding: Encoding
     """What to write messages in where the server agreed to it. It saves bytes on the wire, no tokens."""
@@ -29,7 +29,7 @@ class ClientOptions(TypedDict, total=False):
     """False not to hear of changes. Over HTTP, hearing of them takes a connection."""
     headers: Mapping[str, str]
     """For every HTTP request."""
-    token: Token
+    token: BearerToken
     """A bearer token, or a function, plain or async, that gives one; it is asked again after a 401."""
     timeout: float
     """Seconds any request may take; without it as long as it takes."""

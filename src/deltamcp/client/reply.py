@@ -23,7 +23,7 @@ from deltamcp.values import (
 )
 from deltamcp.wire import jsonrpc
 
-_Unnested: TypeAlias = Text | Image | Audio | ResourceLink
+_FlatContent: TypeAlias = Text | Image | Audio | ResourceLink
 
 
 class Reply:
@@ -54,7 +54,7 @@ class Reply:
         meta, structured = self.raw.get("_meta"), self.raw.get("structuredContent", msgspec.UNSET)
         # Who answered is between that server and its client.
         kept = {key: said for key, said in meta.items() if key != modern.SERVER_KEY} if isinstance(meta, dict) else {}
-        return ToolResult(list(map(_content, self.content)), structured, self.is_error, kept or None)
+        return ToolResult(list(map(_parse_content, self.content)), structured, self.is_error, kept or None)
 
     @property
     def content(self) -> list[JSON]:
@@ -86,7 +86,9 @@ class Reply:
         meta = self.raw.get("_meta")
         told = meta.get(META_KEY) if isinstance(meta, dict) else None
         # Whoever says something else there says nothing.
-        return {key: said for key, said in told.items() if _is_told(key, said)} if isinstance(told, dict) else {}
+        return (
+            {key: said for key, said in told.items() if _is_valid_member(key, said)} if isinstance(told, dict) else {}
+        )
 
     @property
     def handle(self) -> str | None:
@@ -108,7 +110,7 @@ class Reply:
     @functools.cached_property
     def shape(self) -> Any:
         """What is in the text of a reply in Delta-MCP's own words: the value, or one of its envelopes around it."""
-        return _read(self.texts[0]) if self._is_delta and self.texts else None
+        return _decode_or_text(self.texts[0]) if self._is_delta and self.texts else None
 
     @property
     def is_page(self) -> bool:
@@ -132,43 +134,43 @@ class Reply:
             return self.raw["structuredContent"]
         told, texts = self.told, self.texts
         if "form" in told and texts:
-            return texts[0] if told["form"] == "text" else _read(texts[0])
+            return texts[0] if told["form"] == "text" else _decode_or_text(texts[0])
         if self._is_delta and texts:
             return self.shape["items"] if self.is_page else self.shape
         if len(self.content) != 1 or len(texts) != 1:
             return self.content if self.content else None
         # What else JSON can say, a text can mean: 12345 may be a number, or somebody's name for something.
-        return _read(texts[0]) if texts[0].lstrip()[:1] in ("{", "[") else texts[0]
+        return _decode_or_text(texts[0]) if texts[0].lstrip()[:1] in ("{", "[") else texts[0]
 
 
-_COUNTS = frozenset({"start", "end", "total"})
+_COUNT_KEYS = frozenset({"start", "end", "total"})
 
 
-def _is_told(key: str, said: Any) -> bool:
+def _is_valid_member(key: str, said: Any) -> bool:
     if key == "cuts":
         return isinstance(said, list) and all(isinstance(cut, str) for cut in said)
-    return type(said) is int if key in _COUNTS else isinstance(said, str)
+    return type(said) is int if key in _COUNT_KEYS else isinstance(said, str)
 
 
-def _read(text: str) -> JSON:
+def _decode_or_text(text: str) -> JSON:
     try:
         return decode(text)
     except ValueError:
         return text
 
 
-def _content(item: Any) -> Content:
+def _parse_content(item: Any) -> Content:
     """One of ours where that keeps every part of it, else the object as it came, which is written as it stands."""
     if not isinstance(item, dict):
         return Text(jsonrpc.encode(item).decode())
     try:
-        made = _embedded(item) if item.get("type") == "resource" else msgspec.convert(item, _Unnested)
+        made = _parse_embedded(item) if item.get("type") == "resource" else msgspec.convert(item, _FlatContent)
     except (msgspec.ValidationError, KeyError, TypeError):
         return cast(Content, item)
     return made if msgspec.to_builtins(made) == item else cast(Content, item)
 
 
-def _embedded(item: dict[str, JSON]) -> EmbeddedResource:
+def _parse_embedded(item: dict[str, JSON]) -> EmbeddedResource:
     held = item["resource"]
     return EmbeddedResource(
         msgspec.convert(held, BlobResource) if "blob" in held else msgspec.convert(held, TextResource),

@@ -12,25 +12,25 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from deltamcp.calls.engine import Engine
-from deltamcp.client.links.http import HttpLink, Token
-from deltamcp.client.links.http1 import basic, split
-from deltamcp.client.links.link import Link
+from deltamcp.client.links.http import BearerToken, HttpLink
+from deltamcp.client.links.http1 import basic_authorization, split_url
+from deltamcp.client.links.link import ClientLink
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 
 
 @runtime_checkable
-class Served(Protocol):
+class ServerLike(Protocol):
     """A `DeltaServer`, as far as a client wants to know."""
 
     @property
     def engine(self) -> Engine: ...
 
 
-Target: TypeAlias = "Served | str | Sequence[str] | Mapping[str, JSON]"
+Target: TypeAlias = "ServerLike | str | Sequence[str] | Mapping[str, JSON]"
 
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
-_INHERITED = re.compile(
+_URL_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
+_INHERITED_VARIABLES = re.compile(
     "HOME|LANG|LC_ALL|LOGNAME|PATH|SHELL|TERM|TMPDIR|USER|"
     "APPDATA|COMSPEC|LOCALAPPDATA|PATHEXT|SYSTEMDRIVE|SYSTEMROOT|TEMP|TMP|USERPROFILE",
     re.IGNORECASE,
@@ -51,12 +51,14 @@ class Program(Struct, frozen=True):
         """What it is called in errors: its own words, without the values of options, which may be secrets."""
         return f"The server {Path(self.command[0]).name!r}"
 
-    def link(self, quiet: bool) -> Link:
+    def make_link(self, quiet: bool) -> ClientLink:
         from deltamcp.client.links.process import ProcessLink
 
         inherited = dict(os.environ)
         if self.env is not None:
-            inherited = {name: value for name, value in inherited.items() if _INHERITED.fullmatch(name)} | self.env
+            inherited = {
+                name: value for name, value in inherited.items() if _INHERITED_VARIABLES.fullmatch(name)
+            } | self.env
         # On Windows `npx` is a script with an extension, which only a search finds.
         program = shutil.which(self.command[0], path=inherited.get("PATH")) or self.command[0]
         return ProcessLink(self.label, (program, *self.command[1:]), inherited, self.cwd, quiet)
@@ -76,18 +78,18 @@ class Address(Struct, frozen=True):
         return f"The server at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     @property
-    def _basic(self) -> dict[str, str]:
+    def _authorization(self) -> dict[str, str]:
         parts = urlsplit(self.url)
-        return {} if parts.username is None else {"authorization": basic(parts)}
+        return {} if parts.username is None else {"authorization": basic_authorization(parts)}
 
-    def links(self, headers: Mapping[str, str], token: Token | None) -> list[Callable[[], Link]]:
+    def link_factories(self, headers: Mapping[str, str], token: BearerToken | None) -> list[Callable[[], ClientLink]]:
         """Streamable HTTP, and what was before it."""
-        every = {**self._basic, **self.headers, **headers}
+        every = {**self._authorization, **self.headers, **headers}
 
-        def streamable() -> Link:
+        def streamable() -> ClientLink:
             return HttpLink(self.label, self.url, every, token)
 
-        def with_sse() -> Link:
+        def with_sse() -> ClientLink:
             from deltamcp.client.links.sse import SseLink
 
             return SseLink(self.label, self.url, every, token)
@@ -95,62 +97,62 @@ class Address(Struct, frozen=True):
         return [with_sse] if self.only_sse else [streamable, with_sse]
 
 
-class Here(Struct, frozen=True):
+class InProcessServer(Struct, frozen=True):
     """A server in this process."""
 
     engine: Engine
     label = "The server"
 
-    def link(self) -> Link:
+    def make_link(self) -> ClientLink:
         from deltamcp.client.links.memory import MemoryLink
 
         return MemoryLink(self.engine)
 
 
-Place: TypeAlias = Here | Program | Address
+Endpoint: TypeAlias = InProcessServer | Program | Address
 
 
-def place_of(target: Target) -> Place:
+def parse_target(target: Target) -> Endpoint:
     """
     Raises:
         ConfigurationError: it is nothing that can be connected to; the text says what is.
     """
     if isinstance(target, str):
-        return _of_text(target)
+        return _parse_text(target)
     if isinstance(target, Mapping):
-        return of_entry(target)
+        return parse_entry(target)
     if isinstance(target, Sequence) and target and all(isinstance(word, str) for word in target):
-        return of_words(list(target))
-    if isinstance(target, Served):
-        return Here(target.engine)
+        return parse_words(list(target))
+    if isinstance(target, ServerLike):
+        return InProcessServer(target.engine)
     raise ConfigurationError(
         "A client connects to a DeltaServer, a URL, a command line (a text or a list of words), or an entry of an "
         f"mcpServers file, not to {target!r:.80}."
     )
 
 
-def of_words(words: list[str]) -> Place:
+def parse_words(words: list[str]) -> Endpoint:
     """A target as the command line has it: its words."""
     if len(words) == 1 and shutil.which(words[0]) is None:
-        return _of_text(words[0])  # quoted as a whole, or no command line
-    if _ADDRESS.match(words[0]):
+        return _parse_text(words[0])  # quoted as a whole, or no command line
+    if _URL_SCHEME.match(words[0]):
         raise ConfigurationError(
             f"{words[1]!r} after the address is not understood; a tool's arguments are NAME=VALUE or JSON."
         )
     return Program(tuple(words))
 
 
-def _of_text(text: str) -> Place:
-    if _ADDRESS.match(text):
+def _parse_text(text: str) -> Endpoint:
+    if _URL_SCHEME.match(text):
         if not text.lower().startswith(("http://", "https://")):
             raise ConfigurationError(f"{text.partition('://')[0]}:// is no way to a server; use http:// or https://.")
-        split(text)
+        split_url(text)
         return Address(text)
     file, mark, name = text.rpartition("#")
     if mark and file.endswith((".json", ".jsonc", ".toml")):
         from deltamcp.client.configs import files
 
-        return of_entry(files.entry(Path(file).expanduser(), name))
+        return parse_entry(files.find_entry(Path(file).expanduser(), name))
     if text.endswith((".json", ".jsonc", ".toml")):
         raise ConfigurationError(f"{text} is a file; name a server in it, as {text}#NAME.")
     try:
@@ -162,22 +164,22 @@ def _of_text(text: str) -> Place:
     return Program(tuple(words))
 
 
-def of_entry(entry: Mapping[str, Any]) -> Place:
+def parse_entry(entry: Mapping[str, Any]) -> Endpoint:
     """An entry of an `mcpServers` file, its variables already filled in."""
     url, command = entry.get("url"), entry.get("command")
     if isinstance(url, str) and not command:
-        split(url)
-        return Address(url, _texts(entry, "headers"), entry.get("type", entry.get("transport")) == "sse")
+        split_url(url)
+        return Address(url, _text_map(entry, "headers"), entry.get("type", entry.get("transport")) == "sse")
     if not isinstance(command, str) or not command:
         raise ConfigurationError("An entry needs a command or a url.")
     words = entry.get("args") or []
     if not isinstance(words, list) or not all(isinstance(word, str | int | float) for word in words):
         raise ConfigurationError("The args of an entry are a list of texts.")
     cwd = entry.get("cwd")
-    return Program((command, *map(str, words)), _texts(entry, "env"), cwd if isinstance(cwd, str) else None)
+    return Program((command, *map(str, words)), _text_map(entry, "env"), cwd if isinstance(cwd, str) else None)
 
 
-def _texts(entry: Mapping[str, Any], name: str) -> dict[str, str]:
+def _text_map(entry: Mapping[str, Any], name: str) -> dict[str, str]:
     found = entry.get(name) or {}
     if not isinstance(found, Mapping):
         raise ConfigurationError(f"The {name} of an entry is an object of texts.")

@@ -1,4 +1,4 @@
-"""Results that do not fit: shown in part, read on in by their handle, used by reference."""
+"""Results within their budget: the first reply, the replies that `continue` reads on with, and references to them."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -8,157 +8,166 @@ from urllib.parse import unquote
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from deltamcp.delivery.stored_results import Keeping, Rooted
+from deltamcp.delivery.stored_results import ResultRoot, StoredResults
 from deltamcp.errors import UnfitError
-from deltamcp.results import blocks, document, reference, shape
-from deltamcp.results.content import Source, is_as_it_looks
-from deltamcp.results.kept import Head, read_asked, wanted
+from deltamcp.results import blocks, document, reference, result_windows
+from deltamcp.results.content import ResultData, is_self_describing
 from deltamcp.results.notes import Handle
-from deltamcp.results.paginate import find_rows
-from deltamcp.results.policy import META_KEY, ResultPolicy, Shaping
+from deltamcp.results.pagination import find_rows
+from deltamcp.results.policy import META_KEY, ResolvedPolicy, ResultPolicy
+from deltamcp.results.stored_result import StoredHeader, parse_continue_arguments, select_fields
 from deltamcp.results.window import Window
-from deltamcp.values import JSON, Content, Principal, Text, TextResource, ToolResult
+from deltamcp.values import JSON, Caller, Content, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 
-_LARGE = 1024 * 1024
+_LARGE_BYTES = 1024 * 1024
 """Bytes of a result in which reading may take longer than others should wait; a thread does it, one at a time."""
-_MOST_BYTES = 64 * 1024 * 1024
+_MAX_REFERENCED_BYTES = 64 * 1024 * 1024
 """Of results that one call's arguments refer to."""
 _NO_STRUCTURE = "No part that fits is one the output schema admits. "
 
 
-class Reading:
-    """What callers are shown a part of."""
+class Continuation:
+    """Shows a result as far as it fits, stores the whole of it, and reads on in it."""
 
-    def __init__(self, keeping: Keeping) -> None:
-        self._keeping = keeping
-        self._reads = asyncio.Lock()
+    def __init__(self, stored: StoredResults) -> None:
+        self._stored = stored
+        self._large_reads = asyncio.Lock()
 
-    async def begin(
+    async def first_reply(
         self,
-        source: Source,
-        shaping: Shaping,
-        principal: Principal,
+        source: ResultData,
+        policy: ResolvedPolicy,
+        caller: Caller,
         admits: Callable[[JSON], bool] | None = None,
-        rooted: Rooted | None = None,
+        root: ResultRoot | None = None,
     ) -> ToolResult:
-        """A result, whole where it fits. `admits` tells whether an output schema holds, where one has to.
+        """The reply to a call: the whole result where it fits. `admits` checks an output schema, where there is one.
 
-        What is `rooted` is kept in any case, to be the base of a delta.
+        A result with a `root` is stored in any case, to be the base of a delta.
         """
-        root = "" if rooted is None else rooted.root
+        root_digits = "" if root is None else root.root
         data, promised = source.data, admits is not None
-        shown, why = wanted(data, shaping)
+        shown, reason = select_fields(data, policy)
         if admits is not None and shown != data and not admits(document.decode(shown)):  # type: ignore[arg-type]
-            shown, why = data, "The output schema asks for every field. "
-        if why:
-            shaping = replace(shaping, fields=None)
-        less = shown != data
-        value = None if less else source.value
-        rows = None if isinstance(shown, str) else find_rows(shown, shaping.rows, value)
+            shown, reason = data, "The output schema asks for every field. "
+        if reason:
+            policy = replace(policy, fields=None)
+        is_projected = shown != data
+        value = None if is_projected else source.value
+        rows = None if isinstance(shown, str) else find_rows(shown, policy.rows, value)
         whole = None
-        if not less:
-            whole = shape.whole(shown, shaping, source.structured is not UNSET, rows, f"[{why[:-1]}]" if why else "")
+        if not is_projected:
+            whole = result_windows.whole_window(
+                shown, policy, source.structured is not UNSET, rows, f"[{reason[:-1]}]" if reason else ""
+            )
         kind: Literal["text", "json"] = "text" if isinstance(data, str) else "json"
         if whole is not None:
-            kept = None
-            if rooted is not None:
-                head = Head(kind, rows, shaping, root)
-                kept, _ = await self._keeping.keep(data, principal, lambda handle: (head, None), rooted)
-            return _whole(whole, source, shaping, kept)
+            stored = None
+            if root is not None:
+                head = StoredHeader(kind, rows, policy, root_digits)
+                stored, _ = await self._stored.store(data, caller, lambda handle: (head, None), root)
+            return _whole_reply(whole, source, policy, stored)
 
-        def part(handle: Handle | None) -> tuple[Head, tuple[Window, bool]]:
-            window, holds = shape.begin(shown, rows, shaping, handle, promised, less, why, value), True
+        def show_part(handle: Handle | None) -> tuple[StoredHeader, tuple[Window, bool]]:
+            def show(promised: bool, reason: str) -> Window:
+                return result_windows.first_window(shown, rows, policy, handle, promised, is_projected, reason, value)
+
+            window, holds = show(promised, reason), True
             if admits is not None and (window.value is UNSET or not admits(window.value)):
-                window, holds = shape.begin(shown, rows, shaping, handle, False, less, _NO_STRUCTURE, value), False
-            return Head(kind, rows, shaping, root, is_part=True, first=window.next or 0), (window, holds)
+                window, holds = show(False, _NO_STRUCTURE), False
+            return StoredHeader(kind, rows, policy, root_digits, is_part=True, first=window.next or 0), (window, holds)
 
-        handle, (window, holds) = await self._keeping.keep(data, principal, part, rooted)
+        handle, (window, holds) = await self._stored.store(data, caller, show_part, root)
         content: list[Content] = [Text(text) for text in window.texts]
-        told = _told(window, "")
+        meta = _window_meta(window, "")
         if handle is not None:
-            told = {"handle": handle.name, **told}
-            content += [handle.link] if shape.is_linked(shaping, window) else []
+            meta = {"handle": handle.name, **meta}
+            content += [handle.link] if result_windows.is_linked(policy, window) else []
         # Without what its output schema promises a result is only accepted as an error.
-        return ToolResult(content, window.value if promised and holds else UNSET, not holds, {META_KEY: told})
+        return ToolResult(content, window.value if promised and holds else UNSET, not holds, {META_KEY: meta})
 
-    async def begin_blocks(
-        self, result: ToolResult, shaping: Shaping, principal: Principal, promised: bool
+    async def first_reply_of_blocks(
+        self, result: ToolResult, policy: ResolvedPolicy, caller: Caller, promised: bool
     ) -> ToolResult:
         """The same for a reply of several blocks: texts are shown while they fit, media are not text and stay.
 
-        `promised` tells that an output schema asks for structured content.
+        `promised` says that an output schema asks for structured content.
         """
-        if blocks.fits(result, shaping):
+        if blocks.fits(result, policy):
             return result
 
-        def part(handle: Handle | None) -> tuple[Head, ToolResult]:
-            return Head("json", None, replace(shaping, fields=None)), blocks.begin(result, shaping, handle, promised)
+        def show_part(handle: Handle | None) -> tuple[StoredHeader, ToolResult]:
+            return StoredHeader("json", None, replace(policy, fields=None)), blocks.truncate_blocks(
+                result, policy, handle, promised
+            )
 
-        return (await self._keeping.keep(blocks.encoded(result), principal, part))[1]
+        return (await self._stored.store(blocks.encode_blocks(result), caller, show_part))[1]
 
-    async def go_on(
-        self, arguments: Mapping[str, JSON], principal: Principal, wish: ResultPolicy | None = None
+    async def next_reply(
+        self, arguments: Mapping[str, JSON], caller: Caller, requested: ResultPolicy | None = None
     ) -> ToolResult:
-        """`wish` is how a request would have it fit.
+        """The reply to `continue`; `requested` is the policy that the request asks for.
 
         Raises:
-            UnfitError: there is nothing to read on in, or not there, or not so.
-            StoreError: what is kept cannot be reached.
+            UnfitError: nothing is stored under the handle, or it cannot be read so.
+            StoreError: the store cannot be reached.
         """
-        asked = read_asked(arguments)
-        kept = await self._keeping.found(asked.handle, principal)
-        if kept.size <= _LARGE:
-            window, path = kept.read(asked, wish)
+        asked = parse_continue_arguments(arguments)
+        stored = await self._stored.find(asked.handle, caller)
+        if stored.size <= _LARGE_BYTES:
+            window, path = stored.read(asked, requested)
         else:
-            async with self._reads:
-                window, path = await asyncio.to_thread(kept.read, asked, wish)
-        told = {META_KEY: {"handle": asked.handle, **_told(window, path)}}
-        return ToolResult([Text(text) for text in window.texts], meta=told)
+            async with self._large_reads:
+                window, path = await asyncio.to_thread(stored.read, asked, requested)
+        meta = {META_KEY: {"handle": asked.handle, **_window_meta(window, path)}}
+        return ToolResult([Text(text) for text in window.texts], meta=meta)
 
-    async def resolved(self, arguments: dict[str, JSON], principal: Principal, strict: bool) -> dict[str, JSON]:
+    async def resolve_references(self, arguments: dict[str, JSON], caller: Caller, strict: bool) -> dict[str, JSON]:
         """Arguments with every `{"$result": ...}` in them replaced by what it stands for.
 
         Unless `strict`, what is under no handle of ours means something else, and stays.
 
         Raises:
             UnfitError: one of them stands for nothing.
-            StoreError: what is kept cannot be reached.
+            StoreError: the store cannot be reached.
         """
-        by: dict[int, JSON] = {}
+        values: dict[int, JSON] = {}
         parts: dict[tuple[str, str], JSON] = {}
-        left = _MOST_BYTES
-        for found in reference.found(arguments):
+        left = _MAX_REFERENCED_BYTES
+        for found in reference.find_references(arguments):
             name, path = found[reference.KEY], found.get("path", "")
             try:
                 if not isinstance(name, str) or not isinstance(path, str):
                     raise UnfitError(f"{reference.KEY} and path must be texts.")
-                kept = await self._keeping.open(name, principal)
+                stored = await self._stored.open(name, caller)
             except UnfitError:
                 if strict:
                     raise
                 continue
-            left -= kept.bytes_at(path)
+            left -= stored.bytes_at(path)
             if left < 0:
-                raise UnfitError(f"The results in one call's arguments come to more than {_MOST_BYTES >> 20} MiB.")
+                raise UnfitError(
+                    f"The results in one call's arguments come to more than {_MAX_REFERENCED_BYTES >> 20} MiB."
+                )
             if (name, path) not in parts:
-                parts[name, path] = kept.part(path)
+                parts[name, path] = stored.value_at(path)
             value = parts[name, path]
-            by[id(found)] = reference.changed(value, found["patch"], left) if "patch" in found else value
-        made: dict[str, JSON] = reference.replaced(arguments, by)
+            values[id(found)] = reference.apply_patch(value, found["patch"], left) if "patch" in found else value
+        made: dict[str, JSON] = reference.replace_references(arguments, values)
         return made
 
-    async def resource(self, uri: str, principal: Principal) -> TextResource | None:
-        """A kept result or a part of one, whole; None where there is none at the address.
+    async def stored_resource(self, uri: str, caller: Caller) -> TextResource | None:
+        """A stored result or a part of one, whole; None where there is none at the address.
 
         Raises:
-            StoreError: what is kept cannot be reached.
+            StoreError: the store cannot be reached.
         """
-        place = self._keeping.place(unquote(uri))
+        place = self._stored.parse_uri(unquote(uri))
         if place is None:
             return None
         try:
-            value = (await self._keeping.open(place[0], principal)).part(place[1])
+            value = (await self._stored.open(place[0], caller)).value_at(place[1])
         except UnfitError:
             return None
         if isinstance(value, str):
@@ -166,23 +175,23 @@ class Reading:
         return TextResource(uri, jsonrpc.encode(value).decode(), "application/json")
 
 
-def _whole(window: Window, source: Source, shaping: Shaping, kept: Handle | None) -> ToolResult:
-    # Where the form is not JSON, or the result a base, programs are told what to make of it.
-    said = window.form == "table" or kept is not None or not is_as_it_looks(source.data)
-    told: dict[str, JSON] = {"form": window.form} if said else {}
-    if kept is not None:
-        told["handle"] = kept.name
+def _whole_reply(window: Window, source: ResultData, policy: ResolvedPolicy, stored: Handle | None) -> ToolResult:
+    # Where the form is not JSON, or the result is a base, programs need to know it.
+    needs_form = window.form == "table" or stored is not None or not is_self_describing(source.data)
+    meta: dict[str, JSON] = {"form": window.form} if needs_form else {}
+    if stored is not None:
+        meta["handle"] = stored.name
     reply = ToolResult([Text(text) for text in window.texts], source.structured)
-    if source.given is not None and window.form != "table" and blocks.fits(source.given, shaping):
-        reply = source.given
-    return replace(reply, meta={**(reply.meta or {}), META_KEY: told}) if told else reply
+    if source.original_result is not None and window.form != "table" and blocks.fits(source.original_result, policy):
+        reply = source.original_result
+    return replace(reply, meta={**(reply.meta or {}), META_KEY: meta}) if meta else reply
 
 
-def _told(window: Window, path: str) -> dict[str, JSON]:
+def _window_meta(window: Window, path: str) -> dict[str, JSON]:
     """What a program needs to put a value together from replies."""
-    told: dict[str, JSON] = {"form": window.form, "unit": window.unit, "path": path}
+    meta: dict[str, JSON] = {"form": window.form, "unit": window.unit, "path": path}
     if window.unit != "whole":
-        told |= {"start": window.start, "end": window.end, "total": window.total}
+        meta |= {"start": window.start, "end": window.end, "total": window.total}
     if window.cuts:
-        told["cuts"] = list(window.cuts)
-    return told
+        meta["cuts"] = list(window.cuts)
+    return meta

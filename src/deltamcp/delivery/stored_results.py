@@ -1,4 +1,4 @@
-"""Results kept whole, each under a handle of its caller's: for a while, in a store that replicas share."""
+"""Results stored whole, each under a handle of its caller's: for a while, in a store that replicas share."""
 
 import contextlib
 import logging
@@ -11,138 +11,140 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from deltamcp import tokens
-from deltamcp.deltas.root import SHORT_DIGITS, digits
+from deltamcp.deltas.root import SHORT_DIGITS, root_digits
 from deltamcp.errors import UnfitError
 from deltamcp.limits import Limits
 from deltamcp.results import document
-from deltamcp.results.kept import Head, Kept, pack
 from deltamcp.results.notes import Handle
+from deltamcp.results.stored_result import StoredHeader, StoredResult, pack_result
 from deltamcp.stores.store import Store, StoreError
-from deltamcp.values import ANONYMOUS, JSON, LOCAL, Principal, ResourceLink
+from deltamcp.values import ANONYMOUS, JSON, LOCAL, Caller, ResourceLink
 from deltamcp.wire import jsonrpc
 
-_LETTERS = "23456789abcdefghjkmnpqrstvwxyz"
+_HANDLE_LETTERS = "23456789abcdefghjkmnpqrstvwxyz"
+_HANDLE_TOKENS = 3
 _OPEN_SECONDS = 10.0
 """How long an opened result is used without asking the store again; pages are turned in quick succession."""
-_OPENED = 4
-_NAME_TOKENS = 3
-_REMEMBERED = "page"
-_OPENED_BYTES = 64 * 1024 * 1024
+_OPEN_RESULTS = 4
+_OPEN_BYTES = 64 * 1024 * 1024
+_NOTES = "page"
+"""What the store's keys call values that are remembered beside results."""
 
 T = TypeVar("T")
 logger = logging.getLogger("deltamcp")
 
 
-class Rooted(NamedTuple):
-    """What a result is known by, all or the first digits; and the call that gave it."""
+class ResultRoot(NamedTuple):
+    """The root of a result, all or its first digits, and the call that gave it."""
 
     root: str
     call: str
-    is_part: bool = False
-    """More is kept than it is the root of: others may have the same."""
+    is_partial: bool = False
+    """More is stored than it is the root of: other results may have the same root."""
 
     @property
-    def place(self) -> str:
+    def note_name(self) -> str:
         return f"root {self.root[:SHORT_DIGITS]} {self.call}"
 
 
-class Keeping:
+class StoredResults:
     """The store as results use it."""
 
     def __init__(self, store: Store, limits: Limits, server: str, scheme: str, tool: str) -> None:
-        """`server` is whose results they are, `tool` what reads on in one, `scheme` that of their addresses."""
+        """`server` owns the results, `tool` reads on in one, `scheme` begins their URIs."""
         self._store = store
-        self._lives = (limits.kept_seconds, limits.kept_seconds_in_all)
+        self._lifetimes = (limits.kept_seconds, limits.kept_seconds_in_all)
         self._open_seconds = min(_OPEN_SECONDS, limits.kept_seconds / 2, limits.kept_seconds_in_all / 2)
         self._server = server
-        self._base = f"{scheme}://results/"
+        self._base_uri = f"{scheme}://results/"
         self._tool = tool
-        self._opened: OrderedDict[tuple[str, str], tuple[float, Kept]] = OrderedDict()
+        self._opened: OrderedDict[tuple[str, str], tuple[float, StoredResult]] = OrderedDict()
 
-    async def keep(
+    async def store(
         self,
         data: str | bytes,
-        principal: Principal,
-        make: Callable[[Handle | None], tuple[Head, T]],
-        rooted: Rooted | None = None,
+        caller: Caller,
+        make: Callable[[Handle | None], tuple[StoredHeader, T]],
+        root: ResultRoot | None = None,
     ) -> tuple[Handle | None, T]:
-        """Keeps a result, of which `make` shows a part by the handle it will have; `rooted` can be found again.
+        """Stores a result, of which `make` shows a part under the handle it will have; by `root` it is found again.
 
-        No handle where it could not be kept: the call is done, and what fits of its result is better than nothing.
+        Without a handle it could not be stored: the call is done, and what fits of its result is better than nothing.
         """
         try:
-            by_root = rooted is not None and not rooted.is_part and not self._is_shared(principal)
-            for name in self._names_of(rooted.root) if rooted is not None and by_root else self._names(principal):
+            named_by_root = root is not None and not root.is_partial and not caller.shares_handles
+            names = self._root_names(root.root) if root is not None and named_by_root else _random_names(caller)
+            for name in names:
                 handle = self.handle(name)
                 head, shown = make(handle)  # once more in the rare case that the handle is taken
-                packed = pack(head, data)
-                if await self._store.add(self._owner(principal), name, packed, *self._lives):
-                    if rooted is not None and not by_root:
-                        await self.remember(rooted.place, name, principal)
+                packed = pack_result(head, data)
+                if await self._store.add(self._owner(caller), name, packed, *self._lifetimes):
+                    if root is not None and not named_by_root:
+                        await self.remember(root.note_name, name, caller)
                     return handle, shown
-                if rooted is not None and by_root and await self._is_kept(name, rooted.root, principal):
-                    await self._store.put(self._owner(principal), name, packed, *self._lives)
-                    self._opened.pop((self._owner(principal), name), None)
+                if root is not None and named_by_root and await self._holds(name, root.root, caller):
+                    await self._store.put(self._owner(caller), name, packed, *self._lifetimes)
+                    self._opened.pop((self._owner(caller), name), None)
                     return handle, shown
         except StoreError as error:
-            logger.error("a result could not be kept, and is told in part: %s", error)
+            logger.error("a result could not be stored, so its caller gets only a part: %s", error)
         return None, make(None)[1]
 
-    async def _is_kept(self, name: str, root: str, principal: Principal) -> bool:
+    async def _holds(self, name: str, root: str, caller: Caller) -> bool:
         try:
-            return (await self.open(name, principal)).root == root
+            return (await self.open(name, caller)).root == root
         except UnfitError:
             return False
 
-    async def has(self, name: str, root: str, principal: Principal) -> bool:
-        """Whether the result with this root is kept under this name."""
+    async def contains(self, name: str, root: str, caller: Caller) -> bool:
+        """Whether the result with this root is stored under this name."""
         with contextlib.suppress(StoreError):
-            return await self._is_kept(name, root, principal)
+            return await self._holds(name, root, caller)
         return False
 
-    async def found(self, name: str, principal: Principal) -> Kept:
-        """By its handle, or its root.
+    async def find(self, name: str, caller: Caller) -> StoredResult:
+        """A result by its handle, or by its root.
 
         Raises:
-            UnfitError: nothing is kept under this handle, or not for this caller.
-            StoreError: what is kept cannot be reached.
+            UnfitError: nothing is stored under this handle, or not for this caller.
+            StoreError: the store cannot be reached.
         """
         try:
-            return await self.open(name, principal)
+            return await self.open(name, caller)
         except UnfitError:
-            given = digits(name)
-            found = None if given is None else await self.by_root(Rooted(given, ""), principal)
+            given = root_digits(name)
+            found = None if given is None else await self.find_by_root(ResultRoot(given, ""), caller)
             if found is None:
                 raise
             return found[1]
 
-    async def by_root(self, rooted: Rooted, principal: Principal) -> tuple[Handle, Kept] | None:
-        """The result with this root, or the one whose root begins so; None where none is kept.
+    async def find_by_root(self, root: ResultRoot, caller: Caller) -> tuple[Handle, StoredResult] | None:
+        """The result with this root, or the one whose root begins so; None where none is stored.
 
-        Where many callers are one, only one that the same call gave, and by no less of its root than is shown.
+        Where callers share handles, only one that the same call gave, and by no fewer digits than are shown.
         """
-        given = rooted.root
-        names = [] if self._is_shared(principal) else list(self._names_of(given))
+        given = root.root
+        names = [] if caller.shares_handles else list(self._root_names(given))
         if len(given) >= SHORT_DIGITS:
-            found = await self.recalled(rooted.place, principal)
+            found = await self.recall(root.note_name, caller)
             names += [found] if isinstance(found, str) else []
         for name in names:
             with contextlib.suppress(UnfitError, StoreError):
-                kept = await self.open(name, principal)
-                if kept.root.startswith(given):
-                    return self.handle(name), kept
+                stored = await self.open(name, caller)
+                if stored.root.startswith(given):
+                    return self.handle(name), stored
         return None
 
     def handle(self, name: str) -> Handle:
-        return Handle(name, self._tool, ResourceLink(f"{self._base}{name}", name))
+        return Handle(name, self._tool, ResourceLink(f"{self._base_uri}{name}", name))
 
-    async def open(self, name: str, principal: Principal) -> Kept:
+    async def open(self, name: str, caller: Caller) -> StoredResult:
         """
         Raises:
-            UnfitError: nothing is kept under this handle, or not for this caller.
-            StoreError: what is kept cannot be reached.
+            UnfitError: nothing is stored under this handle, or not for this caller.
+            StoreError: the store cannot be reached.
         """
-        key, now = (self._owner(principal), name), time.monotonic()
+        key, now = (self._owner(caller), name), time.monotonic()
         for stale in [key for key, (until, _) in self._opened.items() if until <= now]:
             del self._opened[stale]
         if key in self._opened:
@@ -150,69 +152,70 @@ class Keeping:
             return self._opened[key][1]
         packed = await self._store.get(*key)
         try:
-            kept = None if packed is None else Kept(packed)
-        except msgspec.DecodeError:  # of another version of this program
-            kept = None
-        if kept is None:
+            stored = None if packed is None else StoredResult(packed)
+        except msgspec.DecodeError:  # written by another version of this program
+            stored = None
+        if stored is None:
             raise UnfitError(f"Nothing is kept under the handle {name[:40]!r} any more; call the tool again.")
-        self._opened[key] = (now + self._open_seconds, kept)
-        while len(self._opened) > 1 and (len(self._opened) > _OPENED or self._opened_bytes() > _OPENED_BYTES):
+        self._opened[key] = (now + self._open_seconds, stored)
+        while len(self._opened) > 1 and (len(self._opened) > _OPEN_RESULTS or self._opened_bytes() > _OPEN_BYTES):
             self._opened.popitem(last=False)
-        return kept
+        return stored
 
     def _opened_bytes(self) -> int:
-        return sum(kept.size for _, kept in self._opened.values())
+        return sum(stored.size for _, stored in self._opened.values())
 
-    def place(self, uri: str) -> tuple[str, str] | None:
-        """The handle and the path an address names; None where it is no kept result's."""
-        if not uri.startswith(self._base):
+    def parse_uri(self, uri: str) -> tuple[str, str] | None:
+        """The handle and the path that a URI names; None where it is no stored result's."""
+        if not uri.startswith(self._base_uri):
             return None
-        name, slash, path = uri.removeprefix(self._base).partition("/")
+        name, slash, path = uri.removeprefix(self._base_uri).partition("/")
         return name, slash + path
 
-    async def remember(self, name: str, value: JSON, principal: Principal) -> None:
-        """Keeps a value under a name of one's own, if it can be kept."""
+    # Values remembered beside results
+
+    async def remember(self, name: str, value: JSON, caller: Caller) -> None:
+        """Stores a value under a name of its own, if the store can be reached."""
         try:
-            await self._store.put(self._owner(principal, _REMEMBERED), name, jsonrpc.encode(value), *self._lives)
+            await self._store.put(self._owner(caller, _NOTES), name, jsonrpc.encode(value), *self._lifetimes)
         except StoreError as error:
             logger.error("what was sent is not remembered, and is made anew when asked for again: %s", error)
 
-    async def forget(self, name: str, principal: Principal) -> None:
-        """What is remembered under a name is not any more, if it can be reached."""
+    async def forget(self, name: str, caller: Caller) -> None:
+        """Removes a remembered value, if the store can be reached."""
         try:
-            await self._store.forget(self._owner(principal, _REMEMBERED), name)
+            await self._store.forget(self._owner(caller, _NOTES), name)
         except StoreError as error:
             logger.error("what was sent may still be remembered: %s", error)
 
-    async def recalled(self, name: str, principal: Principal) -> JSON | None:
-        """What is remembered; None where nothing is."""
+    async def recall(self, name: str, caller: Caller) -> JSON | None:
+        """A remembered value; None where there is none."""
         data: bytes | None = None
         with contextlib.suppress(StoreError):
-            data = await self._store.get(self._owner(principal, _REMEMBERED), name)
+            data = await self._store.get(self._owner(caller, _NOTES), name)
         return None if data is None else document.decode(data)
 
-    def _owner(self, principal: Principal, what: str = "result") -> str:
-        """Whose something is: servers that share a store, and callers of the same name by other doors, stay apart."""
-        door = "local" if principal is LOCAL else "open" if principal is ANONYMOUS else "named"
-        return f"{self._server}\0{what}\0{door}\0{principal.id}"
+    def _owner(self, caller: Caller, what: str = "result") -> str:
+        """Keeps apart servers that share a store, and principals of the same name that came in different ways."""
+        principal = caller.principal
+        origin = "local" if principal is LOCAL else "open" if principal is ANONYMOUS else "named"
+        return f"{self._server}\0{what}\0{origin}\0{principal.id}"
 
-    def _names(self, principal: Principal) -> Iterator[str]:
-        """Short where only its owner can look it up; where many are one, what nobody guesses (RB-66).
-
-        Random even then: after a restart a handle from before must not name another result.
-        """
-        while True:
-            if self._is_shared(principal):
-                yield secrets.token_urlsafe(17)
-            else:
-                yield "R" + "".join(secrets.choice(_LETTERS) for _ in range(4))
-
-    def _names_of(self, digits: str) -> Iterator[str]:
-        """The same for a result with a root, of a caller who is alone: as short as two are told apart."""
-        # Each digit may be a token; what a model is told to call it by should have no more than three.
-        few = (digits[:size] for size in range(8, 5, -1) if tokens.count(f" {digits[:size]}") <= _NAME_TOKENS)
+    def _root_names(self, digits: str) -> Iterator[str]:
+        """Names for a result with a root, as short as two are told apart; only where the caller has its own handles."""
+        # Each digit may be a token; a model should have to repeat no more than three.
+        few = (digits[:size] for size in range(8, 5, -1) if tokens.count(f" {digits[:size]}") <= _HANDLE_TOKENS)
         yield next(few, digits[:5])
         yield digits[:SHORT_DIGITS]
 
-    def _is_shared(self, principal: Principal) -> bool:
-        return principal.id == ANONYMOUS.id or (principal is LOCAL and not self._store.private)
+
+def _random_names(caller: Caller) -> Iterator[str]:
+    """Short where only its owner can look a handle up; where callers share handles, ones that nobody guesses.
+
+    Random in either case: after a restart a handle from before must not name another result.
+    """
+    while True:
+        if caller.shares_handles:
+            yield secrets.token_urlsafe(17)
+        else:
+            yield "R" + "".join(secrets.choice(_HANDLE_LETTERS) for _ in range(4))

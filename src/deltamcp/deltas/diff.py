@@ -6,178 +6,186 @@ from typing import Any, TypeAlias
 import msgspec
 
 from deltamcp.deltas import strings
-from deltamcp.deltas.align import Effort
-from deltamcp.deltas.edits import Copy, Edit, Members, Placed, Put, Rows, called
-from deltamcp.deltas.keys import find_key, usable
-from deltamcp.deltas.pairing import by_key, by_place
-from deltamcp.deltas.root import form
+from deltamcp.deltas.alignment import Effort
+from deltamcp.deltas.edits import Copy, Edit, MemberEdits, PlacedRow, Put, RowEdits, short_row_names
+from deltamcp.deltas.keys import find_key, unique_values
+from deltamcp.deltas.root import canonical_bytes
+from deltamcp.deltas.row_matches import match_by_key, match_by_order
 from deltamcp.values import JSON
 
-_EFFORT = 300_000
+_BASE_EFFORT = 300_000
 """Items compared for any two values, and one more for every other byte of the new one: some 60 ms for 1 MB."""
-_DEEPEST = 40
+_MAX_DEPTH = 40
 """Levels into which differences are followed; each is encoded once more on the way down."""
-_NEAR = 16
+_MAX_MODELS = 16
 """Rows looked at for one that a new row is like."""
-_SHORT = 6
+_SHORT_NAME_CHARS = 6
 """Characters of a row's name that are no more than its place has."""
-_SIGNS = 4
+_CHANGE_OVERHEAD = 4
 """Characters that a change takes beside its name and value."""
 
-_encode = msgspec.json.Encoder().encode
+_encode_json = msgspec.json.Encoder().encode
 
-Made: TypeAlias = tuple[Edit, int]
+CostedEdit: TypeAlias = tuple[Edit, int]
 """An edit, and about how many characters it takes to tell."""
 
 
-def diff(base: JSON, new: JSON, keys: Iterable[str] = (), *, plain: bool = False) -> Made | None:
+def diff(base: JSON, new: JSON, keys: Iterable[str] = (), *, self_contained: bool = False) -> CostedEdit | None:
     """What makes `new` of `base`; None where nothing does, because they are the same.
 
     Args:
         keys: members declared to be what tells rows apart, the first that does being used.
         plain: nothing is told by what was there before, neither copies nor pieces.
     """
-    return _Diff(tuple(keys), plain, Effort(_EFFORT + _size(new) // 2)).of(base, new, 0)
+    return _Differ(tuple(keys), self_contained, Effort(_BASE_EFFORT + _json_size(new) // 2)).diff(base, new, 0)
 
 
-class _Diff:
-    def __init__(self, keys: tuple[str, ...], plain: bool, effort: Effort) -> None:
+class _Differ:
+    def __init__(self, keys: tuple[str, ...], self_contained: bool, effort: Effort) -> None:
         self._keys = keys
-        self._plain = plain
+        self._self_contained = self_contained
         self._effort = effort
 
-    def of(self, base: Any, new: Any, depth: int) -> Made | None:
+    def diff(self, base: Any, new: Any, depth: int) -> CostedEdit | None:
         kind = type(base)
         if kind is not type(new):
-            return _put(new)
+            return _costed_put(new)
         if kind is str:
-            return None if base == new else _shorter(strings.edit(base, new, self._effort, not self._plain), new)
+            return (
+                None
+                if base == new
+                else _shorter_edit(strings.diff_strings(base, new, self._effort, not self._self_contained), new)
+            )
         if kind is not dict and kind is not list:
             # 0.0 and -0.0 are equal, and not the same.
-            return None if base == new and (kind is not float or repr(base) == repr(new)) else _put(new)
+            return None if base == new and (kind is not float or repr(base) == repr(new)) else _costed_put(new)
         # Of the whole the parts are looked at anyway; further down most are equal, and seen to be at once.
-        if depth and form(base) == form(new):
+        if depth and canonical_bytes(base) == canonical_bytes(new):
             return None
-        if depth == _DEEPEST:
-            return _put(new)
-        made = self._members(base, new, depth) if kind is dict else self._rows(base, new, depth)
-        return None if _is_nothing(made[0]) else _shorter(made, new)
+        if depth == _MAX_DEPTH:
+            return _costed_put(new)
+        made = self._diff_members(base, new, depth) if kind is dict else self._diff_rows(base, new, depth)
+        return None if _is_empty(made[0]) else _shorter_edit(made, new)
 
-    def _members(self, base: dict[str, Any], new: dict[str, Any], depth: int) -> Made:
+    def _diff_members(self, base: dict[str, Any], new: dict[str, Any], depth: int) -> CostedEdit:
         edits: dict[str, Edit] = {}
         removed = tuple(name for name in base if name not in new)
-        models = [*removed[:_NEAR], next(reversed(base))] if base and not self._plain else []
-        cost = sum(map(len, removed)) + _SIGNS * len(removed)
+        models = [*removed[:_MAX_MODELS], next(reversed(base))] if base and not self._self_contained else []
+        cost = sum(map(len, removed)) + _CHANGE_OVERHEAD * len(removed)
         for name, value in new.items():
             made = (
-                self.of(base[name], value, depth + 1)
+                self.diff(base[name], value, depth + 1)
                 if name in base
-                else self._like(value, [(model, base[model]) for model in models], depth)
+                else self._put_or_copy(value, [(model, base[model]) for model in models], depth)
             )
             if made is not None:
                 edits[name] = made[0]
-                cost += len(name) + _SIGNS + made[1]
-        return Members(edits, removed), cost
+                cost += len(name) + _CHANGE_OVERHEAD + made[1]
+        return MemberEdits(edits, removed), cost
 
-    def _like(self, value: Any, models: Iterable[tuple[str, Any]], depth: int) -> Made:
+    def _put_or_copy(self, value: Any, models: Iterable[tuple[str, Any]], depth: int) -> CostedEdit:
         """Something new: a copy of what is like it, up to an edit, where that is shorter."""
-        best = _put(value)
-        if self._plain or type(value) is not dict or len(value) < 2:
+        best = _costed_put(value)
+        if self._self_contained or type(value) is not dict or len(value) < 2:
             return best
         named = list(models)
-        if not self._effort.allows(len(named) * len(value)):
+        if not self._effort.spend(len(named) * len(value)):
             return best
-        place = likest(value, [model for _, model in named])
+        place = most_similar(value, [model for _, model in named])
         if place is None:
             return best
         name, model = named[place]
-        made = None if form(model) == form(value) else self._members(model, value, depth + 1)
+        made = None if canonical_bytes(model) == canonical_bytes(value) else self._diff_members(model, value, depth + 1)
         cost = len(name) + 6 + (made[1] if made is not None else 0)
         return (Copy(name, made[0] if made is not None else None), cost) if cost < best[1] else best
 
-    def _rows(self, base: list[Any], new: list[Any], depth: int) -> Made:
-        forms, new_forms = _forms(base, new)
-        key = next((key for key in self._keys if _tells(base, new, key)), None)
+    def _diff_rows(self, base: list[Any], new: list[Any], depth: int) -> CostedEdit:
+        forms, new_forms = _comparison_forms(base, new)
+        key = next((key for key in self._keys if _is_shared_key(base, new, key)), None)
         key = key or find_key(base, new, forms, new_forms)
-        name_of: Callable[[int], str] = str if key is None else called(base, key).__getitem__
+        name_of: Callable[[int], str] = str if key is None else short_row_names(base, key).__getitem__
         if key is None:
-            pairing = by_place(forms, new_forms, self._effort)
+            pairing = match_by_order(forms, new_forms, self._effort)
         else:
-            pairing = by_key(base, new, key, forms, new_forms)
-            if pairing.only_ends and sum(map(len, map(name_of, pairing.removed))) > _SHORT * len(pairing.removed):
+            pairing = match_by_key(base, new, key, forms, new_forms)
+            if pairing.has_only_new_or_removed and sum(
+                map(len, map(name_of, pairing.removed))
+            ) > _SHORT_NAME_CHARS * len(pairing.removed):
                 key, name_of = None, str  # rows that only go and come are told by their places, if their names are long
         edits: dict[str, Edit] = {}
         cost = len(key or "") + 3
         for place, new_place in pairing.changed:
-            made = self.of(base[place], new[new_place], depth + 1)
+            made = self.diff(base[place], new[new_place], depth + 1)
             assert made is not None, "rows that differ have different forms"
             edits[name_of(place)] = made[0]
-            cost += len(name_of(place)) + made[1] + _SIGNS
+            cost += len(name_of(place)) + made[1] + _CHANGE_OVERHEAD
         removed = tuple(map(name_of, pairing.removed))
         cost += sum(len(name) + 2 for name in removed)
-        placed: list[Placed] = []
+        placed: list[PlacedRow] = []
         length = len(new) - len(pairing.arriving)
         for at, old in pairing.arriving:
-            row, size = self._like(new[at], _near(base, name_of, at), depth) if old is None else (name_of(old), 6)
+            row, size = (
+                self._put_or_copy(new[at], _nearby_rows(base, name_of, at), depth) if old is None else (name_of(old), 6)
+            )
             assert isinstance(row, str | Put | Copy), "a row comes from elsewhere, or is new"
-            placed.append(Placed(None if at == length else at, row))
+            placed.append(PlacedRow(None if at == length else at, row))
             length += 1
             cost += size + 4
-        return Rows(key, edits, removed, tuple(placed)), cost
+        return RowEdits(key, edits, removed, tuple(placed)), cost
 
 
-def _is_nothing(edit: Edit) -> bool:
+def _is_empty(edit: Edit) -> bool:
     match edit:
-        case Members(edits, removed):
+        case MemberEdits(edits, removed):
             return not edits and not removed
-        case Rows(_, edits, removed, placed):
+        case RowEdits(_, edits, removed, placed):
             return not edits and not removed and not placed
         case _:
             return False
 
 
-def _size(value: JSON) -> int:
-    return len(_encode(value))
+def _json_size(value: JSON) -> int:
+    return len(_encode_json(value))
 
 
-def _forms(base: list[Any], new: list[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+def _comparison_forms(base: list[Any], new: list[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
     """What is equal where items are the same; of numbers or texts alone, themselves."""
     kinds = {*map(type, base), *map(type, new)}
     if kinds in ({int}, {str}):
         return base, new
-    return list(map(form, base)), list(map(form, new))
+    return list(map(canonical_bytes, base)), list(map(canonical_bytes, new))
 
 
-def likest(value: dict[str, Any], among: Sequence[Any]) -> int | None:
+def most_similar(value: dict[str, Any], candidates: Sequence[Any]) -> int | None:
     """The place of what a value is most like; None where it is like nothing."""
-    likeness = [_alike(model, value) for model in among]
+    likeness = [_similarity(model, value) for model in candidates]
     best = max(likeness, default=0)
     return likeness.index(best) if best > 0 else None
 
 
-def _put(value: Any) -> Made:
-    return Put(value), _size(value)
+def _costed_put(value: Any) -> CostedEdit:
+    return Put(value), _json_size(value)
 
 
-def _shorter(made: Made | tuple[Any, int] | None, new: Any) -> Made:
-    put = _put(new)
+def _shorter_edit(made: CostedEdit | tuple[Any, int] | None, new: Any) -> CostedEdit:
+    put = _costed_put(new)
     return put if made is None or made[1] >= put[1] else made
 
 
-def _tells(base: list[Any], new: list[Any], key: str) -> bool:
+def _is_shared_key(base: list[Any], new: list[Any], key: str) -> bool:
     if not base or not new:
         return False
-    here, there = usable(base, key), usable(new, key)
+    here, there = unique_values(base, key), unique_values(new, key)
     return here is not None and there is not None and type(here[0]) is type(there[0])
 
 
-def _near(base: list[Any], name_of: Callable[[int], str], place: int) -> list[tuple[str, Any]]:
+def _nearby_rows(base: list[Any], name_of: Callable[[int], str], place: int) -> list[tuple[str, Any]]:
     """Rows from about where a new one is, and the first."""
-    end = min(len(base), place + _NEAR // 2)
-    return [(name_of(near), base[near]) for near in {0, *range(max(0, end - _NEAR), end)} if base]
+    end = min(len(base), place + _MAX_MODELS // 2)
+    return [(name_of(near), base[near]) for near in {0, *range(max(0, end - _MAX_MODELS), end)} if base]
 
 
-def _alike(model: Any, value: dict[str, Any]) -> int:
+def _similarity(model: Any, value: dict[str, Any]) -> int:
     """How many characters of a value's members a model has the same, less the members it should not have."""
     if type(model) is not dict:
         return 0

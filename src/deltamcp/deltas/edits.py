@@ -6,19 +6,19 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
-from deltamcp.deltas.common import common_start
+from deltamcp.deltas.prefix import common_prefix_length
 from deltamcp.values import JSON
 
 ELLIPSIS = "…"
 """After the beginning of a row's name that no other row's begins with."""
-_MOST_GROWTH = 20
+_MAX_GROWTH = 20
 """Times its length that a piece may become everywhere."""
-_LONG = 12
-_SHORTENED = 6
+_MAX_FULL_NAME = 12
+_MIN_SHORTENED = 6
 """Characters of a shortened name, at least."""
 
 
-class DeltaError(ValueError):
+class InvalidDeltaError(ValueError):
     """A delta that cannot be read, or does not belong to the base it was to be applied to."""
 
 
@@ -53,36 +53,36 @@ class Hunk(NamedTuple):
     lines: "tuple[str, ...] | Splices"
 
 
-class Lines(NamedTuple):
+class LineEdits(NamedTuple):
     """A text of lines."""
 
     hunks: tuple[Hunk, ...]
 
 
-class Members(NamedTuple):
+class MemberEdits(NamedTuple):
     """An object."""
 
     edits: "dict[str, Edit]"
     removed: tuple[str, ...] = ()
 
 
-class Placed(NamedTuple):
+class PlacedRow(NamedTuple):
     """A row and where it ends up; at the end without `at`. `row` is the name of one that moves."""
 
     at: int | None
     row: "str | Put | Copy"
 
 
-class Rows(NamedTuple):
+class RowEdits(NamedTuple):
     """A list. Rows are named by what they have under `key`, or by their place in the base without one."""
 
     key: str | None
     edits: "dict[str, Edit]"
     removed: tuple[str, ...] = ()
-    placed: tuple[Placed, ...] = ()
+    placed: tuple[PlacedRow, ...] = ()
 
 
-class Everywhere(NamedTuple):
+class ReplaceEverywhere(NamedTuple):
     """The same piece of every string becomes another; then the rest."""
 
     old: str
@@ -90,23 +90,23 @@ class Everywhere(NamedTuple):
     edit: "Edit | None"
 
 
-class Listed(NamedTuple):
+class WrapInList(NamedTuple):
     """The base becomes the one item of a list; then the rest. How one thing becomes several of its kind."""
 
     edit: "Edit | None"
 
 
-class Picked(NamedTuple):
+class PickItem(NamedTuple):
     """An item of the base, a list, is all that stays of it; then the rest."""
 
     place: int
     edit: "Edit | None"
 
 
-Edit: TypeAlias = Put | Copy | Splices | Lines | Members | Rows | Everywhere | Listed | Picked
+Edit: TypeAlias = Put | Copy | Splices | LineEdits | MemberEdits | RowEdits | ReplaceEverywhere | WrapInList | PickItem
 
 
-def apply(base: JSON, edit: Edit) -> JSON:
+def apply_edit(base: JSON, edit: Edit) -> JSON:
     """
     Raises:
         DeltaError: the base has not what the edit is about.
@@ -114,50 +114,50 @@ def apply(base: JSON, edit: Edit) -> JSON:
     match edit:
         case Put(value):
             return value
-        case Everywhere(old, new, then):
-            changed = everywhere(base, old, new)
-            return changed if then is None else apply(changed, then)
-        case Listed(then):
-            return [base] if then is None else apply([base], then)
-        case Picked(place, then):
-            items = _of(base, list)
+        case ReplaceEverywhere(old, new, then):
+            changed = replace_everywhere(base, old, new)
+            return changed if then is None else apply_edit(changed, then)
+        case WrapInList(then):
+            return [base] if then is None else apply_edit([base], then)
+        case PickItem(place, then):
+            items = _expect_type(base, list)
             if place >= len(items):
-                raise DeltaError(f"the base has no item {place}")
-            return items[place] if then is None else apply(items[place], then)
+                raise InvalidDeltaError(f"the base has no item {place}")
+            return items[place] if then is None else apply_edit(items[place], then)
         case Splices(pieces):
-            return spliced(_of(base, str), pieces)
-        case Lines(hunks):
-            return _lined(_of(base, str), hunks)
-        case Members():
-            return _members(_of(base, dict), edit)
-        case Rows():
-            return _rows(_of(base, list), edit)
+            return splice(_expect_type(base, str), pieces)
+        case LineEdits(hunks):
+            return _apply_hunks(_expect_type(base, str), hunks)
+        case MemberEdits():
+            return _apply_to_members(_expect_type(base, dict), edit)
+        case RowEdits():
+            return _apply_to_rows(_expect_type(base, list), edit)
         case Copy():
-            raise DeltaError("nothing stands beside the whole")
+            raise InvalidDeltaError("nothing stands beside the whole")
 
 
-def everywhere(value: JSON, old: str, new: str) -> Any:
+def replace_everywhere(value: JSON, old: str, new: str) -> Any:
     """The value with a piece of every string in it replaced; names of members stay.
 
     Raises:
         DeltaError: it would be much larger than before, which no delta is for.
     """
-    if len(new) > _MOST_GROWTH * max(len(old), 1):
-        raise DeltaError("a piece becomes too long everywhere")
-    return _everywhere(value, old, new)
+    if len(new) > _MAX_GROWTH * max(len(old), 1):
+        raise InvalidDeltaError("a piece becomes too long everywhere")
+    return _replace_in_strings(value, old, new)
 
 
-def _everywhere(value: JSON, old: str, new: str) -> Any:
+def _replace_in_strings(value: JSON, old: str, new: str) -> Any:
     if isinstance(value, str):
         return value.replace(old, new) if old in value else value
     if isinstance(value, list):
-        return [_everywhere(item, old, new) for item in value]
+        return [_replace_in_strings(item, old, new) for item in value]
     if isinstance(value, dict):
-        return {name: _everywhere(item, old, new) for name, item in value.items()}
+        return {name: _replace_in_strings(item, old, new) for name, item in value.items()}
     return value
 
 
-def spliced(text: str, pieces: tuple[tuple[str, str], ...]) -> str:
+def splice(text: str, pieces: tuple[tuple[str, str], ...]) -> str:
     """
     Raises:
         DeltaError: a piece is not there.
@@ -166,79 +166,81 @@ def spliced(text: str, pieces: tuple[tuple[str, str], ...]) -> str:
     for old, new in pieces:
         found = text.find(old, at)
         if found < 0 or not old:
-            raise DeltaError(f"{old[:40]!r} is not in the base's text")
+            raise InvalidDeltaError(f"{old[:40]!r} is not in the base's text")
         made += (text[at:found], new)
         at = found + len(old)
     return "".join([*made, text[at:]])
 
 
-def _lined(text: str, hunks: tuple[Hunk, ...]) -> str:
+def _apply_hunks(text: str, hunks: tuple[Hunk, ...]) -> str:
     lines, made, at = text.split("\n"), list[str](), 0
     for start, stop, new in hunks:
         if start == END:
             start = stop = len(lines)
         if not at <= start <= stop <= len(lines):
-            raise DeltaError(f"the base has no lines {start + 1} to {stop}")
+            raise InvalidDeltaError(f"the base has no lines {start + 1} to {stop}")
         made += lines[at:start]
-        made += (spliced(line, new.pieces) for line in lines[start:stop]) if isinstance(new, Splices) else new
+        made += (splice(line, new.pieces) for line in lines[start:stop]) if isinstance(new, Splices) else new
         at = stop
     return "\n".join(made + lines[at:])
 
 
-def _members(base: dict[str, Any], edit: Members) -> dict[str, JSON]:
+def _apply_to_members(base: dict[str, Any], edit: MemberEdits) -> dict[str, JSON]:
     made = dict(base)
     for name in edit.removed:
         if name not in made:
-            raise DeltaError(f"the base has no member {name[:40]!r}")
+            raise InvalidDeltaError(f"the base has no member {name[:40]!r}")
         del made[name]
     for name, change in edit.edits.items():
-        made[name] = _changed(change, base.get(name, _ABSENT), base.get)
+        made[name] = _apply_to_part(change, base.get(name, _ABSENT), base.get)
     return made
 
 
 _ABSENT: Any = object()
 
 
-def _changed(edit: Edit, old: Any, beside: Callable[[str, Any], Any]) -> JSON:
+def _apply_to_part(edit: Edit, old: Any, beside: Callable[[str, Any], Any]) -> JSON:
     if isinstance(edit, Put):
         return edit.value
     if isinstance(edit, Copy):
         source = beside(edit.source, _ABSENT)
         if source is _ABSENT:
-            raise DeltaError(f"the base has no {edit.source[:40]!r} to copy")
-        return source if edit.edit is None else apply(source, edit.edit)
+            raise InvalidDeltaError(f"the base has no {edit.source[:40]!r} to copy")
+        return source if edit.edit is None else apply_edit(source, edit.edit)
     if old is _ABSENT:
-        raise DeltaError("the base has not what is edited")
-    return apply(old, edit)
+        raise InvalidDeltaError("the base has not what is edited")
+    return apply_edit(old, edit)
 
 
-def _rows(base: list[Any], edit: Rows) -> list[JSON]:
-    named = _Places(len(base)) if edit.key is None else _Named(names(base, edit.key))
+def _apply_to_rows(base: list[Any], edit: RowEdits) -> list[JSON]:
+    named = _RowsByPlace(len(base)) if edit.key is None else _RowsByName(row_names(base, edit.key))
     changed = list(base)
     for name, change in edit.edits.items():
         place = named[name]
-        changed[place] = apply(base[place], change)
+        changed[place] = apply_edit(base[place], change)
     leaving = [named[name] for name in edit.removed]
     leaving += [named[row] for _, row in edit.placed if isinstance(row, str)]
     away = set(leaving)
     if len(away) < len(leaving):
-        raise DeltaError("a row goes twice")
+        raise InvalidDeltaError("a row goes twice")
     made = [row for place, row in enumerate(changed) if place not in away] if away else list(changed)
     last = -1
     for index, row in edit.placed:
         value = (
-            changed[named[row]] if isinstance(row, str) else _changed(row, _ABSENT, lambda name, _: base[named[name]])
+            changed[named[row]]
+            if isinstance(row, str)
+            else _apply_to_part(row, _ABSENT, lambda name, _: base[named[name]])
         )
         if index is None:
             index = len(made)
         if not last < index <= len(made):
-            raise DeltaError(f"there is no place {index} for a row")
+            raise InvalidDeltaError(f"there is no place {index} for a row")
         made.insert(index, value)
         last = index
     return made
 
 
-class _Places:
+class _RowsByPlace:
     """Places of rows that are named by them."""
 
     def __init__(self, count: int) -> None:
@@ -246,11 +248,11 @@ class _Places:
 
     def __getitem__(self, name: str) -> int:
         if not name.isdecimal() or len(name) > 12 or int(name) >= self._count:
-            raise DeltaError(f"the base has no row {name[:40]!r}")
+            raise InvalidDeltaError(f"the base has no row {name[:40]!r}")
         return int(name)
 
 
-class _Named:
+class _RowsByName:
     """Places of rows by their names, or by as much of a name as only one begins with."""
 
     def __init__(self, names: list[str]) -> None:
@@ -266,11 +268,11 @@ class _Named:
             found = [full for full in self._sorted[at : at + 2] if full.startswith(beginning)]
             place = self._places[found[0]] if len(found) == 1 else None
         if place is None:
-            raise DeltaError(f"the base has no row {name[:40]!r}, or more than one")
+            raise InvalidDeltaError(f"the base has no row {name[:40]!r}, or more than one")
         return place
 
 
-def names(rows: list[Any], key: str) -> list[str]:
+def row_names(rows: list[Any], key: str) -> list[str]:
     """What the rows of a base have under a key.
 
     Raises:
@@ -279,39 +281,39 @@ def names(rows: list[Any], key: str) -> list[str]:
     try:
         found = [row[key] for row in rows]
     except (TypeError, KeyError, IndexError):
-        raise DeltaError(f"not every row of the base has {key[:40]!r}") from None
+        raise InvalidDeltaError(f"not every row of the base has {key[:40]!r}") from None
     made = [name if isinstance(name, str) else str(name) for name in found]
     if len(set(made)) < len(made):
-        raise DeltaError(f"rows of the base have the same {key[:40]!r}")
+        raise InvalidDeltaError(f"rows of the base have the same {key[:40]!r}")
     return made
 
 
-def called(rows: list[Any], key: str) -> list[str]:
+def short_row_names(rows: list[Any], key: str) -> list[str]:
     """What they are called in a delta: long ones by their beginnings, where no other begins so."""
-    return _shortened(names(rows, key))
+    return _shorten_names(row_names(rows, key))
 
 
-def _shortened(names: list[str]) -> list[str]:
-    if all(len(name) <= _LONG for name in names) or any(name.endswith(ELLIPSIS) for name in names):
+def _shorten_names(names: list[str]) -> list[str]:
+    if all(len(name) <= _MAX_FULL_NAME for name in names) or any(name.endswith(ELLIPSIS) for name in names):
         return names
     ordered = sorted(names)
-    needed = dict.fromkeys(names, _SHORTENED)
+    needed = dict.fromkeys(names, _MIN_SHORTENED)
     for one, next_one in pairwise(ordered):
-        common = common_start(one, next_one) + 1
+        common = common_prefix_length(one, next_one) + 1
         needed[one], needed[next_one] = max(needed[one], common), max(needed[next_one], common)
     short = {name: name[: needed[name]] for name in names}
     return [
         short[name] + ELLIPSIS
-        if len(name) > _LONG and len(short[name]) < len(name) - 4 and _one_word(short[name])
+        if len(name) > _MAX_FULL_NAME and len(short[name]) < len(name) - 4 and _is_one_word(short[name])
         else name
         for name in names
     ]
 
 
-_one_word = re.compile(r"[\w:/@-]+").fullmatch
+_is_one_word = re.compile(r"[\w:/@-]+").fullmatch
 
 
-def _of(value: Any, kind: type) -> Any:
+def _expect_type(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
-        raise DeltaError(f"the base has {type(value).__name__} where the delta edits {kind.__name__}")
+        raise InvalidDeltaError(f"the base has {type(value).__name__} where the delta edits {kind.__name__}")
     return value

@@ -3,13 +3,27 @@
 from collections.abc import Sequence
 from typing import Any
 
-_NAMES = ("id", "key", "uid", "uuid", "guid", "name", "path", "url", "sha", "number", "slug", "code", "login")
-_ENDS = ("id", "_key", "uuid", "guid")
-_MOST = 4
+_COMMON_KEY_NAMES = (
+    "id",
+    "key",
+    "uid",
+    "uuid",
+    "guid",
+    "name",
+    "path",
+    "url",
+    "sha",
+    "number",
+    "slug",
+    "code",
+    "login",
+)
+_COMMON_KEY_ENDINGS = ("id", "_key", "uuid", "guid")
+_MAX_TRIED_KEYS = 4
 """Members that are tried as keys."""
-_SAMPLED = 50
+_SAMPLED_ROWS = 50
 """Changed rows that are looked at to tell what a key would cost."""
-_MOST_CHARS = 200
+_MAX_KEY_CHARS = 200
 
 
 def find_key(base: list[Any], new: list[Any], base_forms: Sequence[Any], new_forms: Sequence[Any]) -> str | None:
@@ -21,9 +35,9 @@ def find_key(base: list[Any], new: list[Any], base_forms: Sequence[Any], new_for
         return None
     best: tuple[float, str] | None = None
     tried = 0
-    for name in sorted(base[0], key=rank):
-        here = usable(base, name)
-        there = None if here is None else usable(new, name)
+    for name in sorted(base[0], key=key_rank):
+        here = unique_values(base, name)
+        there = None if here is None else unique_values(new, name)
         if here is None or there is None or type(here[0]) is not type(there[0]):
             continue
         places = {value: place for place, value in enumerate(here)}
@@ -35,21 +49,21 @@ def find_key(base: list[Any], new: list[Any], base_forms: Sequence[Any], new_for
         ]
         added = [len(new_forms[new_place]) for place, new_place in pairs if place is None]
         if len(added) < len(pairs):
-            cost = sum(added) + _changes(base, new, name, changed)
+            cost = sum(added) + _change_cost(base, new, name, changed)
             if best is None or cost < best[0]:
                 best = (cost, name)
         tried += 1
-        if tried == _MOST:
+        if tried == _MAX_TRIED_KEYS:
             break
     return None if best is None else best[1]
 
 
-def _changes(base: list[Any], new: list[Any], key: str, pairs: list[tuple[int, int]]) -> float:
+def _change_cost(base: list[Any], new: list[Any], key: str, pairs: list[tuple[int, int]]) -> float:
     """About how many characters it takes to tell what changed in rows that go together."""
     if not pairs:
         return 0.0
     cost = 0
-    sample = pairs[:: max(1, len(pairs) // _SAMPLED)]
+    sample = pairs[:: max(1, len(pairs) // _SAMPLED_ROWS)]
     for place, new_place in sample:
         before, after = base[place], new[new_place]
         cost += len(str(after[key]))
@@ -57,15 +71,15 @@ def _changes(base: list[Any], new: list[Any], key: str, pairs: list[tuple[int, i
     return cost * len(pairs) / len(sample)
 
 
-def rank(name: str) -> int:
+def key_rank(name: str) -> int:
     """Names that keys commonly have, first."""
     low = name.lower()
-    if low in _NAMES:
-        return _NAMES.index(low)
-    return len(_NAMES) if low.endswith(_ENDS) else len(_NAMES) + 1
+    if low in _COMMON_KEY_NAMES:
+        return _COMMON_KEY_NAMES.index(low)
+    return len(_COMMON_KEY_NAMES) if low.endswith(_COMMON_KEY_ENDINGS) else len(_COMMON_KEY_NAMES) + 1
 
 
-def usable(rows: list[Any], name: str) -> list[Any] | None:
+def unique_values(rows: list[Any], name: str) -> list[Any] | None:
     """What rows have under a name, where that is a text or a number from 0 for each, and different for all."""
     try:
         found = [row[name] for row in rows]
@@ -78,4 +92,4 @@ def usable(rows: list[Any], name: str) -> list[Any] | None:
         return None
     if kind is int:
         return found if min(found) >= 0 else None
-    return found if max(map(len, found)) <= _MOST_CHARS else None
+    return found if max(map(len, found)) <= _MAX_KEY_CHARS else None

@@ -1,95 +1,107 @@
-"""Delta-MCP 0.2: progressive disclosure, agreed by `initialize` or, per request, as an extension of MCP.
+"""Delta-MCP 0.2 on top of the handshake era, for clients that say `protocolVersion: "delta-mcp/0.2.0"`.
 
-A handshake client says `protocolVersion: "delta-mcp/0.2.0"`; to another major version, and to everyone
-else, `initialize` and `tools/list` are a plain MCP server's. As in the original `tools/describe` answers any
-client of that era. A modern client declares `EXTENSION` among its capabilities.
+To another major version, and to everyone else, `initialize` and `tools/list` are a plain MCP server's. As in the
+original, `tools/describe` answers any client of the era.
 """
 
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
-from typing import Any
 
+from deltamcp.dialects import handshake, versions
+from deltamcp.dialects.dialect import Agreement
+from deltamcp.dialects.handshake import HandshakeMcp
+from deltamcp.dialects.progressive_disclosure import ENCODINGS
 from deltamcp.errors import Fault
-from deltamcp.values import JSON, About, Ask, Failure, Kind, ListItems, Outcome, Request, Surface
+from deltamcp.values import (
+    JSON,
+    About,
+    Ask,
+    Caller,
+    Failure,
+    Kind,
+    ListItems,
+    Outcome,
+    Request,
+    RequestId,
+    ResultShape,
+    Surface,
+    Terms,
+)
 from deltamcp.wire import jsonrpc
 
-VERSION = "delta-mcp/0.2.0"
-BASELINE = "2025-11-25"
-"""The MCP revision underneath."""
 
-EXTENSION = "io.github.delta-mcp/progressive-disclosure"
-MOST_NAMES = 50
-"""Tools one `tools/describe` may name; SEP-2636 asks for at least so many."""
+class DeltaMcp:
+    """Delta-MCP's introduction, whole lists, result shapes and error texts; the rest is MCP's."""
 
-ENCODINGS: Mapping[str, str] = MappingProxyType({"compact-json": "compactJson", "cbor": "cbor"})
-"""Besides JSON, the better ones last, and the capability each is offered by. All of them go over HTTP."""
-LINE_ENCODINGS = ("compact-json",)
-"""Those that go where a message is a line."""
+    def __init__(self) -> None:
+        self._mcp = HandshakeMcp()
 
-SETTINGS: dict[str, JSON] = {
-    "version": "0.2.0",
-    "describe": {"maxNames": MOST_NAMES},
-    "manifest": True,
-    # Over HTTP, by `Content-Type` and `Accept`; this era has no moment at which a pipe could switch.
-    "encodings": list(ENCODINGS),
-}
+    def recognizes(self, request: Request) -> bool:
+        version = request.params.get("protocolVersion")
+        return request.method == "initialize" and isinstance(version, str) and versions.is_delta_mcp(version)
 
-METHODS = frozenset({"tools/describe", "tools/manifest"})
-"""What the extension adds."""
+    def agree(self, params: dict[str, JSON], encodings: Collection[str]) -> Agreement | Failure:
+        offer = handshake.read_offer(params)
+        if isinstance(offer, Failure):
+            return offer
+        _, capabilities, client = offer
+        progressive = _is_flagged(capabilities, "tools", "progressiveDisclosure")
+        return Agreement(
+            versions.DELTA_MCP_BASELINE,
+            capabilities,
+            client,
+            Surface.PROGRESSIVE if progressive else Surface.FULL,
+            ResultShape.DELTA_MCP,
+            _best_encoding(capabilities, encodings),
+        )
 
-_PREFIX, _MAJOR = "delta-mcp/", "0"
+    def introduce(self, request: Request, about: About, agreement: Agreement, encodings: Collection[str]) -> bytes:
+        offered = {flag: True for name, flag in ENCODINGS.items() if name in encodings}
+        capabilities = self.capabilities(about)
+        body = {
+            "protocolVersion": versions.DELTA_MCP,
+            "baselineVersion": versions.DELTA_MCP_BASELINE,
+            "serverInfo": {key: about.info[key] for key in ("name", "version")},
+            "capabilities": {"tools": capabilities.pop("tools"), "encoding": offered, **capabilities},
+            "encoding": {"format": agreement.encoding},
+        }
+        return jsonrpc.encode_result(request.id, jsonrpc.encode(body))
+
+    def capabilities(self, about: About) -> dict[str, JSON]:
+        known = about.capabilities
+        made: dict[str, JSON] = {"tools": {"progressiveDisclosure": True, "lazyLoading": True}}
+        return made | {kind: known[kind] for kind in ("prompts", "resources") if kind in known}
+
+    def read(self, request: Request, caller: Caller, agreement: Agreement | None = None) -> tuple[Terms, Ask] | Failure:
+        return handshake.read_in_session(request, caller, agreement, _read_ask)
+
+    def write(self, request: Request, outcome: Outcome, version: str) -> bytes:
+        return self._mcp.write(request, _reword(request, outcome), version)
+
+    def notify(self, method: str, params: Mapping[str, JSON], subscription: RequestId | None = None) -> bytes:
+        return self._mcp.notify(method, params, subscription)
+
+    def http_status(self, outcome: Outcome) -> int:
+        return self._mcp.http_status(outcome)
 
 
-def is_spoken(requested: str) -> bool:
-    """Whether a version in `initialize` is this dialect's, of our major."""
-    return requested.startswith(_PREFIX) and requested.removeprefix(_PREFIX).partition(".")[0] == _MAJOR
+def _read_ask(request: Request) -> Ask | Failure:
+    """This dialect's clients know no cursors."""
+    return ListItems(Kind.TOOLS, whole=True) if request.method == "tools/list" else handshake.read_ask(request)
 
 
-def surface(capabilities: dict[str, JSON]) -> Surface:
-    """What a client of this dialect is shown; without the flag, full schemas."""
-    return Surface.PROGRESSIVE if _offers(capabilities, "tools", "progressiveDisclosure") else Surface.FULL
-
-
-def encoding(capabilities: dict[str, JSON], ours: Collection[str]) -> str:
-    """The best that both have."""
-    both = [name for name, flag in ENCODINGS.items() if name in ours and _offers(capabilities, "encoding", flag)]
+def _best_encoding(capabilities: dict[str, JSON], ours: Collection[str]) -> str:
+    both = [name for name, flag in ENCODINGS.items() if name in ours and _is_flagged(capabilities, "encoding", flag)]
     return both[-1] if both else "json"
 
 
-def _offers(capabilities: dict[str, JSON], group: str, name: str) -> bool:
-    """Whatever JavaScript takes for true."""
+def _is_flagged(capabilities: dict[str, JSON], group: str, name: str) -> bool:
+    """Whether a capability is set to whatever JavaScript takes for true."""
     found = capabilities.get(group)
     flag = found.get(name) if isinstance(found, dict) else None
     return bool(flag) or isinstance(flag, list | dict)
 
 
-def declares(extensions: JSON) -> bool:
-    """Whether a client's extensions (`experimental` before 2026-07-28) name ours, with settings or `{}`."""
-    return isinstance(extensions, dict) and isinstance(extensions.get(EXTENSION), dict)
-
-
-def read(request: Request) -> Ask | None:
-    """What this dialect reads in its own way; None where it reads as MCP does."""
-    return ListItems(Kind.TOOLS, whole=True) if request.method == "tools/list" else None
-
-
-def introduction(about: About, encodings: Collection[str], agreed: str) -> dict[str, Any]:
-    """The answer to this dialect's `initialize`: the encodings its transport has, and the one to use from now on."""
-    further = {kind: about.capabilities[kind] for kind in ("prompts", "resources") if kind in about.capabilities}
-    return {
-        "protocolVersion": VERSION,
-        "baselineVersion": BASELINE,
-        "serverInfo": {key: about.info[key] for key in ("name", "version")},
-        "capabilities": {
-            "tools": {"progressiveDisclosure": True, "lazyLoading": True},
-            "encoding": {flag: True for name, flag in ENCODINGS.items() if name in encodings},
-            **further,
-        },
-        "encoding": {"format": agreed},
-    }
-
-
-def retold(request: Request, outcome: Outcome) -> Outcome:
+def _reword(request: Request, outcome: Outcome) -> Outcome:
     """A failure in the words Delta-MCP has for it."""
     if not isinstance(outcome, Failure):
         return outcome

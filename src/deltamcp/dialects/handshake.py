@@ -1,25 +1,22 @@
-"""The handshake era, 2024-11-05 to 2025-11-25: agreed once by `initialize`, then assumed."""
+"""The handshake era, 2024-11-05 to 2025-11-25: client and server agree once by `initialize`."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import assert_never
 
-from msgspec import Struct
-
-from deltamcp.dialects import delta_mcp, params, result_bodies, versions
+from deltamcp.dialects import methods, progressive_disclosure, result_bodies, versions
+from deltamcp.dialects.dialect import Agreement
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import (
-    ANONYMOUS,
     JSON,
     About,
     Answer,
     Ask,
+    Caller,
     Era,
     Failure,
     InputRequired,
-    LogLevel,
     Outcome,
     Page,
-    Principal,
     Request,
     RequestId,
     Surface,
@@ -28,41 +25,81 @@ from deltamcp.values import (
 from deltamcp.wire import jsonrpc
 
 
-class Agreement(Struct, frozen=True):
-    """What a handshake settled for the rest of its session."""
+class HandshakeMcp:
+    """MCP as `initialize` begins it."""
 
-    version: str
-    capabilities: dict[str, JSON]
-    client: dict[str, JSON]
-    delta: bool = False
-    """The client speaks Delta-MCP on top of this version."""
-    surface: Surface | None = None
-    encoding: str = "json"
-    """What both write from now on; over HTTP a request may still say otherwise."""
+    def recognizes(self, request: Request) -> bool:
+        return request.method == "initialize"
+
+    def agree(self, params: dict[str, JSON], encodings: Collection[str]) -> Agreement | Failure:
+        """The client's version where this server speaks it, else the newest of the era."""
+        offer = read_offer(params)
+        if isinstance(offer, Failure):
+            return offer
+        requested, capabilities, client = offer
+        version = requested if requested in versions.HANDSHAKE else versions.HANDSHAKE[0]
+        declared = progressive_disclosure.is_declared(capabilities.get("experimental"))
+        return Agreement(version, capabilities, client, Surface.PROGRESSIVE if declared else None)
+
+    def introduce(self, request: Request, about: About, agreement: Agreement, encodings: Collection[str]) -> bytes:
+        return self.write(request, Answer(about), agreement.version)
+
+    def capabilities(self, about: About) -> dict[str, JSON]:
+        # 2026-07-28 has `extensions` for what these revisions call experimental.
+        return progressive_disclosure.extend(about.capabilities, "experimental")
+
+    def read(self, request: Request, caller: Caller, agreement: Agreement | None = None) -> tuple[Terms, Ask] | Failure:
+        return read_in_session(request, caller, agreement, read_ask)
+
+    def write(self, request: Request, outcome: Outcome, version: str) -> bytes:
+        match outcome:
+            case Answer():
+                if isinstance(outcome.value, Page):
+                    return jsonrpc.encode_result(request.id, _encode_page(outcome.value, version))
+                if isinstance(outcome.value, About):
+                    return jsonrpc.encode_result(request.id, jsonrpc.encode(self._introduction(outcome.value, version)))
+                return jsonrpc.encode_result(request.id, jsonrpc.encode(result_bodies.body(outcome, version, {})))
+            case Failure():
+                return jsonrpc.encode_error(request.id, FAULTS[outcome.fault].handshake, outcome)
+            case InputRequired():
+                raise AssertionError("in this era questions are requests of their own, never results")
+            case _:
+                assert_never(outcome)
+
+    def _introduction(self, about: About, version: str) -> dict[str, JSON]:
+        made = {"protocolVersion": version, "serverInfo": versions.fit_info(about.info, version)}
+        extended = About(about.info, self.capabilities(about), about.instructions)
+        return result_bodies.body(Answer(extended), version, made)
+
+    def notify(self, method: str, params: Mapping[str, JSON], subscription: RequestId | None = None) -> bytes:
+        return jsonrpc.encode_notification(method, dict(params))
+
+    def http_status(self, outcome: Outcome) -> int:
+        return FAULTS[outcome.fault].handshake_http if isinstance(outcome, Failure) else 200
 
 
-def agree(params: dict[str, JSON], encodings: Collection[str]) -> Agreement | Failure:
-    """The client's `initialize`: its version where we speak it, else our newest; the best of the `encodings`."""
+def read_offer(params: dict[str, JSON]) -> tuple[str, dict[str, JSON], dict[str, JSON]] | Failure:
+    """The version, capabilities and name that a client offers by `initialize`."""
     requested = params.get("protocolVersion")
     if type(requested) is not str:
         return Failure(Fault.INVALID_PARAMS, "params.protocolVersion must be a string.")
     for name in ("capabilities", "clientInfo"):
         if type(params.get(name, {})) is not dict:
             return Failure(Fault.INVALID_PARAMS, f"params.{name} must be an object.")
-    capabilities, client = params.get("capabilities", {}), params.get("clientInfo", {})
-    if delta_mcp.is_spoken(requested):
-        encoding = delta_mcp.encoding(capabilities, encodings)
-        return Agreement(delta_mcp.BASELINE, capabilities, client, True, delta_mcp.surface(capabilities), encoding)
-    version = requested if requested in versions.HANDSHAKE else versions.HANDSHAKE[0]
-    declared = delta_mcp.declares(capabilities.get("experimental"))
-    return Agreement(version, capabilities, client, surface=Surface.PROGRESSIVE if declared else None)
+    return requested, params.get("capabilities", {}), params.get("clientInfo", {})
 
 
-def read(
-    request: Request, agreement: Agreement, log_level: LogLevel | None, principal: Principal = ANONYMOUS
+def read_ask(request: Request) -> Ask | Failure:
+    """What a request of this era asks for."""
+    return methods.read(request, methods.HANDSHAKE)
+
+
+def read_in_session(
+    request: Request, caller: Caller, agreement: Agreement | None, read_ask: Callable[[Request], Ask | Failure]
 ) -> tuple[Terms, Ask] | Failure:
-    """A request inside a session."""
-    ask = (delta_mcp.read(request) if agreement.delta else None) or params.read(request, params.HANDSHAKE)
+    """A request in the terms its session agreed on."""
+    assert agreement is not None, "in this era every request belongs to a session"
+    ask = read_ask(request)
     if isinstance(ask, Failure):
         return ask
     meta = request.params.get("_meta") or {}
@@ -74,56 +111,16 @@ def read(
         agreement.capabilities,
         agreement.client,
         meta,
-        log_level,
-        principal,
+        agreement.log_level,
+        caller,
         agreement.surface,
-        agreement.delta,
+        agreement.result_shape,
     )
     return terms, ask
 
 
-def introduce(id_: RequestId, about: About, agreement: Agreement, encodings: Collection[str]) -> bytes:
-    """The answer to `initialize`."""
-    if agreement.delta:
-        return jsonrpc.result(id_, jsonrpc.encode(delta_mcp.introduction(about, encodings, agreement.encoding)))
-    if "tools" in about.capabilities:
-        # 2026-07-28 has `extensions` for what these revisions call experimental.
-        capabilities = {**about.capabilities, "experimental": {delta_mcp.EXTENSION: delta_mcp.SETTINGS}}
-        about = About(about.info, capabilities, about.instructions)
-    return write(id_, Answer(about), agreement.version)
-
-
-def write(id_: RequestId, outcome: Outcome, version: str) -> bytes:
-    """What came of a request, as its answer.
-
-    Raises:
-        ValueError: a result holds what JSON cannot say.
-    """
-    match outcome:
-        case Answer():
-            if isinstance(outcome.value, Page):
-                return jsonrpc.result(id_, _page(outcome.value, version))
-            if isinstance(outcome.value, About):
-                made = {"protocolVersion": version, "serverInfo": _info(outcome.value.info, version)}
-                return jsonrpc.result(id_, jsonrpc.encode(result_bodies.body(outcome, version, made)))
-            return jsonrpc.result(id_, jsonrpc.encode(result_bodies.body(outcome, version, {})))
-        case Failure():
-            return jsonrpc.error(id_, FAULTS[outcome.fault].handshake, outcome)
-        case InputRequired():
-            raise AssertionError("in this era questions are requests of their own, never results")
-        case _:
-            assert_never(outcome)
-
-
-def _page(page: Page, version: str) -> bytes:
+def _encode_page(page: Page, version: str) -> bytes:
     encoded = page.encoded.get(version)
     if encoded is None:
         encoded = page.encoded[version] = jsonrpc.encode(result_bodies.body(Answer(page), version, {}))
     return encoded
-
-
-def _info(info: dict[str, JSON], version: str) -> dict[str, JSON]:
-    if version >= "2025-11-25":
-        return info
-    known = {"name", "version", "title"} if version >= "2025-06-18" else {"name", "version"}
-    return {key: value for key, value in info.items() if key in known}

@@ -16,6 +16,7 @@ from deltamcp.values import (
     Manifest,
     Page,
     PromptResult,
+    SubscriptionEnd,
     ToolResult,
 )
 from deltamcp.wire import jsonrpc
@@ -32,7 +33,7 @@ def body(answer: Answer, version: str, made: dict[str, Any]) -> dict[str, Any]:
             if value.next_cursor is not None:
                 made["nextCursor"] = value.next_cursor
         case Definitions():
-            tools = [versions.fit(item, version) for item in value.tools]
+            tools = [versions.fit_item(item, version) for item in value.tools]
             made |= tools[0] if value.alone else {"tools": tools}
         case Manifest():
             made["entries"] = value.entries
@@ -57,7 +58,7 @@ def body(answer: Answer, version: str, made: dict[str, Any]) -> dict[str, Any]:
             made["capabilities"] = value.capabilities
             if value.instructions is not None:
                 made["instructions"] = value.instructions
-        case Done():
+        case Done() | SubscriptionEnd():
             pass
         case _:
             assert_never(value)
@@ -86,5 +87,5 @@ def _items(page: Page, version: str) -> bytes:
     key = f"items {version}"
     encoded = page.encoded.get(key)
     if encoded is None:
-        encoded = page.encoded[key] = jsonrpc.encode([versions.fit(item, version) for item in page.items])
+        encoded = page.encoded[key] = jsonrpc.encode([versions.fit_item(item, version) for item in page.items])
     return encoded

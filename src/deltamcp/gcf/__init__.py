@@ -4,28 +4,28 @@
 """
 
 from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.generic_decode import decode_generic
-from deltamcp.gcf.generic_encode import encode_generic
-from deltamcp.gcf.generic_groups import encode_generic_grouped
-from deltamcp.gcf.generic_stream import GenericStreamEncoder
-from deltamcp.gcf.graph import DeltaPayload, Edge, Payload, Symbol
-from deltamcp.gcf.graph_decode import decode
-from deltamcp.gcf.graph_delta import apply_delta, diff
-from deltamcp.gcf.graph_delta_wire import decode_delta, encode_delta
-from deltamcp.gcf.graph_encode import encode, encode_with_session
-from deltamcp.gcf.graph_stream import StreamEncoder
+from deltamcp.gcf.generic.decoder import decode_generic
+from deltamcp.gcf.generic.encoder import encode_generic
+from deltamcp.gcf.generic.groups import encode_generic_grouped
+from deltamcp.gcf.generic.stream import GenericStreamEncoder
+from deltamcp.gcf.graph.decoder import decode
+from deltamcp.gcf.graph.delta import apply_delta, diff
+from deltamcp.gcf.graph.delta_codec import decode_delta, encode_delta
+from deltamcp.gcf.graph.encoder import encode, encode_with_session
+from deltamcp.gcf.graph.model import DeltaPayload, Edge, Payload, Symbol
+from deltamcp.gcf.graph.session import ReaderSession, Session
+from deltamcp.gcf.graph.stream import StreamEncoder
 from deltamcp.gcf.header import Dialect, Kind, kind_of
-from deltamcp.gcf.keyed import GenericDelta, GenericSet
-from deltamcp.gcf.keyed_delta import diff_generic_sets, verify_generic_delta
-from deltamcp.gcf.keyed_session import DEFAULT_REANCHOR_N, GenericDeltaSession, Reanchor, fixed_n, size_guard
-from deltamcp.gcf.keyed_wire import (
+from deltamcp.gcf.keyed.codec import (
     decode_generic_delta,
     decode_generic_full,
     encode_generic_delta,
     encode_generic_full,
 )
+from deltamcp.gcf.keyed.delta import diff_generic_sets, verify_generic_delta
+from deltamcp.gcf.keyed.model import GenericDelta, GenericSet
+from deltamcp.gcf.keyed.session import DEFAULT_REANCHOR_N, GenericDeltaSession, Reanchor, fixed_n, size_guard
 from deltamcp.gcf.roots import generic_pack_root, pack_root, root_matches, short_root
-from deltamcp.gcf.session import ReaderSession, Session
 from deltamcp.gcf.unchanged import Unchanged, decode_unchanged, encode_unchanged
 
 __all__ = [

@@ -15,7 +15,7 @@ Kind: TypeAlias = Literal[
     "graph", "graph-delta", "graph-unchanged", "generic", "generic-full", "generic-delta", "generic-unchanged"
 ]
 
-PLAIN_UNCHANGED = "unchanged pack_root="
+V1_UNCHANGED_PREFIX = "unchanged pack_root="
 """How the v1 dialect says that nothing has changed: without a header."""
 
 _KINDS: dict[tuple[str, str], Kind] = {
@@ -34,14 +34,14 @@ _TOKEN = re.compile(r"[\x21-\x7e]+").fullmatch
 _COUNT = re.compile(r"0|[1-9][0-9]{0,17}").fullmatch
 
 
-def token(what: str, text: str) -> str:
+def check_token(what: str, text: str) -> str:
     """`text`, if it can stand between two spaces: nothing in this profile can be escaped (SPEC 4)."""
     if not _TOKEN(text):
         raise GcfError("invalid_token", f"{what} must be printable ASCII without spaces, and not empty: {text!a:.80}")
     return text
 
 
-def whole(what: str, number: int) -> int:
+def check_count(what: str, number: int) -> int:
     """`number`, if it is a count."""
     if type(number) is not int or not 0 <= number < 10**18:
         raise GcfError("invalid_count", f"{what} must be a whole number from 0: {number!a:.80}")
@@ -57,7 +57,7 @@ def parse_count(what: str, text: str) -> int:
 
 def write_header(pairs: Iterable[tuple[str, object]]) -> str:
     """The header line of these fields, without its line end."""
-    return " ".join(["GCF", *(f"{name}={token(name, str(value))}" for name, value in pairs)])
+    return " ".join(["GCF", *(f"{name}={check_token(name, str(value))}" for name, value in pairs)])
 
 
 def savings(delta_tokens: int, full_tokens: int) -> str:
@@ -89,9 +89,9 @@ def parse_header(line: str) -> dict[str, str]:
 
 def open_text(text: str, *kinds: Kind) -> tuple[dict[str, str], Iterator[tuple[int, str]]]:
     """The header's fields, and the numbered lines that follow it, if the text is one of these kinds."""
-    lines = _lines(text)
+    lines = _numbered_lines(text)
     header = parse_header(next(lines)[1])
-    if (kind := _kind(header)) not in kinds:
+    if (kind := _header_kind(header)) not in kinds:
         raise GcfError("unknown_profile", f"a {kind} text where a {' or '.join(kinds)} text is read", line=1)
     return header, (
         (number, line) for number, line in lines if line.strip(" \t") and not line.lstrip(" ").startswith("# ")
@@ -99,7 +99,7 @@ def open_text(text: str, *kinds: Kind) -> tuple[dict[str, str], Iterator[tuple[i
 
 
 @contextmanager
-def at_line(number: int) -> Iterator[None]:
+def errors_at_line(number: int) -> Iterator[None]:
     """A fault found within is a fault of this line."""
     try:
         yield
@@ -110,12 +110,12 @@ def at_line(number: int) -> Iterator[None]:
 
 def kind_of(text: str) -> Kind:
     """What a text is, by its header alone; a GcfError if it has none."""
-    if text.startswith(PLAIN_UNCHANGED):
+    if text.startswith(V1_UNCHANGED_PREFIX):
         return "graph-unchanged"
-    return _kind(parse_header(next(_lines(text))[1]))
+    return _header_kind(parse_header(next(_numbered_lines(text))[1]))
 
 
-def _kind(header: dict[str, str]) -> Kind:
+def _header_kind(header: dict[str, str]) -> Kind:
     profile = header.get("profile", "graph")
     if header.get("unchanged") == "true":
         return _KINDS[profile, "unchanged"]
@@ -124,7 +124,7 @@ def _kind(header: dict[str, str]) -> Kind:
     return _KINDS[profile, "key" if profile == "generic" and "key" in header else ""]
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
+def _numbered_lines(text: str) -> Iterator[tuple[int, str]]:
     # One line at a time: `text.split` would hold a second copy of a large text.
     start, number = 0, 1
     while True:

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from hashlib import sha256
 
 from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.graph import KINDS, Edge, Symbol, resolve
-from deltamcp.gcf.keyed import GenericSet
-from deltamcp.gcf.scalars import number
+from deltamcp.gcf.graph.model import SHORT_KINDS, Edge, Symbol, resolve_edges
+from deltamcp.gcf.keyed.model import GenericSet
+from deltamcp.gcf.scalars import format_number
 
 ALGORITHM = "sha256:"
 MIN_DIGITS = 8
@@ -29,12 +29,16 @@ def pack_records(symbols: Iterable[Symbol], edges: Iterable[Edge]) -> bytes:
     """The bytes whose digest is the pack's root."""
     symbols = tuple(symbols)
     nodes = [
-        _record("S", _short(s), s.qualified_name, number(float(s.printed_score)), s.provenance, str(s.distance))
+        _record(
+            "S", _short_kind(s), s.qualified_name, format_number(float(s.printed_score)), s.provenance, str(s.distance)
+        )
         for s in symbols
     ]
     links = [
-        _record("E", _short(source), source.qualified_name, _short(target), target.qualified_name, edge.edge_type)
-        for edge, source, target in resolve(symbols, edges)
+        _record(
+            "E", _short_kind(source), source.qualified_name, _short_kind(target), target.qualified_name, edge.edge_type
+        )
+        for edge, source, target in resolve_edges(symbols, edges)
     ]
     return b"".join([*sorted(nodes), *sorted(links)])
 
@@ -66,8 +70,8 @@ def root_matches(root: str, written: str) -> bool:
     return written == root or (found is not None and root.removeprefix(ALGORITHM).startswith(found[1]))
 
 
-def _short(symbol: Symbol) -> str:
-    return KINDS.get(symbol.kind, symbol.kind)
+def _short_kind(symbol: Symbol) -> str:
+    return SHORT_KINDS.get(symbol.kind, symbol.kind)
 
 
 def _record(*parts: str) -> bytes:

@@ -10,8 +10,8 @@ from deltamcp.gcf.errors import GcfError
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
-_EXACT_LIMIT = 2.0**53
-_PLAIN_LIMIT = 1e-6
+_PLAIN_MAX = 2.0**53
+_PLAIN_MIN = 1e-6
 
 _SPECIAL = (
     r'"\\|,\x00-\x1f\x80-\x9f\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff'
@@ -19,10 +19,10 @@ _SPECIAL = (
 )
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 
-_SURELY_BARE = re.compile(
+_QUICK_BARE = re.compile(
     rf"(?!(?:true|false|{_NUMBER})\Z|0[0-9])[^\[ #@.+\-~^{_SPECIAL}][^\[{_SPECIAL}]*(?<! )"
 ).fullmatch
-_SURELY_QUOTED = re.compile(rf"[{_SPECIAL}]").search
+_QUICK_QUOTED = re.compile(rf"[{_SPECIAL}]").search
 
 _NEEDS_QUOTES = re.compile(
     rf"\A(?:|[-~^]|true|false|\^\{{.*\}}|{_NUMBER})\Z"
@@ -54,15 +54,15 @@ def quote(text: str) -> str:
     return encode_basestring(text)
 
 
-def bare_or_quoted(text: str) -> str:
+def quote_if_needed(text: str) -> str:
     """`text` bare where a reader takes it for itself, quoted otherwise."""
     # Measured: the whole rule takes ten times as long as the two that settle nearly every string.
-    if _SURELY_BARE(text):
+    if _QUICK_BARE(text):
         return text
-    return quote(text) if _SURELY_QUOTED(text) or _NEEDS_QUOTES(text) else text
+    return quote(text) if _QUICK_QUOTED(text) or _NEEDS_QUOTES(text) else text
 
 
-def number(value: int | float) -> str:
+def format_number(value: int | float) -> str:
     """The canonical form of a number: all its digits, plain from 1e-6 to 2^53 (SPEC 2.3.1)."""
     if isinstance(value, int):
         if not INT64_MIN <= value <= INT64_MAX:
@@ -74,7 +74,7 @@ def number(value: int | float) -> str:
     if not value:
         return "0"
     size = abs(value)
-    if size >= _EXACT_LIMIT or size < _PLAIN_LIMIT:
+    if size >= _PLAIN_MAX or size < _PLAIN_MIN:
         return _exponent_form(digits)
     if digits.endswith(".0"):
         return digits[:-2]
@@ -89,21 +89,21 @@ def _exponent_form(digits: str) -> str:
     return f"{'-' if sign else ''}{first}{point}{''.join(rest)}e{exponent + len(rest):+d}"
 
 
-def scalar(value: Any) -> str:
+def format_scalar(value: Any) -> str:
     """A null, boolean, number or string in its canonical form; everything else is refused."""
     if isinstance(value, str):
-        return bare_or_quoted(str.__str__(value))
-    return _other_scalar(value)
+        return quote_if_needed(str.__str__(value))
+    return _format_non_string(value)
 
 
 def canonical_cell(value: Any) -> str:
     """A scalar as roots and sort orders take it: strings are always quoted (SPEC 10a)."""
     if isinstance(value, str):
         return quote(str.__str__(value))
-    return _other_scalar(value)
+    return _format_non_string(value)
 
 
-def _other_scalar(value: Any) -> str:
+def _format_non_string(value: Any) -> str:
     if value is None:
         return "-"
     if value is True:
@@ -111,11 +111,11 @@ def _other_scalar(value: Any) -> str:
     if value is False:
         return "false"
     if isinstance(value, int | float):
-        return number(value)
+        return format_number(value)
     raise GcfError("unsupported_value", f"{type(value).__name__} is no JSON scalar")
 
 
-def key(name: Any) -> str:
+def format_key(name: Any) -> str:
     """A member or column name, quoted where it is more than a word (SPEC 2a.1)."""
     if not isinstance(name, str):
         raise GcfError("unsupported_value", f"{type(name).__name__} is no name of a member")

@@ -4,9 +4,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from deltamcp.gcf.errors import GcfError
-from deltamcp.gcf.header import PLAIN_UNCHANGED, Dialect, open_text, parse_count, token, whole, write_header
+from deltamcp.gcf.header import (
+    V1_UNCHANGED_PREFIX,
+    Dialect,
+    check_count,
+    check_token,
+    open_text,
+    parse_count,
+    write_header,
+)
 
-_COUNTED = {"graph": "symbols", "generic": "count"}
+_COUNT_FIELDS = {"graph": "symbols", "generic": "count"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,30 +29,30 @@ class Unchanged:
 
 def encode_unchanged(answer: Unchanged, *, dialect: Dialect = "v3") -> str:
     """The answer as text; the v1 dialect has no header, and no such answer for keyed sets."""
-    count = whole("count", answer.count)
+    count = check_count("count", answer.count)
     if dialect == "v1":
         if answer.profile != "graph":
             raise GcfError("unknown_profile", "the v1 dialect has no generic deltas")
-        return f"{PLAIN_UNCHANGED}{token('pack_root', answer.pack_root)} symbols={count}\n"
+        return f"{V1_UNCHANGED_PREFIX}{check_token('pack_root', answer.pack_root)} symbols={count}\n"
     pairs: list[tuple[str, object]] = [("profile", answer.profile)]
     if answer.tool:
         pairs.append(("tool", answer.tool))
-    pairs += [("unchanged", "true"), ("pack_root", answer.pack_root), (_COUNTED[answer.profile], count)]
+    pairs += [("unchanged", "true"), ("pack_root", answer.pack_root), (_COUNT_FIELDS[answer.profile], count)]
     return write_header(pairs) + "\n"
 
 
 def decode_unchanged(text: str) -> Unchanged:
     """The answer a text stands for, of both dialects."""
-    if text.startswith(PLAIN_UNCHANGED):
+    if text.startswith(V1_UNCHANGED_PREFIX):
         words = text.rstrip("\r\n").split(" ")
         if len(words) != 3 or not words[2].startswith("symbols="):
             raise GcfError("malformed_header_field", f"{text!a:.80}", line=1)
-        root = token("pack_root", words[1].removeprefix("pack_root="))
+        root = check_token("pack_root", words[1].removeprefix("pack_root="))
         return Unchanged(root, parse_count("symbols", words[2].removeprefix("symbols=")))
     header, lines = open_text(text, "graph-unchanged", "generic-unchanged")
     for number, _ in lines:
         raise GcfError("trailing_characters", "nothing follows where nothing has changed", line=number)
     profile: Literal["graph", "generic"] = "generic" if header.get("profile") == "generic" else "graph"
-    if not header.keys() >= {"pack_root", counted := _COUNTED[profile]}:
+    if not header.keys() >= {"pack_root", counted := _COUNT_FIELDS[profile]}:
         raise GcfError("malformed_header_field", f"a pack_root and {counted} are missing", line=1)
     return Unchanged(header["pack_root"], parse_count(counted, header[counted]), header.get("tool", ""), profile)

@@ -12,13 +12,13 @@ class Budget(Struct, frozen=True):
 
     tokens: int
     model: str | float = "o200k"
-    chars: int = 1 << 62
+    max_chars: int = 1 << 62
     """Characters that are too many, whatever they cost."""
 
     def cost(self, text: str) -> int:
         """In tokens; what is too long costs more than there is."""
-        if len(text) > self.chars:
-            return max(self.tokens + 1, self.tokens * len(text) // self.chars)
+        if len(text) > self.max_chars:
+            return max(self.tokens + 1, self.tokens * len(text) // self.max_chars)
         return tokens.count(text, self.model)
 
     def cost_of(self, parts: Iterable[str]) -> int:
@@ -31,7 +31,9 @@ class Budget(Struct, frozen=True):
         return self.cost(text) <= self.tokens
 
 
-def largest(most: int, guess: int, cost: Callable[[int], int], room: int, grain: int = 1, least: int = 0) -> int | None:
+def find_largest(
+    most: int, guess: int, cost: Callable[[int], int], budget: int, grain: int = 1, least: int = 0
+) -> int | None:
     """The largest number whose cost is within room; None where not even `least` is.
 
     Costs are taken to grow with the number. Where they do not, what is found still fits. A `grain` above 1 stops
@@ -41,13 +43,13 @@ def largest(most: int, guess: int, cost: Callable[[int], int], room: int, grain:
     at = max(least, min(guess, most))
     for step in range(64):
         spent = cost(at)
-        if spent <= room:
+        if spent <= budget:
             fits = at
         else:
             fails = at
         if fails - fits <= (grain if fits >= least else 1):
             break
-        scaled = at * room // spent if spent else most
+        scaled = at * budget // spent if spent else most
         # Until something fails, at least twice as much: what is said around the parts makes first guesses too small.
         at = max(scaled, 2 * at) if fails > most else scaled if step < 6 else (fits + fails) // 2
         # A step that does not move is taken by one grain instead.

@@ -23,13 +23,13 @@ from deltamcp.values import (
 )
 from deltamcp.wire import jsonrpc
 
-_PLAIN = frozenset({dict, int, float, bool})
+_JSON_ONLY_TYPES = frozenset({dict, int, float, bool})
 """What is JSON and nothing else: most of what tools return, apart from text."""
-_SEQUENCES = (list, tuple)
-_BYTES = (bytes, bytearray)
+_SEQUENCE_TYPES = (list, tuple)
+_BYTES_TYPES = (bytes, bytearray)
 
 
-class Source(Struct, frozen=True, gc=False):
+class ResultData(Struct, frozen=True, gc=False):
     """A result that is one text, or one JSON value."""
 
     data: str | bytes
@@ -38,11 +38,11 @@ class Source(Struct, frozen=True, gc=False):
     """The value again, where an output schema promises it."""
     value: Any = None
     """What was returned, where it is still at hand."""
-    given: ToolResult | None = None
+    original_result: ToolResult | None = None
     """The reply made by hand, or by another server, that it is out of."""
 
 
-NOTHING = Source(b"null")
+NULL_DATA = ResultData(b"null")
 """What a function returned that returned nothing, where that has to be said."""
 
 
@@ -56,71 +56,71 @@ def tool_result(value: Any, structured: Callable[[Any], JSON] | None) -> ToolRes
     Raises:
         ValueError: the value cannot be sent; the text says why.
     """
-    if structured is None and type(value) in _PLAIN:
+    if structured is None and type(value) in _JSON_ONLY_TYPES:
         return ToolResult([Text(jsonrpc.encode_finite(value).decode())])
-    made = returned(value, structured)
+    made = convert_return_value(value, structured)
     if isinstance(made, ToolResult):
         return made
     text = made.data if isinstance(made.data, str) else made.data.decode()
     return ToolResult([Text(text)], structured=made.structured)
 
 
-def returned(value: Any, structured: Callable[[Any], JSON] | None) -> Source | ToolResult:
+def convert_return_value(value: Any, structured: Callable[[Any], JSON] | None) -> ResultData | ToolResult:
     """The same before it is made a reply, for those who may not send all of it.
 
     Raises:
         ValueError: the value cannot be sent; the text says why.
     """
     if isinstance(value, ToolResult):
-        return _made_by_hand(value, structured)
+        return _check_tool_result(value, structured)
     if structured is not None:
         value = structured(value)
-        return Source(jsonrpc.encode_finite(value), value, value)
+        return ResultData(jsonrpc.encode_finite(value), value, value)
     if isinstance(value, str):
-        return Source(_text(value).text)
+        return ResultData(_make_text(value).text)
     if value is None:
         return ToolResult([])
-    if is_pack(value):
-        from deltamcp.results import packs
+    if is_symbol_graph(value):
+        from deltamcp.results import symbol_graphs
 
-        return Source(packs.text(value), value=value)
+        return ResultData(symbol_graphs.graph_text(value), value=value)
     if isinstance(value, CONTENT_TYPES):
-        return ToolResult(_check_text([value]))
-    if isinstance(value, _SEQUENCES) and value and all(isinstance(item, CONTENT_TYPES) for item in value):
-        return ToolResult(_check_text(list(value)))
-    if isinstance(value, _BYTES):
+        return ToolResult(_check_content([value]))
+    if isinstance(value, _SEQUENCE_TYPES) and value and all(isinstance(item, CONTENT_TYPES) for item in value):
+        return ToolResult(_check_content(list(value)))
+    if isinstance(value, _BYTES_TYPES):
         raise ValueError("the tool returned bytes; return Image, Audio or EmbeddedResource instead")
-    return Source(jsonrpc.encode_finite(value), value=value)
+    return ResultData(jsonrpc.encode_finite(value), value=value)
 
 
-def is_pack(value: Any) -> bool:
+def is_symbol_graph(value: Any) -> bool:
     """Whether it is a graph of symbols, which goes out as GCF."""
-    return isinstance(value, pack_type())
+    return isinstance(value, symbol_graph_type())
 
 
-def pack_type() -> type | tuple[()]:
+def symbol_graph_type() -> type | tuple[()]:
     """What graphs of symbols are; nothing where nobody has imported it, who need not wait for that either."""
-    graph = sys.modules.get("deltamcp.gcf.graph")
+    graph = sys.modules.get("deltamcp.gcf.graph.model")
     return () if graph is None else graph.Payload
 
 
-def source_of(result: ToolResult) -> Source | None:
+def single_data(result: ToolResult) -> ResultData | None:
     """The one text or JSON value that a reply made by hand consists of; None where it is more than that.
 
     A text that is a JSON object or list is that value: servers of others have no other way to send one. Structured
     content that says the same as the text is sent because an output schema promises it.
     """
     if not result.content and result.structured is not UNSET:
-        return Source(jsonrpc.encode(result.structured), result.structured, given=result)
+        return ResultData(jsonrpc.encode(result.structured), result.structured, original_result=result)
     text = _only_text(result)
     if text is None:
         return None
-    value = _read(text)
+    value = _parse_object_or_list(text)
     if result.structured is UNSET:
-        return Source(text if value is UNSET else text.encode(), given=result)
+        return ResultData(text if value is UNSET else text.encode(), original_result=result)
     if value is UNSET or value != result.structured:
         return None
-    return Source(text.encode(), result.structured, given=result)
+    return ResultData(text.encode(), result.structured, original_result=result)
 
 
 def _only_text(result: ToolResult) -> str | None:
@@ -133,17 +133,17 @@ def _only_text(result: ToolResult) -> str | None:
     return block.text if isinstance(block, Text) else None
 
 
-def is_as_it_looks(data: str | bytes) -> bool:
+def is_self_describing(data: str | bytes) -> bool:
     """Whether a program that reads JSON objects and lists as values, and all else as text, takes it for what it is."""
-    return _read(data) is UNSET if isinstance(data, str) else data[:1] in (b"{", b"[")
+    return _parse_object_or_list(data) is UNSET if isinstance(data, str) else data[:1] in (b"{", b"[")
 
 
 def json_or_text(text: str) -> str | bytes:
     """A text as JSON, where it is an object or a list."""
-    return text if _read(text) is UNSET else text.encode()
+    return text if _parse_object_or_list(text) is UNSET else text.encode()
 
 
-def _read(text: str) -> JSON | UnsetType:
+def _parse_object_or_list(text: str) -> JSON | UnsetType:
     if text.lstrip()[:1] not in ("{", "["):
         return UNSET
     try:
@@ -152,7 +152,7 @@ def _read(text: str) -> JSON | UnsetType:
         return UNSET
 
 
-def _made_by_hand(value: ToolResult, structured: Callable[[Any], JSON] | None) -> ToolResult:
+def _check_tool_result(value: ToolResult, structured: Callable[[Any], JSON] | None) -> ToolResult:
     if structured is not None and not value.is_error:
         if value.structured is UNSET:
             raise ValueError("the tool has an output schema but gave no structured content")
@@ -161,7 +161,7 @@ def _made_by_hand(value: ToolResult, structured: Callable[[Any], JSON] | None) -
     return value
 
 
-def _text(value: str) -> Text:
+def _make_text(value: str) -> Text:
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -169,7 +169,7 @@ def _text(value: str) -> Text:
     return Text(value)
 
 
-def _check_text(content: list[Content]) -> list[Content]:
+def _check_content(content: list[Content]) -> list[Content]:
     jsonrpc.encode_finite(content)
     return content
 
@@ -179,7 +179,7 @@ def error_result(message: str) -> ToolResult:
     return ToolResult([Text(message.encode(errors="replace").decode())], is_error=True)
 
 
-def contents(value: Any, uri: str, mime_type: str | None) -> Contents:
+def resource_contents(value: Any, uri: str, mime_type: str | None) -> Contents:
     """A resource function's return value: text, bytes, JSON, or contents made by hand.
 
     Raises:
@@ -193,8 +193,8 @@ def contents(value: Any, uri: str, mime_type: str | None) -> Contents:
         if isinstance(item, TextResource | BlobResource):
             made.append(item)
         elif isinstance(item, str):
-            made.append(TextResource(uri, _text(item).text, mime_type or "text/plain"))
-        elif isinstance(item, _BYTES):
+            made.append(TextResource(uri, _make_text(item).text, mime_type or "text/plain"))
+        elif isinstance(item, _BYTES_TYPES):
             made.append(BlobResource(uri, bytes(item), mime_type or "application/octet-stream"))
         else:
             made.append(TextResource(uri, jsonrpc.encode_finite(item).decode(), mime_type or "application/json"))
@@ -213,7 +213,7 @@ def prompt_result(value: Any, description: str | None) -> PromptResult:
     """
     if isinstance(value, PromptResult):
         return value
-    messages = [_message(item) for item in (value if isinstance(value, _SEQUENCES) else [value])]
+    messages = [_message(item) for item in (value if isinstance(value, _SEQUENCE_TYPES) else [value])]
     return PromptResult(messages, description)
 
 
@@ -223,7 +223,7 @@ def _message(item: Any) -> PromptMessage:
     if isinstance(item, CONTENT_TYPES):
         return PromptMessage("user", item)
     if isinstance(item, str):
-        return PromptMessage("user", _text(item))
+        return PromptMessage("user", _make_text(item))
     raise ValueError(f"a prompt returned {type(item).__name__}; return text, content or PromptMessage")
 
 
@@ -235,7 +235,7 @@ def completion(value: Any) -> Completion:
     """
     if isinstance(value, Completion):
         return value
-    values = [_text(item).text for item in value]
+    values = [_make_text(item).text for item in value]
     if len(values) <= 100:
         return Completion(values)
     return Completion(values[:100], total=len(values), has_more=True)

@@ -13,37 +13,37 @@ from deltamcp.results.pointer import pointer
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
-Encoded: TypeAlias = bytes | memoryview | Raw
-Kind: TypeAlias = Literal["list", "object", "text", "scalar"]
+RawJSON: TypeAlias = bytes | memoryview | Raw
+JSONKind: TypeAlias = Literal["list", "object", "text", "scalar"]
 
-_KINDS: dict[int, Kind] = {ord("["): "list", ord("{"): "object", ord('"'): "text"}
+_KINDS: dict[int, JSONKind] = {ord("["): "list", ord("{"): "object", ord('"'): "text"}
 _INDEX = re.compile(r"0|[1-9][0-9]{0,11}")
-_items = msgspec.json.Decoder(list[Raw]).decode
-_members = msgspec.json.Decoder(dict[str, Raw]).decode
-decode: Callable[[Encoded], JSON] = msgspec.json.Decoder().decode
+_decode_items = msgspec.json.Decoder(list[Raw]).decode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+decode: Callable[[RawJSON], JSON] = msgspec.json.Decoder().decode
 
 
-class NowhereError(UnfitError):
+class PathNotFoundError(UnfitError):
     """There is nothing at a path; the text, for the model, says how far it leads."""
 
 
-def kind(data: Encoded) -> Kind:
+def kind(data: RawJSON) -> JSONKind:
     first = memoryview(data)[0]
     if first in b" \t\r\n":
         first = bytes(memoryview(data)).lstrip()[0]
     return _KINDS.get(first, "scalar")
 
 
-def items(data: Encoded) -> list[Encoded]:
-    found: list[Encoded] = _items(data)  # type: ignore[assignment]
+def items(data: RawJSON) -> list[RawJSON]:
+    found: list[RawJSON] = _decode_items(data)  # type: ignore[assignment]
     return found
 
 
-def members(data: Encoded) -> dict[str, Raw]:
-    return _members(data)
+def members(data: RawJSON) -> dict[str, Raw]:
+    return _decode_members(data)
 
 
-def at(data: Encoded, path: Sequence[str]) -> Encoded:
+def at(data: RawJSON, path: Sequence[str]) -> RawJSON:
     """The part at a path.
 
     Raises:
@@ -54,26 +54,28 @@ def at(data: Encoded, path: Sequence[str]) -> Encoded:
             case "list":
                 listed = items(data)
                 if not _INDEX.fullmatch(step) or int(step) >= len(listed):
-                    raise NowhereError(
-                        f"There is no item {step[:50]!r} in {_here(path[:depth])}: it has {len(listed)}."
+                    raise PathNotFoundError(
+                        f"There is no item {step[:50]!r} in {_describe_path(path[:depth])}: it has {len(listed)}."
                     )
                 data = listed[int(step)]
             case "object":
                 known = members(data)
                 if step not in known:
                     few = ", ".join(name[:40] for name in islice(known, 12))
-                    raise NowhereError(f"There is no {step[:50]!r} in {_here(path[:depth])}, which has: {few}.")
+                    raise PathNotFoundError(
+                        f"There is no {step[:50]!r} in {_describe_path(path[:depth])}, which has: {few}."
+                    )
                 data = known[step]
             case _:
-                raise NowhereError(f"{_here(path[:depth])} has no parts.")
+                raise PathNotFoundError(f"{_describe_path(path[:depth])} has no parts.")
     return data
 
 
-def _here(path: Sequence[str]) -> str:
+def _describe_path(path: Sequence[str]) -> str:
     return pointer(*path)[:200] or "the result"
 
 
-class Live(Sequence[Encoded]):
+class LazyItems(Sequence[RawJSON]):
     """The items of a list that is at hand, each encoded when it is looked at.
 
     The items of an encoded one take 70 bytes each besides their own, which for small ones is more than the document.
@@ -91,7 +93,7 @@ class Live(Sequence[Encoded]):
         return jsonrpc.encode(self._values[place])
 
     @classmethod
-    def at(cls, value: Any, path: Sequence[str]) -> "Live | None":
+    def at(cls, value: Any, path: Sequence[str]) -> "LazyItems | None":
         """The list at a path in a value; None where it is not there, or not a plain one."""
         for step in path:
             if type(value) is not dict or step not in value:
@@ -100,7 +102,7 @@ class Live(Sequence[Encoded]):
         return cls(value) if type(value) is list else None
 
 
-class LiveMembers(Mapping[str, Encoded]):
+class LazyMembers(Mapping[str, RawJSON]):
     """The same for the members of an object."""
 
     def __init__(self, values: dict[str, JSON]) -> None:
@@ -112,14 +114,14 @@ class LiveMembers(Mapping[str, Encoded]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
-    def __getitem__(self, key: str) -> Encoded:
+    def __getitem__(self, key: str) -> RawJSON:
         return jsonrpc.encode(self._values[key])
 
     @classmethod
-    def of(cls, value: Any) -> "LiveMembers | None":
+    def from_dict(cls, value: Any) -> "LazyMembers | None":
         """Of a plain dict, whose keys are all text."""
         return cls(value) if type(value) is dict and all(type(key) is str for key in value) else None
 
 
-Units: TypeAlias = list[Encoded] | Mapping[str, Encoded] | str | bytes
+Units: TypeAlias = list[RawJSON] | Mapping[str, RawJSON] | str | bytes
 """What is shown in windows: the items of a list, the members of an object, a text; or JSON that has none of these."""

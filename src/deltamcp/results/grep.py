@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from deltamcp.results import document
-from deltamcp.results.document import Encoded
+from deltamcp.results.document import RawJSON
 from deltamcp.wire import jsonrpc
 
-_LINE_CHARS = 300
+_MAX_LINE_CHARS = 300
 """Of a line that matches; one may be megabytes long."""
 
 
-def lines(text: str, words: str) -> str:
+def matching_lines(text: str, words: str) -> str:
     """The lines that match, each after the offset at which it begins, to read on there."""
     wanted = _pattern(words)
     found: list[str] = []
@@ -22,26 +22,26 @@ def lines(text: str, words: str) -> str:
     for line in text.splitlines(keepends=True):
         match = wanted.search(line)
         if match is not None:
-            found.append(f"{begin}: {_around(line, match.start())}")
+            found.append(f"{begin}: {_excerpt(line, match.start())}")
         begin += len(line)
     return "\n".join(found)
 
 
-def _around(line: str, place: int) -> str:
+def _excerpt(line: str, place: int) -> str:
     """A line, or of a long one what stands around the match."""
     line = line.rstrip()
-    if len(line) <= _LINE_CHARS:
+    if len(line) <= _MAX_LINE_CHARS:
         return line
-    start = max(0, min(place - _LINE_CHARS // 3, len(line) - _LINE_CHARS))
-    return f"{'…' * (start > 0)}{line[start : start + _LINE_CHARS]}{'…' * (start + _LINE_CHARS < len(line))}"
+    start = max(0, min(place - _MAX_LINE_CHARS // 3, len(line) - _MAX_LINE_CHARS))
+    return f"{'…' * (start > 0)}{line[start : start + _MAX_LINE_CHARS]}{'…' * (start + _MAX_LINE_CHARS < len(line))}"
 
 
-def items(units: Sequence[Encoded], words: str) -> dict[str, Encoded]:
+def matching_items(units: Sequence[RawJSON], words: str) -> dict[str, RawJSON]:
     """The items that match, by their place in the list."""
-    return members({str(place): unit for place, unit in enumerate(units)}, words, keys=False)
+    return matching_members({str(place): unit for place, unit in enumerate(units)}, words, keys=False)
 
 
-def members(units: Mapping[str, Encoded], words: str, keys: bool = True) -> dict[str, Encoded]:
+def matching_members(units: Mapping[str, RawJSON], words: str, keys: bool = True) -> dict[str, RawJSON]:
     """The members that match, in key or value."""
     wanted = _pattern(words)
     # As they stand in JSON, without the quotes around them.
@@ -53,13 +53,13 @@ def members(units: Mapping[str, Encoded], words: str, keys: bool = True) -> dict
     }
 
 
-def matching(view: document.Units, words: str) -> document.Units:
+def matching_units(units: document.Units, words: str) -> document.Units:
     """A view of what matches in another."""
-    if isinstance(view, str):
-        return lines(view, words)
-    if isinstance(view, bytes):
-        return view
-    return members(view, words) if isinstance(view, Mapping) else items(view, words)
+    if isinstance(units, str):
+        return matching_lines(units, words)
+    if isinstance(units, bytes):
+        return units
+    return matching_members(units, words) if isinstance(units, Mapping) else matching_items(units, words)
 
 
 def _pattern(words: str, written: Callable[[str], str] = str) -> re.Pattern[str]:

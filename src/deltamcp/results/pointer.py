@@ -5,7 +5,7 @@ import re
 _DOTTED = re.compile(r"\[(\d+)\]|\.?([^.\[]+)")
 
 
-def steps(path: str) -> list[str]:
+def parse_path(path: str) -> list[str]:
     """`/items/3/body`, `items.3.body` and `items[3].body` are the same place; the empty path is the whole."""
     if not path:
         return []

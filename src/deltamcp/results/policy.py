@@ -8,15 +8,15 @@ from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from deltamcp.errors import ConfigurationError, UnfitError
-from deltamcp.results import project
+from deltamcp.results import projection
 from deltamcp.values import JSON
 
-LEAST_TOKENS = 50
+MIN_TOKENS = 50
 """Below it a note and a handle leave no room for anything else."""
 META_KEY = "io.github.delta-mcp/result"
 """Where a reply's `_meta` tells programs what was done, and where a request's says what is wanted."""
 
-ROOT = "pack_root"
+ROOT_KEY = "pack_root"
 """What a caller sends the root it holds by, as the seed has it: among a tool's arguments, or in `_meta`."""
 ROOT_SCHEMA: dict[str, JSON] = {
     "type": "string",
@@ -67,8 +67,8 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
                 msgspec.convert(getattr(self, field.name), field.type)
             except msgspec.ValidationError as error:
                 raise ConfigurationError(f"{field.name}: {error}.") from None
-        if self.max_tokens is not None and self.max_tokens < LEAST_TOKENS:
-            raise ConfigurationError(f"max_tokens must be {LEAST_TOKENS} or more, not {self.max_tokens}.")
+        if self.max_tokens is not None and self.max_tokens < MIN_TOKENS:
+            raise ConfigurationError(f"max_tokens must be {MIN_TOKENS} or more, not {self.max_tokens}.")
         if self.page_size is not None and self.page_size < 1:
             raise ConfigurationError(f"page_size must be 1 or more, not {self.page_size}.")
         if self.tail is not None and not 0 <= self.tail <= 0.9:
@@ -78,20 +78,22 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
         if any(not path or ".." in path for path in self.volatile or ()):
             raise ConfigurationError("volatile takes dotted paths, as meta.took_ms.")
         try:
-            project.check(self.fields)
+            projection.check_fields(self.fields)
         except UnfitError as error:
             raise ConfigurationError(str(error)) from None
 
 
-class Wish(ResultPolicy, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
+class RequestPolicy(
+    ResultPolicy, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"
+):
     """What one request says."""
 
-    pack_root: str | None = msgspec.field(default=None, name=ROOT)
+    pack_root: str | None = msgspec.field(default=None, name=ROOT_KEY)
     """The root of what the sender holds of this result; empty where it holds nothing, `reset` where it has lost
     everything it was ever sent."""
 
 
-class Shaping(Struct, frozen=True, kw_only=True):
+class ResolvedPolicy(Struct, frozen=True, kw_only=True):
     """What is to be done with one result."""
 
     max_tokens: int = 20_000
@@ -112,58 +114,58 @@ class Shaping(Struct, frozen=True, kw_only=True):
     pack_root: str | None = None
 
     @property
-    def tells_changes(self) -> bool:
+    def may_send_changes(self) -> bool:
         """Whether a result may be told by what its caller was sent before."""
         return self.deltas or bool(self.dedup) or (self.deltas is None and self.pack_root is not None)
 
     @property
-    def most_chars(self) -> int:
+    def max_chars(self) -> int:
         """Most characters of a reply: what hosts are told, and kept where a text has few tokens for its length."""
         return self.max_tokens * 8
 
 
-def shaping(*policies: ResultPolicy | None) -> Shaping:
+def resolve_policy(*policies: ResultPolicy | None) -> ResolvedPolicy:
     """The nearest policy first; what none of them says is the default, Delta-MCP's own in the way of Delta-MCP."""
     as_original = next((policy.compat for policy in policies if policy and policy.compat is not None), False)
-    made = Shaping(max_tokens=500, page_size=50) if as_original else Shaping()
+    made = ResolvedPolicy(max_tokens=500, page_size=50) if as_original else ResolvedPolicy()
     for policy in reversed(policies):
         if policy is not None:
-            made = nearer(policy, made)
+            made = override_policy(policy, made)
     return made
 
 
-def nearer(policy: ResultPolicy, base: Shaping) -> Shaping:
+def override_policy(policy: ResultPolicy, base: ResolvedPolicy) -> ResolvedPolicy:
     """What is to be done where this policy is heard first."""
     said = {name: value for name in policy.__struct_fields__ if (value := getattr(policy, name)) is not None}
     return replace(base, **said)
 
 
-def hint(shaping: Shaping) -> dict[str, JSON]:
+def size_hint(policy: ResolvedPolicy) -> dict[str, JSON]:
     """What hosts are told of a tool, so that they do not cut what is cut already; they take 500,000 at most."""
-    return {"anthropic/maxResultSizeChars": min(shaping.most_chars, 500_000)}
+    return {"anthropic/maxResultSizeChars": min(policy.max_chars, 500_000)}
 
 
-def read_root(said: JSON) -> str:
+def parse_root(said: JSON) -> str:
     """
     Raises:
         UnfitError: no root can be meant.
     """
     if said is None or isinstance(said, str):
         return said or ""
-    raise UnfitError(f"{ROOT} must be the root of a result, as a text.")
+    raise UnfitError(f"{ROOT_KEY} must be the root of a result, as a text.")
 
 
-def root_held(meta: Mapping[str, JSON]) -> str | None:
+def requested_root(meta: Mapping[str, JSON]) -> str | None:
     """What a request's `_meta` says that its sender holds of the answer; None where it says nothing.
 
     Raises:
         UnfitError: it cannot be read.
     """
-    said = wish_of(meta) if META_KEY in meta else None
+    said = requested_policy(meta) if META_KEY in meta else None
     return None if said is None else said.pack_root
 
 
-def wish_of(meta: Mapping[str, JSON]) -> Wish | None:
+def requested_policy(meta: Mapping[str, JSON]) -> RequestPolicy | None:
     """What a request's `_meta` says: a budget no smaller than the least, fields, whether tables are understood, a root.
 
     Raises:
@@ -173,6 +175,6 @@ def wish_of(meta: Mapping[str, JSON]) -> Wish | None:
     if said is None:
         return None
     try:
-        return msgspec.convert(said, Wish)
+        return msgspec.convert(said, RequestPolicy)
     except (msgspec.ValidationError, ConfigurationError) as error:
         raise UnfitError(f"_meta[{META_KEY!r}]: {error}") from None

@@ -14,23 +14,23 @@ from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
 KEY = "$result"
-_MAY_HOLD = frozenset({KEY, "path", "patch"})
-_MOST_CHANGES = 1_000
-_NESTED = (dict, list)
+_ALLOWED_KEYS = frozenset({KEY, "path", "patch"})
+_MAX_PATCH_CHANGES = 1_000
+_NESTED_TYPES = (dict, list)
 
 
 def is_reference(value: JSON) -> TypeGuard[dict[str, JSON]]:
-    return type(value) is dict and KEY in value and value.keys() <= _MAY_HOLD
+    return type(value) is dict and KEY in value and value.keys() <= _ALLOWED_KEYS
 
 
-def is_in(arguments: Mapping[str, JSON]) -> bool:
+def has_reference(arguments: Mapping[str, JSON]) -> bool:
     for value in arguments.values():  # noqa: SIM110 - a generator costs every call 0.4 µs
-        if type(value) in _NESTED and any(found(value)):
+        if type(value) in _NESTED_TYPES and any(find_references(value)):
             return True
     return False
 
 
-def found(value: JSON) -> Iterator[dict[str, JSON]]:
+def find_references(value: JSON) -> Iterator[dict[str, JSON]]:
     """Every reference in some arguments."""
     stack = [value]
     while stack:
@@ -43,38 +43,38 @@ def found(value: JSON) -> Iterator[dict[str, JSON]]:
             stack.extend(node)
 
 
-def replaced(value: JSON, by: Mapping[int, JSON]) -> JSON:
+def replace_references(value: JSON, by: Mapping[int, JSON]) -> JSON:
     """The arguments with each reference, told by its `id()`, replaced by what it stands for."""
     if id(value) in by:
         return by[id(value)]
     if type(value) is dict:
-        return {key: replaced(inner, by) for key, inner in value.items()}
+        return {key: replace_references(inner, by) for key, inner in value.items()}
     if type(value) is list:
-        return [replaced(inner, by) for inner in value]
+        return [replace_references(inner, by) for inner in value]
     return value
 
 
-def changed(value: JSON, patch: JSON, most: int) -> JSON:
+def apply_patch(value: JSON, patch: JSON, max_bytes: int) -> JSON:
     """A copy of the value with the changes made, in order; it may grow by `most` bytes.
 
     Raises:
         UnfitError: one of them cannot be made; none is then.
     """
-    if not isinstance(patch, list) or len(patch) > _MOST_CHANGES:
-        raise UnfitError(f"patch must be a list of at most {_MOST_CHANGES} changes.")
+    if not isinstance(patch, list) or len(patch) > _MAX_PATCH_CHANGES:
+        raise UnfitError(f"patch must be a list of at most {_MAX_PATCH_CHANGES} changes.")
     for place, change in enumerate(patch):
         if not isinstance(change, dict):
             raise UnfitError(f"patch[{place}] must be an object.")
     for finds, run in groupby(enumerate(patch), key=lambda placed: "find" in placed[1]):
         if finds:
             for place, change in run:
-                value = _found_and_replaced(value, change, place, most)
+                value = _find_and_replace(value, change, place, max_bytes)
         else:
-            value = _patched(value, [change for _, change in run], most)
+            value = _apply_json_patch(value, [change for _, change in run], max_bytes)
     return value
 
 
-def _found_and_replaced(value: JSON, change: dict[str, JSON], place: int, most: int) -> JSON:
+def _find_and_replace(value: JSON, change: dict[str, JSON], place: int, max_bytes: int) -> JSON:
     find, replace, every = change["find"], change.get("replace", ""), change.get("all", False)
     if not isinstance(value, str):
         raise UnfitError(f"patch[{place}] finds in a text, and this is none; name one by path.")
@@ -87,18 +87,18 @@ def _found_and_replaced(value: JSON, change: dict[str, JSON], place: int, most: 
         raise UnfitError(
             f'patch[{place}]: {find[:60]!r} is in the text {times} times; find more of it, or "all": true.'
         )
-    if times * (len(replace) - len(find)) > most or len(value) > most:
+    if times * (len(replace) - len(find)) > max_bytes or len(value) > max_bytes:
         raise UnfitError(f"patch[{place}] makes the text too long.")
     return value.replace(find, replace)
 
 
-def _patched(value: JSON, changes: list[dict[str, Any]], most: int) -> JSON:
+def _apply_json_patch(value: JSON, changes: list[dict[str, Any]], max_bytes: int) -> JSON:
     import jsonpatch  # 10 ms, seldom needed
     from jsonpointer import JsonPointerException
 
     # A copy may be of everything, into itself.
     copies = sum(change.get("op") == "copy" for change in changes)
-    if copies and len(jsonrpc.encode(value)) << min(copies, 64) > most:
+    if copies and len(jsonrpc.encode(value)) << min(copies, 64) > max_bytes:
         raise UnfitError("The patch copies too much.")
     try:
         return jsonpatch.JsonPatch(changes).apply(value)

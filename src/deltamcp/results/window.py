@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from deltamcp.results.budget import Budget
 from deltamcp.results.encode import encode
-from deltamcp.results.policy import Shaping
+from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
@@ -44,42 +44,44 @@ class Window(Struct, frozen=True):
         return [self.text, *(part for part in (self.note, self.tail) if part)]
 
 
-def budget_of(shaping: Shaping) -> Budget:
-    return Budget(shaping.max_tokens, shaping.model, shaping.most_chars)
+def budget_of(policy: ResolvedPolicy) -> Budget:
+    return Budget(policy.max_tokens, policy.model, policy.max_chars)
 
 
 class Frame(Struct, frozen=True):
     """What goes around a window, and how much room there is for all of it."""
 
-    shaping: Shaping
+    policy: ResolvedPolicy
     note: Callable[[Window], str]
-    further: str = ""
+    other_text: str = ""
     """What else a model reads of the reply."""
     structured: bool = False
     """The value goes out a second time, as structured content."""
 
     @property
     def budget(self) -> Budget:
-        return budget_of(self.shaping)
+        return budget_of(self.policy)
 
     def without_tables(self) -> "Frame":
-        return replace(self, shaping=replace(self.shaping, tables=False))
+        return replace(self, shaping=replace(self.policy, tables=False))
 
-    def noted(self, window: Window) -> Window:
+    def add_note(self, window: Window) -> Window:
         return replace(window, note=self.note(window))
 
-    def shown(self, unit: Unit, value: JSON, start: int, end: int, total: int, cuts: tuple[str, ...] = ()) -> Window:
+    def make_window(
+        self, unit: Unit, value: JSON, start: int, end: int, total: int, cuts: tuple[str, ...] = ()
+    ) -> Window:
         """A JSON value as a window, in its shortest form."""
-        said = self.shaping
+        policy = self.policy
         # Beside structured content the text is JSON: MCP asks for the same, serialised.
-        tables = said.tables and not self.structured
-        encoded = encode(value, tables=tables, dictionary=said.dictionary, model=said.model)
+        tables = policy.tables and not self.structured
+        encoded = encode(value, tables=tables, dictionary=policy.dictionary, model=policy.model)
         window = Window(unit, start, end, total, encoded.text, value=value, form=encoded.form, cuts=cuts)
-        return self.noted(window)
+        return self.add_note(window)
 
     def cost(self, window: Window) -> int:
         """Of the whole reply: everything a model may be shown of it."""
-        parts = [*window.texts, self.further]
+        parts = [*window.texts, self.other_text]
         if self.structured and window.value is not UNSET:
             parts.append(jsonrpc.encode(window.value).decode())
         return self.budget.cost_of(parts)

@@ -1,4 +1,4 @@
-"""Deadlines and other watches over a running call, paid for only by calls that wait.
+"""Deadlines of calls, and what else runs while a call waits, paid for only by calls that wait.
 
 Most calls end without ever suspending; a timer or a watcher for each would cost more than the call.
 """
@@ -12,21 +12,21 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Guard(Protocol):
+class WaitHook(Protocol):
     """Something to start when a call first waits and to stop when it ends."""
 
-    def arm(self) -> None: ...
-    def disarm(self) -> None: ...
+    def on_wait(self) -> None: ...
+    def on_end(self) -> None: ...
 
 
 @types.coroutine
-def guarded(coroutine: Coroutine[Any, Any, T], guard: Guard) -> Generator[Any, Any, T]:
-    """Awaits a coroutine in the current task, with the guard armed from its first suspension on."""
+def run_with_hook(coroutine: Coroutine[Any, Any, T], hook: WaitHook) -> Generator[Any, Any, T]:
+    """Awaits a coroutine in the current task, with the hook started at its first suspension."""
     try:
         waiting = coroutine.send(None)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
-    guard.arm()
+    hook.on_wait()
     try:
         while True:
             try:
@@ -41,15 +41,15 @@ def guarded(coroutine: Coroutine[Any, Any, T], guard: Guard) -> Generator[Any, A
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
     finally:
-        guard.disarm()
+        hook.on_end()
 
 
 class Deadline:
-    """Cancels the task it was armed in after some seconds, once. Arms another guard along with itself."""
+    """Cancels the task that waits after some seconds, once. Starts another hook along with itself."""
 
     __slots__ = ("_also", "_handle", "_paused", "_seconds", "_task", "expired")
 
-    def __init__(self, seconds: float, also: Guard | None = None) -> None:
+    def __init__(self, seconds: float, also: WaitHook | None = None) -> None:
         self._seconds = seconds
         self._also = also
         self._handle: asyncio.TimerHandle | None = None
@@ -57,17 +57,17 @@ class Deadline:
         self._paused = False
         self.expired = False
 
-    def arm(self) -> None:
+    def on_wait(self) -> None:
         self._task = asyncio.current_task()
         self._start()
         if self._also is not None:
-            self._also.arm()
+            self._also.on_wait()
 
-    def disarm(self) -> None:
+    def on_end(self) -> None:
         self._stop()
         self._paused = True
         if self._also is not None:
-            self._also.disarm()
+            self._also.on_end()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -89,11 +89,11 @@ class Deadline:
             self._handle.cancel()
 
     def _expire(self) -> None:
-        assert self._task is not None, "only an armed deadline has a timer"
+        assert self._task is not None, "only a started deadline has a timer"
         self.expired = True
         self._task.cancel()
 
-    def forgive(self) -> bool:
+    def undo_cancel(self) -> bool:
         """Takes the cancellation back; False where somebody else cancelled the task as well."""
-        assert self._task is not None, "only an armed deadline expires"
+        assert self._task is not None, "only a started deadline expires"
         return self._task.uncancel() == 0

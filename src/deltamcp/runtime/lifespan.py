@@ -1,4 +1,4 @@
-"""A server's life: entered by the first door that opens, left when the last one closes."""
+"""A server's lifespan: entered by the first transport that opens, left when the last one closes."""
 
 import asyncio
 import contextlib
@@ -10,8 +10,8 @@ from deltamcp.runtime.watchdog import Watchdog
 Lifespan = Callable[[], contextlib.AbstractAsyncContextManager[Any]]
 
 
-class Life:
-    """Holds an author's lifespan open, and has the loop watched meanwhile."""
+class ServerLifespan:
+    """Keeps an author's lifespan open, and the watchdog running meanwhile."""
 
     def __init__(self, lifespan: Lifespan | None, watchdog: Callable[[], Watchdog]) -> None:
         self.started = False
@@ -20,56 +20,56 @@ class Life:
         """What the lifespan yielded."""
         self._lifespan = lifespan
         self._watchdog = watchdog
-        self._doors = 0
-        self._starting: asyncio.Lock | None = None
-        self._living: asyncio.Task[None] | None = None
-        self._ending: asyncio.Event | None = None
+        self._transports = 0
+        self._start_lock: asyncio.Lock | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._end: asyncio.Event | None = None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """For a door that knows when it closes."""
-        self._doors += 1
+        """For a transport that knows when it closes."""
+        self._transports += 1
         try:
             await self.start()
             yield
         finally:
-            self._doors -= 1
-            if not self._doors:
+            self._transports -= 1
+            if not self._transports:
                 await self._stop()
 
     async def start(self) -> None:
-        """For a door that nobody tells when to close, such as an application mounted in another.
+        """For a transport that nobody tells when to close, such as an application mounted in another.
 
         Raises:
             Exception: whatever the lifespan raised on its way in.
         """
-        if self._starting is None:
-            self._starting = asyncio.Lock()
-        async with self._starting:
+        if self._start_lock is None:
+            self._start_lock = asyncio.Lock()
+        async with self._start_lock:
             if self.started:
                 return
             self.loop = asyncio.get_running_loop()
-            self._ending = asyncio.Event()
+            self._end = asyncio.Event()
             ready = self.loop.create_future()
             # In a task of its own, because a context must be left by the task that entered it.
-            self._living = self.loop.create_task(self._live(ready, self._ending))
+            self._task = self.loop.create_task(self._run(ready, self._end))
             self.state = await ready
             self.started = True
 
     async def _stop(self) -> None:
-        if self._ending is not None and self._living is not None:
-            self._ending.set()
-            await self._living
-        self._ending = self._living = self._starting = self.loop = None
+        if self._end is not None and self._task is not None:
+            self._end.set()
+            await self._task
+        self._end = self._task = self._start_lock = self.loop = None
         self.started = False
 
-    async def _live(self, ready: "asyncio.Future[Any]", ending: asyncio.Event) -> None:
+    async def _run(self, ready: "asyncio.Future[Any]", end: asyncio.Event) -> None:
         watchdog = self._watchdog()
         try:
             async with self._lifespan() if self._lifespan is not None else contextlib.nullcontext() as state:
                 watchdog.start(asyncio.get_running_loop())
                 ready.set_result(state)
-                await ending.wait()
+                await end.wait()
         except Exception as error:
             if ready.done():
                 raise

@@ -8,7 +8,7 @@ from deltamcp.errors import ConfigurationError
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
-def filled(text: str, environment: Mapping[str, str]) -> str:
+def fill_variables(text: str, environment: Mapping[str, str]) -> str:
     """The text with its variables filled in; `${NAME:-other}` is `other` where the variable is not set.
 
     Raises:
@@ -25,7 +25,7 @@ def filled(text: str, environment: Mapping[str, str]) -> str:
     return _VARIABLE.sub(value, text)
 
 
-def revealed(texts: Iterable[str], environment: Mapping[str, str]) -> set[str]:
+def variable_values(texts: Iterable[str], environment: Mapping[str, str]) -> set[str]:
     """What the variables in some texts stand for: not to be repeated to anyone."""
     names = {name for text in texts for name, _ in _VARIABLE.findall(text)}
     return {environment[name] for name in names if environment.get(name)}

@@ -6,16 +6,16 @@ from urllib.parse import quote, urlencode
 
 from msgspec import UNSET, Struct, UnsetType
 
-from deltamcp.catalog.operations_file.document import PLACEHOLDER, HttpHandler, Place
+from deltamcp.catalog.operations_file.document import PLACEHOLDER, HttpHandler, ParameterPlace
 from deltamcp.errors import ToolError
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_NOT_COOKIE = re.compile(r'[\x00-\x20",;\\\x7f]')
+_COOKIE_UNSAFE = re.compile(r'[\x00-\x20",;\\\x7f]')
 
 
-class Draft(Struct, frozen=True):
+class RequestDraft(Struct, frozen=True):
     """A request without its host."""
 
     path: str
@@ -26,35 +26,39 @@ class Draft(Struct, frozen=True):
     form: str | None
 
 
-def draft(handler: HttpHandler, arguments: dict[str, JSON]) -> Draft:
+def draft_request(handler: HttpHandler, arguments: dict[str, JSON]) -> RequestDraft:
     """
     Raises:
         ToolError: an argument is missing or cannot stand where it belongs.
     """
-    placed = [(handler.place(parameter), value) for parameter, value in arguments.items()]
+    placed = [(handler.place_of(parameter), value) for parameter, value in arguments.items()]
     template, _, fixed = handler.path.partition("?")
-    in_path = {place.name: _piece(place.name, value) for place, value in _of("path", placed)}
-    headers = {place.name.lower(): _header(place.name, value) for place, value in _of("header", placed)}
-    cookies = "; ".join(f"{place.name}={_cookie(place.name, value)}" for place, value in _of("cookie", placed))
+    in_path = {place.name: _path_text(place.name, value) for place, value in _arguments_in("path", placed)}
+    headers = {place.name.lower(): _header_text(place.name, value) for place, value in _arguments_in("header", placed)}
+    cookies = "; ".join(
+        f"{place.name}={_cookie_text(place.name, value)}" for place, value in _arguments_in("cookie", placed)
+    )
     if cookies:
         headers["cookie"] = cookies
     body = {place.name: value for place, value in placed if place.location == "body"}
-    form = _pairs(_of("form", placed))
-    return Draft(
-        path="/".join(_segment(segment, in_path) for segment in template.split("/")),
-        query="&".join(part for part in (_fill(fixed, in_path), _pairs(_of("query", placed))) if part),
+    form = _encode_pairs(_arguments_in("form", placed))
+    return RequestDraft(
+        path="/".join(_fill_segment(segment, in_path) for segment in template.split("/")),
+        query="&".join(
+            part for part in (_fill_template(fixed, in_path), _encode_pairs(_arguments_in("query", placed))) if part
+        ),
         headers=headers,
         json=body.get("*", body) if body else UNSET,
         form=form or None,
     )
 
 
-def _of(location: str, placed: Iterable[tuple[Place, JSON]]) -> list[tuple[Place, JSON]]:
+def _arguments_in(location: str, placed: Iterable[tuple[ParameterPlace, JSON]]) -> list[tuple[ParameterPlace, JSON]]:
     """What goes to one place; null means that it does not."""
     return [(place, value) for place, value in placed if place.location == location and value is not None]
 
 
-def _piece(name: str, value: JSON) -> str:
+def _path_text(name: str, value: JSON) -> str:
     items = value if isinstance(value, list) else [value]
     piece = ",".join(quote(_text(item), safe="") for item in items)
     if not piece:
@@ -62,7 +66,7 @@ def _piece(name: str, value: JSON) -> str:
     return piece
 
 
-def _fill(template: str, pieces: dict[str, str]) -> str:
+def _fill_template(template: str, pieces: dict[str, str]) -> str:
     def piece(match: re.Match[str]) -> str:
         name = match.group(1)
         if name not in pieces:
@@ -72,28 +76,28 @@ def _fill(template: str, pieces: dict[str, str]) -> str:
     return PLACEHOLDER.sub(piece, template)
 
 
-def _segment(template: str, pieces: dict[str, str]) -> str:
-    segment = _fill(template, pieces)
+def _fill_segment(template: str, pieces: dict[str, str]) -> str:
+    segment = _fill_template(template, pieces)
     if segment != template and segment in (".", ".."):
         raise ToolError(f"A parameter in the address must not be {segment!r}.")
     return segment
 
 
-def _header(name: str, value: JSON) -> str:
+def _header_text(name: str, value: JSON) -> str:
     text = ", ".join(map(_text, value)) if isinstance(value, list) else _text(value)
     if UNPRINTABLE.search(text):
         raise ToolError(f"The parameter for the header {name} must not have line breaks or control characters.")
     return text
 
 
-def _cookie(name: str, value: JSON) -> str:
+def _cookie_text(name: str, value: JSON) -> str:
     text = _text(value)
-    if _NOT_COOKIE.search(text):
+    if _COOKIE_UNSAFE.search(text):
         raise ToolError(f"The parameter for the cookie {name} must not have spaces, quotes, commas or semicolons.")
     return text
 
 
-def _pairs(placed: Iterable[tuple[Place, JSON]]) -> str:
+def _encode_pairs(placed: Iterable[tuple[ParameterPlace, JSON]]) -> str:
     pairs = [
         (place.name, _text(item))
         for place, value in placed

@@ -20,10 +20,10 @@ def resolve(ref: str) -> Callable[..., Any]:
         found: Any = importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{place}.".startswith(f"{error.name}."):
-            raise _broken(place, error) from error
+            raise _import_error(place, error) from error
         raise ConfigurationError(f"There is no module {error.name} for the handler {ref}; is it installed?") from error
     except Exception as error:
-        raise _broken(place, error) from error
+        raise _import_error(place, error) from error
     for name in path.split("."):
         try:
             found = getattr(found, name)
@@ -35,5 +35,5 @@ def resolve(ref: str) -> Callable[..., Any]:
     return function
 
 
-def _broken(place: str, error: Exception) -> ConfigurationError:
+def _import_error(place: str, error: Exception) -> ConfigurationError:
     return ConfigurationError(f"The module {place} could not be imported: {type(error).__name__}: {error}")

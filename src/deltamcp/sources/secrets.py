@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import httpx2
 
-_CHARS = 6
+_MIN_SECRET_CHARS = 6
 """A shorter secret would be found everywhere."""
 
 
@@ -15,9 +15,9 @@ class Secrets:
     """Texts to be left out of other texts."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = sorted((text for text in set(texts) if len(text) >= _CHARS), key=len, reverse=True)
+        self._texts = sorted((text for text in set(texts) if len(text) >= _MIN_SECRET_CHARS), key=len, reverse=True)
 
-    def left_out(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         for secret in self._texts:
             text = text.replace(secret, "...")
         return text

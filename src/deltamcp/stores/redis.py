@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.stores.store import StoreError, hashed
+from deltamcp.stores.store import StoreError, hash_key
 
-_CONNECTIONS = 32
+_MAX_CONNECTIONS = 32
 """At once; further calls wait their turn, where redis-py itself would fail the 101st."""
 
 _CONNECT_SECONDS = 5.0
@@ -15,10 +15,10 @@ _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
 """For one command with its answer, 50 MB at 13 Mbit/s."""
 
-_HEAD = 32
+_HEADER_BYTES = 32
 """Before the data stand, as 16 digits each, the end of its life and its seconds unread, in milliseconds."""
 
-_TOUCH = """
+_TOUCH_SCRIPT = """
 local head = redis.call('GETRANGE', KEYS[1], 0, 31)
 if head == '' then return 0 end
 local time = redis.call('TIME')
@@ -46,10 +46,10 @@ class RedisStore:
             raise ConfigurationError("A store in Redis needs: pip install 'delta-mcp[redis]'.") from error
         try:
             parts = urlsplit(url)
-            self._where = f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
+            self._address = f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
             pool = BlockingConnectionPool.from_url(
                 url,
-                max_connections=_CONNECTIONS,
+                max_connections=_MAX_CONNECTIONS,
                 timeout=_ANSWER_SECONDS,
                 socket_connect_timeout=_CONNECT_SECONDS,
                 socket_timeout=_ANSWER_SECONDS,
@@ -65,52 +65,54 @@ class RedisStore:
         self._redis = Redis.from_pool(pool)
         self._prefix = prefix
 
-    async def put(self, owner: str, name: str, data: bytes, seconds: float, longest: float) -> None:
-        await self._set(owner, name, data, seconds, longest, only_new=False)
+    async def put(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> None:
+        await self._set(owner, name, data, idle_seconds, max_seconds, only_new=False)
 
-    async def add(self, owner: str, name: str, data: bytes, seconds: float, longest: float) -> bool:
-        return await self._set(owner, name, data, seconds, longest, only_new=True)
+    async def add(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> bool:
+        return await self._set(owner, name, data, idle_seconds, max_seconds, only_new=True)
 
     async def get(self, owner: str, name: str) -> bytes | None:
         key = self._key(owner, name)
-        with self._failures():
+        with self._translate_errors():
             async with self._redis.pipeline(transaction=True) as pipeline:
-                pipeline.eval(_TOUCH, 1, key)
-                pipeline.getrange(key, _HEAD, -1)
+                pipeline.eval(_TOUCH_SCRIPT, 1, key)
+                pipeline.getrange(key, _HEADER_BYTES, -1)
                 found, data = await pipeline.execute()
         return data if found else None
 
     async def forget(self, owner: str, name: str) -> None:
-        with self._failures():
+        with self._translate_errors():
             await self._redis.unlink(self._key(owner, name))
 
     async def close(self) -> None:
-        with self._failures():
+        with self._translate_errors():
             await self._redis.aclose()
 
-    async def _set(self, owner: str, name: str, data: bytes, seconds: float, longest: float, *, only_new: bool) -> bool:
-        with self._failures():
+    async def _set(
+        self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, *, only_new: bool
+    ) -> bool:
+        with self._translate_errors():
             # Its clock, not ours: replicas differ, and it is the one that forgets.
             whole, millionths = await self._redis.time()
-            end = whole * 1000 + millionths // 1000 + round(longest * 1000)
-            head = b"%016d%016d" % (end, round(seconds * 1000))
-            life = max(1, round(min(seconds, longest) * 1000))
-            return bool(await self._redis.set(self._key(owner, name), head + data, px=life, nx=only_new))
+            end = whole * 1000 + millionths // 1000 + round(max_seconds * 1000)
+            head = b"%016d%016d" % (end, round(idle_seconds * 1000))
+            ttl_ms = max(1, round(min(idle_seconds, max_seconds) * 1000))
+            return bool(await self._redis.set(self._key(owner, name), head + data, px=ttl_ms, nx=only_new))
 
     def _key(self, owner: str, name: str) -> str:
-        return self._prefix + hashed(owner, name)
+        return self._prefix + hash_key(owner, name)
 
     @contextmanager
-    def _failures(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         from redis import exceptions
 
         try:
             yield
         except exceptions.AuthenticationError as error:
-            raise StoreError(f"The store at {self._where} does not accept the credentials given.") from error
+            raise StoreError(f"The store at {self._address} does not accept the credentials given.") from error
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
-            raise StoreError(f"The store at {self._where} cannot be reached.") from error
+            raise StoreError(f"The store at {self._address} cannot be reached.") from error
         except exceptions.RedisError as error:
             # redis-py puts the command before it.
             reason = str(error).rpartition("caused error: ")[2].rstrip(".")
-            raise StoreError(f"The store at {self._where} refused: {reason}.") from error
+            raise StoreError(f"The store at {self._address} refused: {reason}.") from error

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.stores.store import ENTRY_BYTES, StoreError, hashed, refuse_larger
+from deltamcp.stores.store import ENTRY_BYTES, StoreError, check_size, hash_key
 
 _BUSY_SECONDS = 30.0
 """How long to wait for other processes; each holds the file for one result, some 100 ms where it is a large one."""
@@ -35,7 +35,7 @@ CREATE TRIGGER IF NOT EXISTS kept_less AFTER DELETE ON kept BEGIN
 END;
 """
 
-_Result = TypeVar("_Result")
+_WorkResult = TypeVar("_WorkResult")
 
 
 class SqliteStore:
@@ -47,46 +47,48 @@ class SqliteStore:
     private = True
 
     def __init__(
-        self, path: str | Path, most_bytes: int = 1024 * 1024 * 1024, clock: Callable[[], float] = time.time
+        self, path: str | Path, max_bytes: int = 1024 * 1024 * 1024, clock: Callable[[], float] = time.time
     ) -> None:
         self._path = Path(path).absolute()
         if not self._path.parent.is_dir():
             raise ConfigurationError(f"The directory of the store at {self._path} does not exist.")
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._clock = clock
-        self._sweep_at = 0.0
+        self._next_sweep = 0.0
         self._connection: sqlite3.Connection | None = None
         self._thread = ThreadPoolExecutor(1, "deltamcp-store")  # ends with the store
 
-    async def put(self, owner: str, name: str, data: bytes, seconds: float, longest: float) -> None:
-        refuse_larger(data, self._most_bytes)
-        await self._run(lambda file: self._keep(file, hashed(owner, name), data, seconds, longest, replace=True))
+    async def put(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> None:
+        check_size(data, self._max_bytes)
+        await self._run(
+            lambda file: self._insert(file, hash_key(owner, name), data, idle_seconds, max_seconds, replace=True)
+        )
 
-    async def add(self, owner: str, name: str, data: bytes, seconds: float, longest: float) -> bool:
-        refuse_larger(data, self._most_bytes)
+    async def add(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> bool:
+        check_size(data, self._max_bytes)
         return await self._run(
-            lambda file: self._keep(file, hashed(owner, name), data, seconds, longest, replace=False)
+            lambda file: self._insert(file, hash_key(owner, name), data, idle_seconds, max_seconds, replace=False)
         )
 
     async def get(self, owner: str, name: str) -> bytes | None:
-        return await self._run(lambda file: self._get(file, hashed(owner, name)))
+        return await self._run(lambda file: self._get(file, hash_key(owner, name)))
 
     async def forget(self, owner: str, name: str) -> None:
-        await self._run(lambda file: file.execute("DELETE FROM kept WHERE key = ?", [hashed(owner, name)]))
+        await self._run(lambda file: file.execute("DELETE FROM kept WHERE key = ?", [hash_key(owner, name)]))
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
 
-    async def _run(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._work, work)
+    async def _run(self, work: Callable[[sqlite3.Connection], _WorkResult]) -> _WorkResult:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run_in_thread, work)
 
-    def _work(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
+    def _run_in_thread(self, work: Callable[[sqlite3.Connection], _WorkResult]) -> _WorkResult:
         try:
             if self._connection is None:
                 self._connection = self._open()
             now = self._clock()
-            if now >= self._sweep_at:
-                self._sweep_at = now + _SWEEP_SECONDS
+            if now >= self._next_sweep:
+                self._next_sweep = now + _SWEEP_SECONDS
                 _forget_stale(self._connection, now)
             return work(self._connection)
         except (sqlite3.Error, OSError) as error:
@@ -98,7 +100,7 @@ class SqliteStore:
         self._path.touch(0o600)  # SQLite gives the files beside it the same permissions
         file = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
-            _log_writes_ahead(file)
+            _enable_wal(file)
             file.execute("PRAGMA synchronous = NORMAL")
             file.execute("PRAGMA journal_size_limit = 16777216")
             file.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
@@ -112,8 +114,8 @@ class SqliteStore:
             self._connection.close()
             self._connection = None
 
-    def _keep(
-        self, file: sqlite3.Connection, key: str, data: bytes, seconds: float, longest: float, *, replace: bool
+    def _insert(
+        self, file: sqlite3.Connection, key: str, data: bytes, idle_seconds: float, max_seconds: float, *, replace: bool
     ) -> bool:
         with file:
             file.execute("BEGIN IMMEDIATE")
@@ -122,15 +124,15 @@ class SqliteStore:
             made = file.execute(
                 "INSERT OR IGNORE INTO kept (key, size, used, seconds, ends, expires)"
                 " VALUES (?, ?, (SELECT coalesce(max(used), 0) + 1 FROM kept), ?, ?, ?)",
-                [key, len(data) + ENTRY_BYTES, seconds, now + longest, now + min(seconds, longest)],
+                [key, len(data) + ENTRY_BYTES, idle_seconds, now + max_seconds, now + min(idle_seconds, max_seconds)],
             )
             if not made.rowcount:
                 return False
             file.execute("INSERT INTO data VALUES (?, ?)", [made.lastrowid, data])
-            if _total(file) > self._most_bytes:
+            if _total_bytes(file) > self._max_bytes:
                 _forget_stale(file, now)
             oldest = "DELETE FROM kept WHERE used = (SELECT min(used) FROM kept)"
-            while _total(file) > self._most_bytes and file.execute(oldest).rowcount:
+            while _total_bytes(file) > self._max_bytes and file.execute(oldest).rowcount:
                 pass
         return True
 
@@ -154,7 +156,7 @@ class SqliteStore:
                 return blob.read()
 
 
-def _log_writes_ahead(file: sqlite3.Connection) -> None:
+def _enable_wal(file: sqlite3.Connection) -> None:
     """Of several processes that make the same file at once, SQLite lets one do so and fails the others at once."""
     until = time.monotonic() + _BUSY_SECONDS
     while True:
@@ -167,7 +169,7 @@ def _log_writes_ahead(file: sqlite3.Connection) -> None:
             time.sleep(0.01)
 
 
-def _total(file: sqlite3.Connection) -> int:
+def _total_bytes(file: sqlite3.Connection) -> int:
     total: int = file.execute("SELECT bytes FROM total").fetchone()[0]
     return total
 

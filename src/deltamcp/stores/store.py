@@ -8,7 +8,7 @@ from deltamcp.errors import ConfigurationError, DeltaError
 ENTRY_BYTES = 512
 """What keeping anything takes beside its bytes, measured in memory; bounds count it."""
 
-_POSSIBLE = 'A store is "memory://", "sqlite:///path", "redis://host:port/0" or "rediss://host:port/0".'
+_STORE_URLS = 'A store is "memory://", "sqlite:///path", "redis://host:port/0" or "rediss://host:port/0".'
 
 
 class StoreError(DeltaError):
@@ -25,13 +25,13 @@ class Store(Protocol):
     private: bool
     """Whether nobody reaches it but who started this process."""
 
-    async def put(self, owner: str, name: str, data: bytes, seconds: float, longest: float) -> None:
+    async def put(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> None:
         """Keeps `data` in place of what was there, until it is unread for `seconds`, and `longest` in any case.
 
         What could never fit raises, and what was there stays.
         """
 
-    async def add(self, owner: str, name: str, data: bytes, seconds: float, longest: float) -> bool:
+    async def add(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> bool:
         """`put` where nothing is kept yet, and then True. Of many that add at once, anywhere, one succeeds.
 
         What is there is not touched by the attempt: its life is no longer than before.
@@ -55,7 +55,7 @@ def open_store(url: str) -> Store:
         ConfigurationError: there can be no such store.
     """
     if not isinstance(url, str):
-        raise ConfigurationError(_POSSIBLE)
+        raise ConfigurationError(_STORE_URLS)
     scheme, _, rest = url.partition("://")
     if url == "memory://":
         from deltamcp.stores.memory import MemoryStore
@@ -69,19 +69,19 @@ def open_store(url: str) -> Store:
         from deltamcp.stores.redis import RedisStore
 
         return RedisStore(url)
-    raise ConfigurationError(_POSSIBLE)  # the url may hold a password, so it is not repeated
+    raise ConfigurationError(_STORE_URLS)  # the url may hold a password, so it is not repeated
 
 
-def hashed(owner: str, name: str) -> str:
+def hash_key(owner: str, name: str) -> str:
     """One key for both, of which a medium that others read gives away neither."""
     inner = hashlib.sha256(owner.encode(errors="surrogatepass")).digest()
     return hashlib.sha256(inner + name.encode(errors="surrogatepass")).hexdigest()
 
 
-def refuse_larger(data: bytes, most_bytes: int) -> None:
+def check_size(data: bytes, max_bytes: int) -> None:
     """
     Raises:
         StoreError: a store of `most_bytes` could not keep `data` if it kept nothing else.
     """
-    if len(data) + ENTRY_BYTES > most_bytes:
-        raise StoreError(f"The store keeps {most_bytes:,} bytes in all, too few for one result of {len(data):,}.")
+    if len(data) + ENTRY_BYTES > max_bytes:
+        raise StoreError(f"The store keeps {max_bytes:,} bytes in all, too few for one result of {len(data):,}.")

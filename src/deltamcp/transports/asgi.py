@@ -19,53 +19,53 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Mapping[bytes, bytes]
 
 
-class Accepts(NamedTuple):
+class AcceptedTypes(NamedTuple):
     """How a client wants to be answered."""
 
     events: bool
     """It reads event streams."""
-    rather_events: bool
+    prefers_events: bool
     """It names them before JSON, or JSON not at all."""
     codec: Codec | None = None
     """What it wants an answer that is no stream written in; None for whatever it wrote itself."""
 
 
-ONLY_JSON = Accepts(events=False, rather_events=False)
+ONLY_JSON = AcceptedTypes(events=False, prefers_events=False)
 
 
-class Incoming(Struct, gc=False):
+class HttpRequest(Struct, gc=False):
     """An HTTP request, as far as the eras want to know."""
 
     scope: Any
     headers: dict[bytes, bytes]
     receive: Any
     send: Any
-    accepts: Accepts | None
+    accepts: AcceptedTypes | None
     """None where it accepts nothing we could answer with."""
-    tidy: bool
+    has_unique_headers: bool
     """No header came more than once."""
     codec: Codec = JSON_CODEC
     """What an answer to it that is no stream is written in. Refusals and events are JSON always."""
 
     @property
     def principal(self) -> Principal:
-        """Whoever the guard in front of this application has recognised."""
+        """Whoever the authentication in front of this application has recognised."""
         found: Principal = self.scope.get("deltamcp.principal", ANONYMOUS)
         return found
 
     @property
-    def client(self) -> str:
+    def address(self) -> str:
         """The address it came from."""
         found: str = (self.scope.get("client") or ("",))[0]
         return found
 
-    def repeats(self, names: tuple[bytes, ...]) -> bool:
+    def has_repeated(self, names: tuple[bytes, ...]) -> bool:
         """Whether one of the headers that begin so came more than once."""
         found = [name for name, _ in self.scope["headers"] if name.startswith(names)]
         return len(found) != len(set(found))
 
 
-WHOLE = "deltamcp.whole"
+WHOLE_RESPONSE = "deltamcp.whole"
 """Where a server that can send a JSON response in one piece says so, in the scope: `(status, body) -> bool`."""
 
 JSON_TYPE = (b"content-type", b"application/json")
@@ -81,7 +81,7 @@ _EVENTS = (
 
 
 @functools.lru_cache(maxsize=256)
-def accepts(header: bytes) -> Accepts | None:
+def read_accept(header: bytes) -> AcceptedTypes | None:
     """An `Accept` header; None where nothing we answer with is in it."""
     kinds = [part.partition(b";")[0].strip().lower() for part in header.split(b",")]
     events = next((place for place, kind in enumerate(kinds) if kind in (b"text/event-stream", b"text/*")), None)
@@ -90,12 +90,12 @@ def accepts(header: bytes) -> Accepts | None:
     if events is None and json is None and not anything:
         return None
     rather = events is not None and not anything and (json is None or events < json)
-    codec = codecs.of_accept(header.decode("latin-1").lower(), None)
-    return Accepts(events is not None or anything, rather, codec)
+    codec = codecs.codec_for_accept(header.decode("latin-1").lower(), None)
+    return AcceptedTypes(events is not None or anything, rather, codec)
 
 
-def settle_codecs(incoming: Incoming) -> Codec | Failure:
-    """What the body of a request is written in. What its answer will be written in is settled with that."""
+def choose_codecs(incoming: HttpRequest) -> Codec | Failure:
+    """What the body of a request is written in. It also sets what the answer is written in."""
     headers, accepts = incoming.headers, incoming.accepts
     content_type = headers.get(b"content-type", b"")
     codec = JSON_CODEC if content_type == b"application/json" else _codec_of(content_type)
@@ -111,10 +111,10 @@ def settle_codecs(incoming: Incoming) -> Codec | Failure:
 def _codec_of(content_type: bytes) -> Codec | None:
     """None for what we do not read, where the original Delta-MCP would read it as JSON."""
     kind = content_type.partition(b";")[0].strip().lower()
-    return codecs.of_content_type(content_type.decode("latin-1").lower()) if kind in _KINDS else None
+    return codecs.codec_for_content_type(content_type.decode("latin-1").lower()) if kind in _KINDS else None
 
 
-async def read_body(incoming: Incoming, limits: Limits) -> bytes | Failure:
+async def read_body(incoming: HttpRequest, limits: Limits) -> bytes | Failure:
     """The whole body, or why not; more than the limit is never held."""
     # Before anything is received: a client that asks first, with Expect, is told no at once.
     declared = incoming.headers.get(b"content-length", b"")
@@ -140,7 +140,7 @@ def _too_large(limits: Limits) -> Failure:
     return Failure(Fault.TOO_LARGE, f"A message may have at most {limits.message_bytes} bytes.")
 
 
-async def gone(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Returns when the client has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -156,10 +156,10 @@ async def respond_json(send: Send, status: int, body: bytes, *more: tuple[bytes,
     await respond(send, status, body, (JSON_TYPE, *more))
 
 
-async def answer(incoming: Incoming, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:
+async def respond_to(incoming: HttpRequest, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:
     """An answer of the protocol, from JSON to what its client reads."""
     kind = (b"content-type", incoming.codec.content_type.encode())
-    await respond(incoming.send, status, codecs.transcoded(body, incoming.codec), (kind, *more))
+    await respond(incoming.send, status, codecs.transcode(body, incoming.codec), (kind, *more))
 
 
 async def refuse(send: Send, failure: Failure, id_: RequestId | None = None) -> None:
@@ -168,24 +168,24 @@ async def refuse(send: Send, failure: Failure, id_: RequestId | None = None) -> 
     # What is left unread of a body refused for its size or slowness must not be read as the next request.
     close = failure.fault in (Fault.TOO_LARGE, Fault.TOO_SLOW)
     allow = ((b"allow", b"POST, GET, DELETE"),) if failure.fault is Fault.WRONG_HTTP_METHOD else ()
-    body = jsonrpc.error(id_, row.modern, failure)
+    body = jsonrpc.encode_error(id_, row.modern, failure)
     await respond_json(send, row.modern_http, body, *allow, *((_CLOSE,) if close else ()))
 
 
-async def answer_no_request(message: Message | list[Message], send: Send) -> None:
+async def refuse_message(message: Message | list[Message], send: Send) -> None:
     """What a body gets that is not a request, where only a request has an answer."""
     match message:
         case Malformed():
-            await respond_json(send, FAULTS[message.fault].modern_http, jsonrpc.malformed(message))
+            await respond_json(send, FAULTS[message.fault].modern_http, jsonrpc.encode_malformed(message))
         case Notification():
-            await accept(send)
+            await respond_accepted(send)
         case list():
             await refuse(send, Failure(Fault.INVALID_REQUEST, "Batches are not part of this protocol version."))
         case _:
             await refuse(send, Failure(Fault.INVALID_REQUEST, "This protocol version has no client responses."))
 
 
-async def accept(send: Send) -> None:
+async def respond_accepted(send: Send) -> None:
     """202 for what gets no answer."""
     await respond(send, 202, b"")
 

@@ -1,22 +1,22 @@
-"""Calls under way over HTTP: how many there may be, and what becomes of one whose client or server goes away."""
+"""Calls in flight over HTTP: how many there may be, and what becomes of one whose client or server goes away."""
 
 import asyncio
 
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
-from deltamcp.transports.http_reply import Reply
-from deltamcp.values import Ask, Failure, Outcome, RequestId, Terms
+from deltamcp.transports.http_reply import HttpReply
+from deltamcp.values import EngineAsk, Failure, Outcome, RequestId, Terms
 
 
-class Calls:
-    """The engine, as HTTP may use it."""
+class CallsInFlight:
+    """The engine, as HTTP may use it: so many calls at once, and none after the server drains."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._count = 0
         self.draining = False
 
-    async def perform(self, ask: Ask, terms: Terms, reply: Reply, id_: RequestId) -> Outcome | None:
+    async def perform(self, ask: EngineAsk, terms: Terms, reply: HttpReply, id_: RequestId) -> Outcome | None:
         """The engine's outcome; None where nobody waits for it any more."""
         if self._count >= self._engine.limits.calls:
             return Failure(Fault.OVERLOADED, "Too many calls are in progress; try again later.")

@@ -1,8 +1,8 @@
-"""One two-way connection: whole messages in, whole messages out, both eras side by side.
+"""One two-way connection: whole messages in, whole messages out, every dialect side by side.
 
-What stdio and memory share. The first message of a client decides: an `initialize` opens a handshake
-session for the connection, a request with the modern `_meta` is served on its own. Where a handshake agreed on
-another encoding than JSON, everything after its answer is in it, both ways.
+What stdio and memory share. The first message of a client decides: an `initialize` opens a handshake session for the
+connection, a request with the modern `_meta` is served on its own. Where a handshake agreed on another encoding than
+JSON, everything after its answer is in it, both ways.
 """
 
 import asyncio
@@ -13,17 +13,20 @@ from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Protocol
 
 from deltamcp.calls.engine import Engine
-from deltamcp.dialects import delta_mcp, handshake, modern, versions
+from deltamcp.dialects import versions
+from deltamcp.dialects.dialect import Dialect
+from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
-from deltamcp.transports.session import Session, cancel
+from deltamcp.transports.response import encode_response
+from deltamcp.transports.session import Session, cancel_request
+from deltamcp.transports.subscription import Subscription
 from deltamcp.values import (
     JSON,
     LOCAL,
-    Ask,
+    Caller,
+    EngineAsk,
     Failure,
-    Filter,
-    Kind,
     Listen,
     Malformed,
     Message,
@@ -32,63 +35,63 @@ from deltamcp.values import (
     Request,
     RequestId,
     Response,
+    SetLevel,
     Terms,
+    Watch,
 )
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import CODECS, JSON_CODEC
 
 logger = logging.getLogger("deltamcp")
 
+Respond = Callable[[bytes | None], None]
+"""Takes the response to one request; None where it gets none, for its client has cancelled it."""
 
-Answering = Callable[[bytes | None], None]
-"""Takes the answer to one request; None where it gets none, for its client has cancelled it."""
 
-
-class End(Protocol):
+class Connection(Protocol):
     """The transport's side of a connection."""
 
     def write(self, message: bytes) -> None:
-        """Sends a message, now or as soon as there is room for it."""
+        """Sends a message, now or as soon as there is space for it."""
         ...
 
-    async def room(self) -> None:
-        """Returns when what was written has somewhere to go: those who talk a lot wait for it."""
+    async def wait_writable(self) -> None:
+        """Returns when what was written has somewhere to go: whoever sends a lot waits for it."""
         ...
 
-    def freed(self) -> None:
-        """A request has been dealt with."""
+    def request_finished(self) -> None:
+        """A request has been served."""
         ...
 
 
 class Duplex:
-    """Serves requests concurrently and writes their answers as they come."""
+    """Serves requests concurrently and writes their responses as they come."""
 
-    def __init__(self, engine: Engine, end: End) -> None:
+    def __init__(self, engine: Engine, connection: Connection) -> None:
         self._engine = engine
-        self._end = end
-        self._write = end.write
+        self._connection = connection
+        self._write = connection.write
         self._codec = JSON_CODEC
-        self._stamp = modern.Stamp(engine.info, engine.cache_seconds)
         self._session: Session | None = None
         self._tasks: dict[RequestId, asyncio.Task[Any]] = {}
         self._listening: set[asyncio.Task[Any]] = set()
         self._draining = False
 
     @functools.cached_property
-    def conversation(self) -> str:
-        """This connection, among those that were and will be."""
-        return secrets.token_hex(8)
+    def caller(self) -> Caller:
+        """Whoever started this process; their conversation is this connection."""
+        return self._engine.identify(LOCAL, secrets.token_hex(8))
 
     @property
     def in_flight(self) -> int:
         return len(self._tasks)
 
     def put(self, message: bytes) -> None:
-        """A message that belongs to no request, in JSON."""
+        """Sends a message that belongs to no request, given in JSON."""
         self._write(message)
 
-    async def room(self) -> None:
-        await self._end.room()
+    async def wait_writable(self) -> None:
+        await self._connection.wait_writable()
 
     def receive(self, body: bytes) -> None:
         """One message off the wire. Never raises."""
@@ -96,121 +99,128 @@ class Duplex:
         if isinstance(message, list):
             self._receive_batch(message)
         else:
-            self._receive_one(message, self._answer)
+            self._receive_one(message, self._respond)
 
-    def _answer(self, message: bytes | None) -> None:
+    def _respond(self, message: bytes | None) -> None:
         if message is not None:
             self._write(message)
 
-    def _receive_one(self, message: Message, answer: Answering) -> None:
+    def _receive_one(self, message: Message, respond: Respond) -> None:
         match message:
             case Request():
-                self._begin(message, answer)
+                self._begin(message, respond)
             case Notification():
-                self._note(message)
+                self._receive_notification(message)
             case Response():
                 if self._session is not None:
                     self._session.resolve(message)
             case Malformed():
-                answer(jsonrpc.malformed(message))
+                respond(jsonrpc.encode_malformed(message))
 
     def _receive_batch(self, messages: list[Message]) -> None:
-        """MCP 2025-03-26 is the one revision with batches; its answers come back as one."""
+        """MCP 2025-03-26 is the one revision with batches; its responses come back as one."""
         if self._session is None or self._session.agreement.version != versions.BATCHES_IN:
             refused = Malformed(Fault.INVALID_REQUEST, "Batches are not part of this protocol version.")
-            self._write(jsonrpc.malformed(refused))
+            self._write(jsonrpc.encode_malformed(refused))
             return
         expected = sum(isinstance(message, Request | Malformed) for message in messages)
-        answers: list[bytes] = []
+        responses: list[bytes] = []
 
-        def gather(answer: bytes | None) -> None:
+        def gather(response: bytes | None) -> None:
             nonlocal expected
-            if answer is None:
+            if response is None:
                 expected -= 1
             else:
-                answers.append(answer)
-            if answers and len(answers) == expected:
-                self._write(b"[%b]" % b",".join(answers))
+                responses.append(response)
+            if responses and len(responses) == expected:
+                self._write(b"[%b]" % b",".join(responses))
 
         for message in messages:
             self._receive_one(message, gather)
 
     # Requests
 
-    def _begin(self, request: Request, answer: Answering) -> None:
+    def _begin(self, request: Request, respond: Respond) -> None:
         if request.id in self._tasks:
-            failure = Failure(Fault.INVALID_REQUEST, f"A request with the id {request.id!r} is still in progress.")
-            answer(_refused(request.id, failure))
+            respond(self._refuse(request, f"A request with the id {request.id!r} is still in progress."))
             return
 
-        def reply(message: bytes | None) -> None:
-            # Before the client can know: with the answer in hand it may use the id again.
+        def finish(message: bytes | None) -> None:
+            # Before the client can know: with the response in hand it may use the id again.
             self._tasks.pop(request.id, None)
-            answer(message)
+            respond(message)
 
-        if modern.is_modern(request):
-            self._spawn(request.id, self._serve_modern(request, reply), answer)
+        dialect = self._engine.dialects.find_stateless(request)
+        if dialect is not None:
+            self._spawn(request, self._serve(request, dialect, finish), respond)
         elif request.method == "initialize":
-            answer(self._initialize(request))
-            self._switch()
-        elif self._session is None:
-            if request.method == "ping":  # allowed before the handshake, "Initialization" in 2025-11-25
-                answer(jsonrpc.result(request.id, b"{}"))
-                return
-            failure = Failure(Fault.INVALID_REQUEST, "Send initialize first, or the protocol version in params._meta.")
-            answer(_refused(request.id, failure))
+            respond(self._initialize(request))
+            self._switch_codec()
+        elif self._session is not None:
+            self._spawn(request, self._serve_in_session(request, self._session, finish), respond)
+        elif request.method == "ping":  # allowed before the handshake, "Initialization" in 2025-11-25
+            respond(jsonrpc.encode_result(request.id, b"{}"))
         else:
-            self._spawn(request.id, self._serve_handshake(request, self._session, reply), answer)
+            respond(self._refuse(request, "Send initialize first, or the protocol version in params._meta."))
 
-    def _spawn(self, id_: RequestId, coroutine: Coroutine[Any, Any, None], answer: Answering) -> None:
-        task = self._tasks[id_] = asyncio.get_running_loop().create_task(coroutine)
-        task.add_done_callback(lambda _: self._finished(id_, task, answer))
+    def _spawn(self, request: Request, coroutine: Coroutine[Any, Any, None], respond: Respond) -> None:
+        task = self._tasks[request.id] = asyncio.get_running_loop().create_task(coroutine)
+        task.add_done_callback(lambda _: self._finish(request, task, respond))
 
-    def _finished(self, id_: RequestId, task: "asyncio.Task[None]", answer: Answering) -> None:
+    def _finish(self, request: Request, task: "asyncio.Task[None]", respond: Respond) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            # Ours, not an author's: those end in the engine. Still, a request is never left unanswered.
-            logger.error("request %r broke the server", id_, exc_info=error)
-        if self._tasks.get(id_) is task:  # which the answer takes out
-            del self._tasks[id_]
+            # The library's, not an author's: those end in the engine. Still, a request is never left unanswered.
+            logger.error("request %r broke the server", request.id, exc_info=error)
+        if self._tasks.get(request.id) is task:  # a response takes it out
+            del self._tasks[request.id]
             broken = Failure(Fault.INTERNAL, "The server broke; its log says why.")
-            answer(None if error is None else _refused(id_, broken))
-        self._end.freed()
+            respond(None if error is None else self._write_failure(request, broken))
+        self._connection.request_finished()
+
+    def _refuse(self, request: Request, message: str) -> bytes:
+        return self._write_failure(request, Failure(Fault.INVALID_REQUEST, message))
+
+    def _write_failure(self, request: Request, failure: Failure) -> bytes:
+        """A failure that every dialect reports alike, where it is not known yet which one is spoken."""
+        return self._engine.dialects.default.write(request, failure, versions.HANDSHAKE[0])
 
     def _initialize(self, request: Request) -> bytes:
         if self._session is not None:
-            failure = Failure(Fault.INVALID_REQUEST, "This connection is initialized already.")
-            return _refused(request.id, failure)
-        agreement = handshake.agree(request.params, delta_mcp.LINE_ENCODINGS)
+            return self._refuse(request, "This connection is initialized already.")
+        dialect = self._engine.dialects.find_session(request)
+        agreement = dialect.agree(request.params, LINE_ENCODINGS)
         if isinstance(agreement, Failure):
-            return _refused(request.id, agreement)
-        self._session = Session(agreement, self, LOCAL)
-        return handshake.introduce(request.id, self._engine.about(), agreement, delta_mcp.LINE_ENCODINGS)
+            return self._write_failure(request, agreement)
+        self._session = Session(dialect, agreement, self, self.caller)
+        return dialect.introduce(request, self._engine.capabilities.about(), agreement, LINE_ENCODINGS)
 
-    def _switch(self) -> None:
-        """To the encoding that was agreed on, once."""
+    def _switch_codec(self) -> None:
+        """Writes from now on in the encoding that was agreed on."""
         if self._session is None or self._codec.name == self._session.agreement.encoding:
             return
         codec = self._codec = CODECS[self._session.agreement.encoding]
-        self._write = lambda message: self._end.write(codecs.transcoded(message, codec))
+        self._write = lambda message: self._connection.write(codecs.transcode(message, codec))
 
-    async def _serve_handshake(self, request: Request, session: Session, answer: Answering) -> None:
-        version = session.agreement.version
+    async def _serve_in_session(self, request: Request, session: Session, respond: Respond) -> None:
         understood = session.read(request)
         outcome: Outcome | None
         if isinstance(understood, Failure):
             outcome = understood
         else:
             terms, ask = understood
-            outcome = session.settle(ask)
-            if outcome is None:
-                outcome = await self._perform(ask, terms, request.id)
+            match ask:
+                case SetLevel() | Watch():
+                    outcome = session.apply(ask)
+                case Listen():
+                    raise AssertionError("a session has no subscriptions of this kind")
+                case _:
+                    outcome = await self._perform(ask, terms, request.id)
         if outcome is not None:
-            answer(written(handshake.write, request.id, session.retold(request, outcome), version))
+            respond(session.write(request, outcome))
 
-    async def _serve_modern(self, request: Request, answer: Answering) -> None:
-        meta = modern.envelope(request)
-        understood = meta if isinstance(meta, Failure) else modern.read(request, meta, LOCAL)
+    async def _serve(self, request: Request, dialect: Dialect, respond: Respond) -> None:
+        understood = dialect.read(request, self.caller)
         outcome: Outcome | None
         version = versions.MODERN[0]
         if isinstance(understood, Failure):
@@ -218,15 +228,20 @@ class Duplex:
         else:
             terms, ask = understood
             version = terms.version
-            if isinstance(ask, Listen):
-                await self._listen(request.id, ask.filter)
-                return
-            outcome = await self._perform(ask, terms, request.id)
+            match ask:
+                case Listen():
+                    wanted = self._engine.capabilities.supported_filter(ask.filter)
+                    await self._listen(Subscription(dialect, request, version, wanted, self.put))
+                    return
+                case SetLevel() | Watch():
+                    raise AssertionError("what changes a session is read only in one")
+                case _:
+                    outcome = await self._perform(ask, terms, request.id)
         if outcome is not None:
-            answer(written(self._stamp.write, request.id, outcome, version))
+            respond(encode_response(dialect, request, outcome, version))
 
-    async def _perform(self, ask: Ask, terms: Terms, id_: RequestId) -> Outcome | None:
-        """None where the client cancelled the request: then it gets no answer."""
+    async def _perform(self, ask: EngineAsk, terms: Terms, id_: RequestId) -> Outcome | None:
+        """None where the client cancelled the request: then it gets no response."""
         try:
             return await self._engine.perform(ask, terms, _DuplexChannel(self, self._session, self._engine.limits), id_)
         except asyncio.CancelledError:
@@ -234,11 +249,9 @@ class Duplex:
                 return None
             return Failure(Fault.OVERLOADED, "The server is shutting down.")
 
-    async def _listen(self, id_: RequestId, wanted: Filter) -> None:
-        wanted = self._engine.honoured(wanted)
-        self._write(modern.acknowledge(id_, wanted))
-        subscription = Subscription(id_, wanted, self.put)
-        self._engine.hub.join(subscription)
+    async def _listen(self, subscription: Subscription) -> None:
+        subscription.acknowledge()
+        self._engine.hub.subscribe(subscription)
         task = asyncio.current_task()
         assert task is not None, "requests are served in tasks"
         self._listening.add(task)
@@ -246,23 +259,23 @@ class Duplex:
             await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError:
             if self._draining:
-                self._write(modern.closing(id_))
+                subscription.end()
         finally:
             self._listening.discard(task)
-            self._engine.hub.leave(subscription)
+            self._engine.hub.unsubscribe(subscription)
 
     # Notifications
 
-    def _note(self, notification: Notification) -> None:
+    def _receive_notification(self, notification: Notification) -> None:
         if notification.method == "notifications/cancelled":
-            cancel(self._tasks, notification)
+            cancel_request(self._tasks, notification)
         elif notification.method == "notifications/initialized" and self._session is not None:
-            self._engine.hub.join(self._session)
+            self._engine.hub.subscribe(self._session)
 
     # The end
 
     async def drain(self, seconds: float) -> None:
-        """Lets what is in flight end; what has not ended by then is told so. Subscriptions end at once."""
+        """Lets what is in flight end, and fails the rest after `seconds`. Subscriptions end at once."""
         self._draining = True
         for task in self._listening:
             task.cancel()
@@ -273,7 +286,7 @@ class Duplex:
     async def close(self) -> None:
         """Cancels what is in flight."""
         if self._session is not None:
-            self._engine.hub.leave(self._session)
+            self._engine.hub.unsubscribe(self._session)
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -292,58 +305,23 @@ class _DuplexChannel:
         self._session = session
 
     @property
-    def caller(self) -> Hashable:
+    def fairness_key(self) -> Hashable:
         return id(self._duplex)
 
-    @property
-    def conversation(self) -> str:
-        return self._duplex.conversation
-
-    def arm(self) -> None:
+    def on_wait(self) -> None:
         """A client that leaves closes the connection, and that ends everything."""
 
-    def disarm(self) -> None: ...
+    def on_end(self) -> None: ...
 
     async def notify(self, message: bytes) -> None:
         self._duplex.put(message)
-        await self._duplex.room()
+        await self._duplex.wait_writable()
 
     async def request(self, method: str, params: dict[str, JSON]) -> JSON:
         assert self._session is not None, "only the handshake era asks by request"
         message, future, id_ = self._session.open_request(method, params)
         self._duplex.put(message)
-        return await self._session.answer_to(id_, future, self._limits.input_seconds)
+        return await self._session.await_response(id_, future, self._limits.input_seconds)
 
     async def detach(self) -> None:
-        """There is only this connection: nothing to let go."""
-
-
-class Subscription:
-    """One `subscriptions/listen`: what passes its filter is sent under its id."""
-
-    __slots__ = ("_filter", "_id", "_send")
-
-    def __init__(self, id_: RequestId, wanted: Filter, send: Callable[[bytes], object]) -> None:
-        self._id = id_
-        self._filter = wanted
-        self._send = send
-
-    def wants(self, change: Kind | str) -> bool:
-        return change in (self._filter.kinds if isinstance(change, Kind) else self._filter.uris)
-
-    def hear(self, method: str, params: dict[str, JSON]) -> None:
-        self._send(modern.notify(method, params, self._id))
-
-
-def _refused(id_: RequestId, failure: Failure) -> bytes:
-    """A failure that both eras report alike, where it is not settled yet which one is spoken."""
-    return handshake.write(id_, failure, versions.HANDSHAKE[0])
-
-
-def written(write: Callable[[RequestId, Outcome, str], bytes], id_: RequestId, outcome: Outcome, version: str) -> bytes:
-    """An outcome as a dialect writes it, whatever an author put in it."""
-    try:
-        return write(id_, outcome, version)
-    except ValueError as error:
-        logger.error("an answer could not be written: %s", error)
-        return write(id_, Failure(Fault.INTERNAL, "The answer could not be written as JSON."), version)
+        """There is only this connection, which stays open."""

@@ -1,4 +1,4 @@
-"""Event streams: what was said on each, who follows it, and what a client that lost it can have again."""
+"""Event streams: the events of each, the connection that follows it, and what a client that lost it can have again."""
 
 import asyncio
 from collections import deque
@@ -9,7 +9,7 @@ from deltamcp.limits import Limits
 from deltamcp.wire import sse
 
 
-class Follower:
+class StreamFollower:
     """One connection that follows a stream."""
 
     __slots__ = ("_future", "_woken")
@@ -43,7 +43,7 @@ class Follower:
         return True
 
 
-class Stream:
+class EventStream:
     """A sequence of events. One with an id keeps the newest for a client that reconnects."""
 
     __slots__ = ("_count", "_events", "_limit", "ended", "follower", "id", "sent")
@@ -51,7 +51,7 @@ class Stream:
     def __init__(self, id_: str | None, limits: Limits) -> None:
         self.id = id_
         self.ended = False
-        self.follower: Follower | None = None
+        self.follower: StreamFollower | None = None
         self._limit = limits.replay_events
         self._events: deque[tuple[int, bytes]] | None = None
         self._count = 0
@@ -64,7 +64,7 @@ class Stream:
     def append(self, message: bytes) -> bytes:
         """Adds a message and gives the event it became. A reader too slow for its stream loses it."""
         self._count += 1
-        event = sse.event(message, None if self.id is None else self.event_id(self._count))
+        event = sse.encode_event(message, None if self.id is None else self.event_id(self._count))
         if self._events is None:
             self._events = deque(maxlen=self._limit if self.id is not None else None)
         self._events.append((self._count, event))
@@ -79,59 +79,59 @@ class Stream:
         if self.follower is not None:
             self.follower.wake()
 
-    def after(self, number: int) -> list[tuple[int, bytes]]:
+    def events_after(self, number: int) -> list[tuple[int, bytes]]:
         """The events later than one; a stream without an id forgets them with that."""
         events = [event for event in self._events or () if event[0] > number]
         if self.id is None:
             self._events = None  # most streams are idle most of the time, and an empty deque takes 600 bytes
         return events
 
-    def follow(self) -> Follower:
+    def follow(self) -> StreamFollower:
         """The newest follower is the only one."""
         if self.follower is not None:
             self.follower.wake()
-        self.follower = Follower()
+        self.follower = StreamFollower()
         return self.follower
 
-    def unfollow(self, follower: Follower) -> None:
+    def unfollow(self, follower: StreamFollower) -> None:
         if self.follower is follower:
             self.follower = None
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     return None
 
 
-class Following(NamedTuple):
+class FollowedStream(NamedTuple):
     """A stream to be followed, from an event on."""
 
-    stream: Stream
+    stream: EventStream
     after: int
     primed: bool = False
     """Whether it opens with an event to reconnect by."""
-    close: Callable[[], None] = _nothing
+    close: Callable[[], None] = _do_nothing
     """Ends a stream that would not end by itself."""
-    left: Callable[[], None] = _nothing
+    on_leave: Callable[[], None] = _do_nothing
     """To be called when nobody follows it any more."""
 
 
-class Streams:
+class SessionStreams:
     """The streams of one handshake session."""
 
     __slots__ = ("_limits", "_opened", "_streams", "standalone")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._streams: dict[str, Stream] | None = None
+        self._streams: dict[str, EventStream] | None = None
         self._opened = 0
-        self.standalone: Stream | None = None
+        self.standalone: EventStream | None = None
         """The GET stream, once the client has opened it."""
 
     @property
-    def followed(self) -> bool:
+    def is_followed(self) -> bool:
         return self._streams is not None and any(stream.follower for stream in self._streams.values())
 
-    def open(self) -> Stream:
+    def open(self) -> EventStream:
         """A stream for the answer to one request; the oldest finished ones make room."""
         if self._streams is None:
             self._streams = {}
@@ -139,15 +139,15 @@ class Streams:
         for stream in finished[: max(0, len(finished) - self._limits.replay_streams + 1)]:
             del self._streams[str(stream.id)]
         self._opened += 1
-        stream = self._streams[str(self._opened)] = Stream(str(self._opened), self._limits)
+        stream = self._streams[str(self._opened)] = EventStream(str(self._opened), self._limits)
         return stream
 
-    def open_standalone(self) -> Stream:
+    def open_standalone(self) -> EventStream:
         if self.standalone is None or self.standalone.ended:
             self.standalone = self.open()
         return self.standalone
 
-    def resume(self, event_id: str) -> tuple[Stream, int] | None:
+    def resume(self, event_id: str) -> tuple[EventStream, int] | None:
         """The stream an event was on and the event's number; None where nothing is kept of it."""
         name, _, number = event_id.rpartition(".")
         stream = (self._streams or {}).get(name)

@@ -1,4 +1,4 @@
-"""Streamable HTTP as an ASGI application: who may come in, which era they speak, what they follow.
+"""Streamable HTTP as an ASGI application: which hosts it admits, which dialect a request is in, which stream follows.
 
 A client that goes away cancels its request. The exception is a request of the handshake era whose
 answer has begun as a stream of events: that stream has event ids, and the client may take it up again.
@@ -6,18 +6,18 @@ answer has begun as a stream of events: that stream has event ids, and the clien
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from deltamcp.calls.engine import Engine
-from deltamcp.dialects import modern, versions
+from deltamcp.dialects import versions
 from deltamcp.errors import Fault
 from deltamcp.transports import asgi
-from deltamcp.transports.asgi import Headers, Incoming, Receive, Scope, Send
-from deltamcp.transports.calls_in_flight import Calls
-from deltamcp.transports.event_streams import Following
-from deltamcp.transports.http_handshake import HandshakeSessions
-from deltamcp.transports.http_modern import ModernPosts
+from deltamcp.transports.asgi import Headers, HttpRequest, Receive, Scope, Send
+from deltamcp.transports.calls_in_flight import CallsInFlight
+from deltamcp.transports.event_streams import FollowedStream
 from deltamcp.transports.http_reply import RETRY_MS
+from deltamcp.transports.http_session_requests import SessionRequests
+from deltamcp.transports.http_stateless import StatelessPosts
 from deltamcp.values import Failure, Request
 from deltamcp.wire import codecs, sse
 from deltamcp.wire.codecs import Codec
@@ -36,46 +36,40 @@ class HttpApp:
         engine: Engine,
         path: str = "/mcp",
         *,
-        allowed_hosts: list[str] | None = None,
-        allowed_origins: list[str] | None = None,
+        allowed_hosts: Sequence[str] | None = None,
+        allowed_origins: Sequence[str] | None = None,
     ) -> None:
-        """
-        Args:
-            path: the endpoint.
-            allowed_hosts: `Host` values accepted, such as "tools.example" or "tools.example:8443"; "*" for all.
-                The loopback names by default, which is right for a server on this machine only.
-            allowed_origins: `Origin` values accepted besides the allowed hosts' own.
-        """
+        """Arguments are those of `DeltaServer.asgi`."""
         self._engine = engine
         self._path = path.rstrip("/")
         self._hosts = frozenset(host.lower() for host in (allowed_hosts or LOOPBACK))
         self._origins = frozenset(origin.lower().rstrip("/") for origin in (allowed_origins or ()))
         self._admitted: set[tuple[bytes | None, bytes | None]] = set()
-        self._calls = Calls(engine)
-        self._modern = ModernPosts(engine, self._calls)
-        self._handshake = HandshakeSessions(engine, self._calls)
+        self._calls = CallsInFlight(engine)
+        self._stateless = StatelessPosts(engine, self._calls)
+        self._in_sessions = SessionRequests(engine, self._calls)
         self._closers: set[Callable[[], None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._serve_lifespan(receive, send)
             return
         if scope["type"] != "http":
             return
-        if not self._engine.life.started:
-            await self._engine.life.start()
+        if not self._engine.lifespan.started:
+            await self._engine.lifespan.start()
         answering = self._post if scope["method"] == "POST" else self._other
         raw = scope["headers"]
         headers: dict[bytes, bytes] = dict(raw)
-        accepts = asgi.accepts(headers.get(b"accept", b"*/*"))
-        following = await answering(Incoming(scope, headers, receive, send, accepts, len(headers) == len(raw)))
+        accepts = asgi.read_accept(headers.get(b"accept", b"*/*"))
+        following = await answering(HttpRequest(scope, headers, receive, send, accepts, len(headers) == len(raw)))
         if following is not None:
             await self._follow(following, receive, send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _serve_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            async with self._engine.life.running():
+            async with self._engine.lifespan.running():
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
         except Exception as error:
@@ -90,16 +84,16 @@ class HttpApp:
         for close in tuple(self._closers):
             close()
 
-    # The door
+    # Admission
 
-    def _admit(self, incoming: Incoming) -> Failure | None:
+    def _admit(self, incoming: HttpRequest) -> Failure | None:
         path: str = incoming.scope["path"]
-        if path != self._path and self._within(incoming.scope) != self._path:
+        if path != self._path and self._path_within(incoming.scope) != self._path:
             return Failure(Fault.WRONG_PATH, f"The MCP endpoint is {self._path or '/'}.")
         names = (incoming.headers.get(b"host"), incoming.headers.get(b"origin"))
         refused = None
         # RFC 9112, 3.2: a second Host is an attempt at smuggling.
-        if not incoming.tidy and incoming.repeats((b"host", b"origin")):
+        if not incoming.has_unique_headers and incoming.has_repeated((b"host", b"origin")):
             refused = Failure(Fault.WRONG_HOST, "There is more than one Host or Origin.")
         elif names not in self._admitted:
             if not self._is_host(names[0]):
@@ -112,7 +106,7 @@ class HttpApp:
             logger.warning("refused Host %r, Origin %r: %s", *names, refused.message)
         return refused
 
-    def _within(self, scope: Scope) -> str:
+    def _path_within(self, scope: Scope) -> str:
         """The path inside this application, wherever it is mounted."""
         path, root = scope["path"], scope.get("root_path", "")
         within: str = path[len(root) :] if root and path.startswith(root) else path
@@ -129,10 +123,10 @@ class HttpApp:
         text = origin.decode("latin-1").lower()
         return text in self._origins or "*" in self._origins or self._is_host(text.partition("://")[2].encode())
 
-    # Requests, each answered or given back as the stream that is its answer
+    # Requests: each is answered, or given back as the stream that is its answer
 
-    async def _post(self, incoming: Incoming) -> Following | None:
-        codec = self._admit(incoming) or asgi.settle_codecs(incoming)
+    async def _post(self, incoming: HttpRequest) -> FollowedStream | None:
+        codec = self._admit(incoming) or asgi.choose_codecs(incoming)
         if not isinstance(codec, Codec):
             await asgi.refuse(incoming.send, codec)
             return None
@@ -142,22 +136,26 @@ class HttpApp:
             await asgi.refuse(incoming.send, body)
             return None
         message = codecs.read(body, codec, limits)
-        if _is_modern_version(incoming.headers) or (type(message) is Request and modern.is_modern(message)):
-            return await self._modern.answer(message, incoming)
-        await self._handshake.answer(message, incoming)
+        dialects = self._engine.dialects
+        dialect = dialects.find_stateless(message) if type(message) is Request else None
+        if dialect is None and _is_modern_version(incoming.headers):
+            dialect = dialects.newest
+        if dialect is not None:
+            return await self._stateless.answer(message, dialect, incoming)
+        await self._in_sessions.answer(message, incoming)
         return None
 
-    async def _other(self, incoming: Incoming) -> Following | None:
-        found: Following | Failure | None = self._admit(incoming)
+    async def _other(self, incoming: HttpRequest) -> FollowedStream | None:
+        found: FollowedStream | Failure | None = self._admit(incoming)
         if found is None:
             method = incoming.scope["method"]
             if method not in ("GET", "DELETE") or _is_modern_version(incoming.headers):
-                found = Failure(Fault.WRONG_HTTP_METHOD, f"There is no {method} here.")
+                found = Failure(Fault.WRONG_HTTP_METHOD, f"This endpoint does not take {method}; send POST.")
             elif method == "GET":
-                found = self._handshake.listen(incoming)
+                found = self._in_sessions.listen(incoming)
             else:
-                found = self._handshake.end(incoming)
-        if isinstance(found, Following):
+                found = self._in_sessions.end(incoming)
+        if isinstance(found, FollowedStream):
             return found
         if found is None:
             await asgi.respond(incoming.send, 200, b"")
@@ -167,32 +165,32 @@ class HttpApp:
 
     # Streams
 
-    async def _follow(self, following: Following, receive: Receive, send: Send) -> None:
+    async def _follow(self, following: FollowedStream, receive: Receive, send: Send) -> None:
         """Sends what a stream holds and will hold, until it ends or the client leaves."""
-        stream, after, primed, close, left = following
+        stream, after, primed, close, on_leave = following
         await asgi.start_events(send)
         if primed:
-            await asgi.send_event(send, sse.priming(stream.event_id(after), RETRY_MS))
+            await asgi.send_event(send, sse.encode_priming_event(stream.event_id(after), RETRY_MS))
         follower = stream.follow()
-        leaving = asyncio.ensure_future(asgi.gone(receive))
+        leaving = asyncio.ensure_future(asgi.wait_for_disconnect(receive))
         leaving.add_done_callback(lambda _: follower.wake())
         self._closers.add(close)
         if self._calls.draining:
             close()
         try:
             while not leaving.done():
-                for number, event in stream.after(after):
+                for number, event in stream.events_after(after):
                     after = stream.sent = number
                     await asgi.send_event(send, event)
                 if stream.ended or stream.follower is not follower:
                     break
                 if not await follower.wait(self._engine.limits.ping_seconds):
-                    await asgi.send_event(send, sse.COMMENT)
+                    await asgi.send_event(send, sse.KEEP_ALIVE)
         finally:
             leaving.cancel()
             stream.unfollow(follower)
             self._closers.discard(close)
-            left()
+            on_leave()
         await asgi.end_events(send)
 
 

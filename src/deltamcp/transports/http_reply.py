@@ -7,7 +7,7 @@ from deltamcp.dialects import versions
 from deltamcp.errors import InputDeclinedError
 from deltamcp.limits import Limits
 from deltamcp.transports import asgi
-from deltamcp.transports.event_streams import Stream, Streams
+from deltamcp.transports.event_streams import EventStream, SessionStreams
 from deltamcp.transports.session import Session
 from deltamcp.values import JSON
 from deltamcp.wire import sse
@@ -17,7 +17,7 @@ RETRY_MS = 100
 """How soon a client that was let go should come back."""
 
 
-class Reply:
+class HttpReply:
     """One body, unless something has to be said before the answer is ready: then a stream of events.
 
     It is the `Channel` of the call it answers. In a session its stream is kept, so that the client
@@ -27,9 +27,9 @@ class Reply:
 
     __slots__ = (
         "_accepts",
-        "_beating",
         "_detached",
         "_incoming",
+        "_keep_alive_task",
         "_limits",
         "_send",
         "_session",
@@ -39,20 +39,20 @@ class Reply:
         "_task",
         "_timer",
         "_watcher",
-        "caller",
         "departed",
+        "fairness_key",
     )
 
     def __init__(
         self,
-        incoming: asgi.Incoming,
-        accepts: asgi.Accepts,
-        caller: Hashable,
+        incoming: asgi.HttpRequest,
+        accepts: asgi.AcceptedTypes,
+        fairness_key: Hashable,
         limits: Limits,
         session: Session | None = None,
-        streams: Streams | None = None,
+        streams: SessionStreams | None = None,
     ) -> None:
-        self.caller = caller
+        self.fairness_key = fairness_key
         self.departed = False
         """The client went away, and the call was cancelled for it."""
         self._incoming = incoming
@@ -61,65 +61,60 @@ class Reply:
         self._limits = limits
         self._session = session
         self._streams = streams
-        self._stream: Stream | None = None
+        self._stream: EventStream | None = None
         self._started = False
         self._detached = False
         self._watcher: asyncio.Task[None] | None = None
 
-    @property
-    def conversation(self) -> str | None:
-        """The session, whose id only its client knows."""
-        return None if self._session is None else str(self.caller)
-
     # While the call waits
 
-    def arm(self) -> None:
+    def on_wait(self) -> None:
         loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        self._watcher = loop.create_task(self._watch())
-        self._beating: asyncio.Task[None] | None = None
-        self._timer = loop.call_later(self._limits.ping_seconds, self._beat)
+        self._watcher = loop.create_task(self._watch_client())
+        self._keep_alive_task: asyncio.Task[None] | None = None
+        self._timer = loop.call_later(self._limits.ping_seconds, self._start_keep_alive)
 
-    def disarm(self) -> None:
+    def on_end(self) -> None:
         if self._watcher is not None:
             self._watcher.cancel()
             self._timer.cancel()
-            if self._beating is not None:
-                self._beating.cancel()
+            if self._keep_alive_task is not None:
+                self._keep_alive_task.cancel()
 
-    async def _watch(self) -> None:
-        await asgi.gone(self._incoming.receive)
+    async def _watch_client(self) -> None:
+        await asgi.wait_for_disconnect(self._incoming.receive)
         if self._stream is None and self._task is not None:
             self.departed = True
             self._task.cancel()
 
-    def _beat(self) -> None:
+    def _start_keep_alive(self) -> None:
         loop = asyncio.get_running_loop()
-        self._beating = loop.create_task(self._keep_alive())
-        self._timer = loop.call_later(self._limits.ping_seconds, self._beat)
+        self._keep_alive_task = loop.create_task(self._send_comment())
+        self._timer = loop.call_later(self._limits.ping_seconds, self._start_keep_alive)
 
-    async def _keep_alive(self) -> None:
+    async def _send_comment(self) -> None:
         """So that no proxy closes the connection during a long call. It begins the stream."""
         if self._accepts.events and not self._detached:
             await self._start()
-            await asgi.send_event(self._send, sse.COMMENT)
+            await asgi.send_event(self._send, sse.KEEP_ALIVE)
 
     # What the call says
 
     async def notify(self, message: bytes) -> None:
         if self._accepts.events:
-            await self._say(message)
+            await self._send_message(message)
 
     async def request(self, method: str, params: dict[str, JSON]) -> JSON:
         assert self._session is not None, "only the handshake era asks by request"
         if not self._accepts.events:
             raise InputDeclinedError("The client does not accept event streams, so it cannot be asked.")
         message, future, id_ = self._session.open_request(method, params)
-        await self._say(message)
-        return await self._session.answer_to(id_, future, self._limits.input_seconds)
+        await self._send_message(message)
+        return await self._session.await_response(id_, future, self._limits.input_seconds)
 
     async def detach(self) -> None:
-        if self._session is None or not self._accepts.events or self._detached or not self._primes():
+        if self._session is None or not self._accepts.events or self._detached or not self._is_primed():
             return
         await self._start()
         self._detached = True
@@ -127,13 +122,13 @@ class Reply:
 
     async def finish(self, body: bytes, status: int) -> None:
         """The answer itself."""
-        if not self._started and not (self._accepts.rather_events and status == 200):
+        if not self._started and not (self._accepts.prefers_events and status == 200):
             incoming = self._incoming
-            whole = incoming.scope.get(asgi.WHOLE) if incoming.codec is JSON_CODEC else None
+            whole = incoming.scope.get(asgi.WHOLE_RESPONSE) if incoming.codec is JSON_CODEC else None
             if whole is None or not whole(status, body):
-                await asgi.answer(incoming, status, body)
+                await asgi.respond_to(incoming, status, body)
             return
-        await self._say(body)
+        await self._send_message(body)
         await self.abandon()
 
     async def abandon(self) -> None:
@@ -143,7 +138,7 @@ class Reply:
         if self._started and not self._detached:
             await asgi.end_events(self._send)
 
-    def _primes(self) -> bool:
+    def _is_primed(self) -> bool:
         return self._session is not None and self._session.agreement.version >= versions.PRIMING_SINCE
 
     async def _start(self) -> None:
@@ -153,11 +148,11 @@ class Reply:
         if self._streams is not None:
             self._stream = self._streams.open()
         await asgi.start_events(self._send)
-        if self._stream is not None and self._primes():
-            await asgi.send_event(self._send, sse.priming(self._stream.event_id(0), RETRY_MS))
+        if self._stream is not None and self._is_primed():
+            await asgi.send_event(self._send, sse.encode_priming_event(self._stream.event_id(0), RETRY_MS))
 
-    async def _say(self, message: bytes) -> None:
+    async def _send_message(self, message: bytes) -> None:
         await self._start()
-        event = sse.event(message) if self._stream is None else self._stream.append(message)
+        event = sse.encode_event(message) if self._stream is None else self._stream.append(message)
         if not self._detached:
             await asgi.send_event(self._send, event)

@@ -7,24 +7,25 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from deltamcp.dialects import delta_mcp, handshake
-from deltamcp.dialects.handshake import Agreement
+from msgspec.structs import replace
+
+from deltamcp.dialects.dialect import Agreement, SessionDialect
 from deltamcp.errors import Fault, InputDeclinedError, PeerError
+from deltamcp.transports.response import encode_response
 from deltamcp.values import (
-    ANONYMOUS,
     JSON,
     Answer,
     Ask,
+    Caller,
     Done,
     Failure,
     Kind,
-    LogLevel,
     Notification,
     Outcome,
-    Principal,
     Request,
     RequestId,
     Response,
+    SessionAsk,
     SetLevel,
     Terms,
     Watch,
@@ -39,14 +40,14 @@ class Outlet(Protocol):
 
 
 class Session:
-    """Answers what concerns the session itself; matches the client's responses to our requests."""
+    """Reads and writes in its client's dialect; matches the client's responses to the server's requests."""
 
-    __slots__ = ("_outlet", "_pending", "_sent", "agreement", "log_level", "principal", "watched")
+    __slots__ = ("_outlet", "_pending", "_sent", "agreement", "caller", "dialect", "watched")
 
-    def __init__(self, agreement: Agreement, outlet: Outlet, principal: Principal = ANONYMOUS) -> None:
+    def __init__(self, dialect: SessionDialect, agreement: Agreement, outlet: Outlet, caller: Caller) -> None:
+        self.dialect = dialect
         self.agreement = agreement
-        self.principal = principal
-        self.log_level: LogLevel = "info"
+        self.caller = caller
         self.watched: set[str] | None = None
         self._outlet = outlet
         self._pending: dict[RequestId, asyncio.Future[JSON]] | None = None
@@ -56,26 +57,24 @@ class Session:
         """A request in this session's terms."""
         if request.method == "initialize":
             return Failure(Fault.INVALID_REQUEST, "This session is initialized already.")
-        return handshake.read(request, self.agreement, self.log_level, self.principal)
+        return self.dialect.read(request, self.caller, self.agreement)
 
-    def retold(self, request: Request, outcome: Outcome) -> Outcome:
-        """What came of a request, in the words this client's dialect has for it."""
-        return delta_mcp.retold(request, outcome) if self.agreement.delta else outcome
+    def write(self, request: Request, outcome: Outcome) -> bytes:
+        """The response to a request."""
+        return encode_response(self.dialect, request, outcome, self.agreement.version)
 
-    def settle(self, ask: Ask) -> Outcome | None:
-        """The answer to what only changes the session; None where the ask is none of that."""
+    def apply(self, ask: SessionAsk) -> Outcome:
+        """Changes the session as a client asks."""
         match ask:
             case SetLevel():
-                self.log_level = ask.level
+                self.agreement = replace(self.agreement, log_level=ask.level)
             case Watch():
                 if self.watched is None:
                     self.watched = set()
                 (self.watched.add if ask.on else self.watched.discard)(ask.uri)
-            case _:
-                return None
         return Answer(Done())
 
-    # Requests of ours
+    # Requests to the client
 
     def open_request(self, method: str, params: dict[str, JSON]) -> tuple[bytes, "asyncio.Future[JSON]", RequestId]:
         """A request to the client, the future of its answer, and the id to close it by."""
@@ -84,9 +83,9 @@ class Session:
         self._sent += 1
         id_ = f"s{self._sent}"
         future = self._pending[id_] = asyncio.get_running_loop().create_future()
-        return jsonrpc.request(id_, method, params), future, id_
+        return jsonrpc.encode_request(id_, method, params), future, id_
 
-    async def answer_to(self, id_: RequestId, future: "asyncio.Future[JSON]", seconds: float) -> JSON:
+    async def await_response(self, id_: RequestId, future: "asyncio.Future[JSON]", seconds: float) -> JSON:
         """
         Raises:
             PeerError: the client answered with an error.
@@ -102,7 +101,7 @@ class Session:
                 self._pending.pop(id_, None)
 
     def resolve(self, response: Response) -> None:
-        """The client's answer; one that nobody waits for is dropped."""
+        """Takes the client's answer; one that nobody waits for is dropped."""
         future = self._pending.get(response.id) if self._pending else None
         if future is None or future.done():
             return
@@ -119,11 +118,11 @@ class Session:
     def wants(self, change: Kind | str) -> bool:
         return isinstance(change, Kind) or (self.watched is not None and change in self.watched)
 
-    def hear(self, method: str, params: dict[str, JSON]) -> None:
-        self._outlet.put(jsonrpc.notification(method, params))
+    def notify(self, method: str, params: dict[str, JSON]) -> None:
+        self._outlet.put(self.dialect.notify(method, params))
 
 
-def cancel(in_flight: Mapping[RequestId, "asyncio.Task[Any]"], notification: Notification) -> None:
+def cancel_request(in_flight: Mapping[RequestId, "asyncio.Task[Any]"], notification: Notification) -> None:
     """`notifications/cancelled`: an unknown id, or one just answered, is no error."""
     id_ = notification.params.get("requestId")
     # Not isinstance: True is an int, and equal to 1.

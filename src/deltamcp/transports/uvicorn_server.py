@@ -6,7 +6,7 @@ import functools
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -14,21 +14,21 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from deltamcp.calls.engine import Engine
 from deltamcp.limits import Limits
-from deltamcp.transports.asgi import WHOLE
+from deltamcp.transports.asgi import WHOLE_RESPONSE
 from deltamcp.transports.http import LOOPBACK, HttpApp
 
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
-_OVERHEAD = 8
+_MAX_CHUNK_OVERHEAD = 8
 """Bytes on the wire for a byte of body: six, where a client sends each byte as a chunk of its own."""
 
-_COPIED = 4096
+_MAX_COPIED_BODY = 4096
 """A body up to so many bytes is copied behind its head; a longer one is handed over as it is."""
 
 
-def _whole(cycle: RequestResponseCycle, status: int, body: bytes) -> bool:
+def _send_whole(cycle: RequestResponseCycle, status: int, body: bytes) -> bool:
     """Sends a JSON response in one piece; False where it must go by way of ASGI.
 
     What `cycle.send` does in two calls and two writes, for a head that needs no checking: 10 µs less a request.
@@ -41,7 +41,7 @@ def _whole(cycle: RequestResponseCycle, status: int, body: bytes) -> bool:
         head += (name, b": ", value, b"\r\n")
     head.append(b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body))
     head.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")
-    if len(body) > _COPIED:
+    if len(body) > _MAX_COPIED_BODY:
         cycle.transport.writelines((b"".join(head), body))
     else:
         head.append(body)
@@ -53,7 +53,7 @@ def _whole(cycle: RequestResponseCycle, status: int, body: bytes) -> bool:
     return True
 
 
-def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
+def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
     """uvicorn's HTTP protocol, with what it lets a client have without end bounded: time, bytes, requests ahead."""
 
     class Bounded(HttpToolsProtocol):
@@ -75,13 +75,13 @@ def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
 
         def data_received(self, data: bytes) -> None:
             cycle = self.cycle
-            held = len(cycle.body) if cycle is not None else 0
+            received = len(cycle.body) if cycle is not None else 0
             self.large_piece = len(data) > limits.header_bytes
             super().data_received(data)
             in_head = self.scope is not None and "method" not in self.scope  # uvicorn adds it at the head's end
             if in_head or (self.cycle is not None and self.cycle.more_body):
-                body = len(self.cycle.body) - (held if self.cycle is cycle else 0) if self.cycle is not None else 0
-                self.check_piece(len(data) - _OVERHEAD * body, in_head)
+                body = len(self.cycle.body) - (received if self.cycle is cycle else 0) if self.cycle is not None else 0
+                self.check_piece(len(data) - _MAX_CHUNK_OVERHEAD * body, in_head)
             elif self.timer is not None and self.scope is not None:
                 self.clear_timer()
                 self.message = None
@@ -94,7 +94,7 @@ def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
             else:
                 self.beside_bytes += max(0, beside)
             if self.beside_bytes > limits.header_bytes:
-                self.turn_away(_HEAD_TOO_LARGE if in_head else _TOO_LARGE)
+                self.refuse(_HEAD_TOO_LARGE if in_head else _TOO_LARGE)
             elif self.timer is None or self.timed_head != in_head:
                 self.clear_timer()
                 self.set_timer(in_head)
@@ -104,11 +104,11 @@ def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
             if self.large_piece or self.message is self.scope:
                 size = sum(len(name) + len(value) for name, value in self.headers)
                 if size > limits.header_bytes:
-                    self.turn_away(_HEAD_TOO_LARGE)
+                    self.refuse(_HEAD_TOO_LARGE)
                     return
                 self.beside_bytes = 0
             super().on_headers_complete()
-            self.scope[WHOLE] = functools.partial(_whole, self.cycle)  # type: ignore[literal-required]
+            self.scope[WHOLE_RESPONSE] = functools.partial(_send_whole, self.cycle)  # type: ignore[literal-required]
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
@@ -119,14 +119,14 @@ def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
             # The application times bodies too, and its answer is the better one: let it be first.
             seconds = limits.header_seconds if in_head else limits.body_seconds + 0.5
             self.timed_head = in_head
-            self.timer = self.loop.call_later(seconds, self.turn_away, _TOO_SLOW)
+            self.timer = self.loop.call_later(seconds, self.refuse, _TOO_SLOW)
 
         def clear_timer(self) -> None:
             if self.timer is not None:
                 self.timer.cancel()
                 self.timer = None
 
-        def turn_away(self, answer: bytes) -> None:
+        def refuse(self, answer: bytes) -> None:
             self.clear_timer()
             if self.transport.is_closing():
                 return
@@ -137,7 +137,7 @@ def protocol_for(limits: Limits) -> type[HttpToolsProtocol]:
     return Bounded
 
 
-class Door(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """uvicorn's server, which first ends the streams that would keep it from exiting."""
 
     def __init__(self, config: uvicorn.Config, app: HttpApp) -> None:
@@ -162,16 +162,24 @@ class Door(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def door(engine: Engine, host: str = "127.0.0.1", port: int = 8000, path: str = "/mcp", **options: Any) -> Door:
-    """A server not yet started. `options` are `HttpApp`'s; other than loopback, name the allowed hosts."""
-    if options.get("allowed_hosts") is None and host not in ("0.0.0.0", "::", *LOOPBACK):  # noqa: S104
-        options["allowed_hosts"] = [host, *LOOPBACK]
-    app = HttpApp(engine, path, **options)
+def make_server(
+    engine: Engine,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    path: str = "/mcp",
+    *,
+    allowed_hosts: Sequence[str] | None = None,
+    allowed_origins: Sequence[str] | None = None,
+) -> HttpServer:
+    """A server not yet started. Without `allowed_hosts` it accepts loopback names, and the host it listens at."""
+    if allowed_hosts is None and host not in ("0.0.0.0", "::", *LOOPBACK):  # noqa: S104
+        allowed_hosts = [host, *LOOPBACK]
+    app = HttpApp(engine, path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
     config = uvicorn.Config(
         app,
         host,
         port,
-        http=protocol_for(engine.limits),
+        http=bounded_protocol(engine.limits),
         ws="none",
         lifespan="on",
         access_log=False,
@@ -181,9 +189,4 @@ def door(engine: Engine, host: str = "127.0.0.1", port: int = 8000, path: str = 
         timeout_keep_alive=60,
         timeout_graceful_shutdown=max(1, int(engine.limits.drain_seconds)),
     )
-    return Door(config, app)
-
-
-def run(engine: Engine, **options: Any) -> None:
-    """Serves until SIGTERM or SIGINT."""
-    door(engine, **options).run()
+    return HttpServer(config, app)

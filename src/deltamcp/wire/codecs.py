@@ -11,7 +11,7 @@ from deltamcp.limits import Limits
 from deltamcp.values import JSON, Malformed, Message
 from deltamcp.wire import cbor, jsonrpc
 
-SHORT: Mapping[str, str] = MappingProxyType(
+SHORT_KEYS: Mapping[str, str] = MappingProxyType(
     {
         "jsonrpc": "j",
         "method": "m",
@@ -33,9 +33,9 @@ SHORT: Mapping[str, str] = MappingProxyType(
 )
 """The keys that compact JSON has shorter words for."""
 
-_LONG = {short: long for long, short in SHORT.items()}
+_LONG_KEYS = {short: long for long, short in SHORT_KEYS.items()}
 _ESCAPE = "~"
-_DEPTH = Limits().depth
+_DEFAULT_DEPTH = Limits().depth
 
 
 class Codec(Struct, frozen=True):
@@ -54,9 +54,9 @@ class Codec(Struct, frozen=True):
         Raises:
             ValueError: the value holds something JSON cannot say.
         """
-        return transcoded(jsonrpc.encode_finite(value), self)
+        return transcode(jsonrpc.encode_finite(value), self)
 
-    def decode(self, body: bytes, depth: int = _DEPTH) -> JSON:
+    def decode(self, body: bytes, depth: int = _DEFAULT_DEPTH) -> JSON:
         """
         Raises:
             ValueError: it is not valid, or nested deeper than `depth`. The text is a sentence.
@@ -64,27 +64,27 @@ class Codec(Struct, frozen=True):
         return self.read(body, depth)
 
 
-def shortened(value: JSON) -> JSON:
+def shorten_keys(value: JSON) -> JSON:
     """The same with compact JSON's keys, at every depth, a schema's properties and an author's data included."""
-    return _renamed(value, _short)
+    return _rename_keys(value, _short_key)
 
 
-def lengthened(value: JSON) -> JSON:
+def restore_keys(value: JSON) -> JSON:
     """The inverse. A key that is long already is let be; where it is there both ways, the last one wins."""
-    return _renamed(value, _long)
+    return _rename_keys(value, _long_key)
 
 
-def _short(key: str) -> str:
-    if key in _LONG or key.startswith(_ESCAPE):
+def _short_key(key: str) -> str:
+    if key in _LONG_KEYS or key.startswith(_ESCAPE):
         return _ESCAPE + key
-    return SHORT.get(key, key)
+    return SHORT_KEYS.get(key, key)
 
 
-def _long(key: str) -> str:
-    return key[1:] if key.startswith(_ESCAPE) else _LONG.get(key, key)
+def _long_key(key: str) -> str:
+    return key[1:] if key.startswith(_ESCAPE) else _LONG_KEYS.get(key, key)
 
 
-def _renamed(value: JSON, rename: Callable[[str], str]) -> JSON:
+def _rename_keys(value: JSON, rename: Callable[[str], str]) -> JSON:
     # A list of what is left instead of calls within calls: results are nested deeper than Python calls.
     whole = [value]
     left: list[Any] = [whole]
@@ -103,19 +103,19 @@ def _renamed(value: JSON, rename: Callable[[str], str]) -> JSON:
 
 
 def _write_compact(value: JSON) -> bytes:
-    return jsonrpc.encode(shortened(value))
+    return jsonrpc.encode(shorten_keys(value))
 
 
 def _read_json(body: bytes, depth: int) -> JSON:
     value = jsonrpc.decode(body)
-    if body.count(b"[") + body.count(b"{") > depth and jsonrpc.depth(value) > depth:
+    if body.count(b"[") + body.count(b"{") > depth and jsonrpc.nesting_depth(value) > depth:
         raise ValueError(f"The message is nested deeper than {depth} levels.")
     return value
 
 
 def _read_compact(body: bytes, depth: int) -> JSON:
     value = _read_json(body, depth)
-    made = lengthened(value)
+    made = restore_keys(value)
     # As in JSON: what stands twice is refused in the envelope and nowhere else.
     if isinstance(value, dict) and (len(made) < len(value) or jsonrpc.repeated_key(body) is not None):
         raise ValueError("The message has a key twice.")
@@ -123,13 +123,13 @@ def _read_compact(body: bytes, depth: int) -> JSON:
 
 
 JSON_CODEC = Codec("json", "application/json", jsonrpc.encode, _read_json)
-COMPACT = Codec("compact-json", "application/json; variant=compact", _write_compact, _read_compact)
-CBOR = Codec("cbor", "application/cbor", cbor.encode, cbor.decode)
+COMPACT_CODEC = Codec("compact-json", "application/json; variant=compact", _write_compact, _read_compact)
+CBOR_CODEC = Codec("cbor", "application/cbor", cbor.encode, cbor.decode)
 
-CODECS: Mapping[str, Codec] = MappingProxyType({codec.name: codec for codec in (JSON_CODEC, COMPACT, CBOR)})
+CODECS: Mapping[str, Codec] = MappingProxyType({codec.name: codec for codec in (JSON_CODEC, COMPACT_CODEC, CBOR_CODEC)})
 
 
-def transcoded(body: bytes, codec: Codec) -> bytes:
+def transcode(body: bytes, codec: Codec) -> bytes:
     """A body of JSON, written the other way.
 
     Raises:
@@ -149,20 +149,20 @@ def read(body: bytes, codec: Codec, limits: Limits) -> Message | list[Message]:
     return jsonrpc.read_value(value, limits)
 
 
-def of_content_type(header: str) -> Codec:
+def codec_for_content_type(header: str) -> Codec:
     """What a body is written in, found as the original Delta-MCP finds it: JSON where nothing else is named."""
-    return _named(header) or JSON_CODEC
+    return _find_named_codec(header) or JSON_CODEC
 
 
-_Asked = TypeVar("_Asked", bound=Codec | None)
+_RequestCodec = TypeVar("_RequestCodec", bound=Codec | None)
 
 
-def of_accept(header: str, request_codec: _Asked) -> Codec | _Asked:
+def codec_for_accept(header: str, request_codec: _RequestCodec) -> Codec | _RequestCodec:
     """What to answer in; where nothing we write is named, as was asked. No q-values, as in the original."""
-    return _named(header) or (JSON_CODEC if JSON_CODEC.content_type in header else request_codec)
+    return _find_named_codec(header) or (JSON_CODEC if JSON_CODEC.content_type in header else request_codec)
 
 
-def _named(header: str) -> Codec | None:
-    if CBOR.content_type in header:
-        return CBOR
-    return COMPACT if "variant=compact" in header else None
+def _find_named_codec(header: str) -> Codec | None:
+    if CBOR_CODEC.content_type in header:
+        return CBOR_CODEC
+    return COMPACT_CODEC if "variant=compact" in header else None

@@ -32,9 +32,9 @@ class _Envelope(Struct, forbid_unknown_fields=True):
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_any = msgspec.json.Decoder().decode
-_value = JSONDecoder()
+_json_decoder = JSONDecoder()
 _NOT_SPACE = re.compile(r"\S")
-_INFINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff].{3}\0{3}", re.DOTALL)
+_PACKED_INFINITY = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff].{3}\0{3}", re.DOTALL)
 """MessagePack's mark of a double, and an exponent of all ones: an infinity, a NaN as floats of 64 and 32 bits have it,
 or by chance something else."""
 
@@ -44,7 +44,7 @@ def read(body: bytes, limits: Limits) -> Message | list[Message]:
     try:
         envelope = _decode_envelope(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _read_odd(body, limits)
+        return _read_irregular(body, limits)
     # Looked at closely only where something might be wrong: a key that stands twice somewhere may stand twice
     # in the envelope, and so may one written with escapes. Answers to our own requests come under ids we
     # gave, and need no such care.
@@ -57,7 +57,7 @@ def read(body: bytes, limits: Limits) -> Message | list[Message]:
         or b"\\u00" in body
         or count(b"[") + count(b"{") > limits.depth
     ):
-        return _objection(body, envelope, limits) or _classify(envelope, limits)
+        return _find_objection(body, envelope, limits) or _classify(envelope, limits)
     return _classify(envelope, limits)
 
 
@@ -66,12 +66,12 @@ def read_reply(body: bytes, limits: Limits) -> Message | list[Message]:
     try:
         return _classify(_decode_envelope(body), limits)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _read_odd(body, limits)
+        return _read_irregular(body, limits)
 
 
-def _objection(body: bytes, value: Any, limits: Limits) -> Malformed | None:
+def _find_objection(body: bytes, value: Any, limits: Limits) -> Malformed | None:
     """What is wrong with a body although it is JSON."""
-    if depth(value) > limits.depth:
+    if nesting_depth(value) > limits.depth:
         return Malformed(Fault.PARSE, f"The message is nested deeper than {limits.depth} levels.")
     repeated = None if isinstance(value, list) else repeated_key(body)
     if repeated is not None:
@@ -104,13 +104,13 @@ def _classify(envelope: _Envelope, limits: Limits) -> Message:
     return Malformed(Fault.INVALID_REQUEST, "The message has an id but no method, result or error.", usable)
 
 
-def _read_odd(body: bytes, limits: Limits) -> Message | list[Message]:
+def _read_irregular(body: bytes, limits: Limits) -> Message | list[Message]:
     """Everything the fast path would not take: say precisely what is wrong with it."""
     try:
         value = decode(body)
     except ValueError as error:
         return Malformed(Fault.PARSE, str(error))
-    objection = _objection(body, value, limits) if isinstance(value, dict | list) else None
+    objection = _find_objection(body, value, limits) if isinstance(value, dict | list) else None
     return read_value(value, limits) if objection is None else objection
 
 
@@ -175,14 +175,14 @@ def repeated_key(body: bytes) -> str | None:
         opening = text.find('"', at)
         if opening < 0:
             return None
-        key, at = _value.raw_decode(text, opening)
+        key, at = _json_decoder.raw_decode(text, opening)
         if key in seen:
             return key
         seen.add(key)
-        _, at = _value.raw_decode(text, _NOT_SPACE.search(text, text.index(":", at) + 1).start())  # type: ignore[union-attr]
+        _, at = _json_decoder.raw_decode(text, _NOT_SPACE.search(text, text.index(":", at) + 1).start())  # type: ignore[union-attr]
 
 
-def depth(value: Any) -> int:
+def nesting_depth(value: Any) -> int:
     if isinstance(value, _Envelope):
         value = [value.params, value.result, value.error]
     deepest, stack = 0, [(value, 1)]
@@ -222,7 +222,7 @@ def encode_finite(value: Any) -> bytes:
     data = encode(value)
     # They leave the encoder as `null`; where there is no null there were none.
     if b"null" in data and _may_hold_infinity(value):
-        for path in _not_numbers(value, "$"):
+        for path in _non_finite_paths(value, "$"):
             raise ValueError(f"{path} is not a finite number")
     return data
 
@@ -233,7 +233,7 @@ def _may_hold_infinity(value: Any) -> bool:
         packed = msgspec.msgpack.encode(value, enc_hook=_to_builtin)
     except (OverflowError, TypeError, ValueError, RecursionError):
         return True
-    return _INFINITE.search(packed) is not None
+    return _PACKED_INFINITY.search(packed) is not None
 
 
 def _to_builtin(value: Any) -> Any:
@@ -246,22 +246,22 @@ def _to_builtin(value: Any) -> Any:
 _encoder = msgspec.json.Encoder(enc_hook=_to_builtin)
 
 
-def _not_numbers(value: Any, path: str) -> Iterator[str]:
+def _non_finite_paths(value: Any, path: str) -> Iterator[str]:
     if isinstance(value, float):
         if not math.isfinite(value):
             yield path
     elif isinstance(value, dict):
         for key, child in value.items():
-            yield from _not_numbers(child, f"{path}.{key}")
+            yield from _non_finite_paths(child, f"{path}.{key}")
     elif isinstance(value, list | tuple | set | frozenset):
         for index, child in enumerate(value):
-            yield from _not_numbers(child, f"{path}[{index}]")
+            yield from _non_finite_paths(child, f"{path}[{index}]")
     elif hasattr(value, "model_dump"):
-        yield from _not_numbers(value.model_dump(), path)
+        yield from _non_finite_paths(value.model_dump(), path)
     elif hasattr(value, "__struct_fields__") or hasattr(value, "__dataclass_fields__"):
         names = getattr(value, "__struct_fields__", None) or value.__dataclass_fields__
         for name in names:
-            yield from _not_numbers(getattr(value, name), f"{path}.{name}")
+            yield from _non_finite_paths(getattr(value, name), f"{path}.{name}")
 
 
 def encode_id(id_: RequestId | None) -> bytes:
@@ -270,12 +270,12 @@ def encode_id(id_: RequestId | None) -> bytes:
     return msgspec.json.encode(id_)
 
 
-def result(id_: RequestId, encoded: bytes) -> bytes:
+def encode_result(id_: RequestId, encoded: bytes) -> bytes:
     """A result response around bytes that are already JSON."""
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_id(id_), encoded)
 
 
-def error(id_: RequestId | None, code: int, failure: Failure) -> bytes:
+def encode_error(id_: RequestId | None, code: int, failure: Failure) -> bytes:
     """An error response; without an id where none could be read."""
     body: dict[str, Any] = {"code": code, "message": failure.message}
     if failure.data is not UNSET:
@@ -283,7 +283,7 @@ def error(id_: RequestId | None, code: int, failure: Failure) -> bytes:
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (encode_id(id_), msgspec.json.encode(body))
 
 
-def notification(method: str, params: dict[str, JSON]) -> bytes:
+def encode_notification(method: str, params: dict[str, JSON]) -> bytes:
     """A notification; `params` is left out when it is empty."""
     body: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     if params:
@@ -291,7 +291,7 @@ def notification(method: str, params: dict[str, JSON]) -> bytes:
     return encode_finite(body)
 
 
-def request(id_: RequestId, method: str, params: dict[str, JSON]) -> bytes:
+def encode_request(id_: RequestId, method: str, params: dict[str, JSON]) -> bytes:
     """A request of ours to the client."""
     body: dict[str, Any] = {"jsonrpc": "2.0", "id": id_, "method": method}
     if params:
@@ -299,6 +299,6 @@ def request(id_: RequestId, method: str, params: dict[str, JSON]) -> bytes:
     return encode_finite(body)
 
 
-def malformed(message: Malformed) -> bytes:
+def encode_malformed(message: Malformed) -> bytes:
     """The answer to what could not be read."""
-    return error(message.id, FAULTS[message.fault].handshake, Failure(message.fault, message.reason))
+    return encode_error(message.id, FAULTS[message.fault].handshake, Failure(message.fault, message.reason))

@@ -6,23 +6,23 @@ from typing import NamedTuple
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
-COMMENT = b":\n\n"
+KEEP_ALIVE = b":\n\n"
 """Keeps proxies from closing a silent stream."""
 
 
-def event(data: bytes, id_: str | None = None) -> bytes:
+def encode_event(data: bytes, id_: str | None = None) -> bytes:
     """One message. JSON holds no raw line breaks, so one `data:` line carries it."""
     if id_ is None:
         return b"event: message\ndata: %b\n\n" % data
     return b"id: %b\nevent: message\ndata: %b\n\n" % (id_.encode(), data)
 
 
-def priming(id_: str, retry_ms: int) -> bytes:
+def encode_priming_event(id_: str, retry_ms: int) -> bytes:
     """MCP 2025-11-25: the first event, empty, so that a client knows where to reconnect and how soon."""
     return b"id: %b\nretry: %d\ndata: \n\n" % (id_.encode(), retry_ms)
 
 
-class Event(NamedTuple):
+class SseEvent(NamedTuple):
     """One event as a reader sees it. `data` is empty in one that only says where and when to reconnect."""
 
     data: bytes
@@ -31,21 +31,21 @@ class Event(NamedTuple):
     kind: str = "message"
 
 
-class Reader:
+class SseReader:
     """Bytes to events, by the rules of the HTML standard, "Interpreting an event stream".
 
     Raises:
         ValueError: from `feed`, an event is larger than `most` bytes.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._parts: list[bytes] = []
         self._lines: list[bytes] = []
         self._size = 0
         self._after_cr = False
 
-    def feed(self, data: bytes) -> Iterator[Event]:
+    def feed(self, data: bytes) -> Iterator[SseEvent]:
         """The events that are complete now."""
         if self._after_cr and data.startswith(b"\n"):
             data = data[1:]  # the other half of a line's end
@@ -64,13 +64,13 @@ class Reader:
                 if line:
                     self._lines.append(line)
                 elif self._lines:
-                    yield _event(self._lines)
+                    yield _parse_event(self._lines)
                     self._lines, self._size = [], len(rest)
-        if self._size > self._most:
-            raise ValueError(f"an event is larger than {self._most} bytes")
+        if self._size > self._max_bytes:
+            raise ValueError(f"an event is larger than {self._max_bytes} bytes")
 
 
-def _event(lines: list[bytes]) -> Event:
+def _parse_event(lines: list[bytes]) -> SseEvent:
     data: list[bytes] = []
     id_: str | None = None
     retry: int | None = None
@@ -86,4 +86,4 @@ def _event(lines: list[bytes]) -> Event:
             retry = int(value)
         elif name == b"event":
             kind = value.decode("utf-8", "replace")
-    return Event(b"\n".join(data), id_, retry, kind)
+    return SseEvent(b"\n".join(data), id_, retry, kind)

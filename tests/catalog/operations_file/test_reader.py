@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltamcp.catalog.operations_file.document import (
-    ByName,
     Document,
+    HandlerByName,
     HttpHandler,
-    Leaf,
     McpHandler,
-    Place,
+    OperationEntry,
+    ParameterPlace,
     PythonHandler,
-    Service,
-    Upstream,
+    ServiceEntry,
+    UpstreamEntry,
 )
 from deltamcp.catalog.operations_file.keys import SCHEMA
-from deltamcp.catalog.operations_file.reader import read
+from deltamcp.catalog.operations_file.reader import read_document
 from tests.support.paths import ROOT
 from tests.support.properties import examples
 
@@ -30,14 +30,14 @@ NONE = {"type": "object"}
 
 
 def document(value: Any) -> Document:
-    found, problems = read(json.dumps(value).encode())
+    found, problems = read_document(json.dumps(value).encode())
     assert problems == []
     assert found is not None
     return found
 
 
-def leaf(node: dict[str, Any], **top: Any) -> Leaf:
-    (only,) = document({"operations": {"posts": {"create": node}}, **top}).leaves
+def leaf(node: dict[str, Any], **top: Any) -> OperationEntry:
+    (only,) = document({"operations": {"posts": {"create": node}}, **top}).operations
     return only
 
 
@@ -172,31 +172,31 @@ def test_both_forms_give_the_same_leaves():
 
 def test_both_forms_in_one_file_fill_the_same_category():
     found = document(GOOD["both, with comments"])
-    assert [one.id for one in found.leaves] == ["posts.get", "posts.list"]
+    assert [one.id for one in found.operations] == ["posts.get", "posts.list"]
     assert found.categories == {"posts": "Posts"}
     assert (found.title, found.description, found.version) == ("Circle", "A community", "1")
 
 
 def test_categories_nest_and_ids_are_dotted():
     found = document(GOOD["published"])
-    assert [(one.id, one.name) for one in found.leaves] == [
+    assert [(one.id, one.name) for one in found.operations] == [
         ("posts.create", "circle_create_post"),
         ("posts.list", "posts.list"),
         ("batch.posts.delete", "batch.posts.delete"),
     ]
     assert list(found.categories) == ["posts", "batch", "batch.posts"]
-    assert found.leaves[2].category == ("batch", "posts")
+    assert found.operations[2].category == ("batch", "posts")
 
 
 def test_an_operation_may_lie_outside_every_category():
-    (only,) = document(GOOD["every field"]).leaves
-    assert only == Leaf(
+    (only,) = document(GOOD["every field"]).operations
+    assert only == OperationEntry(
         category=(),
         action="ping",
         name="ping_it",
         description="Pings it",
         input_schema=NONE,
-        handler=ByName("ping_it"),
+        handler=HandlerByName("ping_it"),
         title="Ping",
         output_schema={"type": "object"},
         annotations={"readOnlyHint": True, "title": "P"},
@@ -214,43 +214,45 @@ def test_an_operation_may_lie_outside_every_category():
 
 def test_a_kind_said_outright_decides():
     found = document(GOOD["kinds said outright"])
-    assert [one.id for one in found.leaves] == ["tools.handler", "noop"]
+    assert [one.id for one in found.operations] == ["tools.handler", "noop"]
 
 
 def test_handlers_services_and_servers_are_read_with_their_variables_untouched():
     found = document(GOOD["handlers"])
-    assert [one.handler for one in found.leaves] == [
+    assert [one.handler for one in found.operations] == [
         HttpHandler(
-            "GET", "/spaces/{space_id}/posts", {"space_id": Place("path", "space_id"), "q": Place("query", "search")}
+            "GET",
+            "/spaces/{space_id}/posts",
+            {"space_id": ParameterPlace("path", "space_id"), "q": ParameterPlace("query", "search")},
         ),
-        HttpHandler("PUT", "/raw", {"raw": Place("body", "*")}, "other"),
+        HttpHandler("PUT", "/raw", {"raw": ParameterPlace("body", "*")}, "other"),
         McpHandler("github", "list_issues"),
         PythonHandler("app.jobs:Job.run"),
     ]
     assert found.services == {
-        "": Service(base_url="https://example.com/api", headers={"Authorization": "Bearer ${TOKEN}"}, timeout=5),
-        "other": Service(base_url="${OTHER}/v2"),
+        "": ServiceEntry(base_url="https://example.com/api", headers={"Authorization": "Bearer ${TOKEN}"}, timeout=5),
+        "other": ServiceEntry(base_url="${OTHER}/v2"),
     }
     assert found.upstreams == {
-        "github": Upstream(command="npx", args=["-y", "server"], env={"TOKEN": "${GITHUB}"}, cwd="/tmp"),
-        "docs": Upstream(url="https://example.com/mcp", headers={"X-Key": "${KEY}"}),
+        "github": UpstreamEntry(command="npx", args=["-y", "server"], env={"TOKEN": "${GITHUB}"}, cwd="/tmp"),
+        "docs": UpstreamEntry(url="https://example.com/mcp", headers={"X-Key": "${KEY}"}),
     }
 
 
 @pytest.mark.parametrize(
     ("method", "param_map", "parameter", "expected"),
     [
-        ("GET", {}, "id", Place("path", "id")),
-        ("GET", {}, "q", Place("query", "q")),
-        ("DELETE", {}, "q", Place("query", "q")),
-        ("POST", {}, "id", Place("path", "id")),
-        ("POST", {}, "q", Place("body", "q")),
-        ("POST", {"q": Place("query", "s")}, "q", Place("query", "s")),
-        ("POST", {"f": Place("form", "f")}, "q", Place("form", "q")),
+        ("GET", {}, "id", ParameterPlace("path", "id")),
+        ("GET", {}, "q", ParameterPlace("query", "q")),
+        ("DELETE", {}, "q", ParameterPlace("query", "q")),
+        ("POST", {}, "id", ParameterPlace("path", "id")),
+        ("POST", {}, "q", ParameterPlace("body", "q")),
+        ("POST", {"q": ParameterPlace("query", "s")}, "q", ParameterPlace("query", "s")),
+        ("POST", {"f": ParameterPlace("form", "f")}, "q", ParameterPlace("form", "q")),
     ],
 )
 def test_a_parameter_goes_where_the_map_says_or_where_it_usually_goes(method, param_map, parameter, expected):
-    assert HttpHandler(method, "/things/{id}", param_map).place(parameter) == expected
+    assert HttpHandler(method, "/things/{id}", param_map).place_of(parameter) == expected
 
 
 def test_parameters_that_are_a_whole_schema_are_taken_as_one():
@@ -258,7 +260,7 @@ def test_parameters_that_are_a_whole_schema_are_taken_as_one():
 
 
 def test_a_byte_order_mark_is_no_fault():
-    assert read(b'\xef\xbb\xbf{"operations":{}}')[1] == []
+    assert read_document(b'\xef\xbb\xbf{"operations":{}}')[1] == []
 
 
 # Schemas of the world
@@ -457,7 +459,7 @@ FAULTS: list[tuple[Any, str, str]] = [
     ("value", "pointer", "part"), FAULTS, ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_a_fault_is_told_where_it_is(value, pointer, part):
-    found, problems = read(json.dumps(value).encode())
+    found, problems = read_document(json.dumps(value).encode())
     assert found is None
     assert [problem.pointer for problem in problems] == [pointer]
     assert part in problems[0].sentence
@@ -482,14 +484,14 @@ def test_a_fault_is_told_where_it_is(value, pointer, part):
     ],
 )
 def test_text_that_is_not_sound_json_is_told_where(body, pointer, part):
-    found, problems = read(body)
+    found, problems = read_document(body)
     assert found is None
     assert [problem.pointer for problem in problems] == [pointer]
     assert part in problems[0].sentence
 
 
 def test_every_fault_is_told_not_only_the_first():
-    _, problems = read(
+    _, problems = read_document(
         json.dumps(
             {
                 "operations": {"a": {"b": {"inputSchema": {"type": "objct"}, "pinnd": True, "handler": {"kind": "x"}}}},
@@ -532,7 +534,7 @@ PROBING = settings(max_examples=examples(400))
 @PROBING
 @given(st.binary(max_size=200))
 def test_reading_never_raises_on_bytes(body):
-    found, problems = read(body)
+    found, problems = read_document(body)
     assert (found is None) == bool(problems)
 
 
@@ -546,7 +548,7 @@ def test_reading_never_raises_on_json_and_points_into_the_document(value, place)
         root = {"operations": {"a": {"b": value}}, "http": {"base_url": "https://x"}}
     elif place == "handler":
         root = {"operations": {"a": {"b": {"inputSchema": {}, "handler": value}}}, "http": {"base_url": "https://x"}}
-    found, problems = read(json.dumps(root).encode())
+    found, problems = read_document(json.dumps(root).encode())
     assert (found is None) == bool(problems)
     for problem in problems:
         assert problem.sentence[-1] in ".?"

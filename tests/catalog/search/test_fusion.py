@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from deltamcp.catalog.search.fusion import Fusion, text
+from deltamcp.catalog.search.fusion import Fusion, embedding_text
 from deltamcp.catalog.search.index import Hit
 
 
@@ -68,4 +68,6 @@ def test_an_embedder_that_miscounts_is_told(fusion, vectors):
 
 
 def test_a_tools_text_says_where_it_is_from_and_what_it_does():
-    assert text({"name": "send", "title": None, "description": "Sends mail."}, "post") == "post send Sends mail."
+    assert (
+        embedding_text({"name": "send", "title": None, "description": "Sends mail."}, "post") == "post send Sends mail."
+    )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deltamcp.catalog.search import index as search
 from deltamcp.catalog.search import words
-from deltamcp.catalog.search.index import Hit, Index
+from deltamcp.catalog.search.index import Hit, SearchIndex
 
 
 def tool(name, description="", **parameters):
@@ -36,7 +36,7 @@ SERVERS = {
 
 
 def build(servers=SERVERS):
-    index = Index()
+    index = SearchIndex()
     for server, tools in servers.items():
         for each in tools:
             index.put(f"{server}/{each['name']}", each, server)
@@ -122,7 +122,7 @@ def test_what_says_nothing_finds_nothing(query):
 def test_no_queries_and_no_places_find_nothing():
     assert build().search([]) == []
     assert build().search(["issue"], 0) == []
-    assert Index().search(["issue"]) == []
+    assert SearchIndex().search(["issue"]) == []
 
 
 def test_nested_parameters_are_searched():
@@ -136,7 +136,7 @@ def test_a_schema_may_be_deep():
     schema: dict[str, Any] = {}
     for _ in range(10_000):
         schema = {"properties": {"inner": schema}}
-    index = Index()
+    index = SearchIndex()
     index.put("x", {"name": "deep", "inputSchema": schema})
     assert index.search(["inner"])[0].id == "x"
 
@@ -237,13 +237,13 @@ changes = st.lists(st.tuples(ids, st.none() | st.tuples(definitions, groups)), m
 
 @given(definitions, st.text() | phrases)
 def test_anything_can_be_indexed_and_asked(definition, query):
-    index = Index()
+    index = SearchIndex()
     index.put("x", definition)
     assert {hit.id for hit in index.search([query])} <= {"x"}
 
 
 def same_as_built_anew(changes, queries):
-    changed = Index()
+    changed = SearchIndex()
     content: dict[str, Any] = {}
     for name, what in changes:
         content.pop(name, None)
@@ -252,7 +252,7 @@ def same_as_built_anew(changes, queries):
         else:
             changed.put(name, *what)
             content[name] = what
-    fresh = Index()
+    fresh = SearchIndex()
     for name, what in sorted(content.items()):
         fresh.put(name, *what)
     assert len(changed) == len(fresh) == len(content)
@@ -277,19 +277,19 @@ def test_that_holds_where_there_is_more_than_is_looked_at(changes, queries, scan
         assert same_as_built_anew(changes, queries)
 
 
-@given(st.lists(st.text(min_size=1), min_size=1, max_size=5, unique_by=words.key), st.data())
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=5, unique_by=words.name_key), st.data())
 def test_a_tool_is_first_under_its_exact_name(names, data):
-    index = Index()
+    index = SearchIndex()
     for number, name in enumerate(names):
         index.put(f"{number}/", {"name": name})
     number = data.draw(st.integers(0, len(names) - 1))
-    found = {words.key(hit.id) for hit in index.search([names[number]]) if hit.score == 1}
+    found = {words.name_key(hit.id) for hit in index.search([names[number]]) if hit.score == 1}
     assert str(number) in found
 
 
 @given(st.lists(phrases, min_size=1, max_size=5), st.data())
 def test_a_dropped_tool_is_gone(names, data):
-    index = Index()
+    index = SearchIndex()
     for number, name in enumerate(names):
         index.put(str(number), {"name": name})
     gone = str(data.draw(st.integers(0, len(names) - 1)))

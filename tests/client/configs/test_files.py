@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp.client.configs import files, jsonc
-from deltamcp.client.configs.files import DISABLED, Found
-from deltamcp.client.configs.hosts import PLACES, Place
+from deltamcp.client.configs.files import DISABLED, ConfiguredServer
+from deltamcp.client.configs.hosts import HOST_FILES, HostFile
 from deltamcp.errors import ConfigurationError
 from tests.support.strategies import any_json
 
@@ -46,19 +46,19 @@ def written(path: Path, document: object) -> Path:
     return path
 
 
-def found(home: Path, cwd: Path, system: str = "linux", **environment: str) -> list[Found]:
-    return files.found_here(home, cwd, system, environment, trusted=True)
+def found(home: Path, cwd: Path, system: str = "linux", **environment: str) -> list[ConfiguredServer]:
+    return files.find_servers(home, cwd, system, environment, trusted=True)
 
 
-def one(tmp_path: Path, raw: object) -> Found:
-    (made,) = files.read(written(tmp_path / "servers.json", {"mcpServers": {"it": raw}}))
+def one(tmp_path: Path, raw: object) -> ConfiguredServer:
+    (made,) = files.read_servers(written(tmp_path / "servers.json", {"mcpServers": {"it": raw}}))
     return made
 
 
 # Where they lie
 
 
-def paths(place: Place, home: Path, cwd: Path, system: str) -> Path:
+def paths(place: HostFile, home: Path, cwd: Path, system: str) -> Path:
     """What a user of that system would find in the host's manual."""
     data = {
         "darwin": home / "Library/Application Support",
@@ -74,7 +74,7 @@ def paths(place: Place, home: Path, cwd: Path, system: str) -> Path:
     [
         pytest.param(system, place, id=f"{system} {place.host} {place.template}")
         for system in ("linux", "darwin", "win32")
-        for place in PLACES
+        for place in HOST_FILES
         if place.system in ("", system)
     ],
 )
@@ -87,7 +87,7 @@ def test_a_server_is_found_in_every_file_of_every_host(place, system, home, cwd)
         if path.suffix == ".toml":
             document = '[mcp_servers.it]\ncommand = "npx"\nargs = ["-y", "thing"]\nenv = { KEY = "value" }\n'
         written(path, document)
-        assert found(home, cwd, system) == [Found("it", place.host, path, WRITTEN)]
+        assert found(home, cwd, system) == [ConfiguredServer("it", place.host, path, WRITTEN)]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_server_is_found_in_every_file_of_every_host(place, system, home, cwd)
 )
 def test_the_hosts_most_people_have(host, system, path, home, cwd, tmp_path):
     file = written(tmp_path / path, {"mcpServers": {"it": SERVER}})
-    assert found(home, cwd, system) == [Found("it", host, file, WRITTEN)]
+    assert found(home, cwd, system) == [ConfiguredServer("it", host, file, WRITTEN)]
 
 
 def test_folders_that_variables_name_are_looked_into(home, cwd, tmp_path):
@@ -129,10 +129,10 @@ def test_a_project_of_claude_code_is_this_one_or_is_told(home, cwd, here):
     inside.mkdir(parents=True)
     projects = {str(cwd): {"mcpServers": {"mine": SERVER}}, "/elsewhere": {"mcpServers": {"theirs": SERVER}}}
     path = written(home / ".claude.json", {"mcpServers": {"user": SERVER}, "projects": projects})
-    told = {one.name: one.skipped for one in found(home, inside)}
+    told = {one.name: one.skip_reason for one in found(home, inside)}
     assert told == {"user": None, "mine": None, "theirs": "it belongs to the project /elsewhere"}
-    assert [one.skipped for one in files.read(path)] == [None] * 3
-    assert files.entry(path, "theirs") == {**WRITTEN, "cwd": "/elsewhere"}
+    assert [one.skip_reason for one in files.read_servers(path)] == [None] * 3
+    assert files.find_entry(path, "theirs") == {**WRITTEN, "cwd": "/elsewhere"}
 
 
 def test_a_broken_file_is_told_and_stops_nobody(home, cwd):
@@ -140,7 +140,7 @@ def test_a_broken_file_is_told_and_stops_nobody(home, cwd):
     written(home / ".cursor" / "mcp.json", {"mcpServers": {"it": SERVER}})
     broken, good = found(home, cwd)
     assert (broken.name, broken.path, good.name) == ("", path, "it")
-    assert broken.skipped is not None and "line 1 column 3" in broken.skipped
+    assert broken.skip_reason is not None and "line 1 column 3" in broken.skip_reason
 
 
 # Formats
@@ -162,15 +162,15 @@ VSCODE = """
 def test_vs_code_writes_comments_and_asks_for_inputs(home, cwd):
     written(cwd / ".vscode" / "mcp.json", VSCODE)
     asks, runs = found(home, cwd)
-    assert asks.skipped == "it needs the input token, which only its host can ask for"
+    assert asks.skip_reason == "it needs the input token, which only its host can ask for"
     assert runs.entry["args"] == [f"{cwd}/s.js", "https://x.example // no comment, ]"]
-    assert runs.skipped is None
+    assert runs.skip_reason is None
 
 
 def test_vs_code_settings_name_servers_by_path_and_by_name(here):
     for document in ({"mcp": {"servers": {"it": SERVER}}}, {"mcp.servers": {"it": SERVER}, "mcp": {"inputs": []}}):
         path = written(here / ".vscode" / "settings.json", document)
-        assert [one.name for one in files.read(path)] == ["it"]
+        assert [one.name for one in files.read_servers(path)] == ["it"]
 
 
 def test_codex_says_where_secrets_are(home, cwd):
@@ -193,7 +193,7 @@ def test_codex_says_where_secrets_are(home, cwd):
     headers = {"X-Plain": "yes", "X-Team": "blue", "Authorization": "Bearer t0ken"}
     assert remote.entry == {"url": "https://x.example/mcp", "headers": headers}
     assert local.entry == {"command": "serve", "args": [], "env": {"TEAM": "blue"}}
-    assert off.skipped == DISABLED
+    assert off.skip_reason == DISABLED
 
 
 def test_opencode_has_words_of_its_own(home, cwd):
@@ -212,7 +212,7 @@ def test_zed_nested_commands_once_and_runs_extensions_itself(home, cwd):
     written(home / ".config" / "zed" / "settings.json", {"context_servers": servers})
     first, second = found(home, cwd)
     assert first.entry == WRITTEN
-    assert second.skipped == "it has neither a command nor a url"
+    assert second.skip_reason == "it has neither a command nor a url"
 
 
 @pytest.mark.parametrize("key", ["url", "httpUrl", "serverUrl"])
@@ -244,7 +244,7 @@ def test_numbers_and_truth_in_words_become_texts(here):
     ],
 )
 def test_what_is_not_to_be_started_is_told(raw, why, here):
-    assert one(here, raw).skipped == why
+    assert one(here, raw).skip_reason == why
 
 
 def test_half_a_character_in_a_history_spoils_nothing(home, cwd):
@@ -277,7 +277,7 @@ def test_variables_are_filled_in(text, filled, home, cwd):
     written(cwd / ".mcp.json", {"mcpServers": {"it": {"command": "x", "args": [text], "env": {"A": text}}}})
     (made,) = found(home, cwd, KNOWN="yes")
     expected = filled.replace("{home}", str(home)).replace("{cwd}", str(cwd))
-    assert (made.skipped, made.entry["args"], made.entry["env"]) == (None, [expected], {"A": expected})
+    assert (made.skip_reason, made.entry["args"], made.entry["env"]) == (None, [expected], {"A": expected})
 
 
 def test_variables_that_are_not_set_are_told(home, cwd):
@@ -285,12 +285,12 @@ def test_variables_that_are_not_set_are_told(home, cwd):
     written(cwd / ".mcp.json", {"mcpServers": {"it": raw, "off": {**raw, "disabled": True}}})
     made, off = found(home, cwd)
     lack = "it needs the input two, which only its host can ask for and the variable ONE, THREE, which is not set"
-    assert (made.skipped, off.skipped) == (lack, f"{DISABLED}, and {lack}")
+    assert (made.skip_reason, off.skip_reason) == (lack, f"{DISABLED}, and {lack}")
 
 
 def test_a_folder_to_run_in_is_the_projects(here, tmp_path):
     path = written(tmp_path / "other" / ".vscode" / "mcp.json", {"servers": {"it": {"command": "x", "cwd": "sub"}}})
-    assert files.read(path)[0].entry["cwd"] == str(tmp_path / "other" / "sub")
+    assert files.read_servers(path)[0].entry["cwd"] == str(tmp_path / "other" / "sub")
 
 
 # One file
@@ -299,14 +299,14 @@ def test_a_folder_to_run_in_is_the_projects(here, tmp_path):
 def test_a_server_is_picked_by_name(here, tmp_path):
     servers = {"github": SERVER, "off": {"command": "x", "disabled": True}, "needy": {"command": "${NOT_SET_HERE}"}}
     path = written(tmp_path / "mine.jsonc", {"mcpServers": servers})
-    assert files.entry(path, "github")["command"] == "npx"
-    assert files.entry(path, "off")["command"] == "x"
+    assert files.find_entry(path, "github")["command"] == "npx"
+    assert files.find_entry(path, "off")["command"] == "x"
     with pytest.raises(ConfigurationError, match=r"did you mean github\?"):
-        files.entry(path, "gitub")
+        files.find_entry(path, "gitub")
     with pytest.raises(ConfigurationError, match="it has github, off, needy"):
-        files.entry(path, "zzzzz")
+        files.find_entry(path, "zzzzz")
     with pytest.raises(ConfigurationError, match=r"needy in .* needs the variable NOT_SET_HERE"):
-        files.entry(path, "needy")
+        files.find_entry(path, "needy")
 
 
 @pytest.mark.parametrize(
@@ -329,23 +329,23 @@ def test_a_server_is_picked_by_name(here, tmp_path):
 def test_a_file_that_is_none_is_told_in_one_sentence(name, body, sentence, here, tmp_path):
     (tmp_path / name).write_bytes(body)
     with pytest.raises(ConfigurationError, match=sentence) as told:
-        files.read(tmp_path / name)
+        files.read_servers(tmp_path / name)
     assert "\n" not in str(told.value) and name in str(told.value)
 
 
 def test_what_is_no_file_and_what_is_too_large_is_told(here, tmp_path):
     with pytest.raises(ConfigurationError, match="There is no file"):
-        files.read(tmp_path)
+        files.read_servers(tmp_path)
     with (tmp_path / "large.json").open("wb") as file:
-        file.truncate(files.BYTES + 1)
+        file.truncate(files.MAX_FILE_BYTES + 1)
     with pytest.raises(ConfigurationError, match="larger than 32 MB"):
-        files.read(tmp_path / "large.json")
+        files.read_servers(tmp_path / "large.json")
 
 
 def test_a_file_of_any_host_says_whose_it_is(here, tmp_path):
     for place, host in ((".warp/.mcp.json", "Warp"), (".mcp.json", "Claude Code"), ("mine.json", "file")):
         path = written(tmp_path / "elsewhere" / place, {"mcpServers": {"it": SERVER}})
-        assert files.read(path)[0].host == host
+        assert files.read_servers(path)[0].host == host
 
 
 # JSON with comments
@@ -385,7 +385,7 @@ VALUES = st.recursive(
 def test_comments_and_commas_change_nothing(data):
     value = data.draw(VALUES)
     text = data.draw(commented(value))
-    plain = jsonc.plain(text.encode())
+    plain = jsonc.strip_comments(text.encode())
     assert json.loads(plain) == value
     assert [len(line) for line in plain.split(b"\n")] == [len(line) for line in text.encode().split(b"\n")]
 
@@ -393,12 +393,12 @@ def test_comments_and_commas_change_nothing(data):
 @given(VALUES)
 def test_plain_json_stays_as_it_is(value):
     body = json.dumps(value).encode()
-    assert jsonc.plain(body) == body
+    assert jsonc.strip_comments(body) == body
 
 
 @given(st.binary() | st.text(st.sampled_from('"\\/*,]}[{: \n')).map(str.encode))
 def test_any_bytes_are_read_without_harm(body):
-    jsonc.plain(body)
+    jsonc.strip_comments(body)
 
 
 def test_what_a_folder_tells_of_is_passed_over_until_it_is_trusted(tmp_path):
@@ -408,14 +408,14 @@ def test_what_a_folder_tells_of_is_passed_over_until_it_is_trusted(tmp_path):
     (cwd / ".mcp.json").write_text('{"mcpServers": {"hostile": {"command": "sh"}}}')
     (home / ".claude.json").write_text('{"mcpServers": {"mine": {"command": "sh"}}}')
 
-    found = {one.name: one.skipped for one in files.found_here(home, cwd, "linux", {})}
+    found = {one.name: one.skip_reason for one in files.find_servers(home, cwd, "linux", {})}
     assert found["mine"] is None
     assert "--project" in str(found["hostile"])
-    trusted = files.found_here(home, cwd, "linux", {}, trusted=True)
-    assert [one.skipped for one in trusted] == [None, None]
+    trusted = files.find_servers(home, cwd, "linux", {}, trusted=True)
+    assert [one.skip_reason for one in trusted] == [None, None]
 
 
 def test_the_old_way_over_http_is_kept(tmp_path):
     file = tmp_path / "mcp.json"
     file.write_text('{"mcpServers": {"old": {"type": "sse", "url": "http://127.0.0.1:1/sse"}}}')
-    assert files.entry(file, "old") == {"url": "http://127.0.0.1:1/sse", "headers": {}, "type": "sse"}
+    assert files.find_entry(file, "old") == {"url": "http://127.0.0.1:1/sse", "headers": {}, "type": "sse"}

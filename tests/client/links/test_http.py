@@ -10,10 +10,10 @@ import uvloop
 from deltamcp import ConfigurationError
 from deltamcp.client.client import DeltaClient
 from deltamcp.client.connect import connect
-from deltamcp.client.links.http1 import Origin
+from deltamcp.client.links.http1 import HttpConnectionPool
 from deltamcp.errors import ClientError, ConnectionLostError, DeltaError, PeerError, UnauthorizedError, UnreachableError
 from deltamcp.values import Era
-from deltamcp.wire.codecs import CBOR, CODECS, COMPACT
+from deltamcp.wire.codecs import CBOR_CODEC, CODECS, COMPACT_CODEC
 from tests.support.conditions import HANG_SECONDS, advance_clock, wait_until
 from tests.support.fake_http import ANY, MODERN, Asked, Fake, Wire, head, header_value, result, serving
 from tests.support.processes import free_port
@@ -254,7 +254,7 @@ async def test_large_bodies_both_ways():
 
 def idle_connections(client: DeltaClient) -> int:
     """How many connections the client keeps that it could use again."""
-    link: Any = client._reaching.conversation
+    link: Any = client._connector.connection
     return sum(connection.usable for connection in link.link._origin._idle)
 
 
@@ -713,7 +713,7 @@ async def test_an_encoding_the_server_has_is_used_both_ways(encoding: Any):
             value = {"name": "n", "n": {"~t": [1, None, True], "text": "tx"}, "result": -1.5, "id": 2**53}
             assert (await client.call("echo", **value))["given"] == value
         assert fake.of("tools/call")[-1].codec is CODECS[encoding]
-    assert COMPACT.content_type != CBOR.content_type
+    assert COMPACT_CODEC.content_type != CBOR_CODEC.content_type
 
 
 @pytest.mark.parametrize("encoding", ["compact-json", "cbor"])
@@ -756,7 +756,7 @@ def test_http_is_spoken_on_other_loops_too():
 @pytest.mark.parametrize("name", ["Host", "content-length", "Transfer-Encoding", "connection", "a b", "", "x:y"])
 def test_headers_that_only_the_writer_of_a_request_knows_are_refused(name):
     with pytest.raises(ConfigurationError):
-        connect("http://127.0.0.1:1/mcp", headers={name: "1"})._links()[0]()
+        connect("http://127.0.0.1:1/mcp", headers={name: "1"})._link_factories()[0]()
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "https://127.0.0.1:9"])
@@ -765,7 +765,7 @@ def test_a_proxy_that_cannot_be_used_is_not_passed_by_in_silence(monkeypatch, pr
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     with pytest.raises(ConfigurationError, match="proxy"):
-        Origin("https://tools.example/mcp", 1000)
+        HttpConnectionPool("https://tools.example/mcp", 1000)
 
 
 async def test_an_address_is_reached_through_a_proxy_with_its_credentials(monkeypatch):

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from deltamcp.client.client import DeltaClient
 from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, ConnectionLostError, DeltaError, PeerError, UnreachableError
 from tests.support import fake_stdio
@@ -30,12 +29,6 @@ def alive(log: Path) -> list[int]:
     """Those of its lives that have not ended."""
     pids = [json.loads(line)["started"] for line in log.read_text().splitlines() if "started" in line]
     return [pid for pid in pids if _runs(pid)]
-
-
-def is_ended(client: DeltaClient) -> bool:
-    """Whether the client has noticed that the process ended."""
-    conversation = client._reaching.conversation
-    return conversation is None or conversation.link.ended
 
 
 def _runs(pid: int) -> bool:
@@ -206,9 +199,8 @@ async def test_a_process_that_ended_is_started_again_for_the_next_call(log, disc
     tools = [*fake_stdio.TOOLS, {"name": "last", "inputSchema": {"type": "object"}}]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         assert await client.call("last") == {"life": 0}
-        pid = json.loads(log.read_text().splitlines()[0])["started"]
-        await fake_stdio.until(lambda: not (Path(f"/proc/{pid}").exists()))
-        await fake_stdio.until(lambda: is_ended(client))
+        conversation: Any = client._connector.connection
+        await fake_stdio.until(lambda: conversation.link.ended)
         assert (await client.call("echo"))["life"] == 1
         assert (await client.call("echo"))["life"] == 1
     assert not alive(log)

@@ -14,7 +14,7 @@ Method: TypeAlias = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
-class Place(Struct, frozen=True):
+class ParameterPlace(Struct, frozen=True):
     """Where in an HTTP request a parameter goes, and under which name; `*` in the body is the whole body."""
 
     location: Location
@@ -32,7 +32,7 @@ class HttpHandler(Struct, frozen=True):
 
     method: Method
     path: str
-    param_map: dict[str, Place] = {}
+    param_map: dict[str, ParameterPlace] = {}
     service: str = ""
 
     @property
@@ -40,17 +40,17 @@ class HttpHandler(Struct, frozen=True):
         """The names the path leaves open."""
         return PLACEHOLDER.findall(self.path)
 
-    def place(self, parameter: str) -> Place:
+    def place_of(self, parameter: str) -> ParameterPlace:
         """Where a parameter goes: as the map says, else into the path, the query or the body."""
         said = self.param_map.get(parameter)
         if said is not None:
             return said
         if parameter in self.placeholders:
-            return Place("path", parameter)
+            return ParameterPlace("path", parameter)
         if self.method in ("GET", "HEAD", "DELETE", "OPTIONS"):
-            return Place("query", parameter)
+            return ParameterPlace("query", parameter)
         form = any(place.location == "form" for place in self.param_map.values())
-        return Place("form" if form else "body", parameter)
+        return ParameterPlace("form" if form else "body", parameter)
 
 
 class McpHandler(Struct, frozen=True):
@@ -60,16 +60,16 @@ class McpHandler(Struct, frozen=True):
     tool: str
 
 
-class ByName(Struct, frozen=True):
+class HandlerByName(Struct, frozen=True):
     """No handler was given: the program registers a function under the leaf's name."""
 
     name: str
 
 
-Handler: TypeAlias = PythonHandler | HttpHandler | McpHandler | ByName
+Handler: TypeAlias = PythonHandler | HttpHandler | McpHandler | HandlerByName
 
 
-class Leaf(Struct, frozen=True, kw_only=True):
+class OperationEntry(Struct, frozen=True, kw_only=True):
     """One operation."""
 
     category: tuple[str, ...]
@@ -102,7 +102,7 @@ class Leaf(Struct, frozen=True, kw_only=True):
         return ".".join((*self.category, self.action))
 
 
-class Service(Struct, frozen=True, kw_only=True):
+class ServiceEntry(Struct, frozen=True, kw_only=True):
     """An HTTP service; `${NAME}` in it is still to be filled in."""
 
     base_url: str
@@ -110,7 +110,7 @@ class Service(Struct, frozen=True, kw_only=True):
     timeout: float | None = None
 
 
-class Upstream(Struct, frozen=True, kw_only=True):
+class UpstreamEntry(Struct, frozen=True, kw_only=True):
     """Another MCP server, by `command` or by `url`; `${NAME}` in it is still to be filled in."""
 
     command: str | None = None
@@ -124,9 +124,9 @@ class Upstream(Struct, frozen=True, kw_only=True):
 class Document(Struct, frozen=True, kw_only=True):
     """A file without faults."""
 
-    leaves: list[Leaf]
-    services: dict[str, Service] = {}
-    upstreams: dict[str, Upstream] = {}
+    operations: list[OperationEntry]
+    services: dict[str, ServiceEntry] = {}
+    upstreams: dict[str, UpstreamEntry] = {}
     categories: dict[str, str] = {}
     """Every category's dotted name and its description, empty where there is none."""
     title: str | None = None

@@ -11,8 +11,8 @@ from msgspec import UNSET, Struct
 
 from deltamcp.values import JSON
 
-_NESTING = 128
-_DIGITS = 1000
+_MAX_NESTING = 128
+_MAX_INTEGER_DIGITS = 1000
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -23,17 +23,17 @@ class Problem(Struct, frozen=True):
     sentence: str
 
 
-def at(pointer: str, *parts: str | int) -> str:
+def extend_pointer(pointer: str, *parts: str | int) -> str:
     """The pointer to something further in."""
     # RFC 6901, 3
     return pointer + "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
 
 
-def parse(body: bytes) -> tuple[JSON, list[Problem]]:
+def parse_json(body: bytes) -> tuple[JSON, list[Problem]]:
     """What the text says and what is wrong with it; `UNSET` where nothing is left to go on with. Never raises."""
     repeats: list[tuple[dict[str, JSON], list[str]]] = []
 
-    def made(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
+    def make_object(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
         result = dict(pairs)
         if len(result) < len(pairs):
             times = Counter(key for key, _ in pairs)
@@ -42,34 +42,36 @@ def parse(body: bytes) -> tuple[JSON, list[Problem]]:
 
     try:
         text = body.decode("utf-8-sig")
-        root = json.loads(text, object_pairs_hook=made, parse_constant=_no_constant, parse_int=_integer)
+        root = json.loads(
+            text, object_pairs_hook=make_object, parse_constant=_refuse_constant, parse_int=_parse_integer
+        )
     except UnicodeDecodeError as error:
         return UNSET, [Problem("", f"The file is not UTF-8 at byte {error.start + 1}; save it as UTF-8.")]
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         return UNSET, [Problem("", f"The file is not JSON at {where}: {error.msg[0].lower()}{error.msg[1:]}.")]
     except RecursionError:
-        return UNSET, [_too_deep()]
+        return UNSET, [_too_deep_problem()]
     except ValueError as error:
         return UNSET, [Problem("", f"The file is not JSON: {error}.")]
-    return _examined(root, {id(node): keys for node, keys in repeats})
+    return _examine(root, {id(node): keys for node, keys in repeats})
 
 
-def _no_constant(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     raise ValueError(f"there is no number {name}")
 
 
-def _integer(digits: str) -> int:
-    if len(digits) > _DIGITS:
-        raise ValueError(f"an integer has more than {_DIGITS} digits")
+def _parse_integer(digits: str) -> int:
+    if len(digits) > _MAX_INTEGER_DIGITS:
+        raise ValueError(f"an integer has more than {_MAX_INTEGER_DIGITS} digits")
     return int(digits)
 
 
-def _too_deep() -> Problem:
-    return Problem("", f"The file is nested deeper than {_NESTING} levels.")
+def _too_deep_problem() -> Problem:
+    return Problem("", f"The file is nested deeper than {_MAX_NESTING} levels.")
 
 
-def _examined(root: JSON, repeats: Mapping[int, list[str]]) -> tuple[JSON, list[Problem]]:
+def _examine(root: JSON, repeats: Mapping[int, list[str]]) -> tuple[JSON, list[Problem]]:
     """What the grammar of JSON lets through and no reader should."""
     problems: list[Problem] = []
     broken = False
@@ -79,11 +81,13 @@ def _examined(root: JSON, repeats: Mapping[int, list[str]]) -> tuple[JSON, list[
         children: Iterable[tuple[Any, JSON]]
         if isinstance(node, dict):
             if any(not key.isascii() and _SURROGATE.search(key) for key in node):
-                problems.append(Problem(_pointer(path), "A key here has half of a surrogate pair; write both halves."))
+                problems.append(
+                    Problem(_make_pointer(path), "A key here has half of a surrogate pair; write both halves.")
+                )
                 broken = True
                 continue
             problems += (
-                Problem(at(_pointer(path), key), f"The key {key!r} stands here twice; keep one.")
+                Problem(extend_pointer(_make_pointer(path), key), f"The key {key!r} stands here twice; keep one.")
                 for key in repeats.get(id(node), ())
             )
             children = node.items()
@@ -91,22 +95,24 @@ def _examined(root: JSON, repeats: Mapping[int, list[str]]) -> tuple[JSON, list[
             children = enumerate(node)
         else:
             if isinstance(node, str) and not node.isascii() and _SURROGATE.search(node):
-                problems.append(Problem(_pointer(path), "The text has half of a surrogate pair; write both halves."))
+                problems.append(
+                    Problem(_make_pointer(path), "The text has half of a surrogate pair; write both halves.")
+                )
                 broken = True
             elif isinstance(node, float) and not math.isfinite(node):
                 problems.append(
-                    Problem(_pointer(path), "The number is larger than a double can be; write a smaller one.")
+                    Problem(_make_pointer(path), "The number is larger than a double can be; write a smaller one.")
                 )
             continue
-        if level > _NESTING:
-            return UNSET, [*problems, _too_deep()]
+        if level > _MAX_NESTING:
+            return UNSET, [*problems, _too_deep_problem()]
         stack.extend((child, (path, key), level + 1) for key, child in children)
     return (UNSET if broken else root), problems
 
 
-def _pointer(path: tuple[Any, ...]) -> str:
+def _make_pointer(path: tuple[Any, ...]) -> str:
     parts = []
     while path:
         path, part = path
         parts.append(part)
-    return at("", *reversed(parts))
+    return extend_pointer("", *reversed(parts))

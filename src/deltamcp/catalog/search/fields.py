@@ -11,38 +11,38 @@ class _Field(NamedTuple):
     weight: float
     slope: float
     """How far length matters: 0 not at all, 1 in proportion. BM25 calls it b."""
-    typical: int
+    typical_words: int
     """The median number of words, over the definitions of some 50 published servers."""
 
 
-_NAME = _Field(2.5, 0.6, 3)
-_GROUP = _Field(1.5, 0.0, 1)
-_DESCRIPTION = _Field(1.0, 0.6, 10)
-_PARAMETERS = _Field(1.0, 0.5, 4)
-_NOTES = _Field(0.6, 0.5, 12)
+_NAME_FIELD = _Field(2.5, 0.6, 3)
+_GROUP_FIELD = _Field(1.5, 0.0, 1)
+_DESCRIPTION_FIELD = _Field(1.0, 0.6, 10)
+_PARAMETERS_FIELD = _Field(1.0, 0.5, 4)
+_NOTES_FIELD = _Field(0.6, 0.5, 12)
 
-_NOTES_CHARS = 1500
+_MAX_NOTES_CHARS = 1500
 """Of what is said about parameters; more is examples and exceptions."""
-_CHOICES = 20
+_MAX_CHOICES = 20
 """Of an enumeration; longer ones list the world's currencies or time zones."""
 _SATURATION = 1.2
 """How soon repeating a word stops counting; BM25's k1."""
 
 
-def weights(tool: Mapping[str, JSON], group: str) -> dict[str, float]:
+def term_weights(tool: Mapping[str, JSON], group: str) -> dict[str, float]:
     """The terms of a tool and, for each, its saturated weight over all fields."""
-    names, notes = _parameters(tool.get("inputSchema"))
+    names, notes = _parameter_names_and_notes(tool.get("inputSchema"))
     fields = (
-        (_NAME, text(tool.get("name"))),
-        (_GROUP, group),
-        (_DESCRIPTION, f"{text(tool.get('title'))} {text(tool.get('description'))}"),
-        (_PARAMETERS, " ".join(names)),
-        (_NOTES, " ".join(notes)[:_NOTES_CHARS]),
+        (_NAME_FIELD, text_or_empty(tool.get("name"))),
+        (_GROUP_FIELD, group),
+        (_DESCRIPTION_FIELD, f"{text_or_empty(tool.get('title'))} {text_or_empty(tool.get('description'))}"),
+        (_PARAMETERS_FIELD, " ".join(names)),
+        (_NOTES_FIELD, " ".join(notes)[:_MAX_NOTES_CHARS]),
     )
     counts: dict[str, float] = {}
     for field, said in fields:
         words = terms(said)
-        unit = field.weight / (1 - field.slope + field.slope * len(words) / field.typical)
+        unit = field.weight / (1 - field.slope + field.slope * len(words) / field.typical_words)
         for word in words:
             counts[word] = counts.get(word, 0.0) + unit
     concepts: dict[str, float] = {}
@@ -53,7 +53,7 @@ def weights(tool: Mapping[str, JSON], group: str) -> dict[str, float]:
     return {term: (_SATURATION + 1) * count / (_SATURATION + count) for term, count in counts.items()}
 
 
-def _parameters(schema: JSON) -> tuple[list[str], list[str]]:
+def _parameter_names_and_notes(schema: JSON) -> tuple[list[str], list[str]]:
     """The names of parameters at any depth, and what is said about them."""
     names: list[str] = []
     notes: list[str] = []
@@ -67,11 +67,13 @@ def _parameters(schema: JSON) -> tuple[list[str], list[str]]:
         properties = node.get("properties")
         if isinstance(properties, dict):
             names += map(str, properties)
-            notes += [text(child.get("description")) for child in properties.values() if isinstance(child, dict)]
+            notes += [
+                text_or_empty(child.get("description")) for child in properties.values() if isinstance(child, dict)
+            ]
             pending.extend(properties.values())
         choices = node.get("enum")
         if isinstance(choices, list):
-            notes += filter(None, map(text, choices[:_CHOICES]))
+            notes += filter(None, map(text_or_empty, choices[:_MAX_CHOICES]))
         pending += [node.get(keyword) for keyword in ("items", "additionalProperties", "anyOf", "oneOf", "allOf")]
         for definitions in (node.get("$defs"), node.get("definitions")):
             if isinstance(definitions, dict):
@@ -79,5 +81,5 @@ def _parameters(schema: JSON) -> tuple[list[str], list[str]]:
     return names, notes
 
 
-def text(value: JSON) -> str:
+def text_or_empty(value: JSON) -> str:
     return value if isinstance(value, str) else ""

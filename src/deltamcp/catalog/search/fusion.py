@@ -17,14 +17,16 @@ Vector: TypeAlias = Sequence[float]
 Embedder: TypeAlias = Callable[[list[str]], Sequence[Vector] | Awaitable[Sequence[Vector]]]
 """Turns texts into vectors of one length, in the same order. Given tools and queries alike; may be async."""
 
-TEXT_CHARS = 1000
+EMBEDDING_TEXT_CHARS = 1000
 """Of a description; sentence models read some 250 tokens and drop the rest."""
 
 
-def text(tool: Mapping[str, JSON], group: str = "") -> str:
+def embedding_text(tool: Mapping[str, JSON], group: str = "") -> str:
     """What to embed for a tool."""
     said = (tool.get("title"), tool.get("description"))
-    return " ".join([group, str(tool.get("name", "")), *(part for part in said if isinstance(part, str))])[:TEXT_CHARS]
+    return " ".join([group, str(tool.get("name", "")), *(part for part in said if isinstance(part, str))])[
+        :EMBEDDING_TEXT_CHARS
+    ]
 
 
 class Fusion:
@@ -44,7 +46,7 @@ class Fusion:
     def __len__(self) -> int:
         return len(self._vectors)
 
-    def missing(self, texts: Mapping[str, str]) -> list[tuple[str, str]]:
+    def missing_texts(self, texts: Mapping[str, str]) -> list[tuple[str, str]]:
         """Of the texts by id, those that are new or other than the ones embedded."""
         return [(tool_id, text) for tool_id, text in texts.items() if self._digests.get(tool_id) != _digest(text)]
 
@@ -59,7 +61,7 @@ class Fusion:
             raise ValueError(f"{len(texts)} texts gave {len(vectors)} vectors of the lengths {sorted(lengths)}.")
         for (tool_id, text), vector in zip(texts, vectors, strict=True):
             self._digests[tool_id] = _digest(text)
-            self._vectors[tool_id] = _unit(vector)
+            self._vectors[tool_id] = _unit_vector(vector)
         self._matrix = None
 
     def drop(self, id: str) -> None:
@@ -76,12 +78,12 @@ class Fusion:
         """
         top = max((hit.score for hit in hits), default=0.0) or 1.0
         scores = {hit.id: (1 - self.weight) * hit.score / top for hit in hits}
-        for tool_id, nearness in _spread(self._nearness(_unit(query))).items():
+        for tool_id, nearness in _normalize(self._similarities(_unit_vector(query))).items():
             scores[tool_id] = scores.get(tool_id, 0.0) + self.weight * nearness
         ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
         return [Hit(tool_id, score) for tool_id, score in ranked[: max(limit, 0)]]
 
-    def _nearness(self, query: list[float]) -> dict[str, float]:
+    def _similarities(self, query: list[float]) -> dict[str, float]:
         """The cosine of each tool's vector with the query's."""
         if not self._vectors:
             return {}
@@ -98,13 +100,13 @@ def _digest(text: str) -> bytes:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _unit(vector: Iterable[float]) -> list[float]:
+def _unit_vector(vector: Iterable[float]) -> list[float]:
     values = [float(value) for value in vector]
     length = math.sqrt(sum(value * value for value in values))
     return [value / length for value in values] if length else values
 
 
-def _spread(values: dict[str, float]) -> dict[str, float]:
+def _normalize(values: dict[str, float]) -> dict[str, float]:
     low, high = min(values.values(), default=0.0), max(values.values(), default=0.0)
     width = high - low
     return {tool_id: (value - low) / width if width else 1.0 for tool_id, value in values.items()}

@@ -15,7 +15,7 @@ _CLAUSE_END = re.compile(
     r"[.;?!\n]+(?:\s|$)|[。；？！]|\s\+\s|,\s(?:and|or|then)\s"
     r"|,?\s(?:and then|and also|then|as well as|additionally|finally)\s"
 )
-_KEPT, _KEPT_LETTERS = 50_000, 40
+_CACHED_WORDS, _MAX_CACHED_LETTERS = 50_000, 40
 """Words whose terms are remembered: a catalogue of 10,000 tools has some 20,000."""
 
 
@@ -25,37 +25,37 @@ def terms(text: str) -> list[str]:
         text = unicodedata.normalize("NFKC", text)
     found: list[str] = []
     for word in _WORD.findall(text):
-        found += _terms_of(word) if len(word) <= _KEPT_LETTERS else _split(word)
+        found += _cached_word_terms(word) if len(word) <= _MAX_CACHED_LETTERS else _word_terms(word)
     return found
 
 
-def split(query: str) -> list[str]:
+def split_clauses(query: str) -> list[str]:
     """A query's sentences and the parts of sentences that ask for something of their own."""
     return _CLAUSE_END.split(query)
 
 
-def key(name: str) -> str:
+def name_key(name: str) -> str:
     """A name as it is compared with how people write it: without case and punctuation."""
     return "".join(_WORD.findall(name)).casefold() or name
 
 
-def _split(word: str) -> tuple[str, ...]:
+def _word_terms(word: str) -> tuple[str, ...]:
     if not word.isascii():
-        return tuple(_foreign(word))
+        return tuple(_non_ascii_terms(word))
     parts = _PART.findall(word)
     if len(parts) == 2 and word.isalpha():
         parts.append(word)  # GitHub is asked for as github
-    return tuple(stem(part) for part in map(str.lower, parts) if _speaks(part))
+    return tuple(stem(part) for part in map(str.lower, parts) if _is_meaningful(part))
 
 
-_terms_of = functools.lru_cache(_KEPT)(_split)
+_cached_word_terms = functools.lru_cache(_CACHED_WORDS)(_word_terms)
 
 
-def _speaks(word: str) -> bool:
+def _is_meaningful(word: str) -> bool:
     return len(word) > 1 and word not in STOPWORDS and not word.isdigit()
 
 
-def _foreign(word: str) -> Iterator[str]:
+def _non_ascii_terms(word: str) -> Iterator[str]:
     """Words of scripts with case and spaces as they are, the others' by overlapping pairs of characters."""
     end = 0
     for run in _CJK.finditer(word):
@@ -66,7 +66,7 @@ def _foreign(word: str) -> Iterator[str]:
 
 
 def _terms_between(text: str) -> tuple[str, ...]:
-    return _split(text) if text.isascii() else (text.casefold(),)
+    return _word_terms(text) if text.isascii() else (text.casefold(),)
 
 
 def stem(word: str) -> str:
@@ -474,22 +474,22 @@ SYNONYMS = tuple(tuple(line.split()) for line in _SYNONYMS.strip().splitlines())
 """Words that stand for each other in what tools do and in what is asked of them. A word may be in several groups."""
 
 
-_CONCEPT = "="
+_CONCEPT_PREFIX = "="
 """What no word begins with."""
 
 
-def _concepts() -> dict[str, tuple[str, ...]]:
+def _concepts_by_stem() -> dict[str, tuple[str, ...]]:
     found: dict[str, dict[str, None]] = {}
     for group in SYNONYMS:
         for word in group:
-            found.setdefault(stem(word), {})[_CONCEPT + group[0]] = None
+            found.setdefault(stem(word), {})[_CONCEPT_PREFIX + group[0]] = None
     return {word: tuple(concepts) for word, concepts in found.items()}
 
 
 def is_concept(term: str) -> bool:
     """Whether a term stands for a group of synonyms."""
-    return term[0] == _CONCEPT
+    return term[0] == _CONCEPT_PREFIX
 
 
-CONCEPTS = _concepts()
+CONCEPTS = _concepts_by_stem()
 """By term, what else it may be found by: one term for each group of synonyms, unlike any word."""

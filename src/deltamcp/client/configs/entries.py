@@ -6,7 +6,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 
 
-def shaped(raw: Any) -> dict[str, Any]:
+def normalize_entry(raw: Any) -> dict[str, Any]:
     """An entry as any host writes it, in one shape.
 
     Raises:
@@ -24,39 +24,39 @@ def shaped(raw: Any) -> dict[str, Any]:
     if command:
         if "envFile" in raw:
             raise ConfigurationError("it reads variables from an envFile, which only its host does")
-        passed = {one: f"${{{one}}}" for one in _list(raw.get("env_vars"), "env_vars") if isinstance(one, str)}
+        passed = {one: f"${{{one}}}" for one in _check_list(raw.get("env_vars"), "env_vars") if isinstance(one, str)}
         made: dict[str, Any] = {
-            "command": text_of(command, "command"),
-            "args": [text_of(one, "args") for one in _list(args, "args")],
-            "env": passed | _map(raw, "environment") | _map(raw, "env"),
+            "command": to_text(command, "command"),
+            "args": [to_text(one, "args") for one in _check_list(args, "args")],
+            "env": passed | _text_map(raw, "environment") | _text_map(raw, "env"),
         }
-        return made | ({"cwd": text_of(raw["cwd"], "cwd")} if raw.get("cwd") else {})
+        return made | ({"cwd": to_text(raw["cwd"], "cwd")} if raw.get("cwd") else {})
     url = next((raw[key] for key in ("url", "httpUrl", "serverUrl") if raw.get(key)), None)
     if url is None:
         raise ConfigurationError("it has neither a command nor a url")
-    headers = _map(raw, "headers") | _map(raw, "http_headers")
-    headers |= {name: f"${{{variable}}}" for name, variable in _map(raw, "env_http_headers").items()}
+    headers = _text_map(raw, "headers") | _text_map(raw, "http_headers")
+    headers |= {name: f"${{{variable}}}" for name, variable in _text_map(raw, "env_http_headers").items()}
     if raw.get("bearer_token_env_var"):
-        headers["Authorization"] = f"Bearer ${{{text_of(raw['bearer_token_env_var'], 'bearer_token_env_var')}}}"
-    made = {"url": text_of(url, "url"), "headers": headers}
+        headers["Authorization"] = f"Bearer ${{{to_text(raw['bearer_token_env_var'], 'bearer_token_env_var')}}}"
+    made = {"url": to_text(url, "url"), "headers": headers}
     # The one way over HTTP that has to be said; others are found out.
     return {**made, "type": "sse"} if raw.get("type", raw.get("transport")) == "sse" else made
 
 
-def _list(value: JSON, key: str) -> list[JSON]:
+def _check_list(value: JSON, key: str) -> list[JSON]:
     if value is not None and not isinstance(value, list):
         raise ConfigurationError(f"its {key} are not a list")
     return value or []
 
 
-def _map(raw: dict[str, JSON], key: str) -> dict[str, str]:
+def _text_map(raw: dict[str, JSON], key: str) -> dict[str, str]:
     value = raw.get(key) or {}
     if not isinstance(value, dict):
         raise ConfigurationError(f"its {key} is not an object")
-    return {text_of(name, key): text_of(one, key) for name, one in value.items() if one is not None}
+    return {to_text(name, key): to_text(one, key) for name, one in value.items() if one is not None}
 
 
-def text_of(value: JSON, key: str) -> str:
+def to_text(value: JSON, key: str) -> str:
     """With no halves of surrogate pairs, which JSON can spell and nothing can print."""
     if isinstance(value, bool):
         return "true" if value else "false"

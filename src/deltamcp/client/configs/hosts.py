@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class HostFile(NamedTuple):
     """A file of a host."""
 
     host: str
@@ -19,59 +19,68 @@ class Place(NamedTuple):
     """Dotted paths to the servers in it, `*` for any member."""
 
 
-MCP, _CLAUDE, _VSCODE, _ZED = "mcpServers", "mcpServers projects.*.mcpServers", "servers", "context_servers"
+MCP_SERVERS_KEY, _CLAUDE_KEYS, _VSCODE_KEY, _ZED_KEY = (
+    "mcpServers",
+    "mcpServers projects.*.mcpServers",
+    "servers",
+    "context_servers",
+)
 _GLOBAL_STORAGE = "{data}/Code/User/globalStorage"
-PLACES = (
-    Place("Claude Code", "", "{claude}/.claude.json", _CLAUDE),
-    Place("Claude Code", "", "{cwd}/.mcp.json", MCP),
-    Place("Claude Desktop", "", "{data}/Claude/claude_desktop_config.json", MCP),
-    Place("Cursor", "", "{home}/.cursor/mcp.json", MCP),
-    Place("Cursor", "", "{cwd}/.cursor/mcp.json", MCP),
-    Place("VS Code", "", "{data}/Code/User/mcp.json", _VSCODE),
-    Place("VS Code", "", "{data}/Code/User/settings.json", "mcp.servers"),
-    Place("VS Code", "", "{cwd}/.vscode/mcp.json", _VSCODE),
-    Place("VS Code", "", "{cwd}/.vscode/settings.json", "mcp.servers"),
-    Place("VS Code Insiders", "", "{data}/Code - Insiders/User/mcp.json", _VSCODE),
-    Place("Windsurf", "", "{home}/.codeium/windsurf/mcp_config.json", MCP),
-    Place("Windsurf", "", "{home}/.codeium/mcp_config.json", MCP),
-    Place("Cline", "", f"{_GLOBAL_STORAGE}/saoudrizwan.claude-dev/settings/cline_mcp_settings.json", MCP),
-    Place("Cline", "", "{home}/.cline/data/settings/cline_mcp_settings.json", MCP),
-    Place("Roo Code", "", f"{_GLOBAL_STORAGE}/rooveterinaryinc.roo-cline/settings/mcp_settings.json", MCP),
-    Place("Roo Code", "", "{cwd}/.roo/mcp.json", MCP),
-    Place("Zed", "darwin", "{home}/.config/zed/settings.json", _ZED),
-    Place("Zed", "linux", "{config}/zed/settings.json", _ZED),
-    Place("Zed", "win32", "{data}/Zed/settings.json", _ZED),
-    Place("Zed", "", "{cwd}/.zed/settings.json", _ZED),
-    Place("Gemini CLI", "", "{home}/.gemini/settings.json", MCP),
-    Place("Gemini CLI", "", "{cwd}/.gemini/settings.json", MCP),
-    Place("Antigravity", "", "{home}/.gemini/antigravity/mcp_config.json", MCP),
-    Place("Antigravity", "", "{home}/.gemini/config/mcp_config.json", MCP),
-    Place("Qwen Code", "", "{home}/.qwen/settings.json", MCP),
-    Place("Qwen Code", "", "{cwd}/.qwen/settings.json", MCP),
-    Place("Codex", "", "{codex}/config.toml", "mcp_servers"),
-    Place("Codex", "", "{cwd}/.codex/config.toml", "mcp_servers"),
-    Place("Copilot CLI", "", "{home}/.copilot/mcp-config.json", MCP),
-    Place("LM Studio", "", "{home}/.lmstudio/mcp.json", MCP),
-    Place("Amazon Q", "", "{home}/.aws/amazonq/mcp.json", MCP),
-    Place("Amazon Q", "", "{home}/.aws/amazonq/default.json", MCP),
-    Place("Amazon Q", "", "{home}/.aws/amazonq/agents/default.json", MCP),
-    Place("Amazon Q", "", "{cwd}/.amazonq/mcp.json", MCP),
-    Place("Amazon Q", "", "{cwd}/.amazonq/default.json", MCP),
-    Place("Kiro", "", "{home}/.kiro/settings/mcp.json", MCP),
-    Place("Kiro", "", "{cwd}/.kiro/settings/mcp.json", MCP),
-    Place("Junie", "", "{home}/.junie/mcp/mcp.json", MCP),
-    Place("Junie", "", "{cwd}/.junie/mcp/mcp.json", MCP),
-    Place("Warp", "", "{home}/.warp/.mcp.json", MCP),
-    Place("Warp", "", "{cwd}/.warp/.mcp.json", MCP),
-    Place("Continue", "", "{cwd}/.continue/mcpServers/*.json", MCP),
-    Place("OpenCode", "", "{config}/opencode/opencode.json", "mcp"),
-    Place("OpenCode", "", "{config}/opencode/opencode.jsonc", "mcp"),
-    Place("OpenCode", "", "{cwd}/opencode.json", "mcp"),
-    Place("OpenCode", "", "{cwd}/opencode.jsonc", "mcp"),
+HOST_FILES = (
+    HostFile("Claude Code", "", "{claude}/.claude.json", _CLAUDE_KEYS),
+    HostFile("Claude Code", "", "{cwd}/.mcp.json", MCP_SERVERS_KEY),
+    HostFile("Claude Desktop", "", "{data}/Claude/claude_desktop_config.json", MCP_SERVERS_KEY),
+    HostFile("Cursor", "", "{home}/.cursor/mcp.json", MCP_SERVERS_KEY),
+    HostFile("Cursor", "", "{cwd}/.cursor/mcp.json", MCP_SERVERS_KEY),
+    HostFile("VS Code", "", "{data}/Code/User/mcp.json", _VSCODE_KEY),
+    HostFile("VS Code", "", "{data}/Code/User/settings.json", "mcp.servers"),
+    HostFile("VS Code", "", "{cwd}/.vscode/mcp.json", _VSCODE_KEY),
+    HostFile("VS Code", "", "{cwd}/.vscode/settings.json", "mcp.servers"),
+    HostFile("VS Code Insiders", "", "{data}/Code - Insiders/User/mcp.json", _VSCODE_KEY),
+    HostFile("Windsurf", "", "{home}/.codeium/windsurf/mcp_config.json", MCP_SERVERS_KEY),
+    HostFile("Windsurf", "", "{home}/.codeium/mcp_config.json", MCP_SERVERS_KEY),
+    HostFile(
+        "Cline", "", f"{_GLOBAL_STORAGE}/saoudrizwan.claude-dev/settings/cline_mcp_settings.json", MCP_SERVERS_KEY
+    ),
+    HostFile("Cline", "", "{home}/.cline/data/settings/cline_mcp_settings.json", MCP_SERVERS_KEY),
+    HostFile(
+        "Roo Code", "", f"{_GLOBAL_STORAGE}/rooveterinaryinc.roo-cline/settings/mcp_settings.json", MCP_SERVERS_KEY
+    ),
+    HostFile("Roo Code", "", "{cwd}/.roo/mcp.json", MCP_SERVERS_KEY),
+    HostFile("Zed", "darwin", "{home}/.config/zed/settings.json", _ZED_KEY),
+    HostFile("Zed", "linux", "{config}/zed/settings.json", _ZED_KEY),
+    HostFile("Zed", "win32", "{data}/Zed/settings.json", _ZED_KEY),
+    HostFile("Zed", "", "{cwd}/.zed/settings.json", _ZED_KEY),
+    HostFile("Gemini CLI", "", "{home}/.gemini/settings.json", MCP_SERVERS_KEY),
+    HostFile("Gemini CLI", "", "{cwd}/.gemini/settings.json", MCP_SERVERS_KEY),
+    HostFile("Antigravity", "", "{home}/.gemini/antigravity/mcp_config.json", MCP_SERVERS_KEY),
+    HostFile("Antigravity", "", "{home}/.gemini/config/mcp_config.json", MCP_SERVERS_KEY),
+    HostFile("Qwen Code", "", "{home}/.qwen/settings.json", MCP_SERVERS_KEY),
+    HostFile("Qwen Code", "", "{cwd}/.qwen/settings.json", MCP_SERVERS_KEY),
+    HostFile("Codex", "", "{codex}/config.toml", "mcp_servers"),
+    HostFile("Codex", "", "{cwd}/.codex/config.toml", "mcp_servers"),
+    HostFile("Copilot CLI", "", "{home}/.copilot/mcp-config.json", MCP_SERVERS_KEY),
+    HostFile("LM Studio", "", "{home}/.lmstudio/mcp.json", MCP_SERVERS_KEY),
+    HostFile("Amazon Q", "", "{home}/.aws/amazonq/mcp.json", MCP_SERVERS_KEY),
+    HostFile("Amazon Q", "", "{home}/.aws/amazonq/default.json", MCP_SERVERS_KEY),
+    HostFile("Amazon Q", "", "{home}/.aws/amazonq/agents/default.json", MCP_SERVERS_KEY),
+    HostFile("Amazon Q", "", "{cwd}/.amazonq/mcp.json", MCP_SERVERS_KEY),
+    HostFile("Amazon Q", "", "{cwd}/.amazonq/default.json", MCP_SERVERS_KEY),
+    HostFile("Kiro", "", "{home}/.kiro/settings/mcp.json", MCP_SERVERS_KEY),
+    HostFile("Kiro", "", "{cwd}/.kiro/settings/mcp.json", MCP_SERVERS_KEY),
+    HostFile("Junie", "", "{home}/.junie/mcp/mcp.json", MCP_SERVERS_KEY),
+    HostFile("Junie", "", "{cwd}/.junie/mcp/mcp.json", MCP_SERVERS_KEY),
+    HostFile("Warp", "", "{home}/.warp/.mcp.json", MCP_SERVERS_KEY),
+    HostFile("Warp", "", "{cwd}/.warp/.mcp.json", MCP_SERVERS_KEY),
+    HostFile("Continue", "", "{cwd}/.continue/mcpServers/*.json", MCP_SERVERS_KEY),
+    HostFile("OpenCode", "", "{config}/opencode/opencode.json", "mcp"),
+    HostFile("OpenCode", "", "{config}/opencode/opencode.jsonc", "mcp"),
+    HostFile("OpenCode", "", "{cwd}/opencode.json", "mcp"),
+    HostFile("OpenCode", "", "{cwd}/opencode.jsonc", "mcp"),
 )
 """The user's files before the project's, so that a server in both is told of where it is the user's."""
 
-KEYS = tuple(dict.fromkeys(place.key for place in PLACES))
+SERVER_KEYS = tuple(dict.fromkeys(place.key for place in HOST_FILES))
 """`mcp` is the last: in other hosts' files it has settings, and is not looked at where there are servers."""
 
 
@@ -84,19 +93,19 @@ class Machine(NamedTuple):
     environment: Mapping[str, str]
 
     @classmethod
-    def this(cls) -> "Machine":
+    def detect(cls) -> "Machine":
         return cls(Path.home(), Path.cwd(), sys.platform, os.environ)
 
-    def files(self, place: Place) -> list[Path]:
+    def existing_files(self, host_file: HostFile) -> list[Path]:
         """Those of a place that exist."""
-        if place.system not in ("", self.system):
+        if host_file.system not in ("", self.system):
             return []
-        root, _, below = place.template.partition("/")
-        folder = self._roots[root.strip("{}")]
+        root, _, below = host_file.template.partition("/")
+        folder = self._base_folders[root.strip("{}")]
         return [path for path in sorted(folder.glob(below)) if path.is_file()]
 
     @property
-    def _roots(self) -> dict[str, Path]:
+    def _base_folders(self) -> dict[str, Path]:
         known = self.environment.get
         config = Path(known("XDG_CONFIG_HOME") or self.home / ".config")
         data = {
@@ -113,20 +122,24 @@ class Machine(NamedTuple):
         }
 
 
-def place_of(path: Path, machine: Machine) -> Place:
+def identify_host_file(path: Path, machine: Machine) -> HostFile:
     """Whose file it is: one that is looked at here, one that lies so in another project or home, or nobody's."""
     where = path.resolve()
-    for place in PLACES:
-        if where in (file.resolve() for file in machine.files(place)):
-            return place
-    alike = [place for place in PLACES if where.match(below(place))]
+    for host_file in HOST_FILES:
+        if where in (file.resolve() for file in machine.existing_files(host_file)):
+            return host_file
+    alike = [place for place in HOST_FILES if where.match(relative_path(place))]
     # The longest, for `.warp/.mcp.json` ends as `.mcp.json` does; a project's rather than a user's.
-    return max(alike, key=lambda place: (len(below(place)), of_project(place)), default=Place("file", "", "", MCP))
+    return max(
+        alike,
+        key=lambda place: (len(relative_path(place)), is_project_file(place)),
+        default=HostFile("file", "", "", MCP_SERVERS_KEY),
+    )
 
 
-def of_project(place: Place) -> bool:
-    return place.template.startswith("{cwd}")
+def is_project_file(host_file: HostFile) -> bool:
+    return host_file.template.startswith("{cwd}")
 
 
-def below(place: Place) -> str:
-    return place.template.partition("/")[2]
+def relative_path(host_file: HostFile) -> str:
+    return host_file.template.partition("/")[2]

@@ -11,11 +11,11 @@ _NOT_JSON = re.compile(
 """Strings, which stay, then comments and commas before an end. What never ends ends with the file, so it is linear."""
 
 
-def plain(body: bytes) -> bytes:
+def strip_comments(body: bytes) -> bytes:
     """JSON of JSON with comments and trailing commas: blanks in their places, so that lines and columns hold."""
 
-    def blanked(match: re.Match[bytes]) -> bytes:
+    def blank_out(match: re.Match[bytes]) -> bytes:
         text = match[0]
         return text if text.startswith(b'"') else re.sub(rb"[^\n]", b" ", text)
 
-    return _NOT_JSON.sub(blanked, body)
+    return _NOT_JSON.sub(blank_out, body)

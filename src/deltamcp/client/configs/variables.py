@@ -11,14 +11,14 @@ from deltamcp.client.configs.hosts import Machine
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}|\{env:([^{}]*)\}|^\$([A-Za-z_]\w*)$")
 
 
-class Filling:
+class VariableExpander:
     """Fills variables in, and remembers which it could not."""
 
     def __init__(self, machine: Machine, workspace: Path) -> None:
         self.machine = machine
         self.workspace = workspace
         self._missing: dict[str, None] = {}
-        self._known = {
+        self._builtin_values = {
             "workspaceFolder": str(workspace),
             "workspaceFolderBasename": workspace.name,
             "userHome": str(machine.home),
@@ -28,7 +28,7 @@ class Filling:
         }
 
     @property
-    def lack(self) -> str | None:
+    def missing_text(self) -> str | None:
         """What is needed and not there."""
         if not self._missing:
             return None
@@ -38,19 +38,19 @@ class Filling:
         needed += [f"the variable {', '.join(variables)}, which is not set"] if variables else []
         return f"it needs {' and '.join(needed)}"
 
-    def of(self, value: Any) -> Any:
+    def expand(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: self.of(one) for name, one in value.items()}
+            return {name: self.expand(one) for name, one in value.items()}
         if isinstance(value, list):
-            return [self.of(one) for one in value]
+            return [self.expand(one) for one in value]
         if value == "~" or value.startswith(("~/", "~\\")):
             value = f"{self.machine.home}{value[1:]}"
-        return _VARIABLE.sub(self._value, value)
+        return _VARIABLE.sub(self._expand_match, value)
 
-    def _value(self, match: re.Match[str]) -> str:
+    def _expand_match(self, match: re.Match[str]) -> str:
         name, is_default, default = (match[1] or match[2] or match[3] or "").partition(":-")
         name = name.removeprefix("env:")
-        value = self._known.get(name) or self.machine.environment.get(name)
+        value = self._builtin_values.get(name) or self.machine.environment.get(name)
         if value is None and not is_default:
             self._missing[name[:100]] = None
             return match[0]

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 
 from deltamcp.calls.engine import Engine
-from deltamcp.client.links.link import NO_HEADERS, Ears, messages
+from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, read_messages
 from deltamcp.errors import ConnectionLostError
 from deltamcp.transports.duplex import Duplex
 from deltamcp.values import JSON
@@ -14,18 +14,18 @@ from deltamcp.wire.codecs import JSON_CODEC
 class MemoryLink:
     """The same messages without a wire."""
 
-    mirrors = False
+    carries_headers = False
 
     def __init__(self, engine: Engine) -> None:
         self.codec = JSON_CODEC
         self.ended = False
         self._engine = engine
-        self._running = contextlib.AsyncExitStack()
+        self._exit_stack = contextlib.AsyncExitStack()
         self._duplex: Duplex | None = None
 
-    async def open(self, ears: Ears) -> None:
-        await self._running.enter_async_context(self._engine.life.running())
-        self._ears = ears
+    async def open(self, receiver: MessageReceiver) -> None:
+        await self._exit_stack.enter_async_context(self._engine.lifespan.running())
+        self._receiver = receiver
         self._duplex = Duplex(self._engine, self)
 
     async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
@@ -33,9 +33,9 @@ class MemoryLink:
             raise ConnectionLostError("The connection is closed; connect again.", maybe_done=False)
         self._duplex.receive(self.codec.encode(message))
 
-    async def listen(self, headers: Mapping[str, str], opened: Callable[[], None]) -> bool:
+    async def listen(self, headers: Mapping[str, str], on_open: Callable[[], None]) -> bool:
         """Everything comes over the one connection."""
-        opened()
+        on_open()
         return True
 
     async def close(self) -> None:
@@ -43,15 +43,15 @@ class MemoryLink:
             self.ended = True
             if self._duplex is not None:
                 await self._duplex.close()
-            await self._running.aclose()
+            await self._exit_stack.aclose()
 
     # As the server's end has it
 
     def write(self, message: bytes) -> None:
-        for one in messages(message, self.codec):
-            self._ears.hear(one)
+        for one in read_messages(message, self.codec):
+            self._receiver.receive(one)
 
-    async def room(self) -> None:
-        """Memory has room."""
+    async def wait_writable(self) -> None:
+        """Memory can always be written to."""
 
-    def freed(self) -> None: ...
+    def request_finished(self) -> None: ...

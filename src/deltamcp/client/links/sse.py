@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from urllib.parse import urljoin, urlsplit
 
-from deltamcp.client.links.http import HttpLink, Token
-from deltamcp.client.links.http1 import BrokenError, Connection
-from deltamcp.client.links.link import LIMITS, NO_HEADERS, Ears, messages
+from deltamcp.client.links.http import BearerToken, HttpLink
+from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnection
+from deltamcp.client.links.link import LIMITS, NO_HEADERS, MessageReceiver, read_messages
 from deltamcp.errors import ConfigurationError, ConnectionLostError, UnreachableError
 from deltamcp.values import JSON
 from deltamcp.wire import sse
@@ -19,70 +19,70 @@ from deltamcp.wire.codecs import JSON_CODEC
 class SseLink:
     """A stream that is read as long as the connection lives."""
 
-    mirrors = False
+    carries_headers = False
 
-    def __init__(self, who: str, url: str, headers: Mapping[str, str], token: Token | None) -> None:
+    def __init__(self, label: str, url: str, headers: Mapping[str, str], token: BearerToken | None) -> None:
         self.codec = JSON_CODEC
         self.ended = False
-        self._who, self._url = who, url
-        self._get = HttpLink(who, url, headers, token)
-        self._post: Callable[[str], HttpLink] = lambda place: HttpLink(who, place, headers, token)
-        self._posting: HttpLink | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._label, self._url = label, url
+        self._stream_link = HttpLink(label, url, headers, token)
+        self._make_post_link: Callable[[str], HttpLink] = lambda place: HttpLink(label, place, headers, token)
+        self._post_link: HttpLink | None = None
+        self._read_task: asyncio.Task[None] | None = None
 
-    async def open(self, ears: Ears) -> None:
-        self._ears = ears
-        await self._get.open(ears)
-        stream = await self._get.stream()
+    async def open(self, receiver: MessageReceiver) -> None:
+        self._receiver = receiver
+        await self._stream_link.open(receiver)
+        stream = await self._stream_link.open_stream()
         if stream is None:
-            raise UnreachableError(f"{self._who} offers no stream of events.")
-        found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._reading = asyncio.create_task(self._read(stream, found))
-        place = await found
+            raise UnreachableError(f"{self._label} offers no stream of events.")
+        endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._read_task = asyncio.create_task(self._read_stream(stream, endpoint))
+        post_url = await endpoint
         try:
-            place = urljoin(self._url, place)
-            if _origin(place) != _origin(self._url):
-                raise UnreachableError(f"{self._who} wants to be spoken to at another host, which it may not.")
-            self._posting = self._post(place)
+            post_url = urljoin(self._url, post_url)
+            if _origin(post_url) != _origin(self._url):
+                raise UnreachableError(f"{self._label} wants to be spoken to at another host, which it may not.")
+            self._post_link = self._make_post_link(post_url)
         except (ValueError, ConfigurationError):
-            raise UnreachableError(f"{self._who} names an address to speak to that is none.") from None
-        await self._posting.open(ears)
+            raise UnreachableError(f"{self._label} names an address to speak to that is none.") from None
+        await self._post_link.open(receiver)
 
-    async def _read(self, stream: Connection, found: "asyncio.Future[str]") -> None:
-        reader = sse.Reader(LIMITS.message_bytes)
-        lost = ConnectionLostError(f"{self._who} closed its stream.")
+    async def _read_stream(self, stream: HttpConnection, endpoint: "asyncio.Future[str]") -> None:
+        reader = sse.SseReader(LIMITS.message_bytes)
+        lost = ConnectionLostError(f"{self._label} closed its stream.")
         try:
             async for chunk in stream.chunks():
                 for event in reader.feed(chunk):
-                    if event.kind == "endpoint" and not found.done():
-                        found.set_result(event.data.decode("utf-8", "replace"))
+                    if event.kind == "endpoint" and not endpoint.done():
+                        endpoint.set_result(event.data.decode("utf-8", "replace"))
                     elif event.kind == "message" and event.data:
-                        for message in messages(event.data, JSON_CODEC):
-                            self._ears.hear(message)
-        except (BrokenError, ValueError) as error:
-            lost = ConnectionLostError(f"{self._who} broke off its stream: {error}.")
+                        for message in read_messages(event.data, JSON_CODEC):
+                            self._receiver.receive(message)
+        except (BrokenExchangeError, ValueError) as error:
+            lost = ConnectionLostError(f"{self._label} broke off its stream: {error}.")
         finally:
             self.ended = True
-            if not found.done():
-                found.set_exception(UnreachableError(f"{self._who} names no address to speak to."))
-            self._ears.lost(lost)
+            if not endpoint.done():
+                endpoint.set_exception(UnreachableError(f"{self._label} names no address to speak to."))
+            self._receiver.fail_pending(lost)
 
     async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
-        if self.ended or self._posting is None:
-            raise ConnectionLostError(f"{self._who} closed its stream.", maybe_done=False)
-        await self._posting.post(message)
+        if self.ended or self._post_link is None:
+            raise ConnectionLostError(f"{self._label} closed its stream.", maybe_done=False)
+        await self._post_link.post(message)
 
-    async def listen(self, headers: Mapping[str, str], opened: Callable[[], None]) -> bool:
+    async def listen(self, headers: Mapping[str, str], on_open: Callable[[], None]) -> bool:
         """Everything comes over the one stream."""
-        opened()
+        on_open()
         return True
 
     async def close(self) -> None:
         self.ended = True
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait([self._reading])
-        for link in (self._get, self._posting):
+        if self._read_task is not None:
+            self._read_task.cancel()
+            await asyncio.wait([self._read_task])
+        for link in (self._stream_link, self._post_link):
             if link is not None:
                 await link.close()
 

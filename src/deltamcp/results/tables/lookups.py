@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from deltamcp.results.tables.cells import looks_like_json
+from deltamcp.results.tables.syntax import looks_like_json
 
-_FEWEST_ROWS = 4
-_MOST_LOOKUPS = 6
-_SAMPLE = 100
-_CHARACTERS = 3.2
+_MIN_ROWS = 4
+_MAX_LOOKUPS = 6
+_SAMPLE_ROWS = 100
+_CHARS_PER_TOKEN = 3.2
 """Characters a token of a cell holds, about."""
-_WORTH_A_LOOKUP = 16
-_WORTH_A_MEMBER = 10
-_WORTH_A_NUMBER = 40
+_MIN_LOOKUP_SAVING = 16
+_MIN_MEMBER_SAVING = 10
+_MIN_NUMBERED_SAVING = 40
 """Tokens saved from which the reader's trouble of looking up is paid for."""
-_LONG = 12
+_MIN_NUMBERED_CHARS = 12
 """Characters on average. What is shorter is not replaced by a number: a line should say what it is about."""
-_NAME = 1.5
+_NAME_BONUS_TOKENS = 1.5
 """Tokens per line a key may cost more if it is a name."""
 
 
@@ -30,20 +30,20 @@ class Lookup(NamedTuple):
     """The members' cells for each of them."""
 
 
-def lookups(columns: list[list[str]]) -> list[Lookup]:
+def find_lookups(columns: list[list[str]]) -> list[Lookup]:
     """What to move out of rows, given the cells of their columns."""
     size = len(columns[0])
-    if size < _FEWEST_ROWS:
+    if size < _MIN_ROWS:
         return []
     distinct = [len(set(cells)) for cells in columns]
-    keys = {key: _decided(columns, distinct, key) for key, values in enumerate(distinct) if values * 2 <= size}
+    keys = {key: _decided_columns(columns, distinct, key) for key, values in enumerate(distinct) if values * 2 <= size}
     made: list[Lookup] = []
-    while keys and len(made) < _MOST_LOOKUPS:
+    while keys and len(made) < _MAX_LOOKUPS:
         gain, numbered, key = max(_gain(columns[key], key, decided) for key, decided in keys.items())
         if gain <= 0:
             break
         members = [number for number in keys[key] if number != key or numbered]
-        made.append(_lookup(columns, key, members, numbered))
+        made.append(_make_lookup(columns, key, members, numbered))
         gone = {key, *members}
         keys = {
             other: {number: saved for number, saved in decided.items() if number not in gone}
@@ -53,21 +53,21 @@ def lookups(columns: list[list[str]]) -> list[Lookup]:
     return made
 
 
-def _decided(columns: list[list[str]], distinct: list[int], key: int) -> dict[int, float]:
+def _decided_columns(columns: list[list[str]], distinct: list[int], key: int) -> dict[int, float]:
     """The columns that have one cell for each of the key's, itself among them, with the tokens a lookup saves."""
     found: dict[int, float] = {}
     cells = columns[key]
     at = {cell: row for row, cell in enumerate(cells)}
-    first = cells[:_SAMPLE]
+    first = cells[:_SAMPLE_ROWS]
     few = len(set(first))
     for number, others in enumerate(columns):
         if distinct[number] > distinct[key] or len(set(zip(first, others, strict=False))) > few:
             continue
-        if len(cells) > _SAMPLE and len(set(zip(cells, others, strict=True))) > distinct[key]:
+        if len(cells) > _SAMPLE_ROWS and len(set(zip(cells, others, strict=True))) > distinct[key]:
             continue
         spared = sum(map(len, others)) - sum(len(others[row]) for row in at.values())
-        saved = spared / _CHARACTERS + len(cells) - len(at)
-        if number == key or saved >= _WORTH_A_MEMBER:
+        saved = spared / _CHARS_PER_TOKEN + len(cells) - len(at)
+        if number == key or saved >= _MIN_MEMBER_SAVING:
             found[number] = saved
     return found
 
@@ -76,16 +76,16 @@ def _gain(cells: list[str], key: int, decided: dict[int, float]) -> tuple[float,
     """Tokens saved beyond what must be saved, whether with numbered lines, and the key again."""
     size, lines = len(cells), set(cells)
     members = sum(decided.values()) - decided[key]
-    named = members - sum(map(len, lines)) / _CHARACTERS - len(lines) - _WORTH_A_LOOKUP
-    numbered = members + decided[key] - 2 * size - 2 * len(lines) - _WORTH_A_NUMBER
-    if sum(map(len, cells)) >= _LONG * size and numbered > 1.3 * named:
+    named = members - sum(map(len, lines)) / _CHARS_PER_TOKEN - len(lines) - _MIN_LOOKUP_SAVING
+    numbered = members + decided[key] - 2 * size - 2 * len(lines) - _MIN_NUMBERED_SAVING
+    if sum(map(len, cells)) >= _MIN_NUMBERED_CHARS * size and numbered > 1.3 * named:
         return numbered, True, key
     if named > 0 and not any(map(looks_like_json, lines)):
-        named += _NAME * size
+        named += _NAME_BONUS_TOKENS * size
     return (named if members else 0.0), False, key
 
 
-def _lookup(columns: list[list[str]], key: int, members: list[int], numbered: bool) -> Lookup:
+def _make_lookup(columns: list[list[str]], key: int, members: list[int], numbered: bool) -> Lookup:
     cells: Sequence[str] = columns[key]
     if numbered:
         number = {cell: str(place) for place, cell in enumerate(dict.fromkeys(cells))}

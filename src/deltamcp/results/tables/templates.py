@@ -3,64 +3,64 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from deltamcp.results.tables.cells import STAR, Part, Path, Reference
+from deltamcp.results.tables.syntax import PLACEHOLDER, ColumnPath, ColumnReference, TemplatePart
 
-_REFERENCES = 4
-_LONG_RUN = 8
+_MAX_REFERENCES = 4
+_MIN_IDENTIFIER_RUN = 8
 """Letters a prefix may end in although the word goes on: less is a word cut in two, more an identifier's beginning."""
 
 
-class Source(NamedTuple):
+class TemplateSource(NamedTuple):
     """A column others may be made of."""
 
-    path: Path
+    path: ColumnPath
     texts: Sequence[str]
     typed: bool
     """Whether its values are numbers, whose text alone would not say so."""
 
 
-class Found(NamedTuple):
-    parts: list[Part]
+class ColumnTemplate(NamedTuple):
+    parts: list[TemplatePart]
     cells: list[str] | None
     """What stands for `*`, row by row; None where there is none."""
 
 
-def find(values: Sequence[str], sources: Sequence[Source]) -> Found:
+def find_template(values: Sequence[str], sources: Sequence[TemplateSource]) -> ColumnTemplate:
     """The template the values follow: literals, references to sources, and at most one place for what remains."""
-    near = _near(values, sources)
+    near = _likely_sources(values, sources)
     rest: Sequence[str] = values
-    left: list[Part] = []
-    right: list[Part] = []
-    for _ in range(_REFERENCES):
-        hit = _leading(rest, near)
+    left: list[TemplatePart] = []
+    right: list[TemplatePart] = []
+    for _ in range(_MAX_REFERENCES):
+        hit = _leading_reference(rest, near)
         if hit is None:
             break
         literal, source = hit
-        left += [literal] * bool(literal) + [Reference(source.path)]
+        left += [literal] * bool(literal) + [ColumnReference(source.path)]
         rest = [text[len(literal) + len(known) :] for text, known in zip(rest, source.texts, strict=True)]
     prefix = common_prefix(rest)
-    prefix = prefix[: _boundary(prefix, rest)]
+    prefix = prefix[: _whole_words_length(prefix, rest)]
     rest = [text[len(prefix) :] for text in rest] if prefix else rest
     left += [prefix] * bool(prefix)
-    for _ in range(_REFERENCES):
-        hit = _trailing(rest, near)
+    for _ in range(_MAX_REFERENCES):
+        hit = _trailing_reference(rest, near)
         if hit is None:
             break
         literal, source = hit
-        right = [Reference(source.path), *[literal] * bool(literal), *right]
+        right = [ColumnReference(source.path), *[literal] * bool(literal), *right]
         rest = [text[: len(text) - len(literal) - len(known)] for text, known in zip(rest, source.texts, strict=True)]
     suffix = common_prefix([text[::-1] for text in rest])
-    suffix = suffix[: _boundary(suffix, [text[::-1] for text in rest])][::-1]
+    suffix = suffix[: _whole_words_length(suffix, [text[::-1] for text in rest])][::-1]
     if suffix:
         rest = [text[: -len(suffix)] for text in rest]
         right.insert(0, suffix)
     if any(rest):
-        return Found([*left, STAR, *right], list(rest))
-    return Found(_merged([*left, *right]), None)
+        return ColumnTemplate([*left, PLACEHOLDER, *right], list(rest))
+    return ColumnTemplate(_merge_literals([*left, *right]), None)
 
 
-def _merged(parts: list[Part]) -> list[Part]:
-    made: list[Part] = []
+def _merge_literals(parts: list[TemplatePart]) -> list[TemplatePart]:
+    made: list[TemplatePart] = []
     for part in parts:
         if isinstance(part, str) and made and isinstance(made[-1], str):
             made[-1] += part
@@ -69,7 +69,7 @@ def _merged(parts: list[Part]) -> list[Part]:
     return made
 
 
-def _near(values: Sequence[str], sources: Sequence[Source]) -> list[Source]:
+def _likely_sources(values: Sequence[str], sources: Sequence[TemplateSource]) -> list[TemplateSource]:
     """The few sources worth a closer look, longest first: in three of the rows they are part of the value."""
     looked_at = {0, len(values) // 2, len(values) - 1}
     near = [
@@ -78,26 +78,26 @@ def _near(values: Sequence[str], sources: Sequence[Source]) -> list[Source]:
     return sorted(near, key=lambda source: -len(source.texts[0]))
 
 
-def _leading(rest: Sequence[str], near: list[Source]) -> tuple[str, Source] | None:
+def _leading_reference(rest: Sequence[str], near: list[TemplateSource]) -> tuple[str, TemplateSource] | None:
     if not near:
         return None
     first, reach = rest[0], len(common_prefix(rest))
     for source in near:
-        for at in _places(first, source.texts[0], reach):
-            if not parted(first, at) or not parted(first, at + len(source.texts[0])):
+        for at in _find_positions(first, source.texts[0], reach):
+            if not is_word_boundary(first, at) or not is_word_boundary(first, at + len(source.texts[0])):
                 continue
             if all(text.startswith(known, at) for text, known in zip(rest, source.texts, strict=True)):
                 return first[:at], source
     return None
 
 
-def _trailing(rest: Sequence[str], near: list[Source]) -> tuple[str, Source] | None:
+def _trailing_reference(rest: Sequence[str], near: list[TemplateSource]) -> tuple[str, TemplateSource] | None:
     if not near:
         return None
     first = rest[0]
     for source in near:
         at = first.rfind(source.texts[0])
-        if at < 0 or not parted(first, at) or not parted(first, at + len(source.texts[0])):
+        if at < 0 or not is_word_boundary(first, at) or not is_word_boundary(first, at + len(source.texts[0])):
             continue
         tail = first[at + len(source.texts[0]) :]
         if all(text.endswith(known + tail) for text, known in zip(rest, source.texts, strict=True)):
@@ -105,14 +105,14 @@ def _trailing(rest: Sequence[str], near: list[Source]) -> tuple[str, Source] | N
     return None
 
 
-def _places(text: str, part: str, reach: int) -> Iterator[int]:
+def _find_positions(text: str, part: str, reach: int) -> Iterator[int]:
     at = text.find(part)
     while 0 <= at <= reach:
         yield at
         at = text.find(part, at + 1)
 
 
-def parted(text: str, at: int) -> bool:
+def is_word_boundary(text: str, at: int) -> bool:
     """Whether one word or number ends there and another begins."""
     if at == 0 or at == len(text):
         return True
@@ -130,7 +130,7 @@ def common_prefix(texts: Sequence[str]) -> str:
     return low
 
 
-def _boundary(prefix: str, texts: Sequence[str]) -> int:
+def _whole_words_length(prefix: str, texts: Sequence[str]) -> int:
     """How much of a common prefix leaves words and numbers whole."""
     end = len(prefix)
     if not prefix or not prefix[-1].isalnum():
@@ -141,4 +141,4 @@ def _boundary(prefix: str, texts: Sequence[str]) -> int:
     start = end
     while start and same(prefix[start - 1]):
         start -= 1
-    return end if end - start >= _LONG_RUN else start
+    return end if end - start >= _MIN_IDENTIFIER_RUN else start

@@ -1,0 +1,59 @@
+"""Prompts filled in, and completions of the arguments of prompts and resource templates."""
+
+from collections.abc import Mapping
+
+from deltamcp.calls.capabilities import Capabilities
+from deltamcp.calls.function_runner import FunctionRunner
+from deltamcp.calls.lists import Lists
+from deltamcp.calls.request_context import RequestContext
+from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.signature import InvalidArgumentsError
+from deltamcp.errors import Fault
+from deltamcp.results import content
+from deltamcp.runtime.deadline import Deadline
+from deltamcp.values import JSON, NO_INPUTS, Answer, Complete, Completion, Failure, GetPrompt, Kind, Outcome
+
+
+class Prompts:
+    """Answers `prompts/get` and `completion/complete`."""
+
+    def __init__(self, catalog: Catalog, capabilities: Capabilities, lists: Lists, runner: FunctionRunner) -> None:
+        self._catalog = catalog
+        self._capabilities = capabilities
+        self._lists = lists
+        self._runner = runner
+
+    async def get(self, ask: GetPrompt, request: RequestContext) -> Outcome:
+        if not self._capabilities.offers(Kind.PROMPTS):
+            return Failure(Fault.UNKNOWN_METHOD, "This server offers no prompts.")
+        prompt = self._catalog.prompts.get(ask.name)
+        if prompt is None:
+            return self._lists.unknown("prompt", ask.name, request)
+        try:
+            arguments = prompt.signature.bind(ask.arguments)
+        except InvalidArgumentsError as error:
+            return Failure(Fault.INVALID_PARAMS, f"Invalid arguments for {ask.name}. {error}")
+
+        async def fill(answers: Mapping[str, JSON], deadline: Deadline) -> Outcome:
+            value = await self._runner.run(prompt, arguments, request, answers, deadline)
+            return Answer(content.prompt_result(value, prompt.list_item.get("description")))
+
+        key = ["prompts/get", ask.name, ask.arguments]
+        return await self._runner.perform(f"The prompt {ask.name}", key, ask.inputs, request, fill)
+
+    async def complete(self, ask: Complete, request: RequestContext) -> Outcome:
+        if not self._catalog.completions:
+            return Failure(Fault.UNKNOWN_METHOD, "This server completes nothing.")
+        known = self._catalog.prompts if ask.kind == "prompt" else self._catalog.templates
+        if ask.target not in known:
+            return self._lists.unknown(ask.kind, ask.target, request)
+        completer = self._catalog.completions.get((ask.kind, ask.target, ask.argument))
+        if completer is None:
+            return Answer(Completion([], total=0, has_more=False))
+
+        async def suggest(answers: Mapping[str, JSON], deadline: Deadline) -> Outcome:
+            arguments = completer.bind(ask.value, ask.context)
+            value = await self._runner.run(completer, arguments, request, answers, deadline)
+            return Answer(content.completion(value))
+
+        return await self._runner.perform(f"The completion of {ask.argument}", [], NO_INPUTS, request, suggest)

@@ -1,0 +1,16 @@
+"""One request while it is served."""
+
+from typing import NamedTuple
+
+from deltamcp.catalog.view import View
+from deltamcp.context import Channel
+from deltamcp.values import RequestId, Terms
+
+
+class RequestContext(NamedTuple):
+    """Who sent a request, what they see of the catalogue, and the way back to them."""
+
+    terms: Terms
+    view: View
+    channel: Channel
+    request_id: RequestId

@@ -1,0 +1,103 @@
+"""Reading resources: an author's, the operations behind meta-tools, and stored results."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from deltamcp.calls.capabilities import Capabilities
+from deltamcp.calls.failures import log_failure
+from deltamcp.calls.function_runner import FunctionRunner
+from deltamcp.calls.lists import accept_root
+from deltamcp.calls.request_context import RequestContext
+from deltamcp.catalog import discovery
+from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.signature import InvalidArgumentsError
+from deltamcp.catalog.view import View, did_you_mean
+from deltamcp.delivery.change_delivery import ChangeDelivery
+from deltamcp.delivery.continuation import Continuation
+from deltamcp.delivery.sent_results import CallKey, call_digest
+from deltamcp.errors import Fault, ResourceNotFoundError
+from deltamcp.results import content
+from deltamcp.runtime.deadline import Deadline
+from deltamcp.stores.store import StoreError
+from deltamcp.values import JSON, Answer, Contents, Failure, Kind, Outcome, ReadResource, TextResource
+from deltamcp.wire import jsonrpc
+
+
+class Resources:
+    """Answers `resources/read`."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        capabilities: Capabilities,
+        runner: FunctionRunner,
+        continuation: Continuation,
+        changes: ChangeDelivery,
+        cache_seconds: float,
+    ) -> None:
+        self._catalog = catalog
+        self._capabilities = capabilities
+        self._runner = runner
+        self._continuation = continuation
+        self._changes = changes
+        self._ttl_ms = int(cache_seconds * 1000)
+
+    async def read(self, ask: ReadResource, request: RequestContext) -> Outcome:
+        """The contents at a URI, or what changed of them since the caller held them."""
+        root = await accept_root(request, self._changes)
+        if isinstance(root, Failure):
+            return root
+        outcome = await self._read_whole(ask, request)
+        if root is None or not isinstance(outcome, Answer) or not isinstance(outcome.value, Contents):
+            return outcome
+        call = CallKey(request.terms.caller, call_digest(["resources/read", ask.uri]))
+        return Answer(await self._changes.deliver_contents(outcome.value, call, root))
+
+    async def _read_whole(self, ask: ReadResource, request: RequestContext) -> Outcome:
+        stored = await self._read_stored(ask.uri, request)
+        if stored is not None:
+            return stored
+        if not self._capabilities.offers(Kind.RESOURCES):
+            return Failure(Fault.UNKNOWN_METHOD, "This server offers no resources.")
+        missing = Failure(Fault.RESOURCE_NOT_FOUND, f"There is no resource at {ask.uri[:200]}.", {"uri": ask.uri})
+        found = self._catalog.resource_at(ask.uri)
+        if found is None:
+            return self._read_operation(ask.uri, request.view) or missing
+        resource, variables = found
+        try:
+            arguments = resource.signature.bind(variables)
+        except InvalidArgumentsError:
+            return missing
+
+        async def read(answers: Mapping[str, JSON], deadline: Deadline) -> Outcome:
+            try:
+                value = await self._runner.run(resource, arguments, request, answers, deadline)
+            except ResourceNotFoundError:
+                return missing
+            read = content.resource_contents(value, ask.uri, resource.mime_type)
+            return Answer(msgspec.structs.replace(read, ttl_ms=read.ttl_ms or int(resource.cache_seconds * 1000)))
+
+        key = ["resources/read", ask.uri]
+        return await self._runner.perform(f"The resource {ask.uri[:200]}", key, ask.inputs, request, read)
+
+    async def _read_stored(self, uri: str, request: RequestContext) -> Outcome | None:
+        """A result that was shown in part; None where there is none at the URI."""
+        try:
+            stored = await self._continuation.stored_resource(uri, request.terms.caller)
+        except StoreError as error:
+            return Failure(Fault.INTERNAL, log_failure(f"The resource {uri[:200]}", error))
+        return None if stored is None else Answer(Contents([stored]))
+
+    def _read_operation(self, uri: str, view: View) -> Outcome | None:
+        """The tree, a category or an operation, where operations are resources; None where the URI is none of these."""
+        path = view.operation_resources.parse_uri(uri) if view.operation_resources is not None else None
+        if view.operation_resources is None or path is None:
+            return None
+        value = view.operation_resources.read(uri, discovery.operation_details)
+        if value is not None:
+            text = TextResource(uri, jsonrpc.encode(value).decode(), "application/json")
+            return Answer(Contents([text], ttl_ms=self._ttl_ms))
+        near = [view.operation_resources.uri(id_) for id_ in view.nearest_names(path.replace("/", ".")[:200], view.ids)]
+        message = f"There is no operation at {uri[:200]}.{did_you_mean(near)}"
+        return Failure(Fault.RESOURCE_NOT_FOUND, message, {"uri": uri, "nearest": near})

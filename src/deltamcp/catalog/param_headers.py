@@ -1,0 +1,115 @@
+"""`x-mcp-header`: arguments that HTTP clients mirror into `Mcp-Param-*` headers (SEP-2243)."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from deltamcp.errors import ConfigurationError
+from deltamcp.values import JSON
+from deltamcp.wire import jsonrpc
+
+HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+"""What a header may be called (RFC 9110, 5.6.2)."""
+_PLAIN_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_PREFIX, _SUFFIX = "=?base64?", "?="
+_HEADER_TYPES = frozenset({"string", "integer", "boolean"})
+
+
+class ParameterHeader(Struct, frozen=True):
+    """One argument and the header that repeats it."""
+
+    header: bytes
+    """Lower case, as ASGI gives header names."""
+    path: tuple[str, ...]
+
+
+def declared_headers(tool: str, schema: Mapping[str, JSON]) -> tuple[ParameterHeader, ...]:
+    """The headers a schema asks for.
+
+    Raises:
+        ConfigurationError: an annotation stands where SEP-2243 forbids it; clients would drop the tool.
+    """
+    # Nearly no schema has one, and looking for the word is a tenth of walking through.
+    if b"x-mcp-header" not in jsonrpc.encode(schema):
+        return ()
+    found: list[ParameterHeader] = []
+    for path, node in _find_annotations(schema, ()):
+        name = node["x-mcp-header"]
+        where = f"Tool {tool!r}, x-mcp-header {name!r}"
+        if path is None:
+            raise ConfigurationError(f"{where}: only properties reached through `properties` can be headers.")
+        if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
+            raise ConfigurationError(f"{where}: must be an HTTP token.")
+        if node.get("type") not in _HEADER_TYPES:
+            raise ConfigurationError(f"{where}: the property must be a string, an integer or a boolean.")
+        header = b"mcp-param-" + name.lower().encode()
+        if any(other.header == header for other in found):
+            raise ConfigurationError(f"{where}: used twice.")
+        found.append(ParameterHeader(header, path))
+    return tuple(found)
+
+
+def _find_annotations(
+    node: Any, path: tuple[str, ...] | None
+) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
+    if isinstance(node, list):
+        for child in node:
+            yield from _find_annotations(child, None)
+    if not isinstance(node, dict):
+        return
+    if "x-mcp-header" in node:
+        yield path or None, node
+    for key, child in node.items():
+        if key == "properties" and isinstance(child, dict):
+            for name, schema in child.items():
+                yield from _find_annotations(schema, None if path is None else (*path, name))
+        elif key not in ("default", "examples", "const", "enum"):
+            yield from _find_annotations(child, None)
+
+
+def decode(value: bytes) -> str | None:
+    """A header's value as text, out of its base64 form where it has one; None where it is malformed."""
+    text = value.decode("latin-1").strip(" \t")
+    if not _PLAIN_VALUE.fullmatch(text):
+        return None
+    if not (text.startswith(_PREFIX) and text.endswith(_SUFFIX) and len(text) >= len(_PREFIX) + len(_SUFFIX)):
+        return text
+    payload = text[len(_PREFIX) : -len(_SUFFIX)]
+    try:
+        raw = base64.b64decode(payload, validate=True)
+        return raw.decode() if base64.b64encode(raw).decode() == payload else None
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+def encode(value: str) -> str:
+    """Text as a header's value: itself where that is safe, else base64."""
+    plain = all(32 <= ord(char) <= 126 for char in value) and value == value.strip()
+    if plain and not (value.startswith(_PREFIX) and value.endswith(_SUFFIX)):
+        return value
+    return _PREFIX + base64.b64encode(value.encode()).decode() + _SUFFIX
+
+
+def value_at(arguments: JSON, path: tuple[str, ...]) -> JSON:
+    """The argument at a path; None where there is none."""
+    for key in path:
+        if not isinstance(arguments, dict):
+            return None
+        arguments = arguments.get(key)
+    return arguments
+
+
+def is_same_value(text: str, value: JSON) -> bool:
+    """Whether a header says what the body says; integers by value, as the specification asks."""
+    if isinstance(value, bool):
+        return text == ("true" if value else "false")
+    if isinstance(value, int | float):
+        try:
+            return float(text) == value
+        except ValueError:
+            return False
+    return isinstance(value, str) and text == value

@@ -1,0 +1,64 @@
+"""For somebody who waits at a terminal: a bar on what takes longer than a second, gone when it is done."""
+
+import sys
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from deltamcp.cli.output import printable_text
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+_DELAY_SECONDS = 1.0
+_MAX_LABEL_CHARS = 60
+
+
+class ProgressBar:
+    """Says nothing where nobody watches."""
+
+    def __init__(self, label: str, total: float | None = None) -> None:
+        """`total` is how often `advance` will be called, where that is known."""
+        self._label, self._total = label, total
+        self._progress: Progress | None = None
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> "ProgressBar":
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._progress.add_task(self._label, total=self._total)
+            self._timer = threading.Timer(_DELAY_SECONDS, self._progress.start)
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None and self._timer is not None:
+            self._timer.cancel()
+            self._progress.stop()
+
+    def hide(self) -> None:
+        """Somebody is asked something, and must see what they type."""
+        self.__exit__(None, None, None)
+        self._progress = None
+
+    def advance(self) -> None:
+        if self._progress is not None:
+            self._progress.advance(self._task)
+
+    def set_label(self, text: str) -> None:
+        """What is being done now."""
+        if self._progress is not None:
+            self._progress.update(self._task, description=text)
+
+    def show_progress(self, done: float, total: float | None, text: str | None) -> None:
+        """How far it is, as a server tells it."""
+        if self._progress is not None:
+            said = printable_text(text).replace("\n", " ")[:_MAX_LABEL_CHARS] if text else self._label
+            self._progress.update(self._task, completed=done, total=total, description=said)

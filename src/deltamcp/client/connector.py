@@ -1,0 +1,257 @@
+"""A server within reach: connected, connected again with growing patience, and nothing ever done twice."""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from deltamcp.catalog.param_headers import ParameterHeader
+from deltamcp.client.callbacks import ClientCallbacks
+from deltamcp.client.connection import ClientConnection, OnNotification, OnProgress
+from deltamcp.client.links.link import ClientLink
+from deltamcp.client.negotiation import ClientProfile, ServerInfo, negotiate
+from deltamcp.errors import (
+    ClientError,
+    ConnectionLostError,
+    DeadlineError,
+    HttpStatusError,
+    UnauthorizedError,
+    UnreachableError,
+)
+from deltamcp.values import JSON, Era
+
+_MAX_ATTEMPTS = 6
+_MAX_WAIT_SECONDS = 5.0
+_FIRST_WAIT_SECONDS = 0.1
+_CONNECT_RETRIES = 2
+_MAYBE_DONE = " It may have been done nevertheless; look before it is asked again."
+
+
+class Connector:
+    """One server, whatever becomes of the connections to it."""
+
+    def __init__(
+        self,
+        label: str,
+        link_factories: Sequence[Callable[[], ClientLink]],
+        profile: ClientProfile,
+        callbacks: ClientCallbacks,
+        on_notification: OnNotification,
+        start_seconds: float,
+        timeout: float | None,
+    ) -> None:
+        """`links` are ways to it, the likeliest first; `seconds` is how long starting and introducing may take, and
+        `timeout` how long a request that says nothing else."""
+        self._label, self._link_factories, self._profile = label, link_factories, profile
+        self._callbacks, self._on_notification = callbacks, on_notification
+        self._start_seconds, self._timeout = start_seconds, timeout
+        self._connection: ClientConnection | None = None
+        self._connect_lock = asyncio.Lock()
+        self._closed = False
+        self._closing_tasks: set[asyncio.Task[None]] = set()
+        self.on_reconnect: Callable[[], None] = lambda: None
+        """Called when what was agreed on before, and what the server was told, is no more."""
+        self._server: ServerInfo | None = None
+
+    @property
+    def server(self) -> ServerInfo:
+        """
+        Raises:
+            ClientError: nobody has been connected to yet.
+        """
+        if self._server is None:
+            raise ClientError("A client is used within `async with`.")
+        return self._server
+
+    @property
+    def connection(self) -> ClientConnection | None:
+        """The present connection."""
+        return self._connection
+
+    @property
+    def is_progressive(self) -> bool:
+        """Whether the server was told that names and summaries are enough."""
+        return self._profile.progressive
+
+    @property
+    def mirrors_arguments(self) -> bool:
+        """Whether arguments may have to be repeated in headers."""
+        connection = self._connection
+        return connection is not None and connection.link.carries_headers and self.server.era is Era.MODERN
+
+    async def open(self) -> None:
+        """
+        Raises:
+            ClientError: it is not within reach; the text says why and what to do.
+        """
+        async with self._connect_lock:
+            self._closed = False
+            await self._connect()
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, JSON],
+        meta: Mapping[str, JSON] = {},
+        *,
+        repeatable: bool = True,
+        timeout: float | None = None,
+        progress: OnProgress | None = None,
+        parameter_headers: tuple[ParameterHeader, ...] = (),
+    ) -> dict[str, JSON]:
+        """A request's result. One that is not `repeatable` is sent again only where it surely was not done.
+
+        Raises:
+            PeerError: the server answered with an error.
+            ConnectionLostError: the connection broke and could not be mended, or must not.
+            DeadlineError: no answer in time.
+        """
+        timeout = self._timeout if timeout is None else timeout
+        deadline = asyncio.timeout(timeout)
+        try:
+            async with deadline:
+                return await self._request_with_retries(method, params, meta, repeatable, progress, parameter_headers)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise DeadlineError(f"{method} was not answered within {timeout:g} s, and was cancelled.") from None
+
+    async def _request_with_retries(
+        self,
+        method: str,
+        params: Mapping[str, JSON],
+        meta: Mapping[str, JSON],
+        repeatable: bool,
+        progress: OnProgress | None,
+        parameter_headers: tuple[ParameterHeader, ...],
+    ) -> dict[str, JSON]:
+        for attempt in range(_MAX_ATTEMPTS):
+            is_last = attempt == _MAX_ATTEMPTS - 1
+            try:
+                connection = self._connection
+                if connection is None or connection.link.ended:
+                    connection = await self._ensure_connection()
+                return await connection.request(
+                    method, params, meta, progress=progress, parameter_headers=parameter_headers
+                )
+            except HttpStatusError as error:
+                # It spoke MCP before; what stands between us and it may have passed the request on.
+                raise ConnectionLostError(f"{error}{'' if repeatable else _MAYBE_DONE}") from None
+            except ConnectionLostError as lost:
+                if lost.maybe_done and not repeatable:
+                    raise ConnectionLostError(f"{lost}{_MAYBE_DONE}", retry_after=lost.retry_after) from None
+                if self._closed or is_last or lost.retry_after > _MAX_WAIT_SECONDS:
+                    raise
+                wait = lost.retry_after
+            except UnreachableError as error:
+                if is_last or isinstance(error, UnauthorizedError) or self._connection is not None:
+                    raise
+                wait = 0.0
+            await asyncio.sleep(max(wait, _backoff_seconds(attempt)))
+        raise AssertionError("the last attempt returns or raises")
+
+    async def close(self) -> None:
+        self._closed = True
+        async with self._connect_lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                await connection.close()
+            for task in self._closing_tasks:
+                task.cancel()
+            if self._closing_tasks:
+                await asyncio.wait(self._closing_tasks)
+
+    async def _ensure_connection(self) -> ClientConnection:
+        async with self._connect_lock:
+            connection = self._connection
+            if connection is not None and not connection.link.ended:
+                return connection
+            if self._closed:
+                raise ConnectionLostError("This client is closed.", maybe_done=False)
+            if connection is not None:
+                self._connection = None
+                # What is under way on it may still be answered.
+                task = asyncio.get_running_loop().create_task(connection.close_when_idle())
+                self._closing_tasks.add(task)
+                task.add_done_callback(self._closing_tasks.discard)
+            made = await self._connect()
+            self.on_reconnect()
+            return made
+
+    async def _connect(self) -> ClientConnection:
+        """
+        Raises:
+            UnreachableError: it is not within reach.
+        """
+        try:
+            async with asyncio.timeout(self._start_seconds):
+                return await self._connect_with_retries()
+        except TimeoutError:
+            raise UnreachableError(
+                f"{self._label} did not introduce itself within {self._start_seconds:g} s; is it an MCP server, or "
+                "does it need longer?"
+            ) from None
+        except (ConnectionLostError, HttpStatusError) as error:
+            raise UnreachableError(str(error)) from None
+
+    async def _connect_with_retries(self) -> ClientConnection:
+        """A server that answers HTTP 503 and the like is there, and says nothing of what it speaks."""
+        for attempt in range(_CONNECT_RETRIES):
+            try:
+                return await self._try_links()
+            except ConnectionLostError as lost:
+                if not lost.maybe_done or lost.retry_after > _MAX_WAIT_SECONDS:
+                    raise
+                await asyncio.sleep(max(lost.retry_after, _backoff_seconds(attempt)))
+        return await self._try_links()
+
+    async def _try_links(self) -> ClientConnection:
+        likeliest, *others = self._link_factories
+        link = likeliest()
+        try:
+            return await self._open_connection(link, self._profile)
+        except ConnectionLostError as lost:
+            if link.carries_headers:
+                raise
+            if self._profile.protocol_choice != "auto" or not lost.maybe_done:
+                raise UnreachableError(str(lost)) from None
+            return await self._connect_by_handshake(likeliest())
+        except UnauthorizedError:
+            raise
+        except UnreachableError:
+            for make in others if self._profile.protocol_choice in ("auto", "handshake") else ():
+                with suppress(UnreachableError, ConnectionLostError):
+                    made = await self._open_connection(make(), self._profile.choose_protocol("handshake"))
+                    self._link_factories = [make]
+                    return made
+            raise
+
+    async def _connect_by_handshake(self, link: ClientLink) -> ClientConnection:
+        """Some servers of the handshake era end at a first message that is not `initialize`."""
+        try:
+            return await self._open_connection(link, self._profile.choose_protocol("handshake"))
+        except ConnectionLostError as lost:
+            raise UnreachableError(str(lost)) from None
+
+    async def _open_connection(self, link: ClientLink, profile: ClientProfile) -> ClientConnection:
+        connection = ClientConnection(link, self._callbacks, self._on_notification)
+        try:
+            await connection.link.open(connection)
+            self._server = await negotiate(connection, profile, self._label)
+        except BaseException:
+            await connection.close()
+            raise
+        self._connection = connection
+        if profile.protocol_choice in ("auto", "handshake"):
+            # MCP 2026-07-28 "Versioning": the era is a property of the server, found once.
+            is_delta = connection.dialect.is_delta
+            is_modern = self.server.era is Era.MODERN
+            self._profile = profile.choose_protocol("delta-mcp" if is_delta else "modern" if is_modern else "handshake")
+        return connection
+
+
+def _backoff_seconds(attempt: int) -> float:
+    """Nothing the first time; then doubled each time, and never quite the same."""
+    if attempt == 0:
+        return 0.0
+    return min(_MAX_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2.0**attempt) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret

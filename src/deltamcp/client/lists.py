@@ -1,0 +1,207 @@
+"""What a server lists: fetched when it is needed, in as few requests as the server allows, and believed for a while."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from deltamcp.client.connector import Connector
+from deltamcp.client.definitions import Definition, Tool, ToolCache
+from deltamcp.errors import FAULTS, ClientError, Fault, PeerError
+from deltamcp.values import JSON, Era
+
+logger = logging.getLogger("deltamcp")
+
+_MAX_PAGES = 10_000
+"""Of one list; a server that never comes to an end is not followed for ever."""
+_FOREVER = float("inf")
+_MAX_TTL_MS = 10**12
+_MAX_SUGGESTIONS = 3
+
+
+class ServerLists:
+    """The lists of one server."""
+
+    def __init__(self, connector: Connector, cache_seconds: float) -> None:
+        """`cache_seconds` is how long a list is believed of who neither says so nor tells of changes."""
+        self._connector = connector
+        self._cache_seconds = cache_seconds
+        self._tool_cache = ToolCache()
+        self._fetch_lock = asyncio.Lock()
+        self.receives_changes = False
+        """Whether changes are heard of."""
+
+    def cached_definition(self, name: str) -> Definition | None:
+        return self._tool_cache.cached_definition(name)
+
+    def is_valid(self, name: str) -> bool:
+        return self._tool_cache.valid_definition(name) is not None
+
+    def is_current(self, name: str) -> bool:
+        """Whether what is known of a tool has neither been spoken against nor grown old."""
+        return self.is_valid(name) and self._tool_cache.is_fresh(asyncio.get_running_loop().time())
+
+    def invalidate(self) -> None:
+        """The tools have changed, or may have."""
+        self._tool_cache.invalidate()
+
+    async def index(self) -> list[Tool]:
+        await self._refresh_index()
+        return list(self._tool_cache.index or ())
+
+    async def definition(self, name: str) -> Definition | None:
+        """One that can be believed; None where the server has none of this name."""
+        found = self._tool_cache.valid_definition(name)
+        if found is not None or "tools" not in self._connector.server.capabilities:
+            return found
+        try:
+            return (await self.definitions((name,)))[0]
+        except (UnknownToolError, PeerError):
+            return None
+
+    async def definitions(self, names: Sequence[str]) -> list[Definition]:
+        """
+        Raises:
+            UnknownToolError: there is no such tool.
+        """
+        if not self._is_progressive:
+            if not names or not all(map(self.is_valid, names)):
+                await self._refresh_index(force=bool(names))
+            return [
+                self._require_definition(name) for name in names or [tool.name for tool in self._tool_cache.index or ()]
+            ]
+        if not names:
+            names = [tool.name for tool in await self.index()]
+        try:
+            async with self._fetch_lock:
+                if self._tool_cache.has_invalidated and self._has_manifest:
+                    self._tool_cache.revalidate(await self.fetch_all("tools/manifest", "entries"))
+                await self._describe([name for name in dict.fromkeys(names) if not self.is_valid(name)])
+        except UnknownToolError as error:
+            await self._refresh_index()  # to know what there is instead
+            raise self._unknown_tool_error(error.tool) from None
+        return [self._require_definition(name) for name in names]
+
+    @property
+    def _is_progressive(self) -> bool:
+        """Whether this server lists names and summaries, and describes on request."""
+        server = self._connector.server
+        tools = server.capabilities.get("tools")
+        if server.is_delta:
+            return (
+                self._connector.is_progressive and isinstance(tools, dict) and bool(tools.get("progressiveDisclosure"))
+            )
+        return self._connector.is_progressive and server.progressive is not None
+
+    @property
+    def _has_manifest(self) -> bool:
+        return (self._connector.server.progressive or {}).get("manifest") is True
+
+    async def _describe(self, names: list[str]) -> None:
+        settings: Any = (self._connector.server.progressive or {}).get("describe")
+        max_names = settings.get("maxNames") if isinstance(settings, dict) else None
+        if not isinstance(max_names, int) or max_names < 1:
+            # The original Delta-MCP describes one at a time.
+            self._tool_cache.store_definitions(await asyncio.gather(*map(self._describe_one, names)))
+            return
+        for start in range(0, len(names), max_names):
+            asked = names[start : start + max_names]
+            try:
+                result = await self._connector.request("tools/describe", {"names": asked})
+            except PeerError as error:
+                unknown = error.data.get("unknownNames") if isinstance(error.data, dict) else None
+                if isinstance(unknown, list) and unknown:
+                    raise self._unknown_tool_error(str(unknown[0])) from None
+                raise
+            tools = result.get("tools")
+            self._tool_cache.store_definitions(tools if isinstance(tools, list) else [])
+
+    async def _describe_one(self, name: str) -> dict[str, JSON]:
+        try:
+            return await self._connector.request("tools/describe", {"name": name})
+        except PeerError as error:
+            if error.code != FAULTS[Fault.NOT_FOUND].handshake:
+                raise
+            raise self._unknown_tool_error(name) from None
+
+    def _require_definition(self, name: str) -> Definition:
+        found = self._tool_cache.cached_definition(name)
+        if found is None:
+            raise self._unknown_tool_error(name)
+        return found
+
+    def _unknown_tool_error(self, name: str) -> "UnknownToolError":
+        from rapidfuzz import process
+
+        listed = [tool.name for tool in self._tool_cache.index or ()]
+        near = [one for one, *_ in process.extract(name, listed, limit=_MAX_SUGGESTIONS, score_cutoff=65)]
+        if near:
+            return UnknownToolError(name, f"There is no tool {name!r}; did you mean {' or '.join(near)}?")
+        return UnknownToolError(name, f"There is no tool {name!r} among the {len(listed)} there are.")
+
+    async def _refresh_index(self, force: bool = False) -> None:
+        now = asyncio.get_running_loop().time
+        if self._tool_cache.is_fresh(now()) and not force:
+            return
+        async with self._fetch_lock:
+            if self._tool_cache.is_fresh(now()):  # somebody else has waited for it
+                return
+            ages: list[float] = []
+            items = await self.fetch_all("tools/list", "tools", ages) if self._has_tools else []
+            are_summaries = self._is_progressive and not all(
+                isinstance(item, dict) and "inputSchema" in item for item in items
+            )
+            until = now() + min(ages, default=_FOREVER)
+            for reason in self._tool_cache.store_list(
+                items, until, not are_summaries, self._connector.mirrors_arguments
+            ):
+                logger.warning("a tool was left out of the list: %s", reason)
+
+    @property
+    def _has_tools(self) -> bool:
+        return "tools" in self._connector.server.capabilities
+
+    async def fetch_all(self, method: str, key: str, ages: list[float] | None = None) -> list[dict[str, JSON]]:
+        """All pages of a list, as they came; `ages` gets the seconds each may be believed.
+
+        Raises:
+            ClientError: the list has no end.
+        """
+        items: list[dict[str, JSON]] = []
+        cursor: str | None = None
+        seen: set[str] = set()
+        for _ in range(_MAX_PAGES):
+            result = await self._connector.request(method, {} if cursor is None else {"cursor": cursor})
+            page = result.get(key)
+            items += page if isinstance(page, list) else []
+            if ages is not None:
+                ages.append(self._ttl_seconds(result))
+            cursor = result.get("nextCursor")
+            if not isinstance(cursor, str) or not cursor:
+                return items
+            if cursor in seen:
+                break
+            seen.add(cursor)
+        raise ClientError(f"{method} has no end: its pages lead back to themselves.")
+
+    def _ttl_seconds(self, result: dict[str, JSON]) -> float:
+        """Seconds. MCP 2026-07-28 "Caching": `ttlMs`; and as long as nothing else is heard, where it would be."""
+        told, server = result.get("ttlMs"), self._connector.server
+        if self.receives_changes and server.changes("tools"):
+            return _FOREVER
+        if isinstance(told, int | float) and server.era is Era.MODERN:
+            return max(0.0, min(told, _MAX_TTL_MS) / 1000)
+        return 0.0 if server.era is Era.MODERN else self._cache_seconds
+
+    async def continue_tool_name(self) -> str:
+        """The tool that reads on in results."""
+        names = [tool.name for tool in await self.index()]
+        return next((name for name in names if name == "continue" or name.endswith("_continue")), "continue")
+
+
+class UnknownToolError(ClientError):
+    """The server has no tool of this name."""
+
+    def __init__(self, tool: str, message: str) -> None:
+        super().__init__(message)
+        self.tool = tool

@@ -1,0 +1,58 @@
+"""Results of servers that know no budget, made to fit here: a part is shown, the whole is kept for a while."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from msgspec import UNSET
+
+from deltamcp.client.reply import Reply
+from deltamcp.delivery.continuation import Continuation
+from deltamcp.delivery.stored_results import StoredResults
+from deltamcp.errors import ArgumentsError, UnfitError
+from deltamcp.limits import Limits
+from deltamcp.results.content import ResultData
+from deltamcp.results.policy import ResultPolicy, resolve_policy
+from deltamcp.stores.memory import MemoryStore
+from deltamcp.values import JSON, LOCAL, Caller
+from deltamcp.wire import jsonrpc
+
+_MAX_HANDLES = 10_000
+_CALLER = Caller(LOCAL)
+
+
+class LocalResults:
+    """The pipeline of a Delta-MCP server, on this side of the wire."""
+
+    def __init__(self) -> None:
+        self._continuation = Continuation(StoredResults(MemoryStore(), Limits(), "client", "client", "read_on"))
+        self._handles: OrderedDict[str, None] = OrderedDict()
+
+    async def fit(self, reply: Reply, want: ResultPolicy) -> Reply:
+        """What was wanted of a result."""
+        result, policy = reply.result(), resolve_policy(want)
+        if len(reply.content) > 1 or (reply.content and not reply.texts and result.structured is UNSET):
+            made = Reply.of(await self._continuation.first_reply_of_blocks(result, policy, _CALLER, promised=False))
+        else:
+            value = reply.value
+            data = value if isinstance(value, str) else jsonrpc.encode(value)
+            made = Reply.of(await self._continuation.first_reply(ResultData(data, value=value), policy, _CALLER))
+        if isinstance(made.told.get("handle"), str):
+            self._handles[made.told["handle"]] = None
+            if len(self._handles) > _MAX_HANDLES:
+                self._handles.popitem(last=False)
+        if reply.is_error:
+            made.raw["isError"] = True
+        return made
+
+    def has_handle(self, handle: str) -> bool:
+        return handle in self._handles
+
+    async def read_on(self, arguments: Mapping[str, JSON]) -> Reply:
+        """
+        Raises:
+            ArgumentsError: there is nothing to read on in, or not there, or not so.
+        """
+        try:
+            return Reply.of(await self._continuation.next_reply(arguments, _CALLER))
+        except UnfitError as error:
+            raise ArgumentsError(str(error)) from None

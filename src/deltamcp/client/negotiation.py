@@ -1,0 +1,216 @@
+"""The first words with a server: which era it is of, what it can do. Probe, then fall back."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from deltamcp.client import dialect
+from deltamcp.client.connection import ClientConnection
+from deltamcp.client.dialect import ClientDialect
+from deltamcp.dialects import modern, progressive_disclosure, versions
+from deltamcp.errors import HttpStatusError, PeerError, UnreachableError
+from deltamcp.values import JSON, Era
+from deltamcp.wire.codecs import CODECS, JSON_CODEC, Codec
+
+ProtocolChoice: TypeAlias = Literal["auto", "modern", "handshake", "delta-mcp"]
+"""What is spoken to a server: whatever it understands, or one thing only."""
+Encoding: TypeAlias = Literal["json", "compact-json", "cbor"]
+
+_PROBE_SECONDS = 5.0
+"""MCP 2026-07-28, stdio: a server that does not answer the probe within a reasonable time is of the handshake era."""
+
+
+class ServerInfo(Struct, frozen=True):
+    """Who answers, and what it can do."""
+
+    name: str
+    version: str
+    era: Era
+    protocol: str
+    """The revision that is spoken; `delta-mcp/0.2.0` for that dialect."""
+    capabilities: dict[str, JSON]
+    instructions: str | None = None
+    encoding: str = "json"
+    raw: dict[str, JSON] = {}
+    """The answer to `server/discover` or `initialize`, as it came."""
+
+    @property
+    def is_delta(self) -> bool:
+        """Whether it speaks Delta-MCP's own dialect: JSON in every text, pages by arguments."""
+        return versions.is_delta_mcp(self.protocol)
+
+    @property
+    def progressive(self) -> dict[str, JSON] | None:
+        """The settings of our extension, where the server has it."""
+        own = self.capabilities.get("extensions" if self.era is Era.MODERN else "experimental")
+        settings = own.get(progressive_disclosure.NAME) if isinstance(own, dict) else None
+        return settings if isinstance(settings, dict) else None
+
+    def changes(self, kind: str) -> bool:
+        """Whether it tells when its tools, prompts or resources have changed."""
+        said = self.capabilities.get(kind)
+        return isinstance(said, dict) and said.get("listChanged") is True
+
+
+class ClientProfile(Struct, frozen=True):
+    """How a client introduces itself."""
+
+    info: dict[str, JSON]
+    protocol_choice: ProtocolChoice
+    encoding: Encoding
+    progressive: bool
+    elicits: bool
+    samples: bool
+    has_roots: bool
+
+    def choose_protocol(self, protocol_choice: ProtocolChoice) -> "ClientProfile":
+        return replace(self, spoken=protocol_choice)
+
+    def capabilities(self, era: Era) -> dict[str, JSON]:
+        return dialect.client_capabilities(
+            era,
+            elicits=self.elicits,
+            samples=self.samples,
+            has_roots=self.has_roots,
+            progressive=self.progressive,
+        )
+
+
+class _NegotiatedProtocol(Struct, frozen=True):
+    """What was agreed on; only the one agreement that counts is kept to."""
+
+    server: ServerInfo
+    dialect: ClientDialect
+    codec: Codec = JSON_CODEC
+
+
+async def negotiate(connection: ClientConnection, profile: ClientProfile, label: str) -> ServerInfo:
+    """Settles what is spoken, and with whom.
+
+    Raises:
+        UnreachableError: nothing that both sides speak; the text says what to do.
+        ClientError: the connection broke.
+    """
+    negotiated = await _negotiate_protocol(connection, profile, label)
+    connection.dialect, connection.link.codec = negotiated.dialect, negotiated.codec
+    return replace(negotiated.server, encoding=negotiated.codec.name)
+
+
+async def _negotiate_protocol(connection: ClientConnection, profile: ClientProfile, label: str) -> _NegotiatedProtocol:
+    if profile.protocol_choice in ("handshake", "delta-mcp"):
+        return await _initialize(connection, profile, label, profile.protocol_choice == "delta-mcp")
+    found = await _probe_modern(connection, profile, label)
+    if isinstance(found, _NegotiatedProtocol):
+        return found
+    if profile.protocol_choice == "modern":
+        raise UnreachableError(f"{label} does not speak MCP {versions.MODERN[0]}: {found}")
+    return await _initialize(connection, profile, label, dialect.is_delta_refusal(found))
+
+
+async def _probe_modern(connection: ClientConnection, profile: ClientProfile, label: str) -> _NegotiatedProtocol | str:
+    """Who answers; or why it is not of the modern era, where nothing else was agreed on in the meantime."""
+    probing = asyncio.ensure_future(_discover(connection, profile, label))
+    initializing: asyncio.Future[_NegotiatedProtocol] | None = None
+    try:
+        await asyncio.wait([probing], timeout=None if profile.protocol_choice == "modern" else _PROBE_SECONDS)
+        if not probing.done():
+            # It is of the handshake era and says nothing, or of either and takes its time to start.
+            initializing = asyncio.ensure_future(_initialize(connection, profile, label, as_delta=False))
+            await asyncio.wait([probing, initializing], return_when=asyncio.FIRST_COMPLETED)
+        found = await probing if initializing is None or probing.done() else "it says nothing"
+        return found if initializing is None or isinstance(found, _NegotiatedProtocol) else await initializing
+    finally:
+        begun = [task for task in (probing, initializing) if task is not None]
+        for task in begun:
+            task.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
+
+
+async def _discover(connection: ClientConnection, profile: ClientProfile, label: str) -> _NegotiatedProtocol | str:
+    """A server of the modern era, or what was said by one that is not."""
+
+    async def ask(version: str) -> dict[str, JSON]:
+        modern_dialect = dialect.modern_dialect(version, profile.info, profile.capabilities(Era.MODERN))
+        return await connection.request("server/discover", {}, {}, dialect=modern_dialect)
+
+    try:
+        try:
+            result = await ask(versions.MODERN[0])
+        except PeerError as error:
+            supported = dialect.supported_versions(error.code, error.data)
+            common = [version for version in versions.MODERN if version in supported]
+            if supported and not common and not set(supported) & set(versions.HANDSHAKE):
+                raise UnreachableError(
+                    f"{label} speaks only {', '.join(supported)[:100]}, which is not known here."
+                ) from None
+            if not common:
+                return str(error)
+            # MCP 2026-07-28: who refuses a version names others; the request is sent again in one of them.
+            result = await ask(common[0])
+    except (PeerError, HttpStatusError) as error:
+        return str(error)
+    return _parse_discovery(connection, profile, result)
+
+
+def _parse_discovery(
+    connection: ClientConnection, profile: ClientProfile, result: dict[str, JSON]
+) -> _NegotiatedProtocol | str:
+    supported = result.get("supportedVersions")
+    common = [version for version in versions.MODERN if not isinstance(supported, list) or version in supported]
+    if not common:
+        return "it speaks no revision that is known here"
+    meta: Any = result.get("_meta")
+    named = meta.get(modern.SERVER_KEY) if isinstance(meta, dict) else None
+    info = _name_and_version(named if isinstance(named, dict) else result.get("serverInfo"))
+    server = _server_info(result, info, Era.MODERN, common[0])
+    offered = (server.progressive or {}).get("encodings")
+    # Without an `initialize` only HTTP can say, message by message, what it is written in.
+    is_agreed = connection.link.carries_headers and isinstance(offered, list) and profile.encoding in offered
+    spoken = dialect.modern_dialect(common[0], profile.info, profile.capabilities(Era.MODERN))
+    return _NegotiatedProtocol(server, spoken, CODECS[profile.encoding] if is_agreed else JSON_CODEC)
+
+
+async def _initialize(
+    connection: ClientConnection, profile: ClientProfile, label: str, as_delta: bool
+) -> _NegotiatedProtocol:
+    params = dialect.initialize_params(
+        profile.info, profile.capabilities(Era.HANDSHAKE), as_delta, profile.encoding, profile.progressive
+    )
+    try:
+        result = await connection.request("initialize", params, {}, dialect=dialect.UNNEGOTIATED)
+    except PeerError as error:
+        raise UnreachableError(f"{label} refused the introduction: {str(error)[:300]}") from None
+    version = result.get("protocolVersion")
+    codec = JSON_CODEC
+    if isinstance(version, str) and as_delta and versions.is_delta_mcp(version):
+        spoken = dialect.handshake_dialect(versions.DELTA_MCP_BASELINE, is_delta=True)
+        said: Any = result.get("encoding")
+        codec = CODECS.get(said.get("format", ""), JSON_CODEC) if isinstance(said, dict) else JSON_CODEC
+        connection.link.codec = codec  # what follows is written so, the next message already
+    elif version in versions.HANDSHAKE:
+        spoken = dialect.handshake_dialect(str(version))
+    else:
+        raise UnreachableError(f"{label} speaks {version!r:.40}, which is no revision of MCP that is known here.")
+    await connection.notify("notifications/initialized", {}, spoken)
+    server = _server_info(result, _name_and_version(result.get("serverInfo")), Era.HANDSHAKE, str(version))
+    return _NegotiatedProtocol(server, spoken, codec)
+
+
+def _name_and_version(said: Any) -> tuple[str, str]:
+    name, version = (said.get("name"), said.get("version")) if isinstance(said, dict) else (None, None)
+    return (name if isinstance(name, str) else "unnamed"), (version if isinstance(version, str) else "")
+
+
+def _server_info(result: Mapping[str, Any], info: tuple[str, str], era: Era, protocol: str) -> ServerInfo:
+    capabilities, instructions = result.get("capabilities"), result.get("instructions")
+    return ServerInfo(
+        *info,
+        era,
+        protocol,
+        capabilities if isinstance(capabilities, dict) else {},
+        instructions if isinstance(instructions, str) else None,
+        raw=dict(result),
+    )

@@ -1,0 +1,145 @@
+"""What a server tells unasked: that a list or a resource has changed, and what it logs."""
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from deltamcp.client.connector import Connector
+from deltamcp.client.lists import ServerLists
+from deltamcp.client.options import ClientOptions
+from deltamcp.dialects import modern
+from deltamcp.errors import ClientError, DeadlineError, PeerError, UnreachableError
+from deltamcp.values import JSON, Era
+
+logger = logging.getLogger("deltamcp")
+
+_RETRY_SECONDS = 1.0
+_OPEN_SECONDS = 2.0
+_LIST_CHANGED_KINDS = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/prompts/list_changed": "prompts",
+    "notifications/resources/list_changed": "resources",
+}
+
+
+class NotificationListener:
+    """Listens, on a stream of its own where the transport or the era needs one, for as long as the client lives."""
+
+    def __init__(self, connector: Connector, lists: ServerLists, options: ClientOptions) -> None:
+        self._connector, self._lists = connector, lists
+        self._on_change, self._on_log = options.get("on_change"), options.get("on_log")
+        self._log_level = options.get("log_level", "info")
+        self._is_enabled = options.get("listen", True)
+        self._answers_requests = any(key in options for key in ("on_elicitation", "on_sampling", "roots"))
+        self._subscribed_uris: set[str] = set()
+        self._listen_task: asyncio.Task[None] | None = None
+        self._stream_opened = asyncio.Event()
+
+    @property
+    def log_level_meta(self) -> dict[str, JSON]:
+        """What every request says so that logs come with it (2026-07-28)."""
+        if self._on_log is None or self._connector.server.era is not Era.MODERN:
+            return {}
+        return {modern.LOG_LEVEL_KEY: self._log_level}
+
+    async def start(self) -> None:
+        server = self._connector.server
+        if self._on_log is not None and server.era is Era.HANDSHAKE and "logging" in server.capabilities:
+            with suppress(PeerError, DeadlineError):
+                await self._connector.request("logging/setLevel", {"level": self._log_level}, timeout=_OPEN_SECONDS)
+        self.restart()
+        if self._listen_task is not None and server.era is Era.HANDSHAKE:
+            # What a server says before the stream is there, it says to nobody.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_OPEN_SECONDS):
+                    await self._stream_opened.wait()
+
+    def restart(self) -> None:
+        """On a new connection everything is to be asked for once more."""
+        if self._listen_task is not None:
+            self._listen_task.cancel()
+            self._listen_task = None
+        server = self._connector.server
+        tells = any(server.changes(kind) for kind in _LIST_CHANGED_KINDS.values())
+        self._lists.receives_changes = self._is_enabled and tells
+        # In the handshake era questions, too, may come on the stream that belongs to no request.
+        is_asked = self._answers_requests and server.era is Era.HANDSHAKE
+        if (self._is_enabled and (tells or is_asked)) or self._subscribed_uris:
+            self._listen_task = asyncio.get_running_loop().create_task(self._listen())
+
+    async def _listen(self) -> None:
+        connection = self._connector.connection
+        if connection is None:
+            return
+        if self._connector.server.era is Era.HANDSHAKE:
+            for uri in tuple(self._subscribed_uris):
+                with suppress(ClientError, PeerError):
+                    await self._connector.request("resources/subscribe", {"uri": uri})
+            headers = connection.dialect.headers("", {})
+            is_heard = await connection.link.listen(headers, self._on_stream_open)
+            self._lists.receives_changes = self._lists.receives_changes and is_heard
+            return
+        server, flags = self._connector.server, {kind: f"{kind}ListChanged" for kind in _LIST_CHANGED_KINDS.values()}
+        wanted: dict[str, JSON] = {flag: True for kind, flag in flags.items() if server.changes(kind)}
+        if self._subscribed_uris:
+            wanted["resourceSubscriptions"] = sorted(self._subscribed_uris)
+        while True:
+            try:
+                await connection.request("subscriptions/listen", {"notifications": wanted}, {})
+            except (PeerError, UnreachableError) as error:
+                logger.info("changes are not told: %s", error)
+                self._lists.receives_changes = False
+                return
+            except ClientError:
+                if connection.link.ended:
+                    return  # whoever connects again begins again
+            # What changed while nobody listened, nobody knows.
+            self._lists.invalidate()
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    def _on_stream_open(self) -> None:
+        """The stream is there, or there again: what changed meanwhile, nobody knows."""
+        if self._stream_opened.is_set():
+            self._lists.invalidate()
+        self._stream_opened.set()
+
+    def receive(self, method: str, params: dict[str, JSON]) -> None:
+        kind = _LIST_CHANGED_KINDS.get(method)
+        if kind == "tools":
+            self._lists.invalidate()
+        if kind is not None:
+            self._report_change(kind)
+        elif method == "notifications/resources/updated" and isinstance(params.get("uri"), str):
+            self._report_change(params["uri"])
+        elif method == "notifications/message" and self._on_log is not None:
+            by = params.get("logger")
+            try:
+                self._on_log(str(params.get("level")), params.get("data"), by if isinstance(by, str) else None)
+            except Exception:
+                logger.exception("a log callback failed")
+
+    def _report_change(self, what: str) -> None:
+        if self._on_change is not None:
+            try:
+                self._on_change(what)
+            except Exception:
+                logger.exception("a change callback failed")
+
+    async def subscribe(self, uri: str) -> None:
+        self._subscribed_uris.add(uri)
+        if self._connector.server.era is Era.HANDSHAKE:
+            await self._connector.request("resources/subscribe", {"uri": uri})
+        if self._connector.server.era is Era.MODERN or self._listen_task is None:
+            self.restart()
+
+    async def unsubscribe(self, uri: str) -> None:
+        self._subscribed_uris.discard(uri)
+        if self._connector.server.era is Era.HANDSHAKE:
+            await self._connector.request("resources/unsubscribe", {"uri": uri})
+        else:
+            self.restart()
+
+    async def stop(self) -> None:
+        if self._listen_task is not None:
+            self._listen_task.cancel()
+            await asyncio.wait([self._listen_task])

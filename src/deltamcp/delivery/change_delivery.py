@@ -1,0 +1,300 @@
+"""Results to a caller that may have been sent them before: unchanged, a delta, or the whole, whichever costs least."""
+
+import asyncio
+import functools
+import logging
+import time
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from deltamcp import tokens
+from deltamcp.delivery.continuation import Continuation
+from deltamcp.delivery.sent_results import CallKey, LastSent, RowLocation, SentResults
+from deltamcp.delivery.stored_results import ResultRoot, StoredResults
+from deltamcp.deltas.root import ALGORITHM, root_digits
+from deltamcp.results import changes, result_windows
+from deltamcp.results.changes import (
+    MAX_DELTA_SHARE,
+    REANCHOR_AFTER_DELTAS,
+    ChangeText,
+    ComparableResult,
+    PathToWhole,
+    SentBefore,
+)
+from deltamcp.results.content import ResultData, json_or_text
+from deltamcp.results.notes import Handle
+from deltamcp.results.policy import META_KEY, RESET, ResolvedPolicy
+from deltamcp.results.stored_result import StoredHeader, StoredResult, select_fields
+from deltamcp.values import JSON, Caller, Contents, Manifest, Text, TextResource, ToolResult
+from deltamcp.wire import jsonrpc
+
+_MAX_BYTES_PER_TOKEN = 400
+"""Bytes of a result that a token stands for at most, so that what is cheap is known to be so without counting it."""
+_LARGE_BYTES = 256 * 1024
+"""Bytes of a result whose changes may take longer to find than others should wait; a thread does."""
+_ROOT_NOTE_BYTES = 300
+"""Bytes of a result that is worth the tokens of a root, for a caller that may send it back."""
+_NO_BUDGET = 1 << 40
+_MAX_SESSION_SHARE = 2.0
+"""What a pack with ids of a session may cost of one without, so that ids mean the same in all of a caller's texts."""
+
+logger = logging.getLogger("deltamcp")
+
+
+class _Pending(NamedTuple):
+    """A result that is about to be sent, and to whom."""
+
+    call: CallKey
+    policy: ResolvedPolicy
+    source: ResultData
+    shown: str | bytes
+    """What of it is wanted."""
+    result: ComparableResult
+    before: SentBefore | None
+
+    def is_cheaper(self, text: str, share: float) -> bool:
+        """Whether a text costs less than a share of the whole result, and fits."""
+        policy = self.policy
+        cost = tokens.count(text, policy.model)
+        if cost > policy.max_tokens:
+            return False
+        if cost < share * min(len(self.shown) // _MAX_BYTES_PER_TOKEN, policy.max_tokens):
+            return True
+        whole = result_windows.whole_window(self.shown, policy, False, None)
+        full = policy.max_tokens if whole is None else tokens.count("\n".join(whole.texts), policy.model)
+        return cost < share * full
+
+
+class ChangeDelivery:
+    """Sends the cheapest reply that tells a caller the result, and records what it sent."""
+
+    def __init__(self, stored: StoredResults, continuation: Continuation) -> None:
+        self._stored = stored
+        self._continuation = continuation
+        self._sent = SentResults(stored)
+
+    async def accept_root(self, requested_root: str | None, caller: Caller) -> None:
+        """Forgets what the caller was sent where it says, before its call is served, that it has lost everything."""
+        if requested_root == RESET:
+            await self._sent.reset(CallKey(caller, ""))
+
+    async def deliver(self, source: ResultData, policy: ResolvedPolicy, call: CallKey, since: float) -> ToolResult:
+        """The cheapest reply to a call, which began at `since` by the monotonic clock."""
+        shown, problem = select_fields(source.data, policy)
+        if problem:
+            return await self._continuation.first_reply(source, policy, call.caller)
+        overtaken = self._sent.is_overtaken(call, since)
+        if policy.dedup:
+            # What two replies refer to at once, and the ids they give, must not cross.
+            async with self._sent.lock(call):
+                return await self._choose(source, shown, policy, call, overtaken)
+        return await self._choose(source, shown, policy, call, overtaken)
+
+    async def _choose(
+        self, source: ResultData, shown: str | bytes, policy: ResolvedPolicy, call: CallKey, overtaken: bool
+    ) -> ToolResult:
+        result = changes.comparable(shown, source.value if shown is source.data else None, policy)
+        pending = _Pending(call, policy, source, shown, result, await self._sent_before(result, policy, call))
+        base = None if overtaken and policy.pack_root is None else await self._base(policy, call)
+        if base is None:
+            return await self._sent_by_another_call(pending) or await self._reply_whole(pending)
+        sent, handle, stored = base
+        if sent.root == result.root or result.is_equivalent(stored.shown_value, policy):
+            return await self._reply_unchanged(pending, handle, sent) or await self._reply_whole(pending)
+        delta_reply = await self._reply_delta(pending, sent, stored) if sent.deltas < REANCHOR_AFTER_DELTAS else None
+        return delta_reply or await self._reply_whole(pending)
+
+    async def deliver_contents(self, read: Contents, call: CallKey, requested_root: str) -> Contents:
+        """A resource's text to a caller that sent the root it holds."""
+        if len(read.items) != 1 or not isinstance(item := read.items[0], TextResource):
+            return read
+        text, meta = await self._change_text(json_or_text(item.text), call, requested_root)
+        if text is not None:
+            item = TextResource(item.uri, text, "text/plain", item.meta)
+        return replace(read, items=[item], meta={**(read.meta or {}), META_KEY: meta})
+
+    async def deliver_manifest(self, page: Manifest, call: CallKey, requested_root: str) -> Manifest:
+        """A page of the manifest to a caller that sent the root it holds: changes come as a text, beside no entries."""
+        text, meta = await self._change_text(jsonrpc.encode(page.entries), call, requested_root)
+        if text is None:
+            return replace(page, meta={META_KEY: meta})
+        return replace(page, entries=[], meta={META_KEY: {**meta, "text": text}})
+
+    async def _change_text(
+        self, data: str | bytes, call: CallKey, requested_root: str
+    ) -> tuple[str | None, dict[str, JSON]]:
+        """The text of the changes, None where only the whole will do; and the `_meta` of the reply."""
+        policy = ResolvedPolicy(max_tokens=_NO_BUDGET, tables=False, pack_root=requested_root)
+        reply = await self.deliver(ResultData(data), policy, call, time.monotonic())
+        meta = (reply.meta or {})[META_KEY]
+        text = next(iter(reply.content))
+        return (text.text if meta["outcome"] != "full" and isinstance(text, Text) else None), meta
+
+    async def _sent_before(self, result: ComparableResult, policy: ResolvedPolicy, call: CallKey) -> SentBefore | None:
+        """What of this result the caller was sent before, as far as it can still read that."""
+        if not policy.dedup or not call.caller.is_remembered:
+            return None
+        sent = await self._sent.sent_rows(call)
+        places = result.pointers_by_digest()
+        again = {sign: sent[sign] for sign in places if sign in sent}
+        kept = {
+            (name, root)
+            for name, root in {(where.partition("/")[0], root) for where, root in again.values()}
+            if await self._stored.contains(name, root, call.caller)
+        }
+        rows = {sign: where for sign, (where, root) in again.items() if (where.partition("/")[0], root) in kept}
+        return SentBefore(rows, self._sent.sent_symbols(call), policy.dedup == "deltas", places)
+
+    async def _base(self, policy: ResolvedPolicy, call: CallKey) -> tuple[LastSent, Handle, StoredResult] | None:
+        """The result that a delta can build on: the one the caller names or was last sent, where it is still stored."""
+        if policy.deltas is False or (not policy.deltas and policy.pack_root is None):
+            return None
+        sent = await self._sent.last_sent(call)
+        if policy.pack_root is None:
+            found = (
+                None
+                if sent is None
+                else await self._stored.find_by_root(ResultRoot(sent.root, call.digest), call.caller)
+            )
+            return None if sent is None or found is None else (sent, *found)
+        given = root_digits(policy.pack_root)
+        found = None if given is None else await self._stored.find_by_root(ResultRoot(given, call.digest), call.caller)
+        if found is None:
+            return None
+        base = found[1]
+        return (
+            sent if sent is not None and sent.root == base.root else LastSent(base.root, base.deltas, base.is_part)
+        ), *found
+
+    async def _sent_by_another_call(self, pending: _Pending) -> ToolResult | None:
+        """A reply where another call gave the same result, unless the caller says that it holds nothing."""
+        if pending.before is None or pending.policy.pack_root is not None:
+            return None
+        name = pending.before.row_locations.get(pending.result.root)
+        if name is None:
+            return None
+        return await self._reply_unchanged(
+            pending, self._stored.handle(name), LastSent(pending.result.root), elsewhere=True
+        )
+
+    async def _reply_unchanged(
+        self, pending: _Pending, handle: Handle, sent: LastSent, elsewhere: bool = False
+    ) -> ToolResult | None:
+        """`elsewhere` says that another call gave the result."""
+        way = PathToWhole(handle, pending.call.is_safe)
+        text = changes.unchanged_text(pending.result.size_text, way, sent.root, pending.policy.pack_root, elsewhere)
+        if not pending.is_cheaper(text, 1.0):
+            return None
+        await self._sent.record(pending.call, sent.root, sent.deltas, sent.is_part)
+        return _reply(text, "unchanged", (sent.root, sent.root), handle)
+
+    async def _reply_delta(self, pending: _Pending, sent: LastSent, base: StoredResult) -> ToolResult | None:
+        roots = (sent.root, pending.result.root)
+        delta = await self._make_delta(pending, base.shown_value, roots, sent.is_part)
+        handle = None if delta is None else await self._store(pending, sent)
+        if delta is None or handle is None:
+            return None
+        text = changes.changed_text(
+            delta.text, PathToWhole(handle, pending.call.is_safe), roots, pending.policy.pack_root
+        )
+        if not pending.is_cheaper(text, MAX_DELTA_SHARE):
+            return None
+        await self._record(pending, handle, sent.deltas + 1, delta, sent.is_part)
+        return _reply(text, "delta", roots, handle, references=delta.references)
+
+    async def _make_delta(
+        self, pending: _Pending, base: JSON, roots: tuple[str, str], is_part: bool
+    ) -> ChangeText | None:
+        """The changes; None where making them failed: the call is done, and its result can be sent whole."""
+        make = functools.partial(pending.result.changes_since, base, roots, pending.policy, pending.before, is_part)
+        try:
+            return make() if len(pending.shown) <= _LARGE_BYTES else await asyncio.to_thread(make)
+        except Exception:
+            logger.exception("a delta of a result could not be made")
+            return None
+
+    async def _reply_whole(self, pending: _Pending) -> ToolResult:
+        return await self._reply_with_references(pending) or await self._reply_in_full(pending)
+
+    async def _reply_with_references(self, pending: _Pending) -> ToolResult | None:
+        before = pending.before
+        if before is not None and pending.policy.pack_root is not None:
+            before = (
+                before.after_reset
+            )  # a caller that is sent everything because of its root may hold nothing else either
+        brief = None if before is None else pending.result.text_with_references(pending.policy, before)
+        if brief is None or not pending.is_cheaper(
+            brief.text_with_note, 1.0 if brief.session is None else _MAX_SESSION_SHARE
+        ):
+            return None
+        handle = await self._store(pending)
+        if handle is None:
+            return None
+        await self._record(pending, handle, 0, brief)
+        reply = _reply(brief.text, "full", (None, pending.result.root), handle, brief.form, brief.references)
+        return replace(reply, content=[*reply.content, Text(brief.note)]) if brief.note else reply
+
+    async def _reply_in_full(self, pending: _Pending) -> ToolResult:
+        policy, call, result = pending.policy, pending.call, pending.result
+        may_return = not call.caller.is_remembered and len(pending.shown) > _ROOT_NOTE_BYTES
+        note = changes.root_note(result.root) if policy.pack_root is not None or may_return else ""
+        budget = policy.max_tokens - tokens.count(note, policy.model) - 1 if note else policy.max_tokens
+        policy = replace(policy, max_tokens=budget)
+        result_root = ResultRoot(result.root, call.digest, pending.shown is not pending.source.data)
+        reply = await self._continuation.first_reply(pending.source, policy, call.caller, root=result_root)
+        meta = (reply.meta or {}).get(META_KEY, {})
+        if "handle" in meta:
+            await self._record(pending, self._stored.handle(meta["handle"]), 0, ChangeText(""), "unit" in meta)
+        content = [*reply.content, Text(note)] if note else reply.content
+        meta = {**meta, "outcome": "full", "root": ALGORITHM + result.root}
+        return replace(reply, content=content, meta={**(reply.meta or {}), META_KEY: meta})
+
+    async def _store(self, pending: _Pending, sent: LastSent | None = None) -> Handle | None:
+        """Stores the result, as the next delta after `sent` or as a new beginning."""
+        deltas, is_part = (0, False) if sent is None else (sent.deltas + 1, sent.is_part)
+        data, root, call = pending.source.data, pending.result.root, pending.call
+        rows = pending.result.rows
+        head = StoredHeader("text" if isinstance(data, str) else "json", rows, pending.policy, root, deltas, is_part)
+        result_root = ResultRoot(root, call.digest, pending.shown is not data)
+        return (await self._stored.store(data, call.caller, lambda handle: (head, None), result_root))[0]
+
+    async def _record(
+        self, pending: _Pending, handle: Handle, deltas: int, text: ChangeText, is_part: bool = False
+    ) -> None:
+        """Records that this is sent; later results may refer only to rows that were shown."""
+        root = pending.result.root
+        await self._sent.record(pending.call, root, deltas, is_part)
+        if pending.before is None:
+            return
+        if text.session is not None:
+            self._sent.record_symbols(pending.call, text.session)
+        if is_part or pending.shown is not pending.source.data:
+            return
+        places, before = pending.before.pointers_by_digest, pending.before.row_locations
+        # What was only referred to stays where it was sent first.
+        new = {sign: RowLocation(handle.name + at, root) for sign, at in places.items() if sign not in before}
+        await self._sent.record_rows(pending.call, new)
+
+
+def _reply(
+    text: str,
+    kind: Literal["unchanged", "delta", "full"],
+    roots: tuple[str | None, str],
+    handle: Handle,
+    form: str | None = None,
+    references: str | None = None,
+) -> ToolResult:
+    """A reply whose `_meta` has what a program needs to follow: the base of a delta, the form of a whole result.
+
+    `references` is the pointer to the rows that may be references.
+    """
+    base, root = roots
+    meta: dict[str, JSON] = {"outcome": kind, "root": ALGORITHM + root, "handle": handle.name}
+    if base is not None:
+        meta["base"] = ALGORITHM + base
+    if form is not None:
+        meta["form"] = form
+    if references is not None:
+        meta["references"] = references
+    return ToolResult([Text(text)], meta={META_KEY: meta})

@@ -1,0 +1,81 @@
+"""Results as MCP has them: the whole, as much as fits, or what changed since the caller was last sent it."""
+
+from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from deltamcp.catalog.operation import Operation
+from deltamcp.delivery.change_delivery import ChangeDelivery
+from deltamcp.delivery.continuation import Continuation
+from deltamcp.delivery.delivery import DeliveredCall, PageRequest, convert, refuse_value
+from deltamcp.delivery.sent_results import CallKey, call_digest
+from deltamcp.results import content
+from deltamcp.results.content import ResultData
+from deltamcp.results.policy import META_KEY, ResolvedPolicy
+from deltamcp.values import JSON, Surface, Text, ToolResult
+
+
+class McpDelivery:
+    """Delivers within the call's policy; without one, the whole."""
+
+    def __init__(self, continuation: Continuation, changes: ChangeDelivery) -> None:
+        self._continuation = continuation
+        self._changes = changes
+
+    def read_page(
+        self, operation: Operation, arguments: dict[str, JSON], policy: ResolvedPolicy | None
+    ) -> tuple[dict[str, JSON], PageRequest | None]:
+        return arguments, None
+
+    async def find_page(self, call: DeliveredCall) -> ToolResult | None:
+        return None
+
+    async def deliver(self, value: Any, call: DeliveredCall) -> ToolResult:
+        operation, policy = call.operation, call.policy
+        if policy is None:
+            return self._deliver_whole(value, call)
+        made = convert(value, operation)
+        if isinstance(made, ResultData):
+            return await self._deliver_data(made, policy, call)
+        if made.is_error:
+            return made
+        source = content.single_data(made)
+        if source is not None:
+            reply = await self._deliver_data(source, policy, call)
+            return replace(reply, meta={**made.meta, **(reply.meta or {})}) if made.meta else reply
+        promised = call.is_flat and operation.output_schema is not None
+        return await self._continuation.first_reply_of_blocks(made, policy, call.terms.caller, promised)
+
+    def _deliver_whole(self, value: Any, call: DeliveredCall) -> ToolResult:
+        operation = call.operation
+        try:
+            reply = content.tool_result(
+                value, operation.structured_content if operation.output_schema is not None else None
+            )
+        except ValueError as error:
+            return refuse_value(operation, error)
+        return _name_form(reply, value) if call.terms.surface is Surface.PROGRESSIVE else reply
+
+    async def _deliver_data(self, source: ResultData, policy: ResolvedPolicy, call: DeliveredCall) -> ToolResult:
+        operation, caller = call.operation, call.terms.caller
+        if call.is_flat and operation.output_schema is not None:
+            # Its schema promises the whole, which a delta is not.
+            return await self._continuation.first_reply(source, policy, caller, operation.is_valid_output)
+        if policy.may_send_changes:
+            digest = call_digest([operation.id, call.arguments, policy.fields])
+            return await self._changes.deliver(
+                source, policy, CallKey(caller, digest, operation.is_read_only), call.started
+            )
+        return await self._continuation.first_reply(source, policy, caller)
+
+
+def _name_form(reply: ToolResult, value: Any) -> ToolResult:
+    """Says in `_meta`, to a client that reads it, whether a text that could be either is JSON or not."""
+    block = reply.content[0] if len(reply.content) == 1 and reply.structured is UNSET else None
+    if not isinstance(block, Text) or isinstance(value, Text | ToolResult | list | dict):
+        return reply
+    is_text = isinstance(value, str) or content.is_symbol_graph(value)
+    if content.is_self_describing(block.text if is_text else block.text.encode()):
+        return reply
+    return replace(reply, meta={META_KEY: {"form": "text" if is_text else "json"}})

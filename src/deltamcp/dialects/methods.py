@@ -1,0 +1,245 @@
+"""The methods of each era, and how the parameters of a request become an `Ask`.
+
+`HANDSHAKE` and `MODERN` say which method each era has; a method that is not in a table does not exist there.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, cast
+
+from deltamcp.errors import Fault
+from deltamcp.values import (
+    JSON,
+    NO_INPUTS,
+    Ask,
+    CallTool,
+    Complete,
+    Describe,
+    Discover,
+    Failure,
+    Filter,
+    GetPrompt,
+    Inputs,
+    Kind,
+    Listen,
+    ListItems,
+    ListManifest,
+    LogLevel,
+    Ping,
+    ReadResource,
+    Request,
+    SetLevel,
+    Watch,
+)
+
+LOG_LEVELS: tuple[LogLevel, ...] = (
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+)
+"""RFC 5424 severities, mildest first."""
+
+_Params = dict[str, JSON]
+
+
+class _InvalidParamError(Exception):
+    """A parameter that is missing or of the wrong type; the text names it."""
+
+
+def read(request: Request, methods: Mapping[str, Callable[[_Params], Ask]]) -> Ask | Failure:
+    """What a request asks for, or why it cannot be understood."""
+    reader = methods.get(request.method)
+    if reader is None:
+        return Failure(
+            Fault.UNKNOWN_METHOD, f"There is no method {request.method[:100]!r}.", {"method": request.method}
+        )
+    try:
+        return reader(request.params)
+    except _InvalidParamError as error:
+        return Failure(Fault.INVALID_PARAMS, str(error))
+
+
+def _text(params: _Params, name: str, where: str = "params") -> str:
+    value = params.get(name)
+    if type(value) is not str:
+        state = "missing" if value is None else "not a string"
+        raise _InvalidParamError(f"{where}.{name} must be a string; it is {state}.")
+    return value
+
+
+def _object(params: _Params, name: str, where: str = "params") -> dict[str, JSON]:
+    value = params.get(name)
+    if value is None:
+        return {}
+    if type(value) is not dict:
+        raise _InvalidParamError(f"{where}.{name} must be an object.")
+    return cast("dict[str, JSON]", value)
+
+
+def _texts(params: _Params, name: str, where: str = "params") -> dict[str, str]:
+    values = _object(params, name, where)
+    for key, value in values.items():
+        if type(value) is not str:
+            raise _InvalidParamError(f"{where}.{name}.{key} must be a string.")
+    return values
+
+
+def _inputs(params: _Params) -> Inputs:
+    if "inputResponses" not in params and "requestState" not in params:
+        return NO_INPUTS
+    state = params.get("requestState")
+    if state is not None and type(state) is not str:
+        raise _InvalidParamError("params.requestState must be a string.")
+    responses = _object(params, "inputResponses")
+    for key, value in responses.items():
+        if type(value) is not dict:
+            raise _InvalidParamError(f"params.inputResponses.{key} must be an object.")
+    return Inputs(responses, state)
+
+
+def _call_tool(params: _Params) -> Ask:
+    is_retry = "inputResponses" in params or "requestState" in params
+    return CallTool(_text(params, "name"), _object(params, "arguments"), _inputs(params) if is_retry else NO_INPUTS)
+
+
+def _read_resource(params: _Params) -> Ask:
+    return ReadResource(_text(params, "uri"), _inputs(params))
+
+
+def _get_prompt(params: _Params) -> Ask:
+    return GetPrompt(_text(params, "name"), _texts(params, "arguments"), _inputs(params))
+
+
+def _complete(params: _Params) -> Ask:
+    reference = _object(params, "ref")
+    argument = _object(params, "argument")
+    context = _object(params, "context")
+    kind = reference.get("type")
+    if kind not in ("ref/prompt", "ref/resource"):
+        raise _InvalidParamError('params.ref.type must be "ref/prompt" or "ref/resource".')
+    target = _text(reference, "name" if kind == "ref/prompt" else "uri", "params.ref")
+    return Complete(
+        "prompt" if kind == "ref/prompt" else "template",
+        target,
+        _text(argument, "name", "params.argument"),
+        _text(argument, "value", "params.argument"),
+        _texts(context, "arguments", "params.context"),
+    )
+
+
+def _describe(params: _Params) -> Ask:
+    names = params.get("names")
+    if names is None:
+        return Describe((_text(params, "name"),), alone=True)
+    if type(names) is not list or not all(type(name) is str for name in names):
+        raise _InvalidParamError("params.names must be an array of strings.")
+    return Describe(tuple(names), alone=False)
+
+
+def _manifest(params: _Params) -> Ask:
+    return ListManifest(None if params.get("cursor") is None else _text(params, "cursor"))
+
+
+def _lister(kind: Kind) -> Callable[[_Params], Ask]:
+    def read_list(params: _Params) -> Ask:
+        cursor = params.get("cursor")
+        return ListItems(kind, None if cursor is None else _text(params, "cursor"))
+
+    return read_list
+
+
+def log_level(value: JSON, where: str) -> LogLevel:
+    """
+    Raises:
+        _InvalidParamError: it is no level.
+    """
+    if value not in LOG_LEVELS:
+        raise _InvalidParamError(f"{where} must be one of {', '.join(LOG_LEVELS)}.")
+    return cast("LogLevel", value)
+
+
+def _set_level(params: _Params) -> Ask:
+    return SetLevel(log_level(params.get("level"), "params.level"))
+
+
+_FLAGS = {
+    "toolsListChanged": (Kind.TOOLS,),
+    "promptsListChanged": (Kind.PROMPTS,),
+    "resourcesListChanged": (Kind.RESOURCES, Kind.TEMPLATES),
+}
+
+
+def _listen(params: _Params) -> Ask:
+    wanted = params.get("notifications")
+    if type(wanted) is not dict:
+        raise _InvalidParamError("params.notifications must be an object.")
+    uris = wanted.get("resourceSubscriptions", [])
+    if type(uris) is not list or not all(type(uri) is str for uri in uris):
+        raise _InvalidParamError("params.notifications.resourceSubscriptions must be an array of strings.")
+    kinds: set[Kind] = set()
+    for flag, covered in _FLAGS.items():
+        value = wanted.get(flag, False)
+        if type(value) is not bool:
+            raise _InvalidParamError(f"params.notifications.{flag} must be true or false.")
+        if value:
+            kinds.update(covered)
+    return Listen(Filter(frozenset(kinds), frozenset(uris)))
+
+
+def subscription_filter(wanted: Filter) -> dict[str, JSON]:
+    """A filter as `notifications/subscriptions/acknowledged` repeats it."""
+    kept: dict[str, JSON] = {flag: True for flag, kinds in _FLAGS.items() if kinds[0] in wanted.kinds}
+    if wanted.uris:
+        kept["resourceSubscriptions"] = sorted(wanted.uris)
+    return kept
+
+
+_BOTH: dict[str, Callable[[_Params], Ask]] = {
+    "tools/list": _lister(Kind.TOOLS),
+    "tools/call": _call_tool,
+    "tools/describe": _describe,
+    "tools/manifest": _manifest,
+    "resources/list": _lister(Kind.RESOURCES),
+    "resources/templates/list": _lister(Kind.TEMPLATES),
+    "resources/read": _read_resource,
+    "prompts/list": _lister(Kind.PROMPTS),
+    "prompts/get": _get_prompt,
+    "completion/complete": _complete,
+}
+
+HANDSHAKE: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
+    {
+        **_BOTH,
+        "ping": lambda params: Ping(),
+        "logging/setLevel": _set_level,
+        "resources/subscribe": lambda params: Watch(_text(params, "uri"), on=True),
+        "resources/unsubscribe": lambda params: Watch(_text(params, "uri"), on=False),
+    }
+)
+
+MODERN: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
+    {
+        **_BOTH,
+        "server/discover": lambda params: Discover(),
+        "subscriptions/listen": _listen,
+    }
+)
+
+
+def read_log_level(value: JSON, where: str) -> LogLevel | Failure:
+    """A log level, or the answer to something that is none."""
+    try:
+        return log_level(value, where)
+    except _InvalidParamError as error:
+        return Failure(Fault.INVALID_PARAMS, str(error))
+
+
+def request_meta(params: _Params) -> dict[str, Any] | None:
+    """A request's `_meta`; None where it has none, or none of use."""
+    found = params.get("_meta")
+    return found if type(found) is dict else None

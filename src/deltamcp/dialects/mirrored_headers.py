@@ -1,0 +1,78 @@
+"""Headers that repeat what the body says: MCP 2026-07-28, "Server Validation"."""
+
+import functools
+from collections.abc import Mapping
+
+from deltamcp.catalog import param_headers as mirrored
+from deltamcp.catalog.operation import Operation
+from deltamcp.dialects import methods, versions
+from deltamcp.dialects.modern import VERSION_KEY
+from deltamcp.errors import Fault
+from deltamcp.values import JSON, Ask, CallTool, Failure, Request
+
+NAMED_BY: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""The parameter that `Mcp-Name` repeats."""
+
+
+def check_headers(request: Request, headers: Mapping[bytes, bytes], repeated: bool) -> Failure | None:
+    """Why a request's headers contradict its body; None where they agree, or the body is refused anyway.
+
+    `repeated` tells that a mirrored header came more than once.
+    """
+    meta = methods.request_meta(request.params)
+    version = None if meta is None else meta.get(VERSION_KEY)
+    if type(version) is not str:
+        return None
+    if repeated:
+        return Failure(Fault.HEADER_MISMATCH, "An Mcp-* header was sent more than once.")
+    method = request.method
+    key = NAMED_BY.get(method)
+    name = None if key is None else request.params.get(key)
+    said = (version, method, name if type(name) is str else None)
+    sent = (headers.get(b"mcp-protocol-version"), headers.get(b"mcp-method"), headers.get(b"mcp-name"))
+    return _compare_all(said, sent)
+
+
+@functools.lru_cache(maxsize=512)
+def _compare_all(
+    said: tuple[str, str, str | None], sent: tuple[bytes | None, bytes | None, bytes | None]
+) -> Failure | None:
+    """The same few headers come with every call of the same tool, so the result is cached."""
+    failure = _compare("MCP-Protocol-Version", sent[0], said[0])
+    if failure is None and said[0] in versions.MODERN:
+        failure = _compare("Mcp-Method", sent[1], said[1])
+        if failure is None and said[2] is not None:
+            failure = _compare("Mcp-Name", sent[2], said[2])
+    return failure
+
+
+def check_parameter_headers(
+    ask: Ask, headers: Mapping[bytes, bytes], operations: Mapping[str, Operation]
+) -> Failure | None:
+    """The same for the arguments that one of a caller's tools asks to have mirrored."""
+    if not isinstance(ask, CallTool):
+        return None
+    operation = operations.get(ask.name)
+    for parameter in operation.parameter_headers if operation is not None else ():
+        value = mirrored.value_at(ask.arguments, parameter.path)
+        name = parameter.header.decode().replace("mcp-param-", "Mcp-Param-")
+        sent = headers.get(parameter.header)
+        if value is None:
+            if sent is not None:
+                return Failure(Fault.HEADER_MISMATCH, f"The header {name} has no value in the body to repeat.")
+            continue
+        failure = _compare(name, sent, value)
+        if failure is not None:
+            return failure
+    return None
+
+
+def _compare(name: str, sent: bytes | None, value: JSON) -> Failure | None:
+    if sent is None:
+        return Failure(Fault.HEADER_MISMATCH, f"The header {name} is missing.")
+    text = mirrored.decode(sent)
+    if text is None:
+        return Failure(Fault.HEADER_MISMATCH, f"The header {name} is malformed.")
+    if not mirrored.is_same_value(text, value):
+        return Failure(Fault.HEADER_MISMATCH, f"The header {name} does not match the body.")
+    return None

@@ -1,0 +1,197 @@
+"""Rows of objects as columns: which fields are flattened, constant, nested or apart (SPEC 7.4)."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from operator import itemgetter
+from typing import Any
+
+from deltamcp.gcf.generic.cells import ABSENT, ARRAY, MISSING, OBJECT, SCALAR, CellWriter
+from deltamcp.gcf.scalars import quote
+
+MAX_COLUMNS = 1_000
+"""Rows that have more fields than this between them are written one by one: a reader needs to support no more."""
+
+MAX_FLATTEN_DEPTH = 32
+"""Objects nested deeper are not flattened: each path repeats all its names, so the header would outgrow the value."""
+
+_MIN_INLINE_KEYS = 3  # SPEC 7.4.5.1
+
+JsonObject = dict[str, Any]
+
+
+@dataclass
+class Attachment:
+    """A field whose values stand under their rows; `lines` has those that are ready, for one nested value each."""
+
+    name: str
+    values: Sequence[Any]
+    lines: Iterator[str] | None = None
+
+
+@dataclass
+class EncodedTable:
+    """Columns that are ready to be joined into lines, and what stands under the lines."""
+
+    header: list[str] = field(default_factory=list)
+    columns: list[list[str]] = field(default_factory=list)
+    attachments: list[Attachment] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        return map("|".join, zip(*self.columns, strict=True))
+
+
+def all_fields(rows: Sequence[JsonObject]) -> list[str]:
+    """The fields of all rows in the order they are first seen (SPEC 7.4.3)."""
+    return list(dict.fromkeys(chain.from_iterable(rows)))
+
+
+class TableEncoder:
+    """Makes tables of rows."""
+
+    def __init__(self, cells: CellWriter, *, flatten: bool) -> None:
+        self._cells = cells
+        self._flatten = flatten
+
+    def encode_table(self, rows: Sequence[JsonObject], fields: list[str], pad: str, *, factor: bool) -> EncodedTable:
+        """The table of `rows`. `pad` goes before lines under a row; `factor` takes constant columns into the header."""
+        table = EncodedTable()
+        apart: list[tuple[str, Sequence[Any]]] = []
+        constant: list[int] = []
+        for name, values in zip(fields, self._column_values(rows, fields), strict=True):
+            written = self._cells.names[name]
+            if ">" in name:
+                apart.append((written, values))
+                continue
+            kinds = self._cells.kinds_of(values)
+            if OBJECT not in kinds and ARRAY not in kinds:
+                cells = self._cells.format_column(values)
+                if factor and len(rows) > 1 and MISSING not in kinds and cells.count(cells[0]) == len(cells):
+                    constant.append(len(table.columns))
+                table.header.append(written)
+                table.columns.append(cells)
+            elif not (self._flatten and self._try_flatten(table, name, values, kinds)):
+                self._add_nested(table, written, values, pad)
+        for written, values in apart:
+            table.attachments.append(Attachment(written, values, self._shared_lines(written, values, pad)))
+        _factor_constants(table, constant)
+        return table
+
+    def _column_values(self, rows: Sequence[JsonObject], fields: list[str]) -> Iterable[Sequence[Any]]:
+        width = len(fields)
+        if all(len(row) == width for row in rows) and all(list(row) == fields for row in rows):
+            return (list(map(itemgetter(name), rows)) for name in fields)
+        columns: dict[str, list[Any]] = {name: [ABSENT] * len(rows) for name in fields}
+        for place, row in enumerate(rows):
+            for name, value in row.items():
+                columns[name][place] = value
+        return columns.values()
+
+    def _try_flatten(self, table: EncodedTable, name: str, values: Sequence[Any], kinds: set[int]) -> bool:
+        """Whether the objects of a column became columns themselves (SPEC 7.4.6)."""
+        if not name or ARRAY in kinds:
+            return False
+        objects = [value for value in values if value is not None and value is not ABSENT]
+        if SCALAR in kinds and self._cells.kinds_of(objects) != {OBJECT}:
+            return False
+        leaves: list[tuple[str, Sequence[Any]]] = []
+        if not self._collect_leaves(objects, name, leaves, MAX_FLATTEN_DEPTH):
+            return False
+        if None in leaves[0][1] and (None,) * len(leaves) in zip(*(leaf for _, leaf in leaves), strict=True):
+            return False  # SPEC 7.4.6.2: a reader takes an object of nulls for a null
+        for path, leaf in leaves:
+            cells = self._cells.format_column(leaf)
+            if len(objects) != len(values):
+                present = iter(cells)
+                cells = ["-" if value is None else "~" if value is ABSENT else next(present) for value in values]
+            table.header.append(quote(path))
+            table.columns.append(cells)
+        return True
+
+    def _collect_leaves(
+        self, objects: list[JsonObject], path: str, leaves: list[tuple[str, Sequence[Any]]], depth: int
+    ) -> bool:
+        keys = list(objects[0])
+        if not keys or not depth or any(list(other) != keys for other in objects):
+            return False
+        for name in keys:
+            self._cells.names[name]
+            values = list(map(itemgetter(name), objects))
+            if not name or ">" in name:
+                return False
+            kinds = self._cells.kinds_of(values)
+            if kinds == {SCALAR}:
+                leaves.append((f"{path}>{name}", values))
+            elif kinds != {OBJECT} or not self._collect_leaves(values, f"{path}>{name}", leaves, depth - 1):
+                return False
+        return True
+
+    def _add_nested(self, table: EncodedTable, written: str, values: Sequence[Any], pad: str) -> None:
+        cells = self._cells.format_column(values)
+        if inline := self._inline_bodies(values):
+            cells[0], bodies = inline
+            lines: Iterator[str] | None = map(pad.__add__, bodies)
+        else:
+            lines = self._shared_lines(written, values, pad)
+        table.attachments.append(Attachment(written, values, lines))
+        table.header.append(written)
+        table.columns.append(cells)
+
+    def _present_values(self, kind: int, values: Sequence[Any]) -> list[Any]:
+        """The values that are there, if each is of this kind, and the first row has one."""
+        if self._cells.kinds[type(values[0])] != kind:
+            return []
+        present = [value for value in values if value is not None and value is not ABSENT]
+        return present if self._cells.kinds_of(present) == {kind} else []
+
+    def _inline_bodies(self, values: Sequence[Any]) -> tuple[str, Iterator[str]] | None:
+        """The first row's cell and every row's body, where objects have the same scalars (SPEC 7.4.5.1)."""
+        objects: list[JsonObject] = self._present_values(OBJECT, values)
+        if (
+            not objects
+            or len(keys := list(objects[0])) < _MIN_INLINE_KEYS
+            or any(list(other) != keys for other in objects)
+        ):
+            return None
+        columns = [list(map(itemgetter(name), objects)) for name in keys]
+        if any(self._cells.kinds_of(values) != {SCALAR} for values in columns):
+            return None
+        bodies = map("|".join, zip(*map(self._cells.format_column, columns), strict=True))
+        return f"^{{{','.join(map(self._cells.names.__getitem__, keys))}}}", bodies
+
+    def _shared_lines(self, written: str, values: Sequence[Any], pad: str) -> Iterator[str] | None:
+        """Every row's lines, where arrays have the same fields and only scalars (SPEC 7.4.5.3)."""
+        arrays: list[list[JsonObject]] = self._present_values(ARRAY, values)
+        if not arrays or not all(arrays) or self._cells.kinds_of(chain.from_iterable(arrays)) != {OBJECT}:
+            return None
+        fields = all_fields(arrays[0])
+        if not fields or len(fields) > MAX_COLUMNS or any(all_fields(other) != fields for other in arrays):
+            return None
+        names = ",".join([self._cells.names[name] for name in fields])
+        if any(">" in name for name in fields):
+            return None  # rows with an attachment begin with @, as items do: a reader could not tell
+        rows = list(chain.from_iterable(arrays))
+        columns = list(self._column_values(rows, fields))
+        if any(not self._cells.kinds_of(values) <= {SCALAR, MISSING} for values in columns):
+            return None
+        body = map("|".join, zip(*map(self._cells.format_column, columns), strict=True))
+        return _attachment_lines(f"{pad}.{written}", f"{{{names}}}", arrays, map(f"{pad}    ".__add__, body))
+
+
+def _attachment_lines(lead: str, header: str, arrays: list[list[JsonObject]], body: Iterator[str]) -> Iterator[str]:
+    for array in arrays:
+        yield "\n".join([f"{lead} [{len(array)}]{header}", *islice(body, len(array))])
+        header = ""
+
+
+def _factor_constants(table: EncodedTable, constant: list[int]) -> None:
+    """Constant columns go into the header; of nothing but those the last stays (SPEC 7.4.7)."""
+    if len(constant) == len(table.columns):
+        del constant[-1:]
+    for place in reversed(constant):
+        table.header[place] += f"={quote_braces(table.columns.pop(place)[0])}"
+
+
+def quote_braces(cell: str) -> str:
+    """A cell as a constant in the header, where a brace ends the columns."""
+    return quote(cell) if "}" in cell and cell[0] != '"' else cell

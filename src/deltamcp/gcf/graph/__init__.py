@@ -1,0 +1,1 @@
+"""GCF for graphs of symbols: payloads, deltas between them, streams, and sessions that number symbols."""

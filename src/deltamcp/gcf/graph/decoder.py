@@ -1,0 +1,167 @@
+"""Packs from text: buffered, streamed or within a session, of both dialects (SPEC 5 to 6a, 8, 9)."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from math import isfinite
+
+from deltamcp.gcf.errors import GcfError
+from deltamcp.gcf.graph.model import DELTA_SECTIONS, Edge, Payload, Symbol, group_distance, resolve_edges
+from deltamcp.gcf.graph.session import REFERENCE, ReaderSession
+from deltamcp.gcf.header import errors_at_line, open_text, parse_count
+
+_ID = re.compile(r"@([0-9]{1,18})").fullmatch
+_SCORE = re.compile(r"-?[0-9]+\.[0-9]{2}").fullmatch
+_EDGE_ENDS = re.compile(r"@([0-9]{1,18})<@([0-9]{1,18})").fullmatch
+_SECTION = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?: \[(?:\?|([0-9]+))\])?").fullmatch
+_TRAILERS = ("##! summary", "## _summary")
+
+
+def decode(text: str, *, session: ReaderSession | None = None) -> Payload:
+    """The pack a text stands for. A text written with a session needs the reader's side of it.
+
+    The v1 dialect's references name nobody: there, they and the edges that end at them are left out.
+    """
+    header, lines = open_text(text, "graph")
+    legacy = "profile" not in header
+    # Ids of a text without a session are its own: they must not be looked up there, nor learnt.
+    session = session if header.get("session") == "true" and not legacy else None
+    reading = _PackReader(legacy, session)
+    for number, line in lines:
+        with errors_at_line(number):
+            reading.read_line(line)
+    reading.check_counts(header)
+    symbols, edges = tuple(reading.symbols.values()), tuple(reading.edges)
+    resolve_edges(symbols, edges)
+    payload = Payload(
+        tool=header.get("tool", ""),
+        tokens_used=parse_count("tokens", header.get("tokens", "0")),
+        token_budget=parse_count("budget", header.get("budget", "0")),
+        pack_root=header.get("pack_root", ""),
+        symbols=symbols,
+        edges=edges,
+    )
+    if session is not None:
+        session.learn(reading.symbols)
+    return payload
+
+
+def parse_id(text: str) -> int:
+    """The number in `@7`."""
+    if not (found := _ID(text)):
+        raise GcfError("invalid_symbol_id", f"{text!a:.80} is not an id")
+    return int(found[1])
+
+
+def parse_declaration(fields: list[str], distance: int) -> Symbol:
+    """The symbol of `kind name score provenance`."""
+    if len(fields) != 4 or not all(fields):
+        raise GcfError("invalid_node_line", "a symbol has a kind, a name, a score and a provenance")
+    kind, name, score, provenance = fields
+    if not _SCORE(score) or not isfinite(float(score)):
+        raise GcfError("invalid_score", f"{score!a:.80} is not a score")
+    return Symbol(name, kind, float(score), provenance, distance)
+
+
+class _PackReader:
+    """One text on its way to a pack."""
+
+    def __init__(self, legacy: bool, session: ReaderSession | None) -> None:
+        self.symbols: dict[int, Symbol] = {}
+        self.edges: list[Edge] = []
+        self._session = session
+        self._legacy = legacy
+        self._unnamed: set[int] = set()
+        self._line_reader: Callable[[str], None] = self._refuse_stray
+        self._distance = 0
+        self._edges_left: int | None = None
+        self._edge_lines = 0
+        self._trailer: dict[str, str] | None = None
+
+    def read_line(self, line: str) -> None:
+        if self._trailer is not None:
+            raise GcfError("trailing_characters", "the text goes on after its summary")
+        if line.startswith(_TRAILERS):
+            self._trailer = dict(_parse_pair(part) for part in line.split(" ")[2:])
+        elif line.startswith("## "):
+            self._enter_section(line[3:])
+        else:
+            self._line_reader(line)
+
+    def check_counts(self, header: dict[str, str]) -> None:
+        """Refuse a text that holds more or less than it says (SPEC 13)."""
+        self._close_section()
+        written = {"symbols": len(self.symbols) + len(self._unnamed), "edges": self._edge_lines}
+        for said in (header, self._trailer or {}):
+            for name, count in written.items():
+                if name in said and parse_count(name, said[name]) != count:
+                    raise GcfError("count_mismatch", f"{said[name]} {name} announced, {count} there")
+
+    def _enter_section(self, heading: str) -> None:
+        self._close_section()
+        found = _SECTION(heading)
+        if not found or found[1] in DELTA_SECTIONS:
+            raise GcfError("unknown_section", f"{heading!a:.80}")
+        name, count = found.groups()
+        distance = group_distance(name)
+        if name == "edges":
+            self._line_reader = self._read_edge
+            self._edges_left = parse_count("edges", count) if count else None
+        elif distance is None:
+            # Sections of later versions are passed over, as locations are by readers that do not know them (SPEC 6b).
+            self._line_reader = _skip_line
+        else:
+            self._line_reader, self._distance = self._read_node, distance
+
+    def _close_section(self) -> None:
+        if self._edges_left:
+            raise GcfError("count_mismatch", f"{self._edges_left} edges are missing")
+        self._edges_left = None
+
+    def _refuse_stray(self, line: str) -> None:
+        raise GcfError("invalid_node_line", "a line before the first group")
+
+    def _read_node(self, line: str) -> None:
+        first, *fields = line.split(" ")
+        if first[:1] != "@":
+            raise GcfError("invalid_node_line", f"{line!a:.80}")
+        sid = parse_id(first)
+        if sid in self.symbols or sid in self._unnamed:
+            raise GcfError("invalid_symbol_id", f"@{sid} is there twice")
+        if line != f"{first}  {REFERENCE}":
+            symbol = parse_declaration(fields, self._distance)
+            if self._session is not None:
+                self._session.check(sid, symbol)
+            self.symbols[sid] = symbol
+        elif self._legacy:
+            self._unnamed.add(sid)
+        elif self._session is None:
+            raise GcfError("invalid_node_line", f"@{sid} was declared in an earlier text, and its session is not here")
+        else:
+            self.symbols[sid] = replace(self._session.resolve(sid), distance=self._distance)
+
+    def _read_edge(self, line: str) -> None:
+        self._edge_lines += 1
+        if self._edges_left is not None:
+            if not self._edges_left:
+                raise GcfError("count_mismatch", "more edges than announced")
+            self._edges_left -= 1
+        ends, *words = line.split(" ")
+        if not (found := _EDGE_ENDS(ends)) or len(words) not in (1, 2) or not all(words):
+            raise GcfError("invalid_edge_syntax", f"{line!a:.80} is not @target<@source type")
+        target, source = int(found[1]), int(found[2])
+        for sid in (target, source):
+            if sid not in self.symbols and sid not in self._unnamed:
+                raise GcfError("unknown_edge_reference", f"@{sid} is not in this text")
+        if target in self.symbols and source in self.symbols:
+            names = self.symbols[source].qualified_name, self.symbols[target].qualified_name
+            self.edges.append(Edge(*names, *words))
+
+
+def _skip_line(line: str) -> None:
+    """A line that says nothing to this reader."""
+
+
+def _parse_pair(part: str) -> tuple[str, str]:
+    name, _, value = part.partition("=")
+    return name, value

@@ -1,0 +1,104 @@
+"""Who has been told which symbol under which id (SPEC 9)."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from deltamcp.gcf.errors import GcfError
+from deltamcp.gcf.graph.model import Symbol
+
+REFERENCE = "# previously transmitted"
+
+DEFAULT_MAX_SYMBOLS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _SentSymbol:
+    sid: int
+    declaration: str
+    distance: int
+
+
+class Session:
+    """The writer's side: one reader, one conversation, one dialect.
+
+    Ids count up and are never used twice, also after a reset. Beyond `max_symbols` those written longest ago are
+    forgotten; they are declared anew, under a fresh id.
+    """
+
+    def __init__(self, max_symbols: int = DEFAULT_MAX_SYMBOLS) -> None:
+        if max_symbols < 1:
+            raise ValueError("a session remembers at least one symbol")
+        self._max = max_symbols
+        self._sent: OrderedDict[tuple[str, str], _SentSymbol] = OrderedDict()
+        self._next = 0
+
+    def __len__(self) -> int:
+        """How many symbols a later text can refer to."""
+        return len(self._sent)
+
+    def write(self, symbol: Symbol, *, same_distance: bool = False) -> tuple[int, bool]:
+        """The symbol's id, and whether the id alone tells the reader all of it; it counts as written.
+
+        Inside a group the heading says the distance; where nothing does, ask for the `same_distance`.
+        """
+        declaration = symbol.declaration
+        sent = self._sent.pop(symbol.identity, None)
+        known = (
+            sent is not None
+            and sent.declaration == declaration
+            and (sent.distance == symbol.distance or not same_distance)
+        )
+        if sent is None:
+            sid, self._next = self._next, self._next + 1
+        else:
+            sid = sent.sid
+        self._sent[symbol.identity] = _SentSymbol(sid, declaration, symbol.distance)
+        if len(self._sent) > self._max:
+            self._sent.popitem(last=False)
+        return sid, known
+
+    def refer(self, kind: str, qualified_name: str, distance: int) -> int:
+        """The id of a symbol the reader knows; a GcfError if it was never written, or is forgotten."""
+        identity = Symbol(qualified_name, kind).identity
+        sent = self._sent.pop(identity, None)
+        if sent is None:
+            raise GcfError("invalid_symbol_id", f"this session knows no {kind} {qualified_name!a:.80}")
+        self._sent[identity] = replace(sent, distance=distance)
+        return sent.sid
+
+    def reset(self) -> None:
+        """Forget what the reader knows: its context was compacted, or a text did not arrive."""
+        self._sent.clear()
+
+
+class ReaderSession:
+    """The reader's side: what each id stands for. It follows a `Session` and needs no word of its resets."""
+
+    def __init__(self) -> None:
+        self._symbols: dict[int, Symbol] = {}
+        self._ids: dict[tuple[str, str], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._symbols)
+
+    def resolve(self, sid: int) -> Symbol:
+        """The symbol as it was last written under this id."""
+        if sid not in self._symbols:
+            raise GcfError("invalid_symbol_id", f"@{sid} has not been declared in this session")
+        return self._symbols[sid]
+
+    def check(self, sid: int, symbol: Symbol) -> None:
+        """Refuse a declaration that gives somebody else's id away."""
+        known = self._symbols.get(sid, symbol)
+        if known.identity != symbol.identity:
+            raise GcfError("invalid_symbol_id", f"@{sid} is {known.kind} {known.qualified_name} already")
+
+    def learn(self, symbols: Mapping[int, Symbol]) -> None:
+        """Take in the symbols of one text that was read to its end."""
+        for sid, symbol in symbols.items():
+            former = self._ids.get(symbol.identity, sid)
+            if former != sid:
+                del self._symbols[former]
+            self._ids[symbol.identity] = sid
+            self._symbols[sid] = symbol

@@ -1,0 +1,114 @@
+"""Packs as text while they are found (SPEC 8)."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from deltamcp.gcf.errors import GcfError
+from deltamcp.gcf.graph.encoder import edge_line
+from deltamcp.gcf.graph.model import Edge, Symbol, group_name
+from deltamcp.gcf.graph.session import REFERENCE, Session
+from deltamcp.gcf.header import check_count, write_header
+
+_EDGES_HEADING = "edges [?]"
+
+
+class StreamEncoder:
+    """Writes symbols and edges in the order they come; `close` writes the counts nobody knew before.
+
+    `write` is called with whole lines. With a `session`, what its reader knows becomes a reference.
+    `labelled_counts` names each group in the summary.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[str], object],
+        tool: str = "",
+        *,
+        token_budget: int = 0,
+        tokens_used: int = 0,
+        pack_root: str = "",
+        session: Session | None = None,
+        labelled_counts: bool = False,
+    ) -> None:
+        self._write = write
+        self._session = session
+        self._labelled = labelled_counts
+        self._section = ""
+        self._groups: Counter[str] = Counter()
+        self._edges = 0
+        self._ids: dict[str, int | None] = {}
+        self._identities: set[tuple[str, str]] = set()
+        self._ends: set[str] = set()
+        self._closed = False
+        fields = {
+            "profile": "graph",
+            "tool": tool,
+            "budget": check_count("budget", token_budget),
+            "tokens": check_count("tokens", tokens_used),
+            "pack_root": pack_root,
+            "session": "true" if session is not None else "",
+        }
+        self._write_line(write_header((name, value) for name, value in fields.items() if value))
+
+    def write_symbol(self, symbol: Symbol) -> None:
+        """Declare a symbol, or refer to it where the session knows it as it is."""
+        group, declaration = group_name(symbol.distance), symbol.declaration
+        self._check_new(symbol.identity)
+        sid, known = (len(self._identities), False) if self._session is None else self._session.write(symbol)
+        self._write_node(symbol.identity, group, f"@{sid}  {REFERENCE}" if known else f"@{sid} {declaration}", sid)
+
+    def write_bare_ref(self, kind: str, qualified_name: str, distance: int) -> None:
+        """Refer to a symbol of the session that the caller knows by its name only."""
+        group, identity = group_name(distance), Symbol(qualified_name, kind).identity
+        self._check_new(identity)
+        if self._session is None:
+            raise GcfError("invalid_symbol_id", "only within a session can a symbol be referred to")
+        sid = self._session.refer(kind, qualified_name, distance)
+        self._write_node(identity, group, f"@{sid}  {REFERENCE}", sid)
+
+    def write_edge(self, edge: Edge) -> None:
+        """Write an edge between two symbols that are written already."""
+        source, target = self._end_id(edge.source), self._end_id(edge.target)
+        line = edge_line(edge, source, target)
+        self._enter_section(_EDGES_HEADING)
+        self._write_line(line)
+        self._ends.update((edge.source, edge.target))
+        self._edges += 1
+
+    def close(self) -> None:
+        """Write the summary. Groups are counted in the order they first came, edges last, also if there are none."""
+        counts = [*self._groups.items(), ("edges", self._edges)]
+        said = ",".join(f"{name}:{count}" if self._labelled else str(count) for name, count in counts)
+        self._write_line(f"##! summary symbols={len(self._identities)} edges={self._edges} counts={said}")
+        self._closed = True
+
+    def _check_new(self, identity: tuple[str, str]) -> None:
+        if identity in self._identities:
+            raise GcfError("duplicate_key", f"{identity[0]} {identity[1]} is written already")
+        if identity[1] in self._ends:
+            raise GcfError("ambiguous_edge", f"an edge ends at {identity[1]}, so no other kind can have this name")
+
+    def _write_node(self, identity: tuple[str, str], group: str, line: str, sid: int) -> None:
+        self._enter_section(group)
+        self._write_line(line)
+        self._groups[group] += 1
+        self._identities.add(identity)
+        name = identity[1]
+        self._ids[name] = None if name in self._ids else sid
+
+    def _end_id(self, name: str) -> int:
+        if name not in self._ids:
+            raise GcfError("unknown_edge_reference", f"{name!a:.80} is not written yet")
+        if (sid := self._ids[name]) is None:
+            raise GcfError("ambiguous_edge", f"{name!a:.80} names symbols of two kinds")
+        return sid
+
+    def _enter_section(self, section: str) -> None:
+        if section != self._section:
+            self._section = section
+            self._write_line(f"## {section}")
+
+    def _write_line(self, line: str) -> None:
+        if self._closed:
+            raise ValueError("the stream is closed")
+        self._write(line + "\n")

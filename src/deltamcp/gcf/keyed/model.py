@@ -1,0 +1,108 @@
+"""Keyed sets: flat rows that one field identifies, and what changed between two of them (SPEC 10a)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from deltamcp.gcf.errors import GcfError
+from deltamcp.gcf.scalars import canonical_cell
+
+KeyedRow: TypeAlias = Mapping[str, Any]
+"""Cells by field. A field that is not there is absent, which is not the same as null."""
+
+ABSENT_MARK = "~"
+
+
+@dataclass(frozen=True, slots=True)
+class GenericSet:
+    """Rows in the order they are sent; the order is no part of what the set is.
+
+    A row holds scalars only and has no fields beyond `fields`; its `key` is neither absent nor null. Rows are
+    copied: a set does not change with what it was made of.
+    """
+
+    key: str
+    fields: Sequence[str]
+    rows: Sequence[KeyedRow]
+    name: str = "rows"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", tuple(self.fields))
+        object.__setattr__(self, "rows", tuple(map(dict, self.rows)))
+        check_fields(self.key, self.fields)
+        known = set(self.fields)
+        for row in self.rows:
+            check_row(row, self.key, known)
+
+    def by_identity(self) -> dict[str, KeyedRow]:
+        """Each row under the canonical form of its key; a GcfError where two rows share one."""
+        rows: dict[str, KeyedRow] = {}
+        for row in self.rows:
+            if (identity := canonical_cell(row[self.key])) in rows:
+                raise GcfError("duplicate_key", f"two rows have the {self.key!a:.80} {identity!a:.80}")
+            rows[identity] = row
+        return rows
+
+    def canonical_cells(self) -> dict[str, dict[str, str]]:
+        """Each row's cells as roots and comparisons take them, under the canonical form of its key."""
+        return {
+            identity: {field: canonical_cell(row[field]) if field in row else ABSENT_MARK for field in self.fields}
+            for identity, row in self.by_identity().items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GenericDelta:
+    """What turns the set with `base_root` into the set with `new_root`: whole rows, and identities of removed ones.
+
+    `fields` is empty in a delta read from a text without added or changed rows: such a text does not say them.
+    """
+
+    key: str
+    fields: Sequence[str]
+    base_root: str
+    new_root: str
+    added: Sequence[KeyedRow] = ()
+    changed: Sequence[KeyedRow] = ()
+    removed: Sequence[Any] = ()
+    tool: str = ""
+    delta_tokens: int = 0
+    full_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("fields", "added", "changed", "removed"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if self.fields:
+            check_fields(self.key, self.fields)
+        known = set(self.fields)
+        for row in (*self.added, *self.changed):
+            check_row(row, self.key, known)
+        self.identities()
+
+    def identities(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        """The canonical identities of the added, the changed and the removed rows; each is there once."""
+        added = tuple(canonical_cell(row[self.key]) for row in self.added)
+        changed = tuple(canonical_cell(row[self.key]) for row in self.changed)
+        removed = tuple(canonical_cell(identity) for identity in self.removed)
+        every = (*added, *changed, *removed)
+        if len(set(every)) != len(every):
+            raise GcfError("duplicate_key", f"a delta names one {self.key!a:.80} twice")
+        return added, changed, removed
+
+
+def check_fields(key: str, fields: Sequence[str]) -> None:
+    """Refuse fields that are there twice, or a key that is not among them."""
+    if not all(isinstance(field, str) for field in fields):
+        raise GcfError("unsupported_value", "a field whose name is no text")
+    if len(set(fields)) != len(fields):
+        raise GcfError("duplicate_field_name", f"{fields!a:.80}")
+    if key not in fields:
+        raise GcfError("missing_key", f"the key {key!a:.80} is not one of the fields")
+
+
+def check_row(row: KeyedRow, key: str, fields: set[str]) -> None:
+    """Refuse a row that nothing identifies, or with cells outside of the fields."""
+    if row.get(key) is None:
+        raise GcfError("missing_key", f"a row without its {key!a:.80}")
+    if not row.keys() <= fields:
+        raise GcfError("row_width_mismatch", f"a row with cells beyond its fields: {list(row)!a:.80}")

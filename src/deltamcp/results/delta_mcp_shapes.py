@@ -1,0 +1,454 @@
+"""Delta-MCP's own result shapes: `truncated`, `paginated`, `_summarized`, which its clients know.
+
+`original` makes them as Delta-MCP 0.2 does, mistakes included; `mended` makes them within a budget that holds.
+Lengths are JavaScript's: UTF-16 code units.
+"""
+
+import enum
+import functools
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from itertools import accumulate, islice
+from typing import NamedTuple
+
+from deltamcp.values import JSON
+from deltamcp.wire.canonical_json import encode_canonical
+
+_DEFAULT_MAX_TOKENS = 500
+_DEFAULT_PAGE_SIZE = 50
+_CHARS_PER_TOKEN = 4
+"""Per token, as Delta-MCP counts."""
+_MIN_NOTE_TOKENS = 200
+_MIN_PAGE_NUMBER_TOKENS = 100
+"""Tokens of budget. A page's note costs 24, its numbers 19: below that the data need them more."""
+_GLIMPSE_DIVISOR = 10
+"""An item too large for a page has at least this part of the budget's characters shown, if that can be."""
+_MAX_DEPTH = 10_000
+"""Levels. Node's own stack ends near it, and a value that contains itself has no end."""
+
+_encode_python_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_DIFFERS_FROM_JAVASCRIPT = re.compile(r"[0-9]\.0(?![0-9])|[0-9]e[-+][0-9]|[\ud800-\udfff]")
+"""Where Python's JSON and JavaScript's can differ; found in a string it costs time and nothing else."""
+_MAX_INTEGER_DIGITS = 4300
+"""As many as Python writes of an integer without being asked twice."""
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_JAVASCRIPT_WHITESPACE = "\t\n\v\f\r \xa0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+_DECIMAL_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_PREFIXED_NUMBER = re.compile(r"0([xX][0-9a-fA-F]+|[oO][0-7]+|[bB][01]+)")
+
+
+class ShapedValue(NamedTuple):
+    """What is sent for a value, and whether anything of the value is missing there."""
+
+    value: JSON
+    cut: bool
+
+
+class _ShapeDetail(enum.Enum):
+    """What stands beside the data."""
+
+    NOTES = enum.auto()
+    NUMBERS = enum.auto()
+    MARKS = enum.auto()
+
+
+def original_shape(
+    value: JSON,
+    max_tokens: JSON = _DEFAULT_MAX_TOKENS,
+    paginate_after: JSON = None,
+    page: JSON = None,
+    page_size: JSON = None,
+) -> JSON:
+    """A tool's value as Delta-MCP's result handler leaves it; one that is small enough, itself.
+
+    `page` and `page_size` are the call's arguments as they came, None where absent: they go through JavaScript's
+    `Number()`. What is then not a positive number counts as absent.
+
+    Kept as they are: pages have no budget, the last one's note offers another, a preview may end within a character.
+
+    Raises:
+        TypeError, ValueError: `stringify` does.
+    """
+    limit = _positive_integer(max_tokens) or _DEFAULT_MAX_TOKENS
+    abridged = functools.partial(
+        _abridged_shape, value, limit, _ShapeDetail.NOTES, _utf16_prefix, limit * _CHARS_PER_TOKEN
+    )
+    if isinstance(value, str):
+        return value if _utf16_length(value) <= limit * _CHARS_PER_TOKEN else abridged(value)
+    if isinstance(value, list | tuple):
+        size = _choose_page_size(page_size, paginate_after)
+        if len(value) > size:
+            number = _clamp_page(page, len(value), size)
+            items = list(value[(number - 1) * size : number * size])
+            return _page_shape(items, len(value), number, size, _ShapeDetail.NOTES, offers_next=True)
+        return value if _estimate_tokens(stringify(value)) <= limit else abridged(stringify(value, 2))
+    if isinstance(value, dict):
+        text = stringify(value)
+        return value if _estimate_tokens(text) <= limit else abridged(text)
+    return value
+
+
+def budgeted_shape(
+    value: JSON,
+    fits: Callable[[str], bool],
+    max_tokens: JSON = _DEFAULT_MAX_TOKENS,
+    page: JSON = None,
+    page_size: JSON = None,
+    paginate_after: JSON = None,
+    pages_by_argument: bool = True,
+) -> ShapedValue:
+    """A tool's value in the same shapes, such that `fits(stringify(shape.value))`.
+
+    `fits` says whether a JSON text is within `max_tokens` of the model's tokens. From 50 tokens on everything can be
+    made to fit; under that the smallest shape is returned though it may not.
+
+    - A preview is as long as fits, of compact JSON, and ends between characters. Its note says how long it is.
+    - A list that is too long, or does not fit, comes in pages. Where pages of the size asked for do not all fit, the
+      whole list has smaller ones: with the same arguments, or the `pageSize` of the reply, the next page goes on
+      where this one ends.
+    - An item that does not fit on a page by itself is there in its own truncated or summarised shape, without note.
+    - The note of the last page offers no next, nor does any where pages are not turned by argument (`turns`). Under
+      200 tokens there are no notes, and under 100 a page has `paginated`, `hasMore` and `items` alone; other shapes
+      lose their numbers only where they do not fit otherwise.
+
+    Raises:
+        TypeError, ValueError: `stringify` does.
+    """
+    limit = _positive_integer(max_tokens) or _DEFAULT_MAX_TOKENS
+    if isinstance(value, list | tuple) and value:
+        size = _choose_page_size(page_size, paginate_after)
+        texts = [stringify(item) for item in value]
+        if len(texts) <= size and fits(f"[{','.join(texts)}]"):
+            return ShapedValue(value, False)
+        return ShapedValue(_fit_page(value, texts, fits, limit, page, size, pages_by_argument), True)
+    text = stringify(value)
+    return ShapedValue(value, False) if fits(text) else ShapedValue(_fit_value(value, text, fits, limit), True)
+
+
+def stringify(value: JSON, indent: int = 0) -> str:
+    """JSON as JavaScript's `JSON.stringify` writes it, but for two things that follow from the values being Python's:
+    keys keep their order even where they look like numbers, and integers keep all their digits.
+
+    Raises:
+        TypeError: something in it is not JSON.
+        ValueError: it contains itself, or is nested deeper than 10,000 levels.
+    """
+    if not indent:
+        try:
+            text = _encode_python_json(value)
+        except (ValueError, RecursionError):
+            return _write_json(value, indent)
+        if not _DIFFERS_FROM_JAVASCRIPT.search(text):
+            return text
+    return _write_json(value, indent)
+
+
+def _write_json(value: JSON, indent: int) -> str:
+    """Without recursion, because values may be nested deeper than Python's stack is."""
+    parts: list[str] = []
+    open_: list[tuple[Iterator[tuple[str, JSON]], str]] = []
+    colon = ": " if indent else ":"
+    while True:
+        if value and isinstance(value, dict | list | tuple):
+            if len(open_) == _MAX_DEPTH:
+                raise ValueError(f"a value is nested deeper than {_MAX_DEPTH} levels")
+            separator, closing = ("{", "}") if isinstance(value, dict) else ("[", "]")
+            open_.append((_labelled_members(value, colon), closing))
+        else:
+            parts.append(_scalar_text(value))
+            separator = ","
+        while open_:
+            members, closing = open_[-1]
+            member = next(members, None)
+            if member is not None:
+                label, value = member
+                parts += (separator, _line_break(indent, len(open_)), label)
+                break
+            open_.pop()
+            parts += (_line_break(indent, len(open_)), closing)
+            separator = ","
+        else:
+            return "".join(parts)
+
+
+def _labelled_members(value: JSON, colon: str) -> Iterator[tuple[str, JSON]]:
+    if isinstance(value, dict):
+        return (
+            (_quote(key if isinstance(key, str) else _scalar_text(key)) + colon, inner) for key, inner in value.items()
+        )
+    return (("", inner) for inner in value)
+
+
+def _line_break(indent: int, depth: int) -> str:
+    return "\n" + " " * (indent * depth) if indent else ""
+
+
+def _scalar_text(value: JSON) -> str:
+    if isinstance(value, str):
+        return _quote(value)
+    if isinstance(value, float):
+        return encode_canonical(value).decode() if math.isfinite(value) else "null"
+    if isinstance(value, int) and value.bit_length() > 3 * _MAX_INTEGER_DIGITS:
+        return f"{Decimal(value):f}"
+    return _encode_python_json(value)
+
+
+def _quote(text: str) -> str:
+    quoted = _encode_python_json(text)
+    if not _SURROGATE.search(quoted):
+        return quoted
+    # Two halves of a character that stand side by side are the character.
+    joined = quoted.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", joined)
+
+
+def _utf16_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _utf16_prefix(text: str, count: int) -> str:
+    return text[:count].encode("utf-16-le", "surrogatepass")[: 2 * count].decode("utf-16-le", "surrogatepass")
+
+
+def _character_prefix(text: str, count: int) -> str:
+    first = _utf16_prefix(text, count)
+    return first[:-1] if "\ud800" <= first[-1:] <= "\udbff" else first
+
+
+def _estimate_tokens(text: str) -> int:
+    return math.ceil(_utf16_length(text) / _CHARS_PER_TOKEN)
+
+
+def _positive_integer(value: JSON) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < math.inf:
+        return None
+    return math.floor(value)
+
+
+def _to_number(value: JSON) -> float:
+    """JavaScript's `Number()`, of what is not a list."""
+    if isinstance(value, str):
+        text = value.strip(_JAVASCRIPT_WHITESPACE)
+        if _DECIMAL_NUMBER.fullmatch(text):
+            return float(text)
+        value = int(text, 0) if _PREFIXED_NUMBER.fullmatch(text) else math.nan if text else 0
+    try:
+        return float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        return math.inf
+
+
+def _choose_page_size(page_size: JSON, paginate_after: JSON) -> int:
+    return _positive_integer(_to_number(page_size)) or _positive_integer(paginate_after) or _DEFAULT_PAGE_SIZE
+
+
+def _clamp_page(page: JSON, total: int, size: int) -> int:
+    return min(_positive_integer(_to_number(page)) or 1, math.ceil(total / size))
+
+
+def _page_shape(
+    items: list[JSON], total: int, number: int, size: int, detail: _ShapeDetail, offers_next: bool
+) -> dict[str, JSON]:
+    pages = math.ceil(total / size)
+    if detail is _ShapeDetail.MARKS:
+        return {"paginated": True, "hasMore": number < pages, "items": items}
+    shape = {
+        "paginated": True,
+        "totalItems": total,
+        "page": number,
+        "pageSize": size,
+        "totalPages": pages,
+        "hasMore": number < pages,
+        "items": items,
+    }
+    if detail is _ShapeDetail.NOTES:
+        following = f" Pass page={number + 1} for next page." if offers_next else ""
+        shape["note"] = f"Page {number}/{pages}. {total} total items.{following}"
+    return shape
+
+
+def _abridged_shape(
+    value: JSON, limit: int, detail: _ShapeDetail, first: Callable[[str, int], str], chars: int, text: str
+) -> dict[str, JSON]:
+    """The shape of one value with so many characters of it; `text` is all of it, a string's own or JSON."""
+    if isinstance(value, dict):
+        return _summary_shape(value, limit, detail, first, chars, text)
+    preview, length, tokens = first(text, chars), _utf16_length(text), _estimate_tokens(text)
+    shape: dict[str, JSON] = {"truncated": True}
+    if detail is not _ShapeDetail.MARKS:
+        shape |= {"totalChars": length, "estimatedTokens": tokens}
+    shape["preview"] = preview
+    if detail is _ShapeDetail.NOTES and isinstance(value, str):
+        shape["note"] = (
+            f"String truncated to ~{limit} tokens ({_utf16_length(preview)} chars). "
+            f"Full length: {length} chars (~{tokens} tokens)."
+        )
+    elif detail is _ShapeDetail.NOTES:
+        shape["note"] = f"JSON result truncated to ~{limit} tokens. Total: ~{tokens} tokens."
+    return shape
+
+
+def _summary_shape(
+    value: dict[str, JSON], limit: int, detail: _ShapeDetail, first: Callable[[str, int], str], chars: int, text: str
+) -> dict[str, JSON]:
+    shape: dict[str, JSON] = {"_summarized": True}
+    if detail is not _ShapeDetail.MARKS:
+        shape |= {"_totalKeys": len(value), "_estimatedTokens": _estimate_tokens(text)}
+    if detail is _ShapeDetail.NOTES:
+        shape["_note"] = f"Object exceeded ~{limit} token budget. Showing key structure and value previews."
+    for place, (key, inner) in enumerate(value.items()):
+        preview = _preview(inner, first)
+        chars -= _utf16_length(stringify({key: preview}))
+        if chars < 0:
+            shape["_truncatedKeys"] = len(value) - place
+            break
+        shape[key] = preview
+    return shape
+
+
+def _preview(value: JSON, first: Callable[[str, int], str]) -> JSON:
+    if isinstance(value, str):
+        return value if _utf16_length(value) <= 100 else first(value, 100) + "…"
+    if isinstance(value, list | tuple):
+        return f"[Array({len(value)})]"
+    if isinstance(value, dict):
+        keys = ", ".join(map(str, islice(value, 5)))
+        return f"{{Object: {keys}{', ...' if len(value) > 5 else ''}}}"
+    return value
+
+
+def _possible_details(limit: int, numbers_from: int) -> list[_ShapeDetail]:
+    least = {_ShapeDetail.NOTES: _MIN_NOTE_TOKENS, _ShapeDetail.NUMBERS: numbers_from, _ShapeDetail.MARKS: 0}
+    return [detail for detail in _ShapeDetail if limit >= least[detail]]
+
+
+def _largest_count(top: int, fits: Callable[[int], bool], least: int = 0) -> int:
+    """The largest count that fits, to within a 64th; `least` is known to."""
+    if fits(top):
+        return top
+    while top - least > 1 + least // 64:
+        middle = (least + top) // 2
+        if fits(middle):
+            least = middle
+        else:
+            top = middle
+    return least
+
+
+def _fit_value(value: JSON, text: str, fits: Callable[[str], bool], limit: int) -> JSON:
+    whole = value if isinstance(value, str) else text
+    for detail in _possible_details(limit, 0):
+        shape = functools.partial(_abridged_shape, value, limit, detail, _character_prefix, text=whole)
+        if fits(stringify(shape(chars=0))):
+            return shape(chars=_largest_count(limit * _CHARS_PER_TOKEN, _fits_with_chars(shape, fits)))
+    return shape(chars=0)
+
+
+def _fits_with_chars(shape: Callable[..., JSON], fits: Callable[[str], bool]) -> Callable[[int], bool]:
+    return lambda chars: fits(stringify(shape(chars=chars)))
+
+
+def _fit_page(
+    items: Sequence[JSON],
+    texts: list[str],
+    fits: Callable[[str], bool],
+    limit: int,
+    page: JSON,
+    size: int,
+    pages_by_argument: bool,
+) -> JSON:
+    """The page asked for, of the first listing, from the fullest to the barest, all of whose pages fit."""
+    for detail in _possible_details(limit, _MIN_PAGE_NUMBER_TOKENS):
+        for glimpse in (limit * _CHARS_PER_TOKEN // _GLIMPSE_DIVISOR, 0):
+            listing = _PagedList(items, texts, fits, limit, detail, glimpse, pages_by_argument)
+            found = listing.largest_size(min(size, len(items)))
+            if found is not None:
+                return listing.page(_clamp_page(page, len(items), found), found)
+    return listing.page(_clamp_page(page, len(items), 1), 1)
+
+
+class _PagedList:
+    """A list in pages, with what is too large for a page abridged to a glimpse."""
+
+    def __init__(
+        self,
+        items: Sequence[JSON],
+        texts: list[str],
+        fits: Callable[[str], bool],
+        limit: int,
+        detail: _ShapeDetail,
+        glimpse: int,
+        pages_by_argument: bool,
+    ) -> None:
+        self._pages_by_argument = pages_by_argument
+        self._items, self._texts, self._limit, self._detail, self._glimpse = items, texts, limit, detail, glimpse
+        self._fits = fits
+        # Within the longest frame there can be: of the last page but one, if each had one item.
+        before, _, after = self._page_text(["\0"], max(1, len(items) - 1), 1).partition("\0")
+        self._too_large = {at for at, text in enumerate(texts) if not fits(f"{before}{text}{after}")}
+        self._item_texts = [
+            stringify(self._shown_item(at, glimpse)) if at in self._too_large else text for at, text in enumerate(texts)
+        ]
+        self._byte_offsets = [0, *accumulate(len(text.encode()) for text in self._item_texts)]
+
+    def largest_size(self, requested: int) -> int | None:
+        """Up to the one requested; None where a page of one item does not fit.
+
+        The heaviest page by bytes leads to a size; then every page is asked.
+        """
+        size = requested
+        while True:
+            size = 1 + _largest_count(size - 1, lambda more: self._page_fits(self._heaviest_page(more + 1), more + 1))
+            if all(self._page_fits(number, size) for number in range(1, math.ceil(len(self._items) / size) + 1)):
+                return size
+            if size == 1:
+                return None
+            size -= max(1, size // 8)
+
+    def page(self, number: int, size: int) -> JSON:
+        """With as much of the items that are too large as there is room for."""
+        span = range(len(self._items))[(number - 1) * size : number * size]
+        chars = self._glimpse
+        if self._too_large.intersection(span):
+            chars = _largest_count(
+                self._limit * _CHARS_PER_TOKEN,
+                lambda chars: self._fits(stringify(self._make_page(span, number, size, chars))),
+                self._glimpse,
+            )
+        return self._make_page(span, number, size, chars)
+
+    def _make_page(self, span: range, number: int, size: int, chars: int) -> dict[str, JSON]:
+        return self._frame_items([self._shown_item(at, chars) for at in span], number, size)
+
+    def _frame_items(self, items: list[JSON], number: int, size: int) -> dict[str, JSON]:
+        total = len(self._items)
+        return _page_shape(
+            items, total, number, size, self._detail, offers_next=self._pages_by_argument and number * size < total
+        )
+
+    def _shown_item(self, at: int, chars: int) -> JSON:
+        item = self._items[at]
+        if at not in self._too_large:
+            return item
+        # The page has a note already.
+        detail = _ShapeDetail.MARKS if self._detail is _ShapeDetail.MARKS else _ShapeDetail.NUMBERS
+        text = item if isinstance(item, str) else self._texts[at]
+        return _abridged_shape(item, self._limit, detail, _character_prefix, chars, text)
+
+    def _page_text(self, shown: Sequence[str], number: int, size: int) -> str:
+        frame = stringify(self._frame_items([], number, size))
+        return frame.replace('"items":[]', f'"items":[{",".join(shown)}]', 1)
+
+    def _page_fits(self, number: int, size: int) -> bool:
+        return self._fits(self._page_text(self._item_texts[(number - 1) * size : number * size], number, size))
+
+    def _heaviest_page(self, size: int) -> int:
+        ends = [*self._byte_offsets[size::size], self._byte_offsets[-1]]
+        return 1 + max(
+            range(math.ceil(len(self._items) / size)), key=lambda at: ends[at] - self._byte_offsets[at * size]
+        )

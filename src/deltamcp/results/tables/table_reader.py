@@ -1,0 +1,272 @@
+"""Tables read back into rows."""
+
+import re
+from typing import Any, NamedTuple
+
+from deltamcp.results.tables.syntax import (
+    ITEM_COLUMN,
+    KEY_COLUMN,
+    KEYS_COLUMN,
+    OBJECT_HEAD,
+    ColumnPath,
+    ColumnReference,
+    Placeholder,
+    TemplatePart,
+    fill_template,
+    is_json,
+    json_text,
+    position_column,
+    read_cell,
+    read_json,
+    read_name,
+    read_template,
+    read_text_cell,
+    split_cells,
+)
+from deltamcp.values import JSON
+
+__all__ = ["read_json", "read_table"]
+
+_NO_VALUE: Any = object()
+
+
+class _ReadColumn:
+    def __init__(self, path: ColumnPath, absent: bool) -> None:
+        self.path, self.absent = path, absent
+        self.celled = False
+        self.template: str | None = None
+        self.parts: list[TemplatePart] | None = None
+        self.constant: Any = _NO_VALUE
+
+
+class _ReadLookup(NamedTuple):
+    key: ColumnPath | int
+    members: list[ColumnPath]
+    lines: dict[str, list[str]]
+
+
+def read_table(lines: list[str]) -> JSON:
+    """What a table stands for, from its lines, the first of them beginning with `#`.
+
+    Raises:
+        ValueError: it is no table.
+    """
+    if "" not in lines:
+        raise ValueError("no empty line below the head")
+    head_end = lines.index("")
+    reader = _TableReader(lines[:head_end])
+    if lines[0] == OBJECT_HEAD:
+        return reader.read_rows([""])[0]
+    rows = reader.read_rows(lines[head_end + 1 :])
+    firsts = {path[0] for path in reader.columns}
+    if KEYS_COLUMN in firsts:
+        return _group_lists(rows)
+    if KEY_COLUMN in firsts:
+        return {row.pop(KEY_COLUMN): row[ITEM_COLUMN] if ITEM_COLUMN in firsts else row for row in rows}
+    if position_column(0) in firsts:
+        return [[row[position_column(at)] for at in range(len(firsts))] for row in rows]
+    return [row[ITEM_COLUMN] for row in rows] if ITEM_COLUMN in firsts else list(rows)
+
+
+def _group_lists(rows: list[dict[str, Any]]) -> JSON:
+    made: dict[str, Any] = {}
+    for row in rows:
+        items = made.setdefault(row[KEYS_COLUMN], [])
+        if ITEM_COLUMN in row:
+            items.append(row[ITEM_COLUMN])
+    return made
+
+
+class _TableReader:
+    def __init__(self, head: list[str]) -> None:
+        self.columns: dict[ColumnPath, _ReadColumn] = {}
+        self.optional: set[ColumnPath] = set()
+        self.lookups: list[_ReadLookup] = []
+        self.parent: ColumnPath = ()
+        self.delimiter = "\t" if "\t" in head[0] else ","
+        self.line_columns = self._read_columns(head[0], 1) if head[0] != OBJECT_HEAD else []
+        if len(self.line_columns) == 1:
+            self.delimiter = "\t"
+        for line in head[1:]:
+            if line.startswith("&"):
+                key, *members = self._read_columns(line, 1)
+                self.lookups.append(_ReadLookup(key, [path for path in members if isinstance(path, tuple)], {}))
+            elif self.lookups:
+                text, *cells = split_cells(line, self.delimiter)
+                self.lookups[-1].lines[text] = cells
+            else:
+                self._read_derived_columns(line)
+        self.groups = {path[:end] for path in self.columns for end in range(1, len(path))}
+        lists = {path[:end] for path in self.columns for end in range(1, len(path)) if path[end] == position_column(0)}
+        self.lists = sorted(lists, key=len, reverse=True)
+        known = self.columns.keys() | self.groups
+        for column in self.columns.values():
+            self._resolve_template(column, known)
+        self.resolution_order = self._order_columns()
+
+    def _add_column(self, line: str, at: int) -> tuple[_ReadColumn, int]:
+        name = read_name(line, at, self.parent)
+        self.optional.update(name.optional)
+        self.parent = name.path[:-1]
+        if name.path in self.columns:
+            raise ValueError(f"a column stands twice: {line[at : name.end]!r}")
+        column = self.columns[name.path] = _ReadColumn(name.path, name.absent)
+        return column, name.end
+
+    def _read_columns(self, line: str, at: int) -> list[ColumnPath | int]:
+        places: list[ColumnPath | int] = []
+        ends = re.compile(rf'(?:\\.|"(?:[^"\\]|\\.)*"|[^\\"{self.delimiter}])*')
+        numbers = re.compile(r"(&?)([0-9]+)(?=[,\t]|\Z)")
+        while True:
+            number = numbers.match(line, at)
+            if number and (number[1] if line[0] == "#" else not places):
+                places.append(int(number[2]))
+                end = number.end()
+            elif line[0] == "&" and not places:
+                name = read_name(line, at, ())
+                self.parent, end = name.path[:-1], name.end
+                places.append(name.path)
+            else:
+                column, end = self._add_column(line, at)
+                column.celled = True
+                places.append(column.path)
+                if line[end : end + 1] == "=":
+                    found = ends.match(line, end + 1)
+                    assert found is not None
+                    column.template, end = found[0], found.end()
+            if end == len(line):
+                return places
+            if line[end] != self.delimiter:
+                raise ValueError(f"no column: {line[at : at + 60]!r}")
+            at = end + 1
+
+    def _read_derived_columns(self, line: str) -> None:
+        end, named = -1, []
+        while end < 0 or line[end : end + 1] == ",":
+            column, end = self._add_column(line, end + 1)
+            named.append(column)
+        if line[end : end + 1] != "=":
+            raise ValueError(f"no definition: {line[:60]!r}")
+        for column in named:
+            column.template = line[end + 1 :]
+
+    def _resolve_template(self, column: _ReadColumn, known: Any) -> None:
+        if column.template is None:
+            return
+        if not column.celled and is_json(column.template):
+            column.constant = read_json(column.template)
+        else:
+            column.parts = read_template(column.template, column.path, known)
+            if column.celled and not any(isinstance(part, Placeholder) for part in column.parts):
+                raise ValueError("a column with cells and without a place for them")
+
+    def _order_columns(self) -> list[_ReadColumn]:
+        """Columns after what they refer to."""
+        done: dict[ColumnPath, _ReadColumn] = {}
+        for path in self.columns:
+            stack: list[tuple[ColumnPath, bool]] = [(path, False)]
+            open_: set[ColumnPath] = set()
+            while stack:
+                at, left = stack.pop()
+                if left:
+                    open_.discard(at)
+                    done[at] = self.columns[at]
+                elif at in open_:
+                    raise ValueError("columns that refer to each other")
+                elif at not in done:
+                    open_.add(at)
+                    stack.append((at, True))
+                    stack += [(other, False) for other in self._referenced_columns(self.columns[at])]
+        return list(done.values())
+
+    def _referenced_columns(self, column: _ReadColumn) -> list[ColumnPath]:
+        needed: list[ColumnPath] = []
+        for part in column.parts or ():
+            if isinstance(part, ColumnReference):
+                needed += [path for path in self.columns if path[: len(part.path)] == part.path]
+        return needed
+
+    def read_rows(self, lines: list[str]) -> list[dict[str, Any]]:
+        return [self._make_row(self._cells_by_column(split_cells(line, self.delimiter))) for line in lines]
+
+    def _cells_by_column(self, cells: list[str]) -> dict[ColumnPath | int, str]:
+        made = dict(zip(self.line_columns, cells, strict=True)) if self.line_columns else {}
+        for number, lookup in enumerate(self.lookups, 1):
+            text = made.pop(number) if isinstance(lookup.key, int) else made[lookup.key]
+            made.update(zip(lookup.members, lookup.lines[text], strict=True))
+        return made
+
+    def _make_row(self, cells: dict[ColumnPath | int, str]) -> dict[str, Any]:
+        missing = set(self.optional)
+        for path, text in cells.items():
+            if text and missing and isinstance(path, tuple):
+                missing -= {path[:end] for end in range(1, len(path))}
+        values: dict[ColumnPath, Any] = {}
+        for column in self.resolution_order:
+            if missing and any(column.path[:end] in missing for end in range(1, len(column.path))):
+                continue
+            text = cells[column.path] if column.celled else ""
+            value = self._column_value(column, text, values, missing)
+            if value is None and column.absent and not text:
+                continue
+            if value is not _NO_VALUE:
+                values[column.path] = value
+        row = self._assemble((), values, missing)
+        assert isinstance(row, dict)
+        return row
+
+    def _column_value(
+        self, column: _ReadColumn, text: str, values: dict[ColumnPath, Any], missing: set[ColumnPath]
+    ) -> Any:
+        if column.celled and not text:
+            return None
+        if column.parts is None:
+            return read_cell(text) if column.celled else column.constant
+        if len(column.parts) == 1 and isinstance(column.parts[0], ColumnReference):
+            path = column.parts[0].path
+            return self._assemble(path, values, missing) if path in self.groups else values.get(path)
+        return self._fill_template(column.parts, text, values)
+
+    def _fill_template(self, parts: list[TemplatePart], text: str, values: dict[ColumnPath, Any]) -> str | None:
+        for part in parts:
+            if isinstance(part, ColumnReference) and values.get(part.path) is None:
+                return None
+
+        def text_at(path: ColumnPath) -> str:
+            value = values[path]
+            return value if isinstance(value, str) else json_text(value)
+
+        return fill_template(parts, read_text_cell(text), text_at)
+
+    def _assemble(self, above: ColumnPath, values: dict[ColumnPath, Any], missing: set[ColumnPath]) -> Any:
+        """The object at a path, of what is at and below it."""
+        if above in missing:
+            return values.get(above, _NO_VALUE)
+        made: dict[str, Any] = {}
+        depth = len(above)
+        for path in self.columns:
+            if path[:depth] != above or len(path) == depth:
+                continue
+            inside, reached = made, True
+            for end in range(depth + 1, len(path)):
+                if path[:end] in missing:
+                    reached = False
+                    break
+                inside = inside.setdefault(path[end - 1], {})
+            if reached and path in values and (path not in self.groups or path in missing):
+                inside[path[-1]] = values[path]
+        for path in self.lists:
+            if path[:depth] == above:
+                made = _restore_list(made, path[depth:])
+        return made
+
+
+def _restore_list(made: dict[str, Any], path: ColumnPath) -> Any:
+    """The object with a list where positions are the keys of the one at a path."""
+    if not path:
+        return [made[position_column(at)] for at in range(len(made))]
+    holder = made
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = _restore_list(holder[path[-1]], ())
+    return made

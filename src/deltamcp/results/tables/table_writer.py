@@ -1,0 +1,214 @@
+"""Rows as a table: what the rows share stands once in the head, what they do not is a line each.
+
+    #id,name=Dr *,user?.login,.id,&1    the columns of the lines, `*` where the cell stands in a text
+    url=https://example.com/{id}        columns without cells: made of others,
+    user.type,.kind=User                or constant
+    &1,body                             columns looked up: by a number that stands in the lines,
+    0,a long text that repeats
+    &user.login,.mail                   or by another column
+    jo,jo@example.com
+                                        an empty line, and then the rows
+    7,Who,jo,12,0
+
+Cells, names and templates are as `cells` says.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from deltamcp.results.tables.flat_rows import ABSENT, ABSENT_PARENT, flatten
+from deltamcp.results.tables.lookups import Lookup, find_lookups
+from deltamcp.results.tables.plan import Plan, PlannedColumn
+from deltamcp.results.tables.syntax import (
+    OBJECT_HEAD,
+    ColumnPath,
+    ColumnReference,
+    NameWriter,
+    TemplatePart,
+    is_json,
+    json_text,
+    looks_like_json,
+    reference_text,
+    write_cell,
+    write_template,
+    write_text_cell,
+)
+from deltamcp.results.tables.templates import is_word_boundary
+from deltamcp.values import JSON
+
+_MIN_REFERENCE_CHARS = 6
+"""Characters of a constant that others may refer to."""
+_MAX_SEARCHED_CHARS = 400
+"""Characters of a text in which such a constant is looked for."""
+_MAX_COMMAS_PER_LINE = 0.1
+"""Texts with a comma per line from which on tabs cost less than quotes."""
+
+
+class TextTable(NamedTuple):
+    """A table is its head and its lines, joined by line breaks; so are its head and the first of its lines."""
+
+    head: str
+    lines: list[str]
+
+
+def write_table(rows: Sequence[dict[str, JSON]], dictionary: bool = True) -> TextTable | None:
+    """The rows as a table, None where they make none. With `dictionary`, values that repeat stand once in the head.
+
+    Raises:
+        ValueError: the rows hold something JSON cannot say.
+    """
+    flat = flatten(rows) if len(rows) > 1 else None
+    if flat is None:
+        return None
+    plan = Plan(flat)
+    plan.ensure_groups_visible()
+    return _TableWriter(plan).write(dictionary)
+
+
+def write_object_table(value: dict[str, JSON]) -> str | None:
+    """One object as the head of a table without lines."""
+    flat = flatten([value])
+    return None if flat is None else "\n".join([OBJECT_HEAD, *_TableWriter(Plan(flat)).derived_column_lines(), ""])
+
+
+class _TableWriter:
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.flat = plan, plan.flat
+        self.namer = NameWriter(self.flat.optional_groups)
+        paths = {column.path for column in plan.columns} | self.flat.group_copies.keys()
+        self.known_paths = paths | {path[:end] for path in paths for end in range(1, len(path))}
+        self.constant_order = {column.path: number for number, column in enumerate(plan.constants)}
+        self.constants: dict[str, ColumnPath] = {}
+        self.constants_by_parent: dict[tuple[ColumnPath, str], ColumnPath] = {}
+        """What others may refer to, by its text; and by where it is too, because near names are short."""
+        for column in plan.constants:
+            text = column.values[0]
+            if isinstance(text, str) and len(text) >= _MIN_REFERENCE_CHARS and ABSENT_PARENT not in column.values:
+                self.constants.setdefault(text, column.path)
+                self.constants_by_parent.setdefault((column.path[:-1], text), column.path)
+        self.constant_lengths: dict[str, list[int]] = {}
+        """How long those with a beginning are, longest first."""
+        for beginning, length in sorted({(text[:_MIN_REFERENCE_CHARS], -len(text)) for text in self.constants}):
+            self.constant_lengths.setdefault(beginning, []).append(-length)
+
+    def write(self, dictionary: bool) -> TextTable | None:
+        celled = [column for column in self.plan.columns if column.cells is not None]
+        if len(celled) == 1:
+            return self._write_single_column(celled[0])
+        delimiter = _choose_delimiter(celled)
+        texts = [_cell_texts(column, delimiter) for column in celled]
+        found = find_lookups(texts) if dictionary else []
+        moved = {member for lookup in found for member in lookup.members}
+        kept = [number for number in range(len(celled)) if number not in moved]
+        numbered = [(f"&{number}", lookup.cells) for number, lookup in enumerate(found, 1) if lookup.key is None]
+        if len(kept) + len(numbered) == 1:  # a single column has its own rules
+            found, numbered, kept = [], [], list(range(len(celled)))
+        names = [*(self._column_heading(celled[number], delimiter) for number in kept), *(name for name, _ in numbered)]
+        head = ["#" + delimiter.join(names), *self.derived_column_lines()]
+        for number, lookup in enumerate(found, 1):
+            head += self._lookup_lines(number, lookup, celled, delimiter)
+        cells = [*(texts[number] for number in kept), *(cells for _, cells in numbered)]
+        return TextTable("\n".join(head) + "\n", list(map(delimiter.join, zip(*cells, strict=True))))
+
+    def _write_single_column(self, column: PlannedColumn) -> TextTable | None:
+        """Nothing needs a delimiter then, and no line may be empty."""
+        if column.absent or None in column.values:
+            return None
+        head = ["#" + self._column_heading(column, ","), *self.derived_column_lines(), ""]
+        return TextTable("\n".join(head), _cell_texts(column, "\t"))
+
+    def _column_heading(self, column: PlannedColumn, delimiter: str) -> str:
+        name = self.namer.write_name(column.path, column.absent)
+        return name if column.parts is None else f"{name}={self._template_text(column.parts, column.path, delimiter)}"
+
+    def _lookup_lines(self, number: int, lookup: Lookup, celled: list[PlannedColumn], delimiter: str) -> list[str]:
+        key = str(number) if lookup.key is None else self.namer.write_lookup_key(celled[lookup.key].path)
+        names = [self._column_heading(celled[member], delimiter) for member in lookup.members]
+        return [
+            "&" + delimiter.join([key, *names]),
+            *(delimiter.join([text, *members]) for text, members in lookup.lines.items()),
+        ]
+
+    def derived_column_lines(self) -> list[str]:
+        """A line for each column without cells; constants beside each other that are the same share one."""
+        order = {path: number for number, path in enumerate(self.flat.key_order)}
+        lines: dict[tuple[ColumnPath, str], list[ColumnPath]] = {}
+        for path, values in self.flat.optional_groups.items():
+            if None in values:
+                lines.setdefault((path[:-1], "null"), []).append(path)
+        for column in self.plan.constants:
+            lines.setdefault((column.path[:-1], self._constant_text(column)), []).append(column.path)
+        for column in self.plan.columns:
+            if column.cells is None and column.parts is not None:
+                lines[column.path, self._template_text(column.parts, column.path)] = [column.path]
+        for path, source in self.flat.group_copies.items():
+            lines[path, self._template_text([ColumnReference(source)], path)] = [path]
+        absent = {column.path for column in self.plan.columns if column.absent}
+        return [
+            ",".join(self.namer.write_name(path, path in absent) for path in paths) + "=" + text
+            for (_, text), paths in sorted(lines.items(), key=lambda line: order[line[1][0]])
+        ]
+
+    def _constant_text(self, column: PlannedColumn) -> str:
+        value = next(value for value in column.values if value is not ABSENT_PARENT)
+        if not isinstance(value, str):
+            return json_text(value)
+        if looks_like_json(value) or write_text_cell(value, "\n") != value:
+            return json_text(value)
+        text = self._template_text([value], column.path)
+        return json_text(value) if is_json(text) else text
+
+    def _template_text(self, parts: list[TemplatePart], column_path: ColumnPath, delimiter: str = "\n") -> str:
+        """Literals become references where constants say the same."""
+        made: list[TemplatePart] = []
+        for part in parts:
+            if isinstance(part, str) and len(part) >= _MIN_REFERENCE_CHARS:
+                made += self._insert_reference(part, column_path)
+            else:
+                made.append(part)
+        return write_template(made, column_path, self.known_paths, delimiter)
+
+    def _insert_reference(self, literal: str, column_path: ColumnPath) -> list[TemplatePart]:
+        """The literal, or a reference to the longest constant in it with what is before and behind."""
+        best, start, end = column_path, 0, 0
+        for at in range(min(len(literal) - _MIN_REFERENCE_CHARS + 1, _MAX_SEARCHED_CHARS)):
+            for length in self.constant_lengths.get(literal[at : at + _MIN_REFERENCE_CHARS], ()):
+                if length <= end - start:
+                    break
+                if at + length > len(literal):
+                    continue
+                other = self._find_constant(literal[at : at + length], literal, column_path)
+                if other is not None and is_word_boundary(literal, at) and is_word_boundary(literal, at + length):
+                    best, start, end = other, at, at + length
+        if start == end:
+            return [literal]
+        return [*[literal[:start]] * (start > 0), ColumnReference(best), *[literal[end:]] * (end < len(literal))]
+
+    def _find_constant(self, text: str, literal: str, column_path: ColumnPath) -> ColumnPath | None:
+        """The constant that says a text in so few words that it is worth it."""
+        for other in (self.constants_by_parent.get((column_path[:-1], text)), self.constants.get(text)):
+            if other is None or len(reference_text(other, column_path[:-1])) + 4 > len(text):
+                continue
+            # Of two that are the same, the first is stated.
+            if text != literal or self.constant_order[other] < self.constant_order.get(
+                column_path, len(self.constant_order)
+            ):
+                return other
+        return None
+
+
+def _choose_delimiter(celled: list[PlannedColumn]) -> str:
+    commas = sum("," in value for column in celled for value in column.cells or () if isinstance(value, str))
+    return "\t" if commas > len(celled[0].values) * _MAX_COMMAS_PER_LINE else ","
+
+
+def _cell_texts(column: PlannedColumn, delimiter: str) -> list[str]:
+    cells = column.cells
+    assert cells is not None
+    null = "null" if column.absent else ""
+    if column.parts is not None:
+        return [write_text_cell(value, delimiter) if isinstance(value, str) else "" for value in cells]
+    return [
+        null if value is None else "" if value is ABSENT or value is ABSENT_PARENT else write_cell(value, delimiter)
+        for value in cells
+    ]

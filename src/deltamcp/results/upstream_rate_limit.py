@@ -1,0 +1,163 @@
+"""An upstream's "too many requests", as a result that says how long to wait."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from deltamcp.errors import ToolError
+from deltamcp.values import JSON
+
+_DEFAULT_WAIT_SECONDS = 30
+"""Seconds, where the upstream did not say; Delta-MCP's number."""
+_MAX_WAIT_SECONDS = 7 * 86_400
+"""Seconds. Nobody waits longer, and what is over 24 days a JavaScript timer takes for none at all."""
+_MAX_CHAINED_ERRORS = 16
+"""How many exceptions are followed from one to the one behind it."""
+_MAX_HEADERS = 1000
+_STATUS_NAMES = ("status", "status_code", "statusCode", "code")
+_WAIT_NAMES = ("retry_after", "retryAfter")
+_RESET_HEADERS = ("x-ratelimit-reset", "ratelimit-reset")
+_STATUS_PATTERN = re.compile(r"([1-5][0-9]{2})(\s.*)?", re.DOTALL)
+_SECONDS_PATTERN = re.compile(r"([0-9]+(?:\.[0-9]*)?)\s*(?:s|sec|seconds?)?")
+
+
+def rate_limit_result(error: object, upstream: str, now: float) -> dict[str, JSON] | None:
+    """The result for what an upstream raised, or answered, with status 429; None for anything else. Never raises.
+
+    Known by what it looks like: an exception or a response of any HTTP library, one that stands behind another
+    exception, a dict with `status` and `headers`. The nearest status decides, so a 503 that came of a retry after
+    a 429 is none, and neither is one whose author raised something else `from None`. Do not ask about data that a
+    tool returned: there `{"status": 429}` is an answer.
+
+    `now` is the time in seconds since the epoch, for upstreams that name a moment. There is a `message` where the
+    error is a ToolError, whose text is written for the model. The text of any other exception is left out: it tends
+    to hold the address that was asked, and addresses hold keys.
+    """
+    try:
+        wait = _find_wait(error, now)
+        if wait is None:
+            return None
+        result: dict[str, JSON] = {"type": "rate_limited", "retryAfterSeconds": wait, "upstream": upstream}
+        if isinstance(error, ToolError) and (message := str(error).strip()):
+            result["message"] = message.encode(errors="replace").decode()
+        return result
+    except Exception:  # an object of somebody else's may do anything when looked at
+        return None
+
+
+def _find_wait(error: object, now: float) -> int | None:
+    passed: list[object] = []
+    for link in _error_chain(error):
+        response = _get_member(link, "response")
+        holders = [link, response, _get_member(response, "response")]
+        passed = [*holders, *passed]
+        for holder in holders:
+            limited = _is_rate_limit(holder)
+            if limited is not None:
+                return _choose_wait(passed, now) if limited else None
+    return None
+
+
+def _error_chain(error: object) -> Iterator[object]:
+    """The exception, what it was raised from or during, and the only one of a group."""
+    pending: list[object] = [error]
+    seen = set[int]()
+    while pending and len(seen) < _MAX_CHAINED_ERRORS:
+        one = pending.pop(0)
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        if isinstance(one, BaseException):
+            pending += [one.__cause__, None if one.__suppress_context__ else one.__context__]
+        if isinstance(one, BaseExceptionGroup) and len(one.exceptions) == 1:
+            pending += one.exceptions
+
+
+def _get_member(holder: object, name: str) -> Any:
+    try:
+        return holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
+    except Exception:
+        return None
+
+
+def _is_rate_limit(holder: object) -> bool | None:
+    """None where it tells no HTTP status."""
+    for name in _STATUS_NAMES:
+        status = _parse_status(_get_member(holder, name))
+        # A `code` may count anything, so only 429 means something there.
+        if status == 429 or (status is not None and name != "code"):
+            return status == 429
+    return None
+
+
+def _parse_status(value: object) -> int | None:
+    if isinstance(value, str):
+        found = _STATUS_PATTERN.fullmatch(value.strip())
+        return int(found[1]) if found else None
+    if isinstance(value, int | float) and not isinstance(value, bool) and 100 <= value < 600:
+        return int(value)
+    return None
+
+
+def _choose_wait(holders: Sequence[object], now: float) -> int:
+    return next((seconds for seconds in _stated_waits(holders, now) if seconds is not None), _DEFAULT_WAIT_SECONDS)
+
+
+def _stated_waits(holders: Sequence[object], now: float) -> Iterator[int | None]:
+    for holder in holders:
+        for value in _header_values(_get_member(holder, "headers"), "retry-after"):
+            yield _parse_seconds(value, now)
+        for name in _WAIT_NAMES:
+            yield _parse_seconds(_get_member(holder, name), now)
+    for holder in holders:
+        for name in _RESET_HEADERS:
+            for value in _header_values(_get_member(holder, "headers"), name):
+                yield _parse_seconds(value, now, epoch=True)
+
+
+def _header_values(headers: Any, name: str) -> list[object]:
+    """The values under a lower-case name: of a mapping, of pairs, of whatever has a `get`."""
+    values: list[object] = []
+    try:
+        if hasattr(headers, "get") and not hasattr(headers, "items"):
+            return [headers.get(name), headers.get(name.title())]
+        pairs = headers.items() if hasattr(headers, "items") else headers
+        for key, value in islice(pairs, _MAX_HEADERS):
+            if _to_text(key).lower() == name:
+                values += value if isinstance(value, list | tuple) else [value]
+    except Exception:
+        return values
+    return values
+
+
+def _to_text(value: object) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
+
+def _parse_seconds(value: object, now: float, epoch: bool = False) -> int | None:
+    """RFC 9110, 10.2.3: seconds or a date. With `epoch` a number may be a moment, in seconds or milliseconds."""
+    try:
+        if isinstance(value, str | bytes):
+            text = _to_text(value).strip()
+            number = _SECONDS_PATTERN.fullmatch(text)
+            if number is None:
+                return _seconds_until(text, now)
+            value = float(number[1][:18])
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            return None
+        seconds = min(value, 10**18)
+        if epoch and seconds >= 1e9:
+            seconds = (seconds / 1000 if seconds >= 1e12 else seconds) - now
+        return math.ceil(min(max(seconds, 0), _MAX_WAIT_SECONDS))
+    except Exception:
+        return None
+
+
+def _seconds_until(date: str, now: float) -> int | None:
+    from email.utils import mktime_tz, parsedate_tz  # 4 ms, seldom needed
+
+    read = parsedate_tz(date)
+    return None if read is None else math.ceil(min(max(mktime_tz(read) - now, 0), _MAX_WAIT_SECONDS))

@@ -1,0 +1,36 @@
+"""A client's `subscriptions/listen`: the notifications that pass its filter carry its id."""
+
+from collections.abc import Callable
+
+from deltamcp.dialects.dialect import Dialect
+from deltamcp.dialects.methods import subscription_filter
+from deltamcp.values import JSON, Answer, Filter, Kind, Request, SubscriptionEnd
+
+
+class Subscription:
+    """Listens at the change hub on behalf of one client."""
+
+    __slots__ = ("_dialect", "_filter", "_request", "_send", "_version")
+
+    def __init__(
+        self, dialect: Dialect, request: Request, version: str, wanted: Filter, send: Callable[[bytes], object]
+    ) -> None:
+        self._dialect = dialect
+        self._request = request
+        self._version = version
+        self._filter = wanted
+        self._send = send
+
+    def acknowledge(self) -> None:
+        """Sends the first message of a subscription."""
+        self.notify("notifications/subscriptions/acknowledged", {"notifications": subscription_filter(self._filter)})
+
+    def wants(self, change: Kind | str) -> bool:
+        return change in (self._filter.kinds if isinstance(change, Kind) else self._filter.uris)
+
+    def notify(self, method: str, params: dict[str, JSON]) -> None:
+        self._send(self._dialect.notify(method, params, self._request.id))
+
+    def end(self) -> None:
+        """Sends the last message of a subscription that the server ends."""
+        self._send(self._dialect.write(self._request, Answer(SubscriptionEnd()), self._version))

@@ -1,0 +1,65 @@
+"""RFC 8785: the one way to write a JSON value, so that equal values have equal bytes."""
+
+import math
+from decimal import Decimal
+
+from msgspec.json import encode as _encode
+
+from deltamcp.values import JSON
+
+_MAX_EXACT_INTEGER = 1 << 53
+
+
+def encode_canonical(value: JSON) -> bytes:
+    """
+    Raises:
+        ValueError: a number JSON lacks, or one no double comes near.
+    """
+    parts: list[bytes] = []
+    _write(value, parts)
+    return b"".join(parts)
+
+
+def _write(value: JSON, parts: list[bytes]) -> None:
+    if isinstance(value, dict):
+        separator = b"{"
+        # §3.2.3: by UTF-16 code units.
+        for key in sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass")):
+            parts += (separator, _encode(key), b":")
+            _write(value[key], parts)
+            separator = b","
+        parts.append(b"}" if value else b"{}")
+    elif isinstance(value, list | tuple):
+        separator = b"["
+        for item in value:
+            parts.append(separator)
+            _write(item, parts)
+            separator = b","
+        parts.append(b"]" if value else b"[]")
+    elif isinstance(value, float):
+        parts.append(_number_bytes(value))
+    elif isinstance(value, int) and not isinstance(value, bool):
+        # §3.2.2.3: a number is a double, so beyond 2**53 not every digit counts.
+        parts.append(b"%d" % value if abs(value) <= _MAX_EXACT_INTEGER else _number_bytes(_to_double(value)))
+    else:
+        parts.append(_encode(value))
+
+
+def _number_bytes(value: float) -> bytes:
+    """§3.2.2.3: as ECMAScript writes it."""
+    if not math.isfinite(value):
+        raise ValueError(f"JSON has no number {value}")
+    shortest = repr(value)
+    magnitude = abs(value)
+    if magnitude and not 1e-6 <= magnitude < 1e21:
+        mantissa, _, exponent = shortest.partition("e")
+        return f"{mantissa.removesuffix('.0')}e{int(exponent):+d}".encode()
+    plain = f"{Decimal(shortest):f}" if "e" in shortest else shortest
+    return b"0" if not magnitude else plain.removesuffix(".0").encode()
+
+
+def _to_double(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError("an integer is beyond what a double holds") from None
