@@ -1,6 +1,7 @@
 """Fixtures of all tests: the example server as a process and in this one, the tools of peers, the published data."""
 
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +20,10 @@ from tests.support.properties import load_profile
 STOP_SECONDS = 60
 
 load_profile()
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that is no terminal's starts what runs in its background so, and the programs that tests start inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -238,7 +238,7 @@ def test_any_pair_of_texts(base, new):
 @pytest.mark.parametrize("seed", range(4))
 def test_values_and_what_came_of_them(seed):
     maker = Maker(seed)
-    for _ in range(4_000):
+    for _ in range(examples(4_000)):
         base = maker.value()
         assert holds(base, maker.changed(base)), base
 
@@ -249,7 +249,7 @@ def test_every_edit_is_told_even_where_it_is_not_worth_it(seed, monkeypatch):
     for name in ("_LEAST", "_PIECE", "_HUNK"):
         monkeypatch.setattr(strings, name, -100)
     maker = Maker(seed)
-    for _ in range(4_000):
+    for _ in range(examples(4_000)):
         base = maker.value()
         assert holds(base, maker.changed(base)), base
 
@@ -326,7 +326,7 @@ def test_different_values_have_different_roots(one, other):
     assert root_of([{"a": one}]) != root_of([{"a": other}])
 
 
-def test_a_million_different_values_have_different_roots():
+def test_different_values_by_the_hundred_thousand_have_different_roots():
     chance = random.Random(5)
     words = [*WORDS, *map(str, range(100))]
 
@@ -343,12 +343,12 @@ def test_a_million_different_values_have_different_roots():
             return [scalar(), scalar()]
         return {words[chance.randrange(9)]: scalar(), "b": [scalar()] if kind == 2 else {"c": scalar()}}
 
-    values, roots = set(), set()
-    for _ in range(1_000_000):
+    count, values, roots = examples(1_000_000), set(), set()
+    for _ in range(count):
         made = value()
         values.add(hashlib.md5(json.dumps(made, sort_keys=True).encode(), usedforsecurity=False).digest())
         roots.add(root_of(made)[7:39])
-    assert len(roots) == len(values) > 700_000
+    assert len(roots) == len(values) > 0.7 * count
 
 
 def test_what_is_volatile_does_not_count():

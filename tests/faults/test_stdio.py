@@ -422,33 +422,34 @@ def test_a_line_that_never_ends_is_refused_at_the_limit_and_its_end_is_no_messag
 
 def test_a_slow_call_does_not_hold_up_a_fast_one(peer: tuple[Client, Any]) -> None:
     client, meta = peer
-    for tool in ("async_sleep", "plain_sleep"):
-        slow = client.call(tool, meta=meta, seconds=0.3, tag="slow")
+    for tool in ("async_wait", "plain_wait"):
+        tag = f"{tool}-{'handshake' if meta is None else 'modern'}"
+        slow = client.call(tool, meta=meta, tag=tag)
         fast = client.call("add", meta=meta, a=1, b=2)
         assert same(client.next(), fast)
-        assert text(client.answer(slow)) == "slept slow"
+        client.release(tag)
+        assert text(client.answer(slow)) == f"waited {tag}"
 
 
-def test_60_sleeping_threads_hold_up_no_other_call(client: Client) -> None:
-    sleepers = [client.call("plain_sleep", seconds=0.1, tag=f"thread-{number}") for number in range(60)]
+def test_60_waiting_threads_hold_up_no_other_call(client: Client) -> None:
+    waiters = [client.call("plain_wait", tag=f"thread-{number}") for number in range(60)]
     until(lambda: any("started thread" in found for found in client.traced()), "the pool")
-    add = client.call("add", a=1, b=2)
-    answered = []
-    while not same(message := client.next(), add):
-        answered.append(message)
-    assert len(answered) < 30
-    client.waiting += answered
-    for sleeper in sleepers:
-        assert text(client.answer(sleeper)).startswith("slept thread")
+    assert same(client.next(), client.call("add", a=1, b=2))
+    for number in range(60):
+        client.release(f"thread-{number}")
+    for waiter in waiters:
+        assert text(client.answer(waiter)).startswith("waited thread")
 
 
 def test_the_second_of_two_calls_with_one_id_is_refused_and_the_first_answered(peer: tuple[Client, Any]) -> None:
     client, meta = peer
-    client.call("async_sleep", "twice", meta, seconds=0.5, tag="first")
+    tag = f"first-{'handshake' if meta is None else 'modern'}"
+    client.call("async_wait", "twice", meta, tag=tag)
     client.call("add", "twice", meta, a=1, b=2)
     refused = client.answer("twice")
     assert refused["error"]["code"] == -32600
-    assert text(client.answer("twice")) == "slept first"
+    client.release(tag)
+    assert text(client.answer("twice")) == f"waited {tag}"
 
 
 def test_ids_that_only_look_the_same_are_both_answered(peer: tuple[Client, Any]) -> None:
@@ -754,7 +755,7 @@ def test_when_the_client_leaves_its_calls_are_cancelled(tmp_path: Path, tool: st
 
 
 def test_told_to_stop_it_answers_what_it_can_and_goes(tmp_path: Path) -> None:
-    with connected(tmp_path, drain_seconds=5) as client:
+    with connected(tmp_path, drain_seconds=60) as client:
         ids = [client.call(tool, seconds=0.7, tag=tool) for tool in ("async_sleep", "plain_sleep")]
         client.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, "sub")
         until(lambda: len(client.traced()) == 2, "the calls")

@@ -382,3 +382,33 @@ async def open_stream(wire: HttpWire, port: int, headers: dict[str, str | None])
     await wire.send(request_bytes(port, None, {**headers, "Accept": "text/event-stream"}, "GET"))
     status, found = await wire.head()
     assert (status, found["content-type"]) == (200, "text/event-stream")
+
+
+LARGE = 100 * 1024 * 1024
+
+SLACK = 24 * 1024 * 1024
+
+
+REFUSED_EARLY: dict[str, tuple[str, str, dict[str, str | None], int]] = {
+    "wrong path": ("POST", "/elsewhere", {}, 404),
+    "wrong method": ("PUT", "/mcp", {}, 405),
+    "wrong host": ("POST", "/mcp", {"Host": "evil.example.com"}, 421),
+    "wrong media type": ("POST", "/mcp", {"Content-Type": "text/plain"}, 415),
+    "compressed": ("POST", "/mcp", {"Content-Encoding": "gzip"}, 415),
+}
+
+
+SLOW_REQUESTS = {
+    "headers": (b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n", b"X-Slow: x\r\n"),
+    "request line": (b"POST /", b"x"),
+    "body": (
+        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Accept: application/json, text/event-stream\r\nContent-Length: 100000\r\n\r\n",
+        b" ",
+    ),
+    "chunked body": (
+        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Accept: application/json, text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"1\r\n \r\n",
+    ),
+}
