@@ -19,7 +19,7 @@ async def test_the_call_log_never_breaks_a_call(caplog):
     async def double(number: int) -> str:
         return str(number % 7)
 
-    caplog.set_level(logging.INFO, "deltamcp.calls.call_log")
+    caplog.set_level(logging.INFO, "deltamcp.calls")
     async with raw_client(server) as client:
         await client.handshake()
         answer = await client.call("tools/call", name="double", arguments={"number": 10**400})
@@ -32,8 +32,8 @@ async def test_the_call_log_never_breaks_a_call(caplog):
 
 @pytest.fixture
 def call_log(caplog) -> Iterator[Any]:
-    with caplog.at_level(logging.INFO, "deltamcp.calls.call_log"):
-        yield lambda: [record.getMessage() for record in caplog.records if record.name == "deltamcp.calls.call_log"]
+    with caplog.at_level(logging.INFO, "deltamcp.calls"):
+        yield lambda: [record.getMessage() for record in caplog.records if record.name == "deltamcp.calls"]
 
 
 async def test_every_call_leaves_a_line_without_its_arguments(call_log, era):

@@ -79,13 +79,13 @@ async def _steps(series: Series) -> list[_Step]:
     limits = Limits(kept_seconds=86_400, kept_seconds_in_all=86_400)
     stored = StoredResults(MemoryStore(), limits, "bench", "bench", "continue")
     delivery, holdings = ChangeDelivery(stored, Continuation(stored)), ResultCache()
-    shaping = ResolvedPolicy(max_tokens=_UNBOUNDED, deltas=True, dedup=True)
+    policy = ResolvedPolicy(max_tokens=_UNBOUNDED, deltas=True, dedup=True)
     held: dict[str, State] = {}
     deltas: Counter[str] = Counter()
     steps: list[_Step] = []
     for state in series.states:
         call = CallKey(Caller(Principal("bench"), "1"), state.call)
-        reply = Reply.of(await delivery.deliver(ResultData(state.data), shaping, call, time.monotonic()))
+        reply = Reply.of(await delivery.deliver(ResultData(state.data), policy, call, time.monotonic()))
         same = root_of(holdings.resolve_value(reply)) == root_of(state.value)
         outcome = reply.told.get("outcome", "full")
         anchor = outcome == "full" and deltas[state.call] == REANCHOR_AFTER_DELTAS

@@ -60,7 +60,7 @@ _TITLES: Mapping[MetaTool, str] = {
 
 
 def definitions(directory: Directory, prefix: str, query: bool, policy: ResolvedPolicy) -> dict[str, dict[str, JSON]]:
-    """The definitions by name, as `tools/list` shows them; `shaping` is how results are made to fit."""
+    """The definitions by name, as `tools/list` shows them; `policy` is how results are made to fit."""
     included = [meta for meta in MetaTool if meta is not MetaTool.QUERY or query]
     return {f"{prefix}{meta.value}": definition(meta, prefix, policy, directory) for meta in included}
 

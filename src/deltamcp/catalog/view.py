@@ -48,7 +48,7 @@ class View:
         shared: bool,
         policy: ResolvedPolicy | None,
     ) -> None:
-        """`shared` tells that every caller has this view, `shaping` how the server wants results to fit."""
+        """`shared` tells that every caller has this view, `policy` how the server wants results to fit."""
         self.operations = operations
         self._shared_items = shared_items
         self._disclosure = disclosure

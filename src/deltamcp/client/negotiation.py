@@ -67,7 +67,7 @@ class ClientProfile(Struct, frozen=True):
     has_roots: bool
 
     def choose_protocol(self, protocol_choice: ProtocolChoice) -> "ClientProfile":
-        return replace(self, spoken=protocol_choice)
+        return replace(self, protocol_choice=protocol_choice)
 
     def capabilities(self, era: Era) -> dict[str, JSON]:
         return dialect.client_capabilities(

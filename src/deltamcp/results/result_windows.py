@@ -151,7 +151,7 @@ def read_window(units: Units, start: int, policy: ResolvedPolicy, path: str, unt
     if isinstance(units, str):
         return truncation.text_window(units, start, "characters", around, until=until)
     if until is not None:
-        around = replace(around, shaping=replace(policy, page_size=until - start))
+        around = replace(around, policy=replace(policy, page_size=until - start))
     window: Window | None = None
     if isinstance(units, Mapping):
         window = pagination.members_window(units, start, around)

@@ -28,7 +28,7 @@ class StoredHeader(Struct, frozen=True, omit_defaults=True):
     kind: Literal["text", "json"]
     rows: list[str] | None
     """Where its rows are, once the wanted fields are taken."""
-    shaping: ResolvedPolicy
+    policy: ResolvedPolicy
     root: str = ""
     """What it is known by, where it may be the base of a delta."""
     deltas: int = 0
@@ -109,7 +109,7 @@ class StoredResult:
         if self._header.kind == "text":
             return str(self._data, "utf-8")
         return document.decode(
-            self._data if self._header.shaping.fields is None else project_fields(self._data, self._header.shaping)
+            self._data if self._header.policy.fields is None else project_fields(self._data, self._header.policy)
         )
 
     @property
@@ -143,7 +143,7 @@ class StoredResult:
         Raises:
             UnfitError: it cannot be read so; the text says why.
         """
-        policy = self._header.shaping if requested is None else override_policy(requested, self._header.shaping)
+        policy = self._header.policy if requested is None else override_policy(requested, self._header.policy)
         if arguments.path is not None and arguments.path.startswith(RAW_PREFIX):
             selection = self._select(replace(arguments, path=arguments.path.removeprefix(RAW_PREFIX)))
             start = _check_offset(arguments.offset or 0, len(selection.json_text))
@@ -168,7 +168,7 @@ class StoredResult:
         return self._selections[key]
 
     def _make_selection(self, arguments: ContinueArguments) -> Selection:
-        policy = self._header.shaping
+        policy = self._header.policy
         if self._header.kind == "text":
             if arguments.path or arguments.fields:
                 raise UnfitError("This result is a text, without paths; read on by offset, or search by grep.")
@@ -192,7 +192,7 @@ class StoredResult:
 
     def _rows_path(self, fields: list[str] | str | None) -> list[str]:
         """Where something is asked for without a path: of the rows, but fields may be the whole's own."""
-        rows = find_rows(self._data, self._header.shaping.rows) or []
+        rows = find_rows(self._data, self._header.policy.rows) or []
         if rows and fields is not None and document.kind(self._data) == "object":
             return rows if are_row_fields(fields, document.members(self._data)) else []
         return rows

@@ -63,7 +63,7 @@ class Frame(Struct, frozen=True):
         return budget_of(self.policy)
 
     def without_tables(self) -> "Frame":
-        return replace(self, shaping=replace(self.policy, tables=False))
+        return replace(self, policy=replace(self.policy, tables=False))
 
     def add_note(self, window: Window) -> Window:
         return replace(window, note=self.note(window))

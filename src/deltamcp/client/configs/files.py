@@ -69,7 +69,7 @@ def find_servers(
                 continue
             found = _parse_servers(document, host_file, path, machine, any_project=False)
             if not trusted and is_project_file(host_file):
-                found = [replace(one, skipped=one.skip_reason or UNTRUSTED) for one in found]
+                found = [replace(one, skip_reason=one.skip_reason or UNTRUSTED) for one in found]
             made += found
     return made
 
