@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer
-from tests.catalog.test_view import scoped
-from tests.support.meta_tools import community_server, meta_tool_client
+from tests.support.meta_tools import community_server, meta_tool_client, scoped_server
 from tests.support.raw_client import answer_text, raw_client
 
 
@@ -56,7 +55,7 @@ async def test_every_call_leaves_a_line_without_its_arguments(call_log, era):
 
 
 async def test_a_call_of_what_is_not_there_leaves_a_line_too(call_log):
-    async with meta_tool_client(scoped()) as peer:
+    async with meta_tool_client(scoped_server()) as peer:
         await peer.refused("execute", operation="vault.open")
     assert len(call_log()) == 1
 

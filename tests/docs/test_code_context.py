@@ -16,6 +16,7 @@ from examples.code_graph.graph import Graph
 from examples.code_graph.source import Scope, read
 from examples.code_graph.words import words
 from examples.code_graph.work_tree import WorkTree, module_name
+from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import ROOT
 from tests.support.raw_client import raw_client
 
@@ -532,6 +533,6 @@ def test_it_runs_by_its_path(shop):
         cwd=shop,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
     )
     assert done.returncode == 0 and '"id":1' in done.stdout

@@ -8,6 +8,7 @@ import types
 from pathlib import Path
 
 from deltamcp import DeltaServer
+from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import ROOT
 from tests.support.raw_client import answer_text, raw_client
 
@@ -23,7 +24,7 @@ def test_the_first_five_minutes_go_as_printed(tmp_path):
 
     def said(command: str) -> str:
         ran = subprocess.run(
-            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS
         )
         return "\n".join(line.rstrip() for line in (ran.stdout + ran.stderr).strip("\n").splitlines())
 

@@ -18,6 +18,7 @@ from deltamcp.results.upstream_rate_limit import rate_limit_result
 from deltamcp.sources import http, python
 from deltamcp.sources.environment import fill_variables
 from deltamcp.sources.http import HttpService
+from tests.support.conditions import advance_clock, wait_until
 
 SECRET = "sk-0123456789abcdef"
 
@@ -309,9 +310,12 @@ async def test_a_response_that_breaks_off_is_told():
 
 
 async def test_a_service_that_says_nothing_is_not_waited_for():
-    async with service(b"", timeout=0.2) as (made, peer):
-        with pytest.raises(ToolError, match=r"^GET /thing took longer than 0.2 s; try again later.$"):
-            await made.call(GET, {})
+    async with service(b"", timeout=3600) as (made, peer):
+        call = asyncio.create_task(made.call(GET, {}))
+        await wait_until(lambda: bool(peer.heard))
+        advance_clock(3600)
+        with pytest.raises(ToolError, match=r"^GET /thing took longer than 3600 s; try again later.$"):
+            await call
         assert len(peer.heard) == 1
 
 

@@ -14,6 +14,7 @@ from deltamcp.catalog.operations_file.document import UpstreamEntry
 from deltamcp.client.links import process
 from deltamcp.limits import Limits
 from deltamcp.sources.mcp import McpUpstream
+from tests.support.conditions import wait_until
 
 SDK_SERVER = """
 from mcp.server import MCPServer
@@ -330,6 +331,14 @@ async def test_a_server_that_will_not_go_is_made_to(monkeypatch):
     assert child.get_returncode() == -9
 
 
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="Windows has no process groups")
 async def test_what_a_server_started_goes_with_it(tmp_path):
     left = tmp_path / "pid"
@@ -338,10 +347,7 @@ async def test_what_a_server_started_goes_with_it(tmp_path):
         await made.call("heard", {})
         pid = int(left.read_text())
         os.kill(pid, 0)
-    with pytest.raises(ProcessLookupError):
-        for _ in range(100):
-            os.kill(pid, 0)  # gone, once whoever adopted it has noticed
-            await asyncio.sleep(0.05)
+    await wait_until(lambda: not is_running(pid), "its end, once whoever adopted it has noticed")
 
 
 async def test_a_secret_that_a_server_repeats_is_left_out():

@@ -16,10 +16,11 @@ import pytest
 
 from deltamcp import ConfigurationError, DeltaServer, Disclosure
 from deltamcp.sources.operations_loader import OperationsFile
+from tests.support.conditions import HANG_SECONDS
 from tests.support.raw_client import META, RawClient, answer_text, raw_client
 
-ATTEMPTS = 200
-PAUSE_SECONDS = 0.1
+ATTEMPTS = 2_400
+PAUSE_SECONDS = 0.05
 
 ANYTHING = {"type": "object"}
 SPACE = {"type": "object", "properties": {"space_id": {"type": "integer"}}, "required": ["space_id"]}
@@ -673,7 +674,7 @@ async def test_an_edit_made_before_the_start_is_served(file):
 
 def run(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "deltamcp", *arguments]
-    return subprocess.run(command, input=said, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, input=said, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,10 @@ from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.redis import RedisStore
 from deltamcp.stores.sqlite import SqliteStore
 from deltamcp.stores.store import ENTRY_BYTES, Store, StoreError, hash_key, open_store
+from tests.support.conditions import HANG_SECONDS
 from tests.support.processes import free_port
+from tests.support.properties import examples
 
-PATIENCE_SECONDS = 20.0
 LARGE = os.urandom(5_000_000)
 A, B = "alice@example.org", "bob@example.org"
 
@@ -40,7 +41,7 @@ class Clock:
 
 async def until(happened: Callable[[], Awaitable[bool]]) -> None:
     """Waits for what must come, however slow the machine is."""
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + HANG_SECONDS
     while not await happened():
         assert time.monotonic() < end, "it did not come"
         await asyncio.sleep(0.05)
@@ -56,7 +57,7 @@ def redis_server(port: int, directory: Path) -> Iterator[subprocess.Popen[bytes]
     log.unlink(missing_ok=True)
     process = subprocess.Popen([*command, "--logfile", str(log)])
     try:
-        end = time.monotonic() + PATIENCE_SECONDS
+        end = time.monotonic() + HANG_SECONDS
         while not (log.exists() and "Ready to accept connections" in log.read_text()):
             assert process.poll() is None and time.monotonic() < end, "redis-server did not start"
             time.sleep(0.02)
@@ -455,7 +456,7 @@ class Against(RuleBasedStateMachine):
 
 
 TestAgainstAModel = Against.TestCase
-TestAgainstAModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAgainstAModel.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 
 # Files

@@ -25,7 +25,9 @@ from deltamcp.values import Failure, Malformed, Notification, Request
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import CBOR_CODEC, CODECS, COMPACT_CODEC, JSON_CODEC, SHORT_KEYS, Codec
 from tests.support.asgi_client import AsgiClient, AsgiExchange, asgi_client
+from tests.support.conditions import HANG_SECONDS
 from tests.support.equality import is_same
+from tests.support.properties import examples
 from tests.support.raw_client import META
 from tests.support.raw_link import RawLink, raw_link
 
@@ -105,7 +107,6 @@ def test_a_key_that_is_there_twice_is_refused_in_the_envelope(body):
 
 
 @every_codec
-@settings(deadline=None)
 @given(value=values)
 def test_what_is_read_is_what_was_written(codec: Codec, value):
     found = codec.decode(codec.encode(value))
@@ -115,7 +116,6 @@ def test_what_is_read_is_what_was_written(codec: Codec, value):
 
 
 @every_codec
-@settings(deadline=None)
 @given(value=values)
 def test_a_body_of_json_can_be_written_another_way(codec: Codec, value):
     assert codec.decode(codecs.transcode(jsonrpc.encode(value), codec)) == value
@@ -168,7 +168,6 @@ def test_any_bytes_are_read_or_refused(codec: Codec, body):
 
 
 @every_codec
-@settings(deadline=None)
 @given(message=messages, cut=st.integers(0, 400), piece=st.binary(max_size=3))
 def test_a_broken_message_is_refused_or_another_message(codec: Codec, message, cut, piece):
     body = codec.encode(message)
@@ -178,7 +177,6 @@ def test_a_broken_message_is_refused_or_another_message(codec: Codec, message, c
 
 
 @every_codec
-@settings(deadline=None)
 @given(message=messages)
 def test_a_request_is_read_as_from_json(codec: Codec, message):
     assert codecs.read(codec.encode(message), codec, LIMITS) == jsonrpc.read(jsonrpc.encode(message), LIMITS)
@@ -599,7 +597,7 @@ async def test_what_cannot_be_read_gets_400_in_plain_json(server, codec, body):
         assert "error" in found
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(body=st.binary(max_size=60), codec=st.sampled_from([COMPACT_CODEC, CBOR_CODEC]))
 @example(bytes.fromhex(REQUEST), CBOR_CODEC)
 async def test_any_bytes_over_http_get_an_answer(body, codec):
@@ -656,7 +654,7 @@ async def test_13_a_compact_session_and_a_plain_one_do_not_disturb_each_other(se
 
 async def exchange(link: RawLink, message: Any, codec: Codec = JSON_CODEC) -> bytes:
     link.send(codec.encode(message))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         return await link.receive()
 
 

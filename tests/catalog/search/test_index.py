@@ -4,7 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp.catalog.search import index as search
@@ -263,13 +263,11 @@ def same_as_built_anew(changes, queries):
 questions = st.lists(phrases | st.text(max_size=20), min_size=1, max_size=3)
 
 
-@settings(deadline=None)
 @given(changes, questions)
 def test_an_index_that_grew_and_shrank_is_one_built_anew(changes, queries):
     assert same_as_built_anew(changes, queries)
 
 
-@settings(deadline=None)
 @given(changes, questions, st.integers(1, 6), st.integers(1, 3))
 def test_that_holds_where_there_is_more_than_is_looked_at(changes, queries, scanned, candidates):
     with pytest.MonkeyPatch.context() as few:
