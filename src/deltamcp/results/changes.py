@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 REANCHOR_AFTER_DELTAS = 15
 """Deltas in a row after which the server sends the whole result again (GCF 10a.8)."""
 MAX_DELTA_SHARE = 0.6
-"""What a delta may cost of the whole; beyond it a reader is better served with that (seed 001)."""
+"""The share of the whole result that a delta may cost; beyond it the whole is easier to read (GCF's first guide)."""
 MAX_UNCHANGED_TOKENS = 16
 """Tokens that the text of an unchanged result may cost."""
 

@@ -25,7 +25,7 @@ _BYTES_PER_TOKEN = 3
 def find_rows(data: RawJSON, declared: str | None, value: Any = None) -> list[str] | None:
     """Return the path to the rows of a result; None where it has none. `value` is the decoded result, where available.
 
-    Where it was declared, else the root, `data`, `items` or `results`, else the list that is most of it (RB-64).
+    The path is the declared one; else the root, `data`, `items` or `results`; else the list that is most of the value.
     """
     if declared is not None:
         path = parse_path(declared)

@@ -104,7 +104,7 @@ class ResolvedPolicy(Struct, frozen=True, kw_only=True):
     """The policy for one result, with a value for every field that has a default."""
 
     max_tokens: int = 20_000
-    """RB-63; hosts cut at about 25,000."""
+    """Hosts cut results at about 25,000 tokens."""
     page_size: int | None = None
     rows: str | None = None
     fields: list[str] | str | None = None

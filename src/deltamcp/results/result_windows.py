@@ -1,6 +1,7 @@
 """Makes the windows of a result that does not fit one reply: of the first reply, and of every further one.
 
-The pipeline of decision 0004. Values in, windows out; who calls has chosen a handle, and keeps the whole under it.
+The pipeline of docs/decisions/0003-results.md: values in, windows out. The caller of this module has chosen a handle,
+and stores the whole result under it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
