@@ -31,7 +31,8 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _HANDLE = re.compile(r"\bR[0-9a-z]{4}\b")
-_SECONDS = 60
+_SECONDS = 600
+"""After which a block hangs; none takes more than a few, on a machine with nothing else to do."""
 
 
 class Block(NamedTuple):
