@@ -20,25 +20,6 @@ _FILE = re.compile(r"`((?:[\w.-]+/)+(?:[\w-]+\.(?:py|md|json))?|[\w-]+\.py)`")
 _UNRESOLVABLE = re.compile(r"\b(?:RB|ML|CS)-\d+|\b[Ss]eeds? \d|\bissue \d|\bdecision 0\d")
 READERS_OWN = {"shelf.py", "notes.py", "app.py", "tracker.py", "circle.py"}
 """Files that a reader makes."""
-RENAMED_SOON = {
-    "catalog/execute_arguments.py",
-    "catalog/parameter_text.py",
-    "catalog/tool_text.py",
-    "client/callbacks.py",
-    "client/connection.py",
-    "client/connector.py",
-    "client/dialect.py",
-    "client/lists.py",
-    "client/negotiation.py",
-    "client/notifications.py",
-    "deltas/parser.py",
-    "deltas/writer.py",
-    "results/changes.py",
-    "results/delta_mcp_shapes.py",
-    "results/stored_result.py",
-    "sources/operations_loader.py",
-}
-"""Files that the pages call by the names they are about to get. Empty this when they have them: a test says so."""
 PLANNED = {"auth/", "promises/", "gateway/", "dashboard/"}
 
 
@@ -47,7 +28,7 @@ def test_links_and_files_are_there(path):
     text = path.read_text()
     links = [link for link in _LINK.findall(text) if "://" not in link]
     missing = [link for link in links if not (path.parent / link).exists()]
-    for name in {*_FILE.findall(text)} - READERS_OWN - PLANNED - RENAMED_SOON:
+    for name in {*_FILE.findall(text)} - READERS_OWN - PLANNED:
         if not any((folder / name).exists() for folder in (ROOT, SOURCE, path.parent)):
             missing.append(name)
     assert not missing
@@ -67,7 +48,3 @@ def test_commands_of_make_are_there():
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for path in TEXTS:
         assert set(re.findall(r"(?:`|^)make ([a-z]+)", path.read_text(), re.MULTILINE)) <= targets
-
-
-def test_no_file_is_still_waiting_for_its_name():
-    assert [name for name in sorted(RENAMED_SOON) if (SOURCE / name).exists()] == []
