@@ -326,7 +326,7 @@ async def test_a_server_that_will_not_go_is_made_to(monkeypatch):
     async with odd(STUBBORN="1") as made:
         await made.call("heard", {})
         client: Any = made._client
-        child = client._reaching.conversation.link._process.transport
+        child = client._connector.connection.link._process.transport
     assert child.get_returncode() == -9
 
 
