@@ -685,7 +685,7 @@ def test_any_other_url_is_told_what_is_possible(url):
     "url", ["redis://u:s3cret@h:port/0", "redis://u:s3cret@[h/0", "redis://:s3cret/@h:1:2/0", "redis://h?option=s3cret"]
 )
 def test_a_redis_url_that_is_none_is_told_without_its_password(url):
-    with pytest.raises(ConfigurationError, match=r"^The url of a store in Redis reads \S+\.$") as caught:
+    with pytest.raises(ConfigurationError, match=r"^The url of a store in Redis must read \S+\.$") as caught:
         open_store(url)
     assert caught.value.__cause__ is None
 
