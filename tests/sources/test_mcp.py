@@ -196,7 +196,8 @@ async def test_a_process_that_ends_fails_every_call_and_is_started_again():
         for lost in await asyncio.gather(made.call("die", {}), waiting, return_exceptions=True):
             assert isinstance(lost, ToolError)
             assert str(lost) == (
-                "The server peer behind this operation ended before it had answered; look before you try again."
+                "The server peer behind this operation ended before it answered; "
+                "check whether the call took effect before you try again."
             )
         assert [message["method"] for message in await heard_by(made)] == [
             "initialize",
@@ -208,7 +209,7 @@ async def test_a_process_that_ends_fails_every_call_and_is_started_again():
 async def test_a_line_too_long_fails_the_call_and_not_the_server(monkeypatch):
     monkeypatch.setattr(process, "LIMITS", Limits(message_bytes=100_000))
     async with odd() as made:
-        with pytest.raises(ToolError, match="ended before it had answered"):
+        with pytest.raises(ToolError, match="ended before it answered"):
             await made.call("long", {})
         assert await made.call("heard", {})
 
