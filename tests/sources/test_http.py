@@ -1,4 +1,4 @@
-"""Operations that are HTTP requests, against a server on a socket; and functions and variables by name."""
+"""Operations that send HTTP requests to a server on a socket; Python handlers and environment variables."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ class Heard(NamedTuple):
 
 
 class Peer:
-    """An HTTP server that notes what it hears and answers as told; None closes the connection instead."""
+    """An HTTP server that records its requests and answers with `answer`; None closes the connection instead."""
 
     def __init__(self, answer: Callable[[Heard], bytes | None]) -> None:
         self.heard: list[Heard] = []

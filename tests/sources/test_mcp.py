@@ -1,4 +1,4 @@
-"""Operations that are tools of other MCP servers: ours, the official SDK's, and ones that misbehave."""
+"""Operations that call tools of other MCP servers: ours, the official SDK's, and servers that misbehave."""
 
 import asyncio
 import contextlib
@@ -94,15 +94,15 @@ def odd(**env: str) -> contextlib.AbstractAsyncContextManager[McpUpstream]:
 
 
 async def heard_by(made: McpUpstream) -> list[dict[str, Any]]:
-    """Every message the odd server was sent, this last question included."""
-    told: Any = (await made.call("heard", {})).structured
-    heard: list[dict[str, Any]] = told["heard"]
+    """Returns every message that the odd server received, including this request."""
+    structured: Any = (await made.call("heard", {})).structured
+    heard: list[dict[str, Any]] = structured["heard"]
     return heard
 
 
 @pytest.fixture(params=["stdio", "http"])
 async def everything_upstream(request, command, everything) -> AsyncIterator[McpUpstream]:
-    """The example server, by either way."""
+    """The example server, over stdio or HTTP."""
     options = {"command": command[0], "args": command[1:]} if request.param == "stdio" else {"url": everything}
     async with upstream(**options) as made:
         yield made

@@ -1,4 +1,4 @@
-"""Stores: one contract, kept in memory, in a file and in Redis."""
+"""Stores: memory, SQLite and Redis fulfil one contract."""
 
 import asyncio
 import os
@@ -39,10 +39,10 @@ class Clock:
 
 
 async def until(happened: Callable[[], Awaitable[bool]]) -> None:
-    """Waits for what must come, however slow the machine is."""
+    """Waits until a condition holds, however slow the machine is."""
     end = time.monotonic() + PATIENCE_SECONDS
     while not await happened():
-        assert time.monotonic() < end, "it did not come"
+        assert time.monotonic() < end, "the condition did not come to hold"
         await asyncio.sleep(0.05)
 
 
@@ -74,7 +74,7 @@ def redis_url(tmp_path_factory) -> Iterator[str]:
 
 
 class Medium:
-    """Where several stores keep the same."""
+    """A medium that several stores share."""
 
     def __init__(self, kind: str, path: Path, url: str) -> None:
         self.kind = kind
@@ -357,7 +357,7 @@ MOST = 3 * (900 + ENTRY_BYTES)
 
 
 class Against(RuleBasedStateMachine):
-    """Memory and SQLite beside a dict that says what they should do, in its order of reading."""
+    """Compares memory and SQLite with a dict in the order of reads, which serves as the model."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -667,7 +667,7 @@ async def test_a_connection_switches_after_the_answer_to_initialize(server):
         assert json.loads(raw)["result"]["capabilities"]["encoding"] == {"compactJson": True}
         raw = await exchange(link, {"jsonrpc": "2.0", "id": 1, "method": "ping"}, COMPACT_CODEC)
         assert raw == b'{"j":"2.0","i":1,"r":{}}'
-        # 7.1: plain JSON is understood, for long keys are let be.
+        # 7.1: plain JSON is read, too, as long keys stay as they are.
         assert await exchange(link, {"jsonrpc": "2.0", "id": 2, "method": "ping"}) == b'{"j":"2.0","i":2,"r":{}}'
         params = {"name": "echo", "arguments": {"value": {"n": 1, "name": 2, "~": 3}}}
         found = COMPACT_CODEC.decode(await exchange(link, {**CALL, "params": params}, COMPACT_CODEC))

@@ -1,4 +1,4 @@
-"""Words and vectors in one ranking, with vectors anyone can check by hand."""
+"""Rankings blended from words and vectors, with vectors small enough to check by hand."""
 
 import sys
 
