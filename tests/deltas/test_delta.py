@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from deltamcp.deltas import diff as diffing
 from deltamcp.deltas import strings
-from deltamcp.deltas.alignment import Effort, align, longest_rising_run
+from deltamcp.deltas.alignment import Effort, align, longest_increasing_subsequence
 from deltamcp.deltas.delta import apply_delta, make_delta
 from deltamcp.deltas.edits import InvalidDeltaError
 from deltamcp.deltas.root import root_digits, root_of
@@ -244,8 +244,8 @@ def test_values_and_what_came_of_them(seed):
 
 @pytest.mark.parametrize("seed", range(4, 6))
 def test_every_edit_is_told_even_where_it_is_not_worth_it(seed, monkeypatch):
-    monkeypatch.setattr(diffing, "_shorter", lambda made, new: diffing._costed_put(new) if made is None else made)
-    for name in ("_LEAST", "_PIECE", "_HUNK"):
+    monkeypatch.setattr(diffing, "_shorter_edit", lambda edit, new: diffing._costed_put(new) if edit is None else edit)
+    for name in ("_MIN_STRING_CHARS", "_PIECE_OVERHEAD", "_HUNK_OVERHEAD"):
         monkeypatch.setattr(strings, name, -100)
     maker = Maker(seed)
     for _ in range(4_000):
@@ -295,7 +295,7 @@ def test_alignment_pairs_equal_items_in_order(base, new):
 
 @given(st.lists(st.integers(0, 50), max_size=40, unique=True))
 def test_a_rising_run_rises(numbers):
-    run = [numbers[place] for place in longest_rising_run(numbers)]
+    run = [numbers[place] for place in longest_increasing_subsequence(numbers)]
     assert run == sorted(run)
     assert len(run) >= 1 or not numbers
 
