@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import re
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from deltamcp.sources.operations_loader import OperationsFile
-    from deltamcp.transports.http import HttpApp
+    from deltamcp.transports.http_app import HttpApp
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("deltamcp")
@@ -147,25 +148,23 @@ class DeltaServer:
         from deltamcp.sources.operations_loader import OperationsFile  # 15 ms that most servers do without
 
         file = OperationsFile(Path(path), functions or {}, os.environ)
-        file.activate(file.load(), self._exchange)
+        file.activate(file.load(), self._replace_operations)
         self._files.append(file)
+        self._engine.lifespan.add_task(functools.partial(file.watch, self._replace_operations))
 
-    def _exchange(self, old: list[str], new: list[Operation]) -> None:
+    def _replace_operations(self, old: list[str], new: list[Operation]) -> None:
         self._catalog.replace(old, [self._check(operation) for operation in new])
         self._warn_of_cut_summaries(new)
         self._announce(Kind.TOOLS)
 
     @contextlib.asynccontextmanager
     async def _run_lifespan(self) -> AsyncIterator[Any]:
-        """The author's lifespan, and inside it the tasks that follow operations files."""
+        """The author's lifespan, between the store and the operations files, which are closed with it."""
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._store.close)
             state = None if self._lifespan is None else await stack.enter_async_context(self._lifespan(self))
             for file in self._files:
                 stack.push_async_callback(file.close)
-                watching = asyncio.create_task(file.watch(self._exchange))
-                stack.push_async_callback(asyncio.wait, [watching])
-                stack.callback(watching.cancel)
             if self._catalog.disclosure.surface == "auto":
                 view = self._catalog.view()
                 logger.info("disclosure %s: %s", view.surface.value, view.surface_costs)
@@ -311,7 +310,7 @@ class DeltaServer:
                 The loopback names by default, which is right for a server on this machine only.
             allowed_origins: `Origin` values accepted besides the allowed hosts' own.
         """
-        from deltamcp.transports.http import HttpApp
+        from deltamcp.transports.http_app import HttpApp
 
         return HttpApp(self._engine, path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
 

@@ -33,7 +33,7 @@ from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.dialects.registry import Dialects
 from deltamcp.limits import Limits
 from deltamcp.runtime.change_hub import ChangeHub
-from deltamcp.runtime.lifespan import Lifespan, ServerLifespan
+from deltamcp.runtime.lifespan import LifespanFactory, ServerLifespan
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.threads import Threads
 from deltamcp.runtime.watchdog import Watchdog
@@ -72,7 +72,7 @@ class Engine:
         info: dict[str, JSON],
         instructions: str | None,
         limits: Limits,
-        lifespan: Lifespan | None,
+        lifespan: LifespanFactory | None,
         state_key: bytes | None,
         cache_seconds: float,
         search: OperationSearch,

@@ -10,7 +10,7 @@ from deltamcp.catalog.view import did_you_mean
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.dialects.progressive_disclosure import MAX_NAMES
-from deltamcp.errors import Fault, UnfitError
+from deltamcp.errors import Fault, UsageError
 from deltamcp.results.policy import requested_root
 from deltamcp.values import Answer, Definitions, Describe, Failure, ListItems, ListManifest, Outcome
 
@@ -77,7 +77,7 @@ async def accept_root(request: RequestContext, changes: ChangeDelivery) -> str |
     """The root of the answer that a request's `_meta` says its sender holds; None where it says nothing."""
     try:
         root = requested_root(request.terms.meta)
-    except UnfitError as error:
+    except UsageError as error:
         return Failure(Fault.INVALID_PARAMS, str(error))
     await changes.accept_root(root, request.terms.caller)
     return root

@@ -12,11 +12,11 @@ from deltamcp.catalog import discovery
 from deltamcp.catalog.execute_arguments import parse_execute_arguments
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.view import View
-from deltamcp.delivery.call_policy import ResultOverride
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
+from deltamcp.delivery.result_policy import ResultOverride
 from deltamcp.delivery.sent_results import CallKey, call_digest
-from deltamcp.errors import UnfitError
+from deltamcp.errors import UsageError
 from deltamcp.results import content, projection
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import ROOT_KEY, RequestPolicy, parse_root, requested_policy, requested_root
@@ -37,7 +37,7 @@ class MetaCalls:
     async def call(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         try:
             return await self._call(meta, ask, request)
-        except UnfitError as error:
+        except UsageError as error:
             return Answer(content.error_result(str(error)))
         except Exception as error:
             return Answer(content.error_result(log_failure(f"The tool {ask.name}", error)))
@@ -84,11 +84,11 @@ class MetaCalls:
     async def _execute(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         try:
             operation, params, fields, root, repair = parse_execute_arguments(request.view, ask.arguments)
-        except UnfitError:
+        except UsageError:
             self._tool_calls.observe_unknown(ask.arguments.get("operation"), request)
             raise
         if meta is MetaTool.QUERY and not operation.is_read_only:
-            raise UnfitError(
+            raise UsageError(
                 f"{operation.id} does not say that it only reads; use {request.view.meta_tool_name(MetaTool.EXECUTE)}."
             )
         note = f"({repair})" if repair else ""

@@ -16,11 +16,11 @@ from deltamcp.catalog import tool_text
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.context import InputPending, MissingCapabilityError
-from deltamcp.delivery.call_policy import ResultOverride, policy_for_call, take_root
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.delivery import DeliveredCall, Delivery
-from deltamcp.errors import InputDeclinedError, ResourceNotFoundError, ToolError, UnfitError
+from deltamcp.delivery.delivery import Delivery, DeliveryRequest
+from deltamcp.delivery.result_policy import ResultOverride, policy_for_call, take_root
+from deltamcp.errors import InputDeclinedError, ResourceNotFoundError, ToolError, UsageError
 from deltamcp.results import content, reference
 from deltamcp.results.upstream_rate_limit import rate_limit_result
 from deltamcp.runtime.deadline import Deadline, run_with_hook
@@ -37,7 +37,7 @@ _SHOWN_ARGUMENTS = 500
 class _PreparedCall(Struct):
     """A call whose arguments are checked and bound."""
 
-    delivered: DeliveredCall
+    delivered: DeliveryRequest
     name: str
     """What the caller called it by."""
     arguments: dict[str, Any]
@@ -139,7 +139,7 @@ class ToolCalls:
                 await self._changes.accept_root(policy.pack_root, terms.caller)
             given, page = delivery.read_page(operation, given, policy)
             arguments = operation.bind(given)
-        except UnfitError as error:
+        except UsageError as error:
             return Answer(content.error_result(str(error)))
         except StoreError as error:
             return Answer(content.error_result(log_failure(f"The tool {ask.name}", error)))
@@ -150,7 +150,7 @@ class ToolCalls:
         answers = self._state.read_answers(ask.inputs, terms.caller, key)
         if isinstance(answers, Failure):
             return answers
-        delivered = DeliveredCall(operation, terms, given, policy, page, override is None, started)
+        delivered = DeliveryRequest(operation, terms, given, policy, page, override is None, started)
         if page is not None:
             found = await delivery.find_page(delivered)
             if found is not None:
@@ -162,7 +162,7 @@ class ToolCalls:
 
     def _run(self, call: _PreparedCall) -> Awaitable[Any]:
         operation = call.delivered.operation
-        if operation.call_policy == "confirm":
+        if operation.consent_policy == "confirm":
             return self._confirm_and_run(call)
         if operation.is_async and operation.context_name is None:
             return run_with_hook(operation.function(**call.arguments), call.deadline)
@@ -219,7 +219,7 @@ class ToolCalls:
         return content.error_result(log_failure(f"The tool {call.name}", error))
 
 
-def _upstream_limit(error: BaseException, call: DeliveredCall) -> ToolResult | None:
+def _upstream_limit(error: BaseException, call: DeliveryRequest) -> ToolResult | None:
     """An upstream's "too many requests" as a result the model can act on; None for any other failure.
 
     Where an output schema promises something else, clients accept it only as an error.

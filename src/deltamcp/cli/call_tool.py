@@ -12,9 +12,10 @@ from deltamcp.client.client import DeltaClient
 from deltamcp.client.options import ClientOptions
 from deltamcp.client.reply import Reply
 from deltamcp.context import Elicited
-from deltamcp.errors import ConfigurationError, UnfitError
+from deltamcp.errors import ConfigurationError, UsageError
 from deltamcp.results import projection
-from deltamcp.results.policy import MIN_TOKENS, ResultPolicy
+from deltamcp.results.budget import MIN_MAX_TOKENS
+from deltamcp.results.policy import ResultPolicy
 from deltamcp.values import JSON
 
 _DEFAULT_PAGE_SIZE = 50
@@ -60,13 +61,13 @@ def _check_options(given: argparse.Namespace) -> None:
     """
     if given.all and any(one is not None for one in (given.page, given.max_tokens, given.page_size)):
         raise ConfigurationError("--all is everything; leave out --page, --page-size and --max-tokens.")
-    for option, least in (("page", 1), ("page_size", 1), ("max_tokens", MIN_TOKENS)):
+    for option, least in (("page", 1), ("page_size", 1), ("max_tokens", MIN_MAX_TOKENS)):
         said = getattr(given, option)
         if said is not None and said < least:
             raise ConfigurationError(f"--{option.replace('_', '-')} is {least} or more, not {said}.")
     try:
         projection.check_fields(given.select)
-    except UnfitError as error:
+    except UsageError as error:
         raise ConfigurationError(
             f"--select takes fields, as a,b.c, or JMESPath: {str(error).splitlines()[0]}"
         ) from None
