@@ -1,4 +1,4 @@
-"""The benchmark of results: what it says of odd data, and what the project promises of the real ones."""
+"""The result benchmark: the report over unusual data, and the project's promises over the corpus."""
 
 import asyncio
 import json
@@ -132,7 +132,7 @@ async def test_replies_that_do_not_go_on_are_not_followed_forever():
     first = reply("[1]", unit="rows", start=0, end=1, total=2)
     with pytest.raises(ResultLostError, match="answered by 0-1 of 2"):
         await recover(first, stuck)
-    with pytest.raises(ResultLostError, match="1 rows, said to be 2"):
+    with pytest.raises(ResultLostError, match="1 rows instead of 2"):
         await recover(first, fewer)
 
 
