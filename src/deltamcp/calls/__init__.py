@@ -1,1 +1,1 @@
-"""Serving one request: `engine.py` dispatches, `tool_call.py` is the way of one call."""
+"""Performs requests: `engine.py` dispatches them, `tool_calls.py` calls operations."""
