@@ -1,4 +1,4 @@
-"""One call of an operation, from top to bottom: prepare, run, map errors, deliver."""
+"""Calls of operations. A call has these steps, from top to bottom: prepare, run, deliver, map errors."""
 
 import asyncio
 import time
@@ -29,9 +29,9 @@ from deltamcp.values import JSON, Answer, CallTool, Era, Failure, Outcome, Resul
 from deltamcp.wire import jsonrpc
 
 _SIGNATURE_TOKENS = 120
-"""What the signature beside an argument error may cost."""
+"""The tokens that the signature in an argument error may cost."""
 _SHOWN_ARGUMENTS = 500
-"""Characters of the arguments that a user is shown when asked for consent."""
+"""The number of characters of the arguments that a user sees in the question for consent."""
 
 
 class _PreparedCall(Struct):
@@ -39,20 +39,20 @@ class _PreparedCall(Struct):
 
     delivered: DeliveryRequest
     name: str
-    """What the caller called it by."""
+    """The name that the caller used."""
     arguments: dict[str, Any]
-    """For the function."""
+    """The arguments of the function."""
     answers: Mapping[str, JSON]
-    """What the client has answered to the function's questions."""
+    """The client's answers to the function's questions."""
     key: list[JSON]
-    """The request, as its sealed state knows it."""
+    """Identifies the request, to bind its sealed state to it."""
     request: RequestContext
     delivery: Delivery
     deadline: Deadline
 
 
 class ToolCalls:
-    """Calls operations, by whatever name or meta-tool they were found."""
+    """Calls operations, both those that clients call by name and those that meta-tools run."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class ToolCalls:
         return [observer for observer in self._observers if observer.is_active]
 
     def observe_unknown(self, name: JSON, request: RequestContext, outcome: Outcome | None = None) -> None:
-        """Tells observers of a call of what is not there, or not for this caller."""
+        """Notifies observers of a call of an operation that does not exist, or that the caller may not see."""
         observers = self._active_observers()
         if observers:
             Observation(ObservedCall(str(name), False, {}, request.terms.caller), observers).finish(outcome)
@@ -123,22 +123,22 @@ class ToolCalls:
     async def _prepare(
         self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
     ) -> _PreparedCall | Outcome:
-        """The call, ready to run; or its outcome, where it cannot or need not run."""
+        """Returns the call, ready to run; or its outcome, if the function cannot or need not run."""
         terms = request.terms
         delivery = self._deliveries[terms.result_shape]
         started = time.monotonic()
         try:
             policy = policy_for_call(operation, request.view, terms, override)
-            given = ask.arguments
-            if reference.has_reference(given):
-                given = await self._continuation.resolve_references(
-                    given, terms.caller, strict=request.view.may_cut_results
+            sent_arguments = ask.arguments
+            if reference.has_reference(sent_arguments):
+                sent_arguments = await self._continuation.resolve_references(
+                    sent_arguments, terms.caller, strict=request.view.may_cut_results
                 )
             if policy is not None:
-                given, policy = take_root(operation, policy, given)
+                sent_arguments, policy = take_root(operation, policy, sent_arguments)
                 await self._changes.accept_root(policy.pack_root, terms.caller)
-            given, page = delivery.read_page(operation, given, policy)
-            arguments = operation.bind(given)
+            sent_arguments, page = delivery.read_page(operation, sent_arguments, policy)
+            arguments = operation.bind(sent_arguments)
         except UsageError as error:
             return Answer(content.error_result(str(error)))
         except StoreError as error:
@@ -150,7 +150,7 @@ class ToolCalls:
         answers = self._state.read_answers(ask.inputs, terms.caller, key)
         if isinstance(answers, Failure):
             return answers
-        delivered = DeliveryRequest(operation, terms, given, policy, page, override is None, started)
+        delivered = DeliveryRequest(operation, terms, sent_arguments, policy, page, override is None, started)
         if page is not None:
             found = await delivery.find_page(delivered)
             if found is not None:
@@ -178,7 +178,8 @@ class ToolCalls:
         """Asks the user for consent.
 
         Raises:
-            ToolError, InputDeclinedError: the user cannot be asked, or said no.
+            ToolError: the client cannot ask its user.
+            InputDeclinedError: the user declined.
         """
         operation = call.delivered.operation
         context = self._runner.context(call.request, call.answers, call.deadline)
@@ -194,7 +195,7 @@ class ToolCalls:
     # Map errors
 
     def _map_error(self, error: BaseException, call: _PreparedCall) -> Outcome:
-        """The outcome of a call whose function raised, or was stopped. A cancelled request is raised on."""
+        """Returns the outcome of a call that raised an error or was stopped; re-raises if the request was cancelled."""
         match error:
             case MissingCapabilityError() if call.delivered.terms.era is Era.MODERN:
                 return missing_capability(error)
@@ -210,7 +211,7 @@ class ToolCalls:
                 return Answer(self._error_result(error, call))
 
     def _error_result(self, error: BaseException, call: _PreparedCall) -> ToolResult:
-        """What the model reads of an error that a function raised."""
+        """Returns the error result that the model reads."""
         limited = _upstream_limit(error, call.delivered)
         if limited is not None:
             return limited
@@ -220,9 +221,9 @@ class ToolCalls:
 
 
 def _upstream_limit(error: BaseException, call: DeliveryRequest) -> ToolResult | None:
-    """An upstream's "too many requests" as a result the model can act on; None for any other failure.
+    """Returns an upstream's "too many requests" as a result that the model can act on; None for any other error.
 
-    Where an output schema promises something else, clients accept it only as an error.
+    If the operation has an output schema, clients accept such a result only as an error.
     """
     operation = call.operation
     limit = rate_limit_result(error, operation.name, time.time())

@@ -20,7 +20,7 @@ class ServerLifespan:
         self.started = False
         self.loop: asyncio.AbstractEventLoop | None = None
         self.state: Any = None
-        """What the lifespan yielded."""
+        """The value that the author's lifespan yielded."""
         self._lifespan = lifespan
         self._watchdog = watchdog
         self._background: list[Callable[[], Coroutine[Any, Any, None]]] = []
@@ -35,7 +35,7 @@ class ServerLifespan:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """For a transport that knows when it closes."""
+        """Keeps the lifespan open for a transport, until the transport closes."""
         self._transports += 1
         try:
             await self.start()
@@ -46,10 +46,10 @@ class ServerLifespan:
                 await self._stop()
 
     async def start(self) -> None:
-        """For a transport that nobody tells when to close, such as an application mounted in another.
+        """Opens the lifespan for a transport that has no close event, such as an application mounted in another.
 
         Raises:
-            Exception: whatever the lifespan raised on its way in.
+            Exception: the author's lifespan raised it at its start.
         """
         if self._start_lock is None:
             self._start_lock = asyncio.Lock()
@@ -59,7 +59,7 @@ class ServerLifespan:
             self.loop = asyncio.get_running_loop()
             self._end = asyncio.Event()
             ready = self.loop.create_future()
-            # In a task of its own, because a context must be left by the task that entered it.
+            # In a task of its own, because the task that enters a context must also leave it.
             self._task = self.loop.create_task(self._run(ready, self._end))
             self.state = await ready
             self.started = True
