@@ -139,7 +139,7 @@ async def test_a_search_whose_first_caller_leaves_is_still_whole(large):
     await asyncio.sleep(0.01)
     first.cancel()
     assert len(await search()) == 5
-    assert large.unindexed == 0
+    assert large.unindexed_count == 0
 
 
 async def test_a_hanging_embedder_does_not_hang_the_search(monkeypatch):

@@ -245,8 +245,8 @@ def test_values_and_what_came_of_them(seed):
 
 @pytest.mark.parametrize("seed", range(4, 6))
 def test_every_edit_is_told_even_where_it_is_not_worth_it(seed, monkeypatch):
-    monkeypatch.setattr(diffing, "_shorter", lambda made, new: diffing._costed_put(new) if made is None else made)
-    for name in ("_LEAST", "_PIECE", "_HUNK"):
+    monkeypatch.setattr(diffing, "_shorter_edit", lambda made, new: diffing._costed_put(new) if made is None else made)
+    for name in ("_MIN_STRING_CHARS", "_PIECE_OVERHEAD", "_HUNK_OVERHEAD"):
         monkeypatch.setattr(strings, name, -100)
     maker = Maker(seed)
     for _ in range(examples(4_000)):

@@ -491,7 +491,7 @@ def here() -> Graph:
         ("budget of a result page", "deltamcp.results.policy.ResultPolicy"),
         ("how does stdio framing work", "deltamcp.transports.stdio"),
         ("add a new store", "deltamcp.stores.store.Store"),
-        ("validate tool arguments", "deltamcp.catalog.signature.ArgumentError"),
+        ("validate tool arguments", "deltamcp.client.definitions.Definition.check_arguments"),
         ("count the tokens of a text", "deltamcp.tokens.count"),
     ],
 )
@@ -502,7 +502,7 @@ def test_this_repository_is_mapped_as_its_developers_would(here, task, expected)
 def test_calls_of_this_repository_are_resolved(here):
     assert "deltamcp.stores.store.open_store" in edges_from(here, "deltamcp.server.DeltaServer.__init__")
     assert "deltamcp.stores.store.Store.get" in {
-        target for source, target in here.edges if source.startswith("deltamcp.delivery.stored_results.Keeping.")
+        target for source, target in here.edges if source.startswith("deltamcp.delivery.stored_results.")
     }
 
 

@@ -241,7 +241,7 @@ async def test_too_many_requests_can_be_known_for_what_they_are():
 
 
 async def test_a_response_beyond_the_cap_is_refused(monkeypatch):
-    monkeypatch.setattr(http, "_RESPONSE_BYTES", 1 << 20)
+    monkeypatch.setattr(http, "_MAX_RESPONSE_BYTES", 1 << 20)
     async with service(reply(200, b"x" * ((1 << 20) + 1), "text/plain")) as (made, _):
         with pytest.raises(ToolError, match="more than 1 MiB"):
             await made.call(GET, {})

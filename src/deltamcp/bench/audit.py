@@ -130,7 +130,7 @@ def uncounted_sentences(report: AuditReport) -> list[str]:
     return [
         *(f"{server.name} ({server.runs}) was not counted. {server.problem}" for server in failed),
         *(f"{one.name} ({one.place}) was passed over: {one.why}." if one.name else one.why for one in report.skipped),
-        *(f"{name} is not in the figures behind the gateway. {why}" for name, why in report.refused.items()),
+        *(f"{name} is not in the figures behind the planned gateway. {why}" for name, why in report.refused.items()),
     ]
 
 

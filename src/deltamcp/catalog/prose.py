@@ -8,7 +8,7 @@ SUMMARY_CHARS = 60
 _SUMMARY_SOURCE_CHARS = 2000
 """Characters in which a description says what it is about."""
 
-# RB-83: control characters, and the bidirectional ones by which a text shows other than it reads.
+# Upstreams write descriptions: control characters, and bidirectional ones, by which a text shows other than it reads.
 _HIDDEN = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
 )

@@ -1,4 +1,4 @@
-"""`delta-mcp audit`: what the servers of this machine's hosts cost a model now, and would behind the gateway."""
+"""`delta-mcp audit`: what the servers of this machine's hosts cost a model now, and behind the planned gateway."""
 
 import argparse
 import asyncio
@@ -101,7 +101,7 @@ def _show(report: AuditReport) -> None:
         is_spread = len({tuple(server.places) for server in asked}) > 1
         rows = [[server.name, *["\n".join(server.places)] * is_spread, *_figures(server.cost)] for server in asked]
         rows += [["together", *[""] * is_spread, *_figures(report.together)]] * (len(asked) > 1)
-        figures = ("tools", "now", "behind", "one tool", "instructions")
+        figures = ("tools", "now", "planned gateway", "one tool", "instructions")
         title = f"Tokens before a conversation begins ({report.tokenizer})"
         output.print_table(title, ("server", *["in"] * is_spread), figures, rows, console)
         console.print()
@@ -129,8 +129,9 @@ def _summary(report: AuditReport) -> str:
         f", {1 - cost.surface / cost.now:.1%} less" if cost.now > cost.surface else ": these tools are too few to gain"
     )
     return (
-        f"Behind the gateway {cost.surface:,} tokens instead of {cost.now:,}{less}. A conversation that uses one tool "
-        f"costs {cost.one_tool:,}: the meta-tools, one discover ({cost.overview:,}), one get_schema ({cost.schema:,})."
+        f"Behind the planned gateway {cost.surface:,} tokens instead of {cost.now:,}{less}. A conversation that uses "
+        f"one tool would cost {cost.one_tool:,}: the meta-tools, one discover ({cost.overview:,}), "
+        f"one get_schema ({cost.schema:,})."
     )
 
 

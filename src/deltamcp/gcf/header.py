@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from deltamcp.gcf.errors import GcfError
 
 Dialect: TypeAlias = Literal["v1", "v3"]
-"""`v1` is the seed's wire, without a profile; `v3` is today's."""
+"""`v1` is the form of GCF's first guide, without a profile; `v3` is today's."""
 
 Kind: TypeAlias = Literal[
     "graph", "graph-delta", "graph-unchanged", "generic", "generic-full", "generic-delta", "generic-unchanged"

@@ -82,7 +82,7 @@ class OperationsFile:
         wrong: dict[str, list[str]] = {}
         for leaf in document.operations:
             if leaf.policy == "deny" or not made.can_reach(leaf):
-                continue  # RB-81: what is denied is not there; and a handler that leads nowhere has been told
+                continue  # what is denied does not exist for clients; a handler that leads nowhere has been reported
             try:
                 operations.append(made.build(leaf))
             except ConfigurationError as error:

@@ -271,9 +271,9 @@ def test_an_index_that_grew_and_shrank_is_one_built_anew(changes, queries):
 @given(changes, questions, st.integers(1, 6), st.integers(1, 3))
 def test_that_holds_where_there_is_more_than_is_looked_at(changes, queries, scanned, candidates):
     with pytest.MonkeyPatch.context() as few:
-        few.setattr(search, "_SCANNED", scanned)
-        few.setattr(search, "_CANDIDATES", candidates)
-        few.setattr(search, "_WIDER", 1)
+        few.setattr(search, "_MAX_SCANNED_POSTINGS", scanned)
+        few.setattr(search, "_MIN_CANDIDATES", candidates)
+        few.setattr(search, "_REFINED_FACTOR", 1)
         assert same_as_built_anew(changes, queries)
 
 
