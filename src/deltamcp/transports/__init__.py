@@ -1,1 +1,1 @@
-"""How messages travel. A transport moves bytes; what they mean is read by the dialects."""
+"""The transports, stdio and HTTP, which receive and send messages as bytes; dialects read and write the messages."""
