@@ -21,7 +21,6 @@ from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.results.result_windows import is_linked
 from deltamcp.results.stored_result import StoredHeader, select_fields
-from deltamcp.results.window import budget_of
 from deltamcp.values import JSON, Caller, ResourceLink, Text, ToolResult
 from deltamcp.wire import jsonrpc
 
@@ -115,7 +114,7 @@ def _shape(
     value: JSON, policy: ResolvedPolicy, page: PageRequest | None, reserved: int
 ) -> delta_mcp_shapes.ShapedValue:
     """Returns a value in the protocol's shape, within the budget less `reserved` tokens."""
-    budget = budget_of(replace(policy, max_tokens=policy.max_tokens - reserved))
+    budget = replace(policy, max_tokens=policy.max_tokens - reserved).budget
     number, size = _numbers(page)
     return delta_mcp_shapes.budgeted_shape(
         value, budget.admits, policy.max_tokens, number, size, policy.page_size, pages_by_argument=page is not None

@@ -48,9 +48,8 @@ def policy_for_call(
             )
         policy = override_policy(requested, policy or view.resolved_policy)
         own = operation.resolved_policy
-        if own is not None and (
-            own.deltas is False or own.dedup is False
-        ):  # a request cannot turn on what the author turned off
+        # A request cannot turn on what the author turned off.
+        if own is not None and (own.deltas is False or own.dedup is False):
             deltas = own.deltas if own.deltas is False else policy.deltas
             policy = replace(policy, deltas=deltas, dedup=own.dedup or False)
     if override is None:
