@@ -64,12 +64,12 @@ class StatelessPosts:
         await reply.finish(encode_response(dialect, request, outcome, terms.version), status)
 
     def _read(self, request: Request, dialect: Dialect, incoming: HttpRequest) -> tuple[Terms, Ask] | Failure:
+        caller = self._engine.identify(incoming.principal)
         headers = incoming.headers
         repeated = not incoming.has_unique_headers and incoming.has_repeated(_MIRRORED)
         mismatch = check_headers(request, headers, repeated)
         if mismatch is not None:
             return mismatch
-        caller = self._engine.identify(incoming.principal)
         understood = dialect.read(request, caller)
         if isinstance(understood, Failure):
             return understood
