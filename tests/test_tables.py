@@ -1,4 +1,4 @@
-"""Tables are complete: every fault has a row, every ask a place, every name in the front door exists."""
+"""The tables of the library are complete: every fault has a row, every ask a method, every public name exists."""
 
 import typing
 from typing import Any
@@ -105,7 +105,7 @@ def test_every_list_has_a_notification():
     assert set(LIST_CHANGED) == set(Kind)
 
 
-def test_the_front_door_is_what_it_says():
+def test_every_public_name_exists_and_has_a_docstring():
     assert sorted(deltamcp.__all__) == list(deltamcp.__all__)
     for name in deltamcp.__all__:
         assert getattr(deltamcp, name).__doc__, name

@@ -1,4 +1,4 @@
-"""What texts cost: exact, by model, sampled, estimated."""
+"""Tests of the token counts: exact, by model, sampled and estimated."""
 
 import json
 

@@ -1,24 +1,24 @@
-"""Every error: what it means, what is sent, whether to try again.
+"""The errors of the library: the faults a server reports to clients, and the exceptions authors and callers see.
 
-`Fault` names what can go wrong, `FAULTS` says how each era of the protocol reports it. Inside the library a refusal
-is a value (`values.Failure` carries a `Fault`); the exceptions below are the ones an author of tools
-raises or a program that embeds a server sees.
+`Fault` lists what can go wrong with a request; `FAULTS` gives the code and HTTP status by which each era of the
+protocol reports it. Inside the library a refused request is a value: a `values.Failure` with a `Fault`. The exceptions
+are for authors, who raise them in their functions, and for programs that embed a server or use a client.
 
     DeltaError
-    ├── ToolError             raised by an author; the model reads its text
-    ├── ResourceNotFoundError      raised by an author of a templated resource
-    ├── InputDeclinedError         the user said no, or went away, where an answer was needed
-    ├── PeerError             the other side answered our request with an error
-    ├── UnfitError            a meta-tool was called with what it cannot use; the model reads its text
-    ├── ConfigurationError    a mistake in how a server or client was put together, told at once
-    └── ClientError           a client could not do what it was asked to
-        ├── UnreachableError       nobody answers there, or nothing that can be understood; try later
-        │   ├── HttpStatusError    an HTTP status that no MCP server gives; is the address right?
-        │   └── UnauthorizedError  it wants a token, or another one
-        ├── ConnectionLostError    the connection broke; `maybe_done` tells whether to think before trying again
-        ├── DeadlineError          no answer in time; it was cancelled, and may have been done
-        ├── ArgumentsError         a tool's arguments do not fit its schema; nothing was sent
-        └── CallFailedError        the tool ran and says that it failed; `reply` is what it said
+    ├── ToolError                  an author raises it; the model reads its text
+    ├── ResourceNotFoundError      an author raises it in a templated resource
+    ├── InputDeclinedError         the user declined or cancelled a question that the function needs an answer to
+    ├── PeerError                  the peer answered a request of this side with an error
+    ├── UnfitError                 a meta-tool cannot use its arguments; the model reads the text
+    ├── ConfigurationError         a server or client is configured wrongly; raised on construction
+    └── ClientError                a client could not do what its caller asked for
+        ├── UnreachableError       no server answers at the address, or no known protocol; try later
+        │   ├── HttpStatusError    the server answers with an HTTP status that MCP does not use; check the address
+        │   └── UnauthorizedError  the server requires a token, or rejects the one it got
+        ├── ConnectionLostError    the connection broke; `maybe_done` says whether the call may have been executed
+        ├── DeadlineError          no answer in time; the client cancelled the call, which may have been executed
+        ├── ArgumentsError         the arguments do not match the tool's schema; the client sent nothing
+        └── CallFailedError        the tool reported a failure; `reply` is its answer
 """
 
 import enum
@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 
 class Fault(enum.Enum):
-    """What went wrong, independent of who speaks which dialect."""
+    """What went wrong with a request, independent of the protocol version."""
 
     PARSE = enum.auto()
     INVALID_REQUEST = enum.auto()
@@ -56,7 +56,7 @@ class Fault(enum.Enum):
 
 
 class FaultRow(NamedTuple):
-    """How the protocol reports one fault."""
+    """How each era of the protocol reports one fault: the JSON-RPC code and the HTTP status."""
 
     handshake: int
     """JSON-RPC code up to 2025-11-25."""
@@ -70,8 +70,8 @@ FAULTS: Mapping[Fault, FaultRow] = MappingProxyType(
     {
         Fault.PARSE: FaultRow(-32700, -32700, 400, 400),
         Fault.INVALID_REQUEST: FaultRow(-32600, -32600, 400, 400),
-        # Handshake-era clients take a status other than 200 for a broken transport, so errors that
-        # answer a well-formed request travel with 200 there.
+        # Handshake-era clients take a status other than 200 for a broken transport, so the server sends errors
+        # that answer a well-formed request with 200 there.
         Fault.UNKNOWN_METHOD: FaultRow(-32601, -32601, 200, 404),
         Fault.INVALID_PARAMS: FaultRow(-32602, -32602, 200, 400),
         Fault.NOT_FOUND: FaultRow(-32602, -32602, 200, 400),
@@ -101,23 +101,23 @@ FAULTS: Mapping[Fault, FaultRow] = MappingProxyType(
 
 
 class DeltaError(Exception):
-    """Everything this library raises on purpose."""
+    """The base class of the exceptions that this library raises on purpose."""
 
 
 class ToolError(DeltaError):
-    """Raise it in a tool, resource or prompt: its text is meant for the model and is sent as it stands."""
+    """An author raises it in a tool, resource or prompt; the server sends its text to the model unchanged."""
 
 
 class ResourceNotFoundError(DeltaError):
-    """Raise it where a templated resource has nothing at the given address."""
+    """An author raises it where a templated resource does not exist at the requested URI."""
 
 
 class InputDeclinedError(DeltaError):
-    """The client cannot be asked, or its user declined, where the function needs an answer."""
+    """The function needs an answer from the user, but the client cannot ask, or the user declined."""
 
 
 class PeerError(DeltaError):
-    """The other side, a client or a server, answered a request of ours with a JSON-RPC error."""
+    """The peer, a client or a server, answered a request of this side with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -126,27 +126,27 @@ class PeerError(DeltaError):
 
 
 class UnfitError(DeltaError):
-    """A meta-tool was called with what it cannot use; the text, for the model, says how to mend it."""
+    """A meta-tool cannot use the arguments it was called with; the text tells the model how to correct them."""
 
 
 class ConfigurationError(DeltaError):
-    """A server or a client was put together wrongly; raised where the mistake is made."""
+    """An author or caller configured a server or a client wrongly; raised where the mistake is made."""
 
 
 class ClientError(DeltaError):
-    """A client could not do what it was asked to."""
+    """A client could not do what its caller asked for."""
 
 
 class UnreachableError(ClientError):
-    """A server that cannot be started or reached, or speaks nothing we know."""
+    """The client cannot start or reach the server, or the two have no protocol version in common."""
 
 
 class HttpStatusError(UnreachableError):
-    """Whoever is at the address answers HTTP, but not as an MCP server of the era it was spoken to in would."""
+    """The server answered with an HTTP status that an MCP server of the requested era does not send."""
 
 
 class UnauthorizedError(UnreachableError):
-    """The server wants a token, or another one. `challenge` is its `WWW-Authenticate`."""
+    """The server requires a token, or rejects the one it got. `challenge` is its `WWW-Authenticate` header."""
 
     def __init__(self, message: str, challenge: str) -> None:
         super().__init__(message)
@@ -156,8 +156,8 @@ class UnauthorizedError(UnreachableError):
 class ConnectionLostError(ClientError):
     """The connection ended before the answer came.
 
-    `maybe_done` is False where the server surely did nothing, so that the same can be asked again; `retry_after` is
-    how many seconds it asked to be left alone.
+    `maybe_done` is False where the server certainly did not execute the request, so that the caller can safely repeat
+    it; `retry_after` is how many seconds the server asked the client to wait.
     """
 
     def __init__(self, message: str, *, maybe_done: bool = True, retry_after: float = 0.0) -> None:
@@ -167,15 +167,15 @@ class ConnectionLostError(ClientError):
 
 
 class DeadlineError(ClientError):
-    """No answer came in time. The server was told to stop; whether it did, nobody knows."""
+    """No answer came in time. The client cancelled the request; the server may have executed it all the same."""
 
 
 class ArgumentsError(ClientError):
-    """Arguments that a tool's schema does not admit. Nothing was sent."""
+    """The arguments do not match the tool's schema. The client sent nothing."""
 
 
 class CallFailedError(ClientError):
-    """A tool ran and says that it failed. `reply` is everything it said."""
+    """The tool reported a failure. `reply` is its whole answer."""
 
     def __init__(self, message: str, reply: Any) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
-"""Every number that bounds something, each with its reason.
+"""The limits of a server on sizes, times and counts, each default with its reason.
 
-A `Limits` is given to `DeltaServer(limits=...)`; whatever is left out keeps the default below.
+An author passes a `Limits` to `DeltaServer(limits=...)`; fields that the author leaves out keep their defaults.
 """
 
 import msgspec
@@ -9,7 +9,7 @@ from deltamcp.errors import ConfigurationError
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one server accepts, waits for, and keeps."""
+    """How much one server accepts from its clients, how long it waits for them, and how much it stores for them."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -18,13 +18,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigurationError(f"Limits: {name} must be a number above 0, not {value!r}.")
 
     message_bytes: int = 4 * 1024 * 1024
-    """Largest message read, an HTTP body or a stdio line; the official SDK's default, so nothing that worked stops."""
+    """Largest message the server reads, an HTTP body or a stdio line; the same as the official SDK's default."""
 
     depth: int = 128
     """Deepest nesting of arrays and objects; real schemas and arguments stay under 30."""
 
     id_chars: int = 256
-    """Longest request id; ids are kept while a request runs and echoed in every answer."""
+    """Longest request id; the server holds an id while the request runs and repeats it in every answer."""
 
     header_bytes: int = 32 * 1024
     """Largest HTTP header section; common proxies stop at 8 to 32 kB."""
@@ -33,49 +33,49 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Time a client has to send its HTTP header section."""
 
     body_seconds: float = 30.0
-    """Time a client has to send its HTTP body; 4 MiB at 1.1 Mbit/s."""
+    """Time a client has to send its HTTP body; enough for 4 MiB at 1.1 Mbit/s."""
 
     handler_seconds: float = 300.0
-    """Deadline of a tool, resource, prompt or completion that sets none of its own."""
+    """Deadline of a tool, resource, prompt or completion for which the author sets none."""
 
     input_seconds: float = 600.0
-    """How long a question to the user may stay open: an elicitation, or the state sealed for its retry."""
+    """How long the server waits for a user's answer: to an elicitation, or in a retry with sealed request state."""
 
     drain_seconds: float = 10.0
-    """Grace for calls in flight after SIGTERM; orchestrators commonly kill after 30."""
+    """Time that calls in flight have to end after SIGTERM; orchestrators commonly kill a process after 30."""
 
     threads: int = 64
-    """Plain (not async) functions running at once; further ones wait their caller's turn."""
+    """Functions without `async` that run at once; further calls wait, and callers take turns."""
 
     in_flight: int = 10_000
-    """Requests in progress on one stdio connection, some 8 kB each; beyond it reading stops until one ends."""
+    """Requests in progress on one stdio connection, some 8 kB each; at the limit the server reads on once one ends."""
 
     calls: int = 10_000
-    """Requests in progress in the whole server over HTTP; beyond it 503."""
+    """Requests in progress in the whole server over HTTP; the server answers further ones with 503."""
 
     unsent_bytes: int = 1024 * 1024
-    """Output that may wait on stdio for a client that does not read, before its requests are not read either."""
+    """Output that may wait on stdio for a client to read it; at the limit the server stops reading requests."""
 
     sessions: int = 50_000
-    """Handshake sessions held at once; the one idle the longest goes first."""
+    """Handshake sessions open at once; at the limit the server ends the session that was idle longest."""
 
     session_idle_seconds: float = 1800.0
-    """A handshake session unused for so long is forgotten."""
+    """Time after which the server ends an unused handshake session."""
 
     replay_events: int = 256
-    """Events of one stream kept for a client that reconnects."""
+    """Events of one stream that the server stores for a client that reconnects."""
 
     replay_streams: int = 16
-    """Finished streams of one session kept for a client that reconnects."""
+    """Finished streams of one session that the server stores for a client that reconnects."""
 
     kept_seconds: float = 300.0
-    """A result that was shown in part and nobody reads on in is forgotten after so long."""
+    """Time after which the server deletes a stored result that no caller reads."""
 
     kept_seconds_in_all: float = 1800.0
-    """And however often it is read, after so long."""
+    """Time after which the server deletes a stored result even if callers read it."""
 
     ping_seconds: float = 15.0
-    """Silence on an open stream before a comment line keeps proxies from closing it."""
+    """Silence on an open stream after which the server sends a comment line, so that proxies keep the stream open."""
 
     stall_seconds: float = 1.0
-    """The event loop blocked for so long by one tool is reported by name."""
+    """Time for which one tool may block the event loop before the server logs the tool's name."""

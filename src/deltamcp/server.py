@@ -255,9 +255,9 @@ class DeltaServer:
         self._announce(self._catalog.add(item))
 
     def _announce(self, kind: Kind) -> None:
-        self._changed(kind)
+        self._publish(kind)
         if kind is Kind.TOOLS and self._catalog.disclosure.surface != "full":
-            self._changed(Kind.RESOURCES)  # which operations are too
+            self._publish(Kind.RESOURCES)  # which operations are too
 
     def remove_tool(self, name: str) -> None:
         self._remove(Kind.TOOLS, name)
@@ -273,16 +273,16 @@ class DeltaServer:
         self._catalog.remove(kind, name)
         self._announce(kind)
 
-    def _changed(self, change: Kind | str) -> None:
+    def _publish(self, change: Kind | str) -> None:
         self._engine.hub.publish(change, self._engine.lifespan.loop)
 
     def list_changed(self, kind: Kind) -> None:
         """Announces a change of a list that registering and removing did not make."""
-        self._changed(kind)
+        self._publish(kind)
 
     def resource_updated(self, uri: str) -> None:
         """Tells the clients that watch a resource that it has changed. From any thread."""
-        self._changed(uri)
+        self._publish(uri)
 
     # Transports
 

@@ -1,8 +1,8 @@
-"""What a text costs in a model's context. One function, `count`, is used everywhere.
+"""Counts the tokens that a text costs in a model's context; the whole library counts with `count`.
 
-Exact where splintr-rs, which carries its vocabularies, is installed and knows the model's; otherwise
-the o200k count times a factor for the model. Without splintr-rs the count is an estimate, fitted on one half of
-1,516 texts (schemas, results, logs, prose, code, queries): on the other half 4 % off on average, 11 % at the 95th
+The count is exact where splintr-rs is installed and includes the model's vocabulary. For other models it is
+the o200k count times a factor. Without splintr-rs the count is an estimate that was fitted on one half of 1,516 texts
+(schemas, results, logs, prose, code, queries): on the other half it is 4 % off on average and 11 % at the 95th
 percentile.
 """
 
@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 SAMPLED_ABOVE_CHARS = 2_000_000
-"""Characters. Longer texts are counted in windows: 32 of 1,024 characters are 0.9 % off on average, 6 % at worst."""
+"""Longer texts are counted by samples: 32 windows of 1,024 characters are 0.9 % off on average, 6 % at worst."""
 
 _SAMPLES, _SAMPLE_CHARS = 32, 1024
 
 
 class Vocabulary(NamedTuple):
-    """How a family of models counts: whose tokens, and how many of its own each of them stands for."""
+    """How a family of models counts tokens: a vocabulary, and the model's tokens per token of that vocabulary."""
 
     name: str
     factor: float = 1.0
@@ -55,29 +55,33 @@ MODELS: dict[str, Vocabulary] = {
     "kimi": Vocabulary("kimi"),
     "glm": Vocabulary("glm4"),
 }
-"""By the longest beginning that fits a model's name."""
+"""Vocabularies by the beginning of a model's name; the longest beginning that matches applies."""
 
 _UNKNOWN_MODEL = Vocabulary("o200k_base", 1.1)
 
 
 def count(text: str, model: str | float = "o200k") -> int:
-    """Tokens of a text for a model by name, or for one that needs so many times o200k's."""
+    """Count the tokens of a text.
+
+    `model` is the name of a model, or a factor to multiply the o200k count by.
+    """
     vocabulary = Vocabulary("o200k_base", model) if isinstance(model, float | int) else vocabulary_of(model)
-    counted = _counter(vocabulary.name)
-    tokens = counted(text) if len(text) <= SAMPLED_ABOVE_CHARS else _count_sampled(text, counted)
+    counter = _counter(vocabulary.name)
+    tokens = counter(text) if len(text) <= SAMPLED_ABOVE_CHARS else _count_sampled(text, counter)
     return tokens if vocabulary.factor == 1.0 else math.ceil(tokens * vocabulary.factor)
 
 
 def is_exact() -> bool:
-    """Whether counts are a tokenizer's, not an estimate."""
+    """Whether `count` uses a tokenizer rather than an estimate."""
     return _tokenizer("o200k_base") is not None
 
 
 @functools.cache
 def vocabulary_of(model: str) -> Vocabulary:
+    """Return the vocabulary of a model, by the model's name with or without a provider before a slash."""
     name = model.casefold().rpartition("/")[2]
-    fitting = [beginning for beginning in MODELS if name.startswith(beginning)]
-    return MODELS[max(fitting, key=len)] if fitting else _UNKNOWN_MODEL
+    beginnings = [beginning for beginning in MODELS if name.startswith(beginning)]
+    return MODELS[max(beginnings, key=len)] if beginnings else _UNKNOWN_MODEL
 
 
 @functools.cache
@@ -88,44 +92,45 @@ def _counter(name: str) -> Callable[[str], int]:
 @functools.cache
 def _tokenizer(name: str) -> Callable[[str], int] | None:
     try:
-        import splintr  # 40 ms with its vocabulary, needed only where something is counted
+        import splintr  # takes 40 ms with its vocabulary
     except ImportError:
         return None
     try:
-        # `encode_ordinary`, because the others take the spelling of a special token for the token.
+        # The other methods of splintr read the spelling of a special token as that token.
         encode = splintr.Tokenizer.from_pretrained(name).encode_ordinary
     except ValueError:
         return None
 
-    def tokens(text: str) -> int:
+    def count_tokens(text: str) -> int:
         try:
             return len(encode(text))
         except UnicodeEncodeError:  # a lone surrogate
             return len(encode(text.encode(errors="replace").decode()))
 
-    return tokens
+    return count_tokens
 
 
-def _count_sampled(text: str, counted: Callable[[str], int]) -> int:
+def _count_sampled(text: str, counter: Callable[[str], int]) -> int:
     step = (len(text) - _SAMPLE_CHARS) / (_SAMPLES - 1)
     starts = (round(step * place) for place in range(_SAMPLES))
     windows = (text[start : start + _SAMPLE_CHARS] for start in starts)
-    return math.ceil(sum(map(counted, windows)) * len(text) / (_SAMPLES * _SAMPLE_CHARS))
+    return math.ceil(sum(map(counter, windows)) * len(text) / (_SAMPLES * _SAMPLE_CHARS))
 
 
 class _Piece(NamedTuple):
-    """What one kind of text costs: each piece of it that is found, and each character beyond the first ones."""
+    """The estimated tokens of one kind of text: per match of a pattern, and per character of a long match."""
 
     pattern: str
     weight: float
-    free: int = 0
-    beyond: float = 0.0
+    free_chars: int = 0
+    """Characters of a match that `char_weight` is not counted for."""
+    char_weight: float = 0.0
 
 
 _PIECES = (
-    _Piece(r"[A-Z]?[a-z]+|[A-Z]+", 1.035, free=7, beyond=0.056),
+    _Piece(r"[A-Z]?[a-z]+|[A-Z]+", 1.035, free_chars=7, char_weight=0.056),
     _Piece(r"[0-9]{1,3}", 1.273),
-    _Piece(r"[!-/:-@\[-`{-~]+", 0.748, free=1, beyond=0.15),
+    _Piece(r"[!-/:-@\[-`{-~]+", 0.748, free_chars=1, char_weight=0.15),
     _Piece(r"\n\s*", 1.172),
     _Piece(r"[\x80-\u07ff]", 0.5),
     _Piece(r"[\u0800-\U0010ffff]", 0.749),
@@ -134,11 +139,12 @@ _PIECES = (
 
 
 def estimate(text: str) -> int:
-    """Without a tokenizer: pieces by kind, each kind with its weight."""
-    weighed = 0.0
+    """Estimate the o200k tokens of a text without a tokenizer."""
+    total = 0.0
     for piece in _PIECES:
-        found = re.findall(piece.pattern, text)
-        weighed += piece.weight * len(found)
-        if piece.beyond:
-            weighed += piece.beyond * sum(len(one) - piece.free for one in found if len(one) > piece.free)
-    return math.ceil(weighed)
+        matches = re.findall(piece.pattern, text)
+        total += piece.weight * len(matches)
+        if piece.char_weight:
+            long = (len(match) - piece.free_chars for match in matches if len(match) > piece.free_chars)
+            total += piece.char_weight * sum(long)
+    return math.ceil(total)

@@ -113,7 +113,7 @@ class Surface(enum.Enum):
     """Four tools that find, describe and run all others."""
 
 
-class ResultShape(enum.Enum):
+class ResultShape(enum.StrEnum):
     """Whose shape a tool's result has on the wire; `delivery/` has a class for each."""
 
     MCP = "mcp"

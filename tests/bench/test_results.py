@@ -17,6 +17,7 @@ from deltamcp.client.reply import Reply
 from deltamcp.results.policy import META_KEY, MIN_TOKENS
 from deltamcp.values import Text, ToolResult
 from deltamcp.wire import jsonrpc
+from tests.support.properties import examples
 from tests.support.strategies import any_json
 
 GIANT = 300_000
@@ -141,7 +142,7 @@ def check(data: str | bytes, budget: int) -> None:
 
 
 @given(any_json | st.lists(any_json, min_size=5, max_size=40), budgets)
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 @example([{"a": 1, "b": 1.0, "c": True}] * 90, MIN_TOKENS)
 @example({"…": {"…": ["…"] * 90}, "": {"/~": "x" * 900}}, MIN_TOKENS)
 def test_any_value_is_recovered_within_any_budget(value, budget):
@@ -149,7 +150,7 @@ def test_any_value_is_recovered_within_any_budget(value, budget):
 
 
 @given(texts, budgets)
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 @example("e" + "\u0301" * 900, MIN_TOKENS)
 @example("👩‍👩‍👧‍👦" * 200, MIN_TOKENS)
 def test_any_text_is_recovered_within_any_budget(text, budget):

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer
-from tests.catalog.test_view import scoped
-from tests.support.meta_tools import community_server, meta_tool_client
+from tests.support.meta_tools import community_server, meta_tool_client, scoped_server
 from tests.support.raw_client import answer_text, raw_client
 
 
@@ -20,7 +19,7 @@ async def test_the_call_log_never_breaks_a_call(caplog):
     async def double(number: int) -> str:
         return str(number % 7)
 
-    caplog.set_level(logging.INFO, "deltamcp.calls.call_log")
+    caplog.set_level(logging.INFO, "deltamcp.calls")
     async with raw_client(server) as client:
         await client.handshake()
         answer = await client.call("tools/call", name="double", arguments={"number": 10**400})
@@ -33,8 +32,8 @@ async def test_the_call_log_never_breaks_a_call(caplog):
 
 @pytest.fixture
 def call_log(caplog) -> Iterator[Any]:
-    with caplog.at_level(logging.INFO, "deltamcp.calls.call_log"):
-        yield lambda: [record.getMessage() for record in caplog.records if record.name == "deltamcp.calls.call_log"]
+    with caplog.at_level(logging.INFO, "deltamcp.calls"):
+        yield lambda: [record.getMessage() for record in caplog.records if record.name == "deltamcp.calls"]
 
 
 async def test_every_call_leaves_a_line_without_its_arguments(call_log, era):
@@ -56,7 +55,7 @@ async def test_every_call_leaves_a_line_without_its_arguments(call_log, era):
 
 
 async def test_a_call_of_what_is_not_there_leaves_a_line_too(call_log):
-    async with meta_tool_client(scoped()) as peer:
+    async with meta_tool_client(scoped_server()) as peer:
         await peer.refused("execute", operation="vault.open")
     assert len(call_log()) == 1
 

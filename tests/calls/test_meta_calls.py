@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp.client.client import Client
 
-from deltamcp import DeltaServer, ResultPolicy
+from deltamcp import DeltaServer
 from deltamcp.results.encode import decode
 from deltamcp.tokens import count
 from tests.support.meta_tools import (
@@ -20,8 +20,10 @@ from tests.support.meta_tools import (
     community_server,
     first_block_text,
     meta_tool_client,
+    paging_server,
     result_text,
 )
+from tests.support.properties import examples
 from tests.support.raw_client import answer_text, raw_client
 from tests.support.sdk_streams import sdk_streams
 
@@ -271,7 +273,7 @@ ANY = st.dictionaries(
     JSONS | WORDS | st.lists(WORDS, max_size=12) | st.dictionaries(KEYS, JSONS | WORDS, max_size=3),
     max_size=5,
 )
-MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(max_examples=examples(150))
 TOOLS = [*META_TOOLS, "query"]
 
 
@@ -371,20 +373,6 @@ async def test_any_search_is_answered_within_its_budget(query):
 # Pages of long results
 
 
-def pager(**policy: Any) -> DeltaServer:
-    server = DeltaServer("x", disclosure="meta", results=ResultPolicy(**policy) if policy else None)
-
-    @server.tool(category="texts", action="make", input_schema={"type": "object"})
-    async def make(arguments: dict[str, Any]) -> str:
-        return str(arguments["text"]) * int(arguments.get("times", 1))
-
-    @server.tool(category="texts", action="rows")
-    async def rows(number: int) -> dict[str, Any]:
-        return {"data": [{"id": index, "title": f"title {index}"} for index in range(number)], "total": number}
-
-    return server
-
-
 ON = re.compile(r"offset=(\d+)")
 
 
@@ -417,7 +405,7 @@ LONG = {
 async def test_the_pages_of_a_long_text_make_up_the_text(sort):
     text, times = LONG[sort]
     assert count(text * times) > 20_000
-    async with meta_tool_client(pager()) as peer:
+    async with meta_tool_client(paging_server()) as peer:
         found = await pages(peer, "texts.make", {"text": text, "times": times})
     assert "".join(found) == text * times
     assert len(found) > 1 and all(found)
@@ -425,7 +413,7 @@ async def test_the_pages_of_a_long_text_make_up_the_text(sort):
 
 
 async def test_a_long_json_result_is_paged_and_made_up_again(era):
-    async with meta_tool_client(pager(max_tokens=1000), era) as peer:
+    async with meta_tool_client(paging_server(max_tokens=1000), era) as peer:
         first_page, *others = [decode(page) for page in await pages(peer, "texts.rows", {"number": 4000})]
     assert first_page["total"] == 4000 and others
     assert first_page["data"] + [row for page in others for row in page] == [
@@ -434,7 +422,7 @@ async def test_a_long_json_result_is_paged_and_made_up_again(era):
 
 
 async def test_what_is_not_long_comes_whole(era):
-    async with meta_tool_client(pager(), era) as peer:
+    async with meta_tool_client(paging_server(), era) as peer:
         result = await peer.use("execute", {"operation": "texts.make", "params": {"text": "word ", "times": 18_000}})
         assert first_block_text(result) == "word " * 18_000 and len(result["content"]) == 1
 
@@ -442,7 +430,7 @@ async def test_what_is_not_long_comes_whole(era):
 @MANY
 @given(text=st.text(max_size=600) | st.text("a \n\té👩‍", max_size=1500))
 async def test_any_text_is_made_up_of_its_pages(text):
-    async with meta_tool_client(pager(max_tokens=60)) as peer:
+    async with meta_tool_client(paging_server(max_tokens=60)) as peer:
         found = await pages(peer, "texts.make", {"text": text})
     assert "".join(found) == text
     assert len(found) == 1 or all(found)
@@ -450,7 +438,7 @@ async def test_any_text_is_made_up_of_its_pages(text):
 
 
 async def test_pages_can_be_read_again_in_any_order_and_past_the_last_is_refused(era):
-    async with meta_tool_client(pager(max_tokens=60), era) as peer:
+    async with meta_tool_client(paging_server(max_tokens=60), era) as peer:
         result = await peer.use("execute", {"operation": "texts.make", "params": {"text": "some words ", "times": 60}})
         found = re.search(r'handle="([^"]+)"', result_text(result))
         assert found
@@ -468,12 +456,12 @@ async def test_pages_can_be_read_again_in_any_order_and_past_the_last_is_refused
             assert await peer.refused("continue", handle=handle, page=page)
         assert f"1 to {last}" in await peer.refused("continue", handle=handle, page=last + 1)
         assert "again" in await peer.refused("continue", handle=handle[:-1] + "~")
-    async with meta_tool_client(pager()) as peer:
+    async with meta_tool_client(paging_server()) as peer:
         assert await peer.refused("continue", handle=handle)
 
 
 async def test_without_a_page_continue_reads_on_from_the_first():
-    async with meta_tool_client(pager(max_tokens=60)) as peer:
+    async with meta_tool_client(paging_server(max_tokens=60)) as peer:
         result = await peer.use("execute", {"operation": "texts.make", "params": {"text": "some words ", "times": 60}})
         begun, name = first_block_text(result), re.search(r'handle="([^"]+)"', result_text(result))
         assert name

@@ -5,11 +5,11 @@ import logging
 
 import pytest
 
-from deltamcp import Context, DeltaServer
+from deltamcp import DeltaServer
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.catalog.operation import Operation
+from tests.support.operations import make_operation
 from tests.support.raw_client import answer_text, raw_client
 
 MEANINGS = {"automobile": 0, "car": 0, "vehicle": 0, "loaf": 1, "bread": 1, "bake": 1}
@@ -114,19 +114,11 @@ async def test_vectors_that_do_not_fit_are_a_broken_embedder():
     assert shown.startswith("bake_bread()")
 
 
-async def nothing(arguments: dict[str, object]) -> None: ...
-
-
-def operation(name: str, **options: object) -> Operation:
-    said = {"description": f"Create an issue in repository {name}", "input_schema": {"type": "object"}}
-    return Operation(nothing, Context, name=name, **{**said, **options})  # type: ignore[arg-type]
-
-
 @pytest.fixture
 def large() -> Catalog:
     catalog = Catalog("x", disclosure=Disclosure("meta"))
     for number in range(3000):
-        catalog.add(operation(f"create_issue_{number}", scopes=["all"] if number > 20 else []))
+        catalog.add(make_operation(f"create_issue_{number}", scopes=["all"] if number > 20 else []))
     return catalog
 
 
@@ -147,7 +139,7 @@ async def test_a_search_whose_first_caller_leaves_is_still_whole(large):
     await asyncio.sleep(0.01)
     first.cancel()
     assert len(await search()) == 5
-    assert large.unindexed == 0
+    assert large.unindexed_count == 0
 
 
 async def test_a_hanging_embedder_does_not_hang_the_search(monkeypatch):
@@ -158,7 +150,7 @@ async def test_a_hanging_embedder_does_not_hang_the_search(monkeypatch):
         return []
 
     catalog = Catalog("x")
-    catalog.add(operation("create_issue"))
+    catalog.add(make_operation("create_issue"))
     view = catalog.view()
     found = await OperationSearch(catalog, hangs, 0.7).find(view, ["create issue"], 5, view.operations.keys())
     assert [one.name for one in found] == ["create_issue"]

@@ -1,4 +1,4 @@
-"""What one caller sees of the catalogue: scopes hide tools, categories and pages."""
+"""Views of the catalogue: scopes hide tools, categories and pages from a caller."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deltamcp import ConfigurationError, DeltaServer, Principal
+from deltamcp import ConfigurationError, Principal
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.dialects.mirrored_headers import check_parameter_headers
@@ -23,16 +23,15 @@ from deltamcp.values import (
     ReadResource,
     Terms,
 )
-from tests.calls.test_meta_calls import pager
-from tests.calls.test_operation_search import operation
-from tests.support.meta_tools import meta_tool_client
+from tests.support.meta_tools import meta_tool_client, paging_server, scoped_server
+from tests.support.operations import make_operation
 from tests.support.raw_client import raw_client
 
 
 def test_a_header_of_a_hidden_tool_is_not_asked_for():
     catalog = Catalog("x")
     schema = {"type": "object", "properties": {"tenant": {"type": "string", "x-mcp-header": "tenant"}}}
-    catalog.add(operation("secret", scopes=["admin"], input_schema=schema))
+    catalog.add(make_operation("secret", scopes=["admin"], input_schema=schema))
     ask = CallTool("secret", {"tenant": "a"})
     assert check_parameter_headers(ask, {}, catalog.view().operations) is None
     assert check_parameter_headers(ask, {}, catalog.view(frozenset({"admin"})).operations) is not None
@@ -41,45 +40,26 @@ def test_a_header_of_a_hidden_tool_is_not_asked_for():
 def test_a_replacement_that_fails_leaves_no_trace():
     catalog = Catalog("x", disclosure=Disclosure("meta"))
     for name in ("a", "b", "mine"):
-        catalog.add(operation(name))
+        catalog.add(make_operation(name))
     before = list(catalog.operations), catalog.version
     with pytest.raises(ConfigurationError):
-        catalog.replace(["a", "b"], [operation("c"), operation("mine")])
+        catalog.replace(["a", "b"], [make_operation("c"), make_operation("mine")])
     assert (list(catalog.operations), catalog.version) == before
-    catalog.remove(catalog.add(operation("d")), "d")
-    catalog.replace(["a", "gone"], [operation("c")])
+    catalog.remove(catalog.add(make_operation("d")), "d")
+    catalog.replace(["a", "gone"], [make_operation("c")])
     assert list(catalog.operations) == ["b", "mine", "c"]
 
 
 def test_scopes_that_nobody_needs_any_more_hide_nothing():
     catalog = Catalog("x")
-    catalog.add(operation("a"))
-    kind = catalog.add(operation("b", scopes=["s"]))
+    catalog.add(make_operation("a"))
+    kind = catalog.add(make_operation("b", scopes=["s"]))
     assert list(catalog.view().operations) == ["a"]
     catalog.remove(kind, "b")
     assert catalog.view(frozenset({"s"})) is catalog.view()
 
 
 # Scopes
-
-
-def scoped() -> DeltaServer:
-    server = DeltaServer("sec", disclosure=Disclosure("meta", query=True))
-    hints = {"readOnlyHint": True}
-
-    @server.tool(category="doors", action="open", annotations=hints)
-    async def open_door() -> str:
-        return "opened"
-
-    @server.tool(category="doors", action="lock", scopes=["a"], annotations=hints)
-    async def lock_door() -> str:
-        return "locked"
-
-    @server.tool(category="vault", action="open", scopes=["a", "b"], pinned=True, annotations=hints)
-    async def open_vault() -> str:
-        return "the vault"
-
-    return server
 
 
 CALLERS = {
@@ -96,7 +76,7 @@ FLAT = {"doors.open": "open_door", "doors.lock": "lock_door", "vault.open": "ope
 async def test_what_a_caller_may_not_use_does_not_exist(caller, era_of):
     principal, allowed = CALLERS[caller]
     hidden = set(FLAT) - allowed
-    server = scoped()
+    server = scoped_server()
     version = "2026-07-28" if era_of is Era.MODERN else "2025-11-25"
     terms = Terms(era_of, version, {}, {}, {}, caller=Caller(principal, shares_handles=principal is ANONYMOUS))
 
@@ -145,7 +125,7 @@ async def test_what_a_caller_may_not_use_does_not_exist(caller, era_of):
 
 
 async def test_lists_that_depend_on_the_caller_are_not_for_shared_caches():
-    async with meta_tool_client(scoped()) as peer:
+    async with meta_tool_client(scoped_server()) as peer:
         for method in ("tools/list", "resources/list"):
             assert (await peer.ask(method))["result"]["cacheScope"] == "private"
         read = await peer.ask("resources/read", uri="sec://operations/index")
@@ -153,7 +133,7 @@ async def test_lists_that_depend_on_the_caller_are_not_for_shared_caches():
 
 
 async def test_pages_of_one_caller_are_not_for_another():
-    server = pager(max_tokens=60)
+    server = paging_server(max_tokens=60)
     owner, thief = (
         Terms(Era.MODERN, "2026-07-28", {}, {}, {}, caller=Caller(Principal(name))) for name in ("owner", "thief")
     )

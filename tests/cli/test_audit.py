@@ -55,7 +55,7 @@ def test_a_tool_costs_what_a_host_sends_of_it():
     assert counted.together.instructions == tokens.count("Some words.")
 
 
-def test_behind_the_gateway_servers_share_four_tools():
+def test_behind_the_planned_gateway_servers_share_four_tools():
     listings = [ServerListing(name, TOOLS) for name in ("one", "two", "index", "ünïcode name", "")]
     counted = cost.count_costs(listings)
     together = counted.together
@@ -230,6 +230,7 @@ def test_the_table_has_servers_largest_tools_and_what_would_be(config, capsys):
     assert re.search(r"together +58 +[\d,]+ +\d+", said)
     assert re.search(r"tool_29 +one +[\d,]+ +\d+", said)
     assert "% less" in said and "off (" in said and files.DISABLED in said
+    assert "Behind the planned gateway" in said
     assert "\x1b" not in said
 
 

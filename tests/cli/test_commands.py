@@ -18,17 +18,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from deltamcp import tokens
-from deltamcp.cli import arguments, call_tool, main
+from deltamcp.cli import arguments, call_tool, main, progress
+from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PROGRAM, ROOT
 from tests.support.processes import free_port, wait_until_it_answers
+from tests.support.properties import examples
 
 ESCAPES = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b2J \x08\x7f \u202eback"
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-WAIT_SECONDS = 20
 
 STANDARD = """
 import base64, json, os, sys, time
@@ -270,7 +271,7 @@ def run(*words: str, cwd: Path, stdin: bytes = b"", **environment: str) -> Done:
         capture_output=True,
         cwd=cwd,
         env={**os.environ, **environment},
-        timeout=WAIT_SECONDS,
+        timeout=HANG_SECONDS,
         check=False,
     )
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -279,19 +280,25 @@ def run(*words: str, cwd: Path, stdin: bytes = b"", **environment: str) -> Done:
 class Seen(NamedTuple):
     code: int
     text: str
-    first: float
-    """Seconds until the terminal showed anything."""
 
 
-def watched(*words: str, cwd: Path, typed: bytes = b"", **environment: str) -> Seen:
+BAR_AFTER = """
+import sys
+from deltamcp.cli import main, progress
+progress._DELAY_SECONDS = float(sys.argv.pop(1))
+main.main(sys.argv[1:])
+"""
+"""Runs the command line with a progress bar after the given number of seconds."""
+NO_BAR, BAR_AT_ONCE = "3600", "0"
+
+
+def watched(*words: str, cwd: Path, typed: bytes = b"", bar: str = NO_BAR, **environment: str) -> Seen:
     """Runs the command line on a pseudo-terminal and returns everything that it wrote there."""
     ours, theirs = pty.openpty()
     surroundings = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
-    started = time.monotonic()
-    heard, first = b"", float("inf")
-    with subprocess.Popen(
-        [str(PROGRAM), *words], stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=surroundings
-    ) as process:
+    heard = b""
+    command = [sys.executable, "-c", BAR_AFTER, bar, *words]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=surroundings) as process:
         os.close(theirs)
         os.write(ours, typed)
         while True:
@@ -302,11 +309,10 @@ def watched(*words: str, cwd: Path, typed: bytes = b"", **environment: str) -> S
                 break
             if not piece:
                 break
-            first = min(first, time.monotonic() - started)
             heard += piece
         os.close(ours)
-        code = process.wait(WAIT_SECONDS)
-    return Seen(code, heard.decode(), first)
+        code = process.wait(HANG_SECONDS)
+    return Seen(code, heard.decode())
 
 
 def assert_one_sentence(done: Done, code: int) -> None:
@@ -698,7 +704,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(standard, place):
 
 @pytest.mark.parametrize("tool", ["lone", "nan", "deep", "latin"])
 def test_an_answer_that_cannot_be_read_is_told_and_not_waited_for(say, standard, tool):
-    done = say("call", *standard, tool, "--timeout", "0.4")
+    done = say("call", *standard, tool, "--timeout", str(HANG_SECONDS))
 
     assert "not answered" not in done.err
     assert done.code in (0, 1)
@@ -758,15 +764,18 @@ def test_there_is_colour_on_a_terminal_unless_it_is_not_wanted(standard, place):
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", watched("list", *standard, cwd=place, NO_COLOR="1").text)
 
 
+def test_a_bar_is_shown_after_a_second():
+    assert progress._DELAY_SECONDS == 1
+
+
 def test_a_quick_call_shows_no_bar(standard, place):
     assert watched("call", *standard, "search", cwd=place).text == "found\r\n"
 
 
-def test_a_slow_call_shows_a_bar_after_a_second_and_clears_it(standard, place):
-    seen = watched("call", *standard, "slow", cwd=place)
+def test_a_slow_call_shows_a_bar_and_clears_it(standard, place):
+    seen = watched("call", *standard, "slow", cwd=place, bar=BAR_AT_ONCE)
 
     assert seen.code == 0
-    assert seen.first > 1
     assert "Calling slow" in seen.text
     last = seen.text.rpartition("\x1b[2K")[2]
     assert "slow done" in last
@@ -779,7 +788,7 @@ def test_json_does_not_steer_a_terminal_either(standard, place):
 
 
 def test_what_a_server_says_of_its_progress_does_not_steer_the_terminal(standard, place):
-    seen = watched("call", *standard, "telling", cwd=place)
+    seen = watched("call", *standard, "telling", cwd=place, bar=BAR_AT_ONCE)
 
     assert "red" in seen.text
     assert "\x1b]0;" not in seen.text
@@ -800,7 +809,7 @@ def test_a_question_can_be_interrupted(standard, place):
     try:
         until(lambda: b"whose" in os.read(ours, 65536))
         process.send_signal(signal.SIGINT)
-        assert process.wait(3) == 130
+        assert process.wait(HANG_SECONDS) == 130
     finally:
         process.kill()
         process.wait()
@@ -826,7 +835,7 @@ def test_an_interrupted_call_ends_with_130_and_leaves_no_server_behind(standard,
         os.killpg(process.pid, signal.SIGINT)
     else:
         process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=WAIT_SECONDS)
+    out, err = process.communicate(timeout=HANG_SECONDS)
 
     assert process.returncode == 130
     assert out == ""
@@ -835,7 +844,7 @@ def test_an_interrupted_call_ends_with_130_and_leaves_no_server_behind(standard,
 
 
 def until(found: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline:
         if what := found():
             return what
@@ -1191,7 +1200,7 @@ _WORDS = st.one_of(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(400))
 @example(["x", "y", "--page=2", "a=b", "--json"])
 @example(["--", "x", "--json"])
 @example(["x", "--page"])

@@ -1,17 +1,19 @@
 """Errors of `delta-mcp serve`: one sentence and the right exit code."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-COMMAND = Path(sys.executable).parent / "delta-mcp"
+from tests.support.conditions import HANG_SECONDS
+from tests.support.paths import PROGRAM
 
 
 def run(*arguments: str, cwd: Path, said: str = "") -> subprocess.CompletedProcess[str]:
-    command = [str(COMMAND), *arguments]
-    return subprocess.run(command, input=said, capture_output=True, text=True, cwd=cwd, timeout=30, check=False)
+    command = [str(PROGRAM), *arguments]
+    return subprocess.run(
+        command, input=said, capture_output=True, text=True, cwd=cwd, timeout=HANG_SECONDS, check=False
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from deltamcp.client.connect import connect
 from deltamcp.errors import ArgumentsError, CallFailedError, ClientError, DeadlineError, DeltaError, PeerError
 from deltamcp.values import CallTool
 from tests.support import fake_stdio
+from tests.support.conditions import HANG_SECONDS, advance_clock, wait_until
 from tests.support.fake_http import ANY, Asked, Fake, Wire, serving
 from tests.support.http_server import serve_http
 from tests.support.paths import PEER_COMMAND
@@ -152,7 +153,7 @@ async def test_a_schema_that_cannot_be_used_does_not_keep_a_tool_from_being_call
 async def test_arguments_that_json_cannot_say_are_told_before_anything_is_sent(log, discover, value):
     async with connect(fake_stdio.command(log=log, discover=discover)) as client:
         with pytest.raises((ArgumentsError, ClientError, TypeError, ValueError)):
-            await client.call_tool("echo", {"a": value}, timeout=5.0)
+            await client.call_tool("echo", {"a": value}, timeout=HANG_SECONDS)
         assert (await client.call("echo", a=1))["given"] == {"a": 1}
     assert fake_stdio.ran(log) == ["echo"]
 
@@ -314,7 +315,8 @@ async def test_a_slow_progress_callback_is_told_things_in_their_order(log, disco
     done = asyncio.Event()
 
     async def progress(step: float, *_: Any) -> None:
-        await asyncio.sleep(0.03 * (3 - step))
+        for _turn in range(10 * int(3 - step)):
+            await asyncio.sleep(0)
         told.append(step)
         if len(told) == 3:
             done.set()
@@ -322,7 +324,7 @@ async def test_a_slow_progress_callback_is_told_things_in_their_order(log, disco
     tools = [{"name": "progress", "inputSchema": ANY}]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         await client.call_tool("progress", progress=progress)
-        await asyncio.wait_for(done.wait(), 5)
+        await asyncio.wait_for(done.wait(), HANG_SECONDS)
     assert told == [1, 2, 3]
 
 
@@ -348,18 +350,17 @@ async def test_progress_over_http():
 @pytest.mark.parametrize("how", ["timeout", "option", "cancel"])
 async def test_a_process_is_told_that_nobody_waits_any_more(log, discover, how):
     tools = [{"name": "hang", "inputSchema": ANY}, {"name": "echo", "inputSchema": ANY}]
-    options: Any = {"timeout": 0.1} if how == "option" else {}
+    options: Any = {"timeout": 3600} if how == "option" else {}
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools), **options) as client:
         await client.tools()
+        call = asyncio.create_task(client.call_tool("hang", timeout=3600 if how == "timeout" else None))
+        await fake_stdio.until(lambda: bool(fake_stdio.ran(log)))
         if how == "cancel":
-            call = asyncio.create_task(client.call("hang"))
-            await fake_stdio.until(lambda: bool(fake_stdio.ran(log)))
             call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call
         else:
-            with pytest.raises(DeadlineError):
-                await client.call_tool("hang", timeout=0.1 if how == "timeout" else None)
+            advance_clock(3600)
+        with pytest.raises(asyncio.CancelledError if how == "cancel" else DeadlineError):
+            await call
         assert (await client.call("echo", a=1))["given"] == {"a": 1}
     hung = next(message for message in fake_stdio.heard(log, "tools/call") if message["params"]["name"] == "hang")
     cancelled = [message["params"]["requestId"] for message in fake_stdio.heard(log, "notifications/cancelled")]
@@ -368,9 +369,12 @@ async def test_a_process_is_told_that_nobody_waits_any_more(log, discover, how):
 
 async def test_initialize_is_never_cancelled(log):
     """2025-11-25, "Cancellation": it MUST NOT be."""
+    client = connect(fake_stdio.command(log=log, discover=-32601, initialize="silent"), start_timeout=3600)
+    entering = asyncio.create_task(client.__aenter__())
+    await fake_stdio.until(lambda: bool(fake_stdio.heard(log, "initialize")))
+    advance_clock(3600)
     with pytest.raises(DeltaError):
-        async with connect(fake_stdio.command(log=log, discover=-32601, initialize="silent"), start_timeout=0.3):
-            pass
+        await entering
     initialize = fake_stdio.heard(log, "initialize")
     cancelled = [message["params"]["requestId"] for message in fake_stdio.heard(log, "notifications/cancelled")]
     assert not {message["id"] for message in initialize} & set(cancelled)
@@ -397,28 +401,32 @@ async def test_a_function_is_stopped_when_its_call_is(speak: Any):
             ended.clear()
             async with connect(target, speak=speak) as client:
                 call = asyncio.create_task(client.call("waits"))
-                await asyncio.wait_for(began.wait(), 5)
+                await asyncio.wait_for(began.wait(), HANG_SECONDS)
                 call.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await call
-                await asyncio.wait_for(ended.wait(), 5)
+                await asyncio.wait_for(ended.wait(), HANG_SECONDS)
 
 
 async def test_an_answer_after_the_deadline_is_nobodys(log, discover):
     tools = [{"name": name, "inputSchema": ANY} for name in ("late", "release", "echo")]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         await client.tools()
+        call = asyncio.create_task(client.call_tool("late", {"n": 1}, timeout=3600))
+        await fake_stdio.until(lambda: bool(fake_stdio.ran(log)))
+        advance_clock(3600)
         with pytest.raises(DeadlineError):
-            await client.call_tool("late", {"n": 1}, timeout=0.1)
+            await call
         await client.call("release")
         assert (await client.call("echo", a=1))["given"] == {"a": 1}
 
 
 async def test_a_deadline_over_http_closes_the_connection():
-    gone = asyncio.Event()
+    began, gone = asyncio.Event(), asyncio.Event()
 
     async def hangs(asked: Asked, wire: Wire) -> None:
         await wire.events()
+        began.set()
         try:
             while True:
                 await wire.chunk(b": still here\n\n")
@@ -429,9 +437,12 @@ async def test_a_deadline_over_http_closes_the_connection():
     async with serving(Fake(handshake=False)) as fake:
         fake.once("tools/call", hangs)
         async with connect(fake.url) as client:
+            call = asyncio.create_task(client.call_tool("echo", timeout=3600))
+            await began.wait()
+            advance_clock(3600)
             with pytest.raises(DeadlineError):
-                await client.call_tool("echo", timeout=0.1)
-            await asyncio.wait_for(gone.wait(), 5)
+                await call
+            await asyncio.wait_for(gone.wait(), HANG_SECONDS)
             assert (await client.call("echo", a=1))["given"] == {"a": 1}
 
 
@@ -472,7 +483,7 @@ async def test_a_thousand_calls_at_once_over_http(speak: Any):
     @server.tool
     async def twice(n: int) -> int:
         """Doubles."""
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         return 2 * n
 
     async with serve_http(server) as url, connect(url, speak=speak) as client:
@@ -483,9 +494,12 @@ async def test_a_timeout_is_of_everything_that_has_to_be_done_for_an_answer():
     async def hangs_up(asked: Asked, wire: Wire) -> None:
         wire.close()
 
-    async with serving(Fake(handshake=False)) as fake, connect(fake.url, timeout=0.3) as client:
+    async with serving(Fake(handshake=False)) as fake, connect(fake.url, timeout=3600) as client:
         await client.tools()
         fake.always("tools/call", hangs_up)
+        call = asyncio.create_task(client.call("look"))
+        await wait_until(lambda: bool(fake.of("tools/call")))
+        advance_clock(3600)
         with pytest.raises(DeadlineError):
-            await client.call("look")
+            await call
         assert len(fake.of("tools/call")) < 6

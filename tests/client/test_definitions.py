@@ -9,8 +9,9 @@ import pytest
 from deltamcp import DeltaServer
 from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, DeltaError
-from deltamcp.values import CallTool, Describe, ListItems, ListManifest
+from deltamcp.values import CallTool, Describe, Kind, ListItems, ListManifest
 from tests.support import fake_stdio
+from tests.support.conditions import HANG_SECONDS, advance_clock, is_listened_to, wait_until
 from tests.support.fake_http import ANY, META, Asked, Fake, Wire, serving
 from tests.support.http_server import serve_http
 from tests.support.request_count import RequestCount, count_requests
@@ -147,7 +148,7 @@ async def test_a_changed_tool_is_fetched_again_and_an_unchanged_one_is_not(speak
 
     async with connect(server, speak=speak, on_change=on_change) as client:
         old = await client.describe()
-        await asyncio.sleep(0.05)
+        await wait_until(lambda: is_listened_to(server, Kind.TOOLS))
         server.remove_tool("tool_1")
 
         @server.tool(name="tool_1")
@@ -155,7 +156,7 @@ async def test_a_changed_tool_is_fetched_again_and_an_unchanged_one_is_not(speak
             """Is another one now."""
             return text
 
-        await asyncio.wait_for(changed.wait(), 5)
+        await asyncio.wait_for(changed.wait(), HANG_SECONDS)
         assert set(told) == {"tools"}
         counted.forget()
         new = await client.describe()
@@ -176,38 +177,38 @@ async def test_tools_that_come_and_go_are_seen(speak: Any, by: str):
         target: Any = url if by == "http" else server
         async with connect(target, speak=speak, on_change=lambda what: changed.set()) as client:
             assert len(await client.tools()) == 2
-            await asyncio.sleep(0.1)  # until it listens
+            await wait_until(lambda: is_listened_to(server, Kind.TOOLS))
             server.tool(name="third")(_numbered(3))
-            await asyncio.wait_for(changed.wait(), 5)
+            await asyncio.wait_for(changed.wait(), HANG_SECONDS)
             assert [tool.name for tool in await client.tools()] == ["tool_0", "tool_1", "third"]
             assert await client.call("third", n=1) == 4
             changed.clear()
             server.remove_tool("tool_0")
-            await asyncio.wait_for(changed.wait(), 5)
+            await asyncio.wait_for(changed.wait(), HANG_SECONDS)
             assert [tool.name for tool in await client.tools()] == ["tool_1", "third"]
             with pytest.raises(DeltaError):
                 await client.call("tool_0", n=1)
 
 
 async def test_a_list_is_believed_as_long_as_the_server_says():
-    server = make_server(2, cache_seconds=0.2)
+    server = make_server(2, cache_seconds=60)
     counted = count_requests(server)
     async with connect(server, listen=False) as client:
         await client.tools()
         counted.forget()
         await client.tools()
         assert fetched(counted) == 0
-        await asyncio.sleep(0.25)
+        advance_clock(61)
         await client.tools()
         assert fetched(counted) >= 1
 
 
 async def test_what_has_expired_and_not_changed_is_not_sent_again():
-    server = make_server(60, cache_seconds=0.2)
+    server = make_server(60, cache_seconds=60)
     counted = count_requests(server)
     async with connect(server, listen=False) as client:
         await client.describe()
-        await asyncio.sleep(0.25)
+        advance_clock(61)
         counted.forget()
         await client.describe()
         assert counted.count(Describe) == 0, "digests say that nothing has changed"
@@ -215,18 +216,18 @@ async def test_what_has_expired_and_not_changed_is_not_sent_again():
 
 async def test_a_server_that_neither_says_nor_tells_is_believed_for_the_clients_own_time(log):
     script = fake_stdio.command(log=log, discover=-32601, capabilities={"tools": {}})
-    async with connect(script, cache_seconds=0.2) as client:
+    async with connect(script, cache_seconds=60) as client:
         await client.tools()
         await client.tools()
         assert len(fake_stdio.heard(log, "tools/list")) == 1
-        await asyncio.sleep(0.25)
+        advance_clock(61)
         await client.tools()
         assert len(fake_stdio.heard(log, "tools/list")) == 2
 
 
 async def test_expired_schemas_are_not_validated_against():
     """The server's tools change while the client does not listen; after the TTL the client uses the new schema."""
-    server = make_server(1, cache_seconds=0.1)
+    server = make_server(1, cache_seconds=60)
     async with connect(server, listen=False) as client:
         assert await client.call("tool_0", n=1) == 1
         server.remove_tool("tool_0")
@@ -236,7 +237,7 @@ async def test_expired_schemas_are_not_validated_against():
             """Is another one now."""
             return text
 
-        await asyncio.sleep(0.15)
+        advance_clock(61)
         assert await client.call("tool_0", text="x") == "x"
 
 
@@ -331,14 +332,14 @@ async def test_all_pages_are_read(log, discover):
 async def test_a_cursor_that_repeats_is_the_end_of_patience(log, discover):
     async with connect(fake_stdio.command(log=log, discover=discover, endless="same")) as client:
         with pytest.raises(DeltaError):
-            await asyncio.wait_for(client.tools(), 30)
+            await asyncio.wait_for(client.tools(), HANG_SECONDS)
     assert len(fake_stdio.heard(log, "tools/list")) < 50, "it goes in a circle, and that can be seen at once"
 
 
 async def test_pages_without_end_are_told_not_read_for_ever(log):
     async with connect(fake_stdio.command(log=log, endless=True)) as client:
         with pytest.raises(DeltaError):
-            await asyncio.wait_for(client.tools(), 60)
+            await asyncio.wait_for(client.tools(), HANG_SECONDS)
 
 
 async def test_an_empty_page_is_not_the_end(log):
@@ -386,19 +387,18 @@ async def test_a_change_told_over_http_in_the_old_way():
             fake.tools = [{"name": "one"}]
             assert len(await client.tools()) == 4
             change.set()
-            await asyncio.wait_for(heard.wait(), 5)
+            await asyncio.wait_for(heard.wait(), HANG_SECONDS)
             assert len(await client.tools()) == 1
 
 
 async def test_a_subscription_that_breaks_is_taken_up_again_and_nothing_missed_in_between():
-    heard = asyncio.Event()
-    again = asyncio.Event()
+    heard, listed, again = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def breaks(asked: Asked, wire: Wire) -> None:
         await wire.events()
         told = {"_meta": {META + "subscriptionId": asked.id}, "notifications": asked.params["notifications"]}
         await wire.event({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": told})
-        await asyncio.sleep(0.05)
+        await listed.wait()
         fake.tools = [{"name": "one", "inputSchema": ANY}]
         wire.close()
 
@@ -410,8 +410,8 @@ async def test_a_subscription_that_breaks_is_taken_up_again_and_nothing_missed_i
         fake.once("subscriptions/listen", breaks, later)
         async with connect(fake.url, on_change=lambda what: heard.set()) as client:
             assert len(await client.tools()) == 4
-            await asyncio.wait_for(again.wait(), 10)
-            await asyncio.sleep(0.05)
+            listed.set()
+            await asyncio.wait_for(again.wait(), HANG_SECONDS)
             assert len(await client.tools()) == 1, "what happened while nobody listened was missed"
 
 
@@ -486,17 +486,17 @@ async def test_a_resource_that_is_watched_is_told_of(speak: Any, by: str):
         target: Any = url if by == "http" else server
         async with connect(target, speak=speak, on_change=told.put_nowait) as client:
             await client.subscribe("mem://one")
-            await asyncio.sleep(0.1)
+            await wait_until(lambda: is_listened_to(server, "mem://one"))
             server.resource_updated("mem://two")
             server.resource_updated("mem://one")
-            assert await asyncio.wait_for(told.get(), 5) == "mem://one"
+            assert await asyncio.wait_for(told.get(), HANG_SECONDS) == "mem://one"
             await client.unsubscribe("mem://one")
-            await asyncio.sleep(0.1)
+            await wait_until(lambda: not is_listened_to(server, "mem://one"))
             server.resource_updated("mem://one")
             await client.subscribe("mem://two")
-            await asyncio.sleep(0.1)
+            await wait_until(lambda: is_listened_to(server, "mem://two"))
             server.resource_updated("mem://two")
-            assert await asyncio.wait_for(told.get(), 5) == "mem://two"
+            assert await asyncio.wait_for(told.get(), HANG_SECONDS) == "mem://two"
 
 
 async def test_what_a_program_does_to_a_definition_is_its_own_affair():

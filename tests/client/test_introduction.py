@@ -12,6 +12,7 @@ from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, PeerError, UnreachableError
 from deltamcp.values import Era
 from tests.support import fake_http, fake_stdio
+from tests.support.conditions import advance_clock
 from tests.support.fake_http import Asked, Fake, Wire, serving
 
 MODERN = "2026-07-28"
@@ -132,9 +133,12 @@ async def test_a_handshake_that_is_refused_is_told_in_the_servers_words(log):
 
 
 async def test_a_server_that_never_introduces_itself_is_given_up(log):
+    client = connect(fake_stdio.command(log=log, discover=-32601, initialize="silent"), start_timeout=3600)
+    entering = asyncio.create_task(client.__aenter__())
+    await fake_stdio.until(lambda: bool(fake_stdio.heard(log, "initialize")))
+    advance_clock(3600)
     with pytest.raises(UnreachableError):
-        async with connect(fake_stdio.command(log=log, discover=-32601, initialize="silent"), start_timeout=0.3):
-            pass
+        await entering
 
 
 # HTTP

@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -17,9 +15,11 @@ from deltamcp import Context, DeltaServer, Elicited, ResultPolicy
 from deltamcp.client.client import DeltaClient
 from deltamcp.client.connect import connect
 from deltamcp.errors import CallFailedError, DeltaError
+from tests.support.conditions import HANG_SECONDS
 from tests.support.http_server import serve_http
 from tests.support.paths import PEER_COMMAND, SDK_PEER
-from tests.support.processes import free_port
+from tests.support.processes import free_port, wait_until_it_listens
+from tests.support.properties import examples
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
@@ -32,12 +32,7 @@ def sdk_url() -> Iterator[str]:
     port = free_port()
     with subprocess.Popen([sys.executable, str(SDK_PEER), str(port)], stderr=subprocess.DEVNULL) as process:
         try:
-            for _ in range(200):
-                assert process.poll() is None
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                time.sleep(0.05)
+            wait_until_it_listens(process, port)
             yield f"http://127.0.0.1:{port}/mcp"
         finally:
             process.kill()
@@ -167,7 +162,7 @@ VALUES: list[Any] = [
 async def test_ours_by_every_way(way: str, speak: Any, encoding: Any):
     told: list[Any] = []
     options: Any = {"on_elicitation": lambda question: Elicited("accept", {"name": "Ada"})}
-    async with asyncio.timeout(10), by(way, speak=speak, encoding=encoding, **options) as client:
+    async with asyncio.timeout(HANG_SECONDS), by(way, speak=speak, encoding=encoding, **options) as client:
         assert {tool.name for tool in await client.tools()} >= {"wrap", "many", "hello", "steps"}
         for value in VALUES:
             assert await client.call("wrap", value=value) == {"value": value}
@@ -186,7 +181,7 @@ async def test_ours_by_every_way(way: str, speak: Any, encoding: Any):
 @pytest.mark.parametrize("speak", ["auto", *SPEAK])
 async def test_ours_as_a_process(speak: Any, encoding: Any):
     options: Any = {"on_elicitation": lambda question: Elicited("accept", {"name": "Ada"})}
-    async with asyncio.timeout(10), by("stdio", speak=speak, encoding=encoding, **options) as client:
+    async with asyncio.timeout(HANG_SECONDS), by("stdio", speak=speak, encoding=encoding, **options) as client:
         for value in VALUES:
             assert await client.call("echo", value={"v": value}) == {"v": value}
         assert [row["id"] async for row in client.rows("rows")] == list(range(400))
@@ -220,7 +215,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=12, deadline=None, database=None, phases=[Phase.generate])
+@settings(max_examples=examples(12), database=None, phases=[Phase.generate])
 @given(values=st.lists(JSON_VALUES, min_size=1, max_size=8))
 @pytest.mark.parametrize("deltas", [False, True])
 def test_any_value_comes_back_the_same_by_every_encoding(values: list[Any], deltas: bool):

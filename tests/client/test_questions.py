@@ -11,6 +11,7 @@ from deltamcp import Context, DeltaServer, Elicited, elicitation, roots, samplin
 from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, DeltaError, PeerError
 from tests.support import fake_stdio
+from tests.support.conditions import HANG_SECONDS
 from tests.support.fake_http import ANY, Asked, Fake, Wire, serving
 from tests.support.http_server import serve_http
 
@@ -131,7 +132,7 @@ async def test_a_client_without_callbacks_says_that_it_cannot_be_asked(speak):
     async with connect(make_server(), speak=speak) as client:
         for name in ("greet", "think", "where"):
             with pytest.raises(DeltaError):
-                await asyncio.wait_for(client.call(name), 5)
+                await asyncio.wait_for(client.call(name), HANG_SECONDS)
 
 
 async def test_only_what_can_be_answered_is_declared(log, discover):
@@ -168,7 +169,7 @@ async def test_a_callback_that_fails_fails_that_call_only(speak, is_async):
     server.tool(name="fine")(lambda: 1)
     async with connect(server, speak=speak, on_elicitation=fails_later if is_async else fails) as client:
         with pytest.raises((DeltaError, ZeroDivisionError)):
-            await asyncio.wait_for(client.call("greet"), 5)
+            await asyncio.wait_for(client.call("greet"), HANG_SECONDS)
         assert await client.call("fine") == 1
 
 
@@ -179,7 +180,7 @@ async def test_what_a_callback_trips_over_is_not_told_to_the_server(log, discove
     script = fake_stdio.command(log=log, discover=discover, tools=TOOLS)
     async with connect(script, on_elicitation=fails) as client:
         with contextlib.suppress(DeltaError, ZeroDivisionError):
-            await asyncio.wait_for(client.call_tool("ask", {"questions": {"q": ELICIT}}), 5)
+            await asyncio.wait_for(client.call_tool("ask", {"questions": {"q": ELICIT}}), HANG_SECONDS)
     assert "private-to-the-client" not in log.read_text()
 
 
@@ -196,7 +197,7 @@ async def test_other_calls_go_on_while_a_user_thinks(speak):
     server.tool(name="fine")(lambda: 1)
     async with connect(server, speak=speak, on_elicitation=slow) as client:
         call = asyncio.create_task(client.call("greet"))
-        await asyncio.wait_for(asked.wait(), 5)
+        await asyncio.wait_for(asked.wait(), HANG_SECONDS)
         assert await client.call("fine") == 1
         answer.set()
         assert await call == "Hello late"
@@ -258,7 +259,7 @@ async def test_only_what_was_given_is_given_back(required, sent):
 async def test_a_server_that_asks_for_ever_is_given_up(log):
     async with connect(fake_stdio.command(log=log, tools=TOOLS), on_elicitation=answered) as client:
         with pytest.raises((ClientError, PeerError)):
-            await asyncio.wait_for(client.call_tool("ask", {"questions": {"q": ELICIT}, "rounds": 10**9}), 30)
+            await asyncio.wait_for(client.call_tool("ask", {"questions": {"q": ELICIT}, "rounds": 10**9}), HANG_SECONDS)
         assert (await client.call("echo", a=1))["given"] == {"a": 1}
 
 
@@ -290,7 +291,7 @@ async def test_a_question_that_was_never_offered_to_be_answered_is_refused(log, 
     async with connect(script, on_elicitation=answered) as client:
         if discover == "answer":
             with pytest.raises((ClientError, PeerError)):
-                await asyncio.wait_for(client.call_tool("ask", {"questions": {"s": SAMPLE}}), 5)
+                await asyncio.wait_for(client.call_tool("ask", {"questions": {"s": SAMPLE}}), HANG_SECONDS)
         else:
             strange = {"s": SAMPLE, "t": {"method": "tools/call", "params": {"name": "echo"}}, "p": {"method": "ping"}}
             value = await client.call("ask", questions=strange)
@@ -306,7 +307,7 @@ async def test_a_question_that_was_never_offered_to_be_answered_is_refused(log, 
 async def test_questions_that_make_no_sense_are_told(log, questions):
     async with connect(fake_stdio.command(log=log, tools=TOOLS), on_elicitation=answered) as client:
         try:
-            await asyncio.wait_for(client.call_tool("ask", {"questions": questions}), 5)
+            await asyncio.wait_for(client.call_tool("ask", {"questions": questions}), HANG_SECONDS)
         except DeltaError as error:
             assert str(error)
         assert (await client.call("echo", a=1))["given"] == {"a": 1}
@@ -332,7 +333,7 @@ async def test_questions_over_http_in_the_old_way_are_answered_by_a_post_of_thei
         fake.once("tools/call", asks)
         fake.always("response", answer)
         async with connect(fake.url, on_elicitation=answered) as client:
-            assert (await asyncio.wait_for(client.call("echo", a=1), 10))["given"] == {"a": 1}
+            assert (await asyncio.wait_for(client.call("echo", a=1), HANG_SECONDS))["given"] == {"a": 1}
     assert answers[0].message["id"] == "q-1"
     assert answers[0].message["result"] == {"action": "accept", "content": {"name": "Ada"}}
     assert answers[0].headers["mcp-session-id"] == "session-1"

@@ -13,6 +13,7 @@ import pytest
 from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, ConnectionLostError, DeadlineError, DeltaError
 from tests.support import fake_stdio
+from tests.support.conditions import HANG_SECONDS, advance_clock
 from tests.support.fake_http import ANY, Asked, Fake, Wire, head, serving
 from tests.support.processes import free_port
 
@@ -60,7 +61,7 @@ async def test_what_may_be_repeated_survives_a_process_that_dies(log, discover, 
 async def test_what_may_be_repeated_is_not_repeated_for_ever(log, name):
     async with connect(fake_stdio.command(log=log)) as client:
         with pytest.raises(ConnectionLostError):
-            await asyncio.wait_for(client.call(name, deaths=1_000), 20)
+            await asyncio.wait_for(client.call(name, deaths=1_000), HANG_SECONDS)
     assert 1 < len(fake_stdio.ran(log)) <= 10
 
 
@@ -136,8 +137,11 @@ async def test_a_deadline_is_no_reason_to_do_it_again(log, discover):
         {"name": "echo", "inputSchema": ANY},
     ]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
+        call = asyncio.create_task(client.call_tool("hang", timeout=3600))
+        await fake_stdio.until(lambda: bool(fake_stdio.ran(log)))
+        advance_clock(3600)
         with pytest.raises(DeadlineError):
-            await client.call_tool("hang", timeout=0.1)
+            await call
         assert (await client.call("echo", a=1))["given"] == {"a": 1}
     assert fake_stdio.ran(log) == ["hang", "echo"]
 
@@ -211,7 +215,7 @@ async def test_an_answer_that_is_cut_is_not_asked_for_again(fake, how):
         fake.once("tools/call", _cut(fake, how))
         async with connect(fake.url) as client:
             with pytest.raises(ConnectionLostError) as caught:
-                await asyncio.wait_for(client.call("buy"), 20)
+                await asyncio.wait_for(client.call("buy"), HANG_SECONDS)
             assert caught.value.maybe_done is True
             assert fake.runs("buy") == 1
             await client.call("buy")
@@ -224,7 +228,7 @@ async def test_an_answer_that_is_cut_is_asked_for_again_where_that_does_no_harm(
     async with serving(fake):
         fake.once("tools/call", _cut(fake, how))
         async with connect(fake.url) as client:
-            assert (await asyncio.wait_for(client.call(name, a=1), 20))["given"] == {"a": 1}
+            assert (await asyncio.wait_for(client.call(name, a=1), HANG_SECONDS))["given"] == {"a": 1}
         assert fake.runs(name) == 2
 
 
@@ -234,7 +238,7 @@ async def test_a_json_answer_that_is_whole_is_taken_though_the_last_chunk_is_mis
         fake.once("tools/call", _cut(fake, "between chunks"))
         async with connect(fake.url) as client:
             try:
-                await asyncio.wait_for(client.call("buy"), 20)
+                await asyncio.wait_for(client.call("buy"), HANG_SECONDS)
             except ConnectionLostError as error:
                 assert error.maybe_done is True
         assert fake.runs("buy") == 1
@@ -249,11 +253,11 @@ async def test_a_connection_that_breaks_before_any_answer(fake, how, name):
             await client.tools()
             if name == "buy":
                 with pytest.raises(ConnectionLostError) as caught:
-                    await asyncio.wait_for(client.call(name), 20)
+                    await asyncio.wait_for(client.call(name), HANG_SECONDS)
                 assert caught.value.maybe_done is True
                 assert fake.runs(name) == 1
             else:
-                await asyncio.wait_for(client.call(name), 20)
+                await asyncio.wait_for(client.call(name), HANG_SECONDS)
                 assert fake.runs(name) == 2
 
 
@@ -264,7 +268,7 @@ async def test_a_connection_that_breaks_while_the_body_is_on_its_way():
         async with connect(fake.url) as client:
             await client.tools()
             try:
-                await asyncio.wait_for(client.call("buy", text="x" * 3_000_000), 20)
+                await asyncio.wait_for(client.call("buy", text="x" * 3_000_000), HANG_SECONDS)
             except ConnectionLostError:
                 assert fake.runs("buy") == 0
             else:
@@ -283,7 +287,7 @@ async def test_a_status_that_hides_what_happened_is_no_reason_to_do_it_again(fak
         fake.once("tools/call", fault)
         async with connect(fake.url) as client:
             with pytest.raises(DeltaError) as caught:
-                await asyncio.wait_for(client.call("buy"), 20)
+                await asyncio.wait_for(client.call("buy"), HANG_SECONDS)
             assert getattr(caught.value, "maybe_done", True) is True
         assert fake.runs("buy") == 1
 
@@ -298,7 +302,7 @@ async def test_an_answer_that_cannot_be_read_is_no_reason_to_do_it_again(fake, k
         fake.once("tools/call", fault)
         async with connect(fake.url) as client:
             with pytest.raises(DeltaError):
-                await asyncio.wait_for(client.call("buy"), 20)
+                await asyncio.wait_for(client.call("buy"), HANG_SECONDS)
         assert fake.runs("buy") == 1
 
 
@@ -364,7 +368,7 @@ async def test_a_server_that_comes_back_is_reached_again():
         await first.close()
         await server.wait_closed()
         with pytest.raises(ClientError) as caught:
-            await asyncio.wait_for(client.call("buy"), 30)
+            await asyncio.wait_for(client.call("buy"), HANG_SECONDS)
         assert getattr(caught.value, "maybe_done", False) is False
         server = await asyncio.start_server(second.connected, "127.0.0.1", port)
         assert (await client.call("buy", a=2))["given"] == {"a": 2}

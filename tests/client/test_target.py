@@ -15,6 +15,7 @@ from deltamcp.client.client import DeltaClient
 from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, ConfigurationError, DeltaError
 from tests.support import fake_stdio
+from tests.support.conditions import HANG_SECONDS
 from tests.support.fake_http import ANY, Fake, serving
 
 FAKE = str(Path(fake_stdio.__file__))
@@ -202,7 +203,7 @@ def test_a_file_that_is_not_there(tmp_path):
 async def error_of(target: Any, **options: Any) -> str:
     """Returns everything that an error shows: its text, its causes and its notes."""
     with pytest.raises(DeltaError) as caught:
-        async with connect(target, start_timeout=5.0, **options) as client:
+        async with connect(target, start_timeout=HANG_SECONDS, **options) as client:
             await client.call("buy")
     shown = []
     error: BaseException | None = caught.value

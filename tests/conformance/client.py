@@ -86,7 +86,7 @@ async def main(url: str) -> None:
         url,
         speak="auto" if modern else "handshake",
         on_elicitation=lambda question: Elicited("accept", _filled(question)),
-        start_timeout=10.0,
+        start_timeout=60.0,
     ) as client:
         await SCENARIOS.get(scenario, lists)(client)
 

@@ -18,7 +18,7 @@ from referencing import Registry, Resource
 from deltamcp import DeltaServer
 from tests.support.raw_link import RawLink, raw_link
 
-SECONDS = 30
+SECONDS = 120
 MODERN = "2026-07-28"
 HANDSHAKE = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 VERSIONS = [*HANDSHAKE, MODERN]

@@ -4,7 +4,7 @@ import asyncio
 import copy
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltamcp import ResultPolicy
@@ -13,6 +13,7 @@ from tests.support.change_reader import change_reader
 from tests.support.changing_server import LOG_LINES, changing_server
 from tests.support.equality import is_same
 from tests.support.era_client import ERAS
+from tests.support.properties import examples
 from tests.support.strategies import any_json
 
 # Any sequence
@@ -88,7 +89,7 @@ def stable(value: Any) -> Any:
     st.sampled_from(ERAS),
     st.sampled_from([None, ["id"], ["name"]]),
 )
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200))
 def test_a_client_that_keeps_what_it_is_sent_always_has_the_servers_value(some, steps, volatile, era, keys):
     start = {"took_ms": 0, "head": "x", "items": [{"id": n, "age": 0, **row} for n, row in enumerate(some)]}
     paths = ["took_ms", "items.age"] if volatile else None

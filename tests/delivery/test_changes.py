@@ -36,6 +36,7 @@ from tests.support.changing_server import (
     ChangingValue,
     changing_server,
     shop_items,
+    timed_items,
     with_value_at,
 )
 from tests.support.equality import is_same
@@ -287,54 +288,50 @@ async def test_after_fifteen_deltas_in_a_row_comes_a_full_one(era):
 # Volatile members, and keys
 
 
-def timed(took: int, age: int, **changes: Any) -> dict[str, Any]:
-    return {"took_ms": took, "items": [row | {"age": age + n} for n, row in enumerate(shop_items(40, **changes))]}
-
-
 VOLATILE = ResultPolicy(deltas=True, volatile=["took_ms", "items.age"])
 
 
 async def test_volatile_members_alone_are_no_change_and_a_later_delta_applies_to_what_was_sent(era):
-    server, shelf = changing_server(timed(1, 1), VOLATILE)
+    server, shelf = changing_server(timed_items(1, 1), VOLATILE)
     async with change_reader(server, era) as reader:
         one = await reader.get()
         for number in (2, 3):
-            shelf.value = timed(number, number * 10)
+            shelf.value = timed_items(number, number * 10)
             got = await reader.get()
             assert got.outcome == "unchanged" and got.root == one.root
-            assert is_same(got.value, timed(1, 1))
-        shelf.value = with_value_at(timed(3, 1), "items", 5, "stock", to=77)
+            assert is_same(got.value, timed_items(1, 1))
+        shelf.value = with_value_at(timed_items(3, 1), "items", 5, "stock", to=77)
         got = await reader.get()
         assert got.outcome == "delta" and is_same(got.value, shelf.value)
-        shelf.value = with_value_at(timed(9, 1), "items", 5, "stock", to=77)
+        shelf.value = with_value_at(timed_items(9, 1), "items", 5, "stock", to=77)
         assert (await reader.get()).outcome == "unchanged"
-        shelf.value = with_value_at(timed(10, 1), "items", 6, "stock", to=78)
+        shelf.value = with_value_at(timed_items(10, 1), "items", 6, "stock", to=78)
         got = await reader.get()
         assert got.outcome == "delta" and is_same(got.value, shelf.value)
 
 
 async def test_volatile_members_of_a_value_sent_twice_are_those_sent_last():
-    server, shelf = changing_server(timed(1, 1), VOLATILE)
-    other = with_value_at(timed(5, 1), "items", 5, "stock", to=77)
+    server, shelf = changing_server(timed_items(1, 1), VOLATILE)
+    other = with_value_at(timed_items(5, 1), "items", 5, "stock", to=77)
     async with change_reader(server) as reader:
         await reader.get()
         shelf.value = other
         assert (await reader.get()).outcome == "delta"
-        shelf.value = timed(9, 1)
+        shelf.value = timed_items(9, 1)
         back = await reader.get()
         assert is_same(back.value, shelf.value)
-        shelf.value = with_value_at(timed(1, 1), "items", 7, "stock", to=78)
+        shelf.value = with_value_at(timed_items(1, 1), "items", 7, "stock", to=78)
         got = await reader.get(back.digits)
         assert got.outcome == "delta" and is_same(got.value, shelf.value)
 
 
 async def test_volatile_members_that_another_connection_was_sent_are_not_taken_for_held():
-    server, shelf = changing_server(timed(1, 1), VOLATILE)
+    server, shelf = changing_server(timed_items(1, 1), VOLATILE)
     async with change_reader(server) as one, change_reader(server) as other:
         mine = (await one.get("")).digits
-        shelf.value = timed(2, 1)
+        shelf.value = timed_items(2, 1)
         theirs = (await other.get("")).digits
-        shelf.value = with_value_at(timed(2, 1), "items", 7, "stock", to=78)
+        shelf.value = with_value_at(timed_items(2, 1), "items", 7, "stock", to=78)
         assert is_same((await one.get(mine)).value, shelf.value)
         assert is_same((await other.get(theirs)).value, shelf.value)
 
@@ -569,11 +566,12 @@ async def test_a_resource_that_only_says_it_is_json_is_a_text():
 
 async def test_of_calls_at_once_only_the_first_to_end_is_told_by_changes():
     server = DeltaServer("shop")
-    state: dict[str, Any] = {"value": books(*range(30)), "wait": asyncio.Event()}
+    state: dict[str, Any] = {"value": books(*range(30)), "wait": asyncio.Event(), "calls": 0}
 
     @server.tool(results=DELTAS)
     async def get() -> Any:
         made = copy.deepcopy(state["value"])
+        state["calls"] += 1
         await state["wait"].wait()
         return made
 
@@ -587,7 +585,8 @@ async def test_of_calls_at_once_only_the_first_to_end_is_told_by_changes():
                 {**row, "title": f"Told {number}"} if row["id"] == number else row for row in state["value"]
             ]
             peer.raw.send(id=f"call {number}", method="tools/call", params={"name": "get", "_meta": META})
-            await asyncio.sleep(0.01)
+            while state["calls"] <= number:  # noqa: ASYNC110 - the tool has begun
+                await asyncio.sleep(0)
         state["wait"].set()
         for _ in range(2):
             outcomes.append(result_meta((await peer.raw.receive())["result"])["outcome"])

@@ -25,6 +25,7 @@ from deltamcp import (
 from deltamcp.results.encode import decode, encode
 from tests.support.equality import is_same
 from tests.support.era_client import RESULT_KEY, era_client, first_text, result_meta, texts, token_cost
+from tests.support.properties import examples
 from tests.support.result_readers import ModelReader, ProgramReader
 from tests.support.sample_values import LINES, USERS
 from tests.support.strategies import any_json
@@ -317,7 +318,7 @@ async def test_pages_by_number_make_up_the_rows_or_the_text(kind):
         assert f"1 to {page - 1}" in refusal
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
 @given(value=any_json | st.lists(any_json, min_size=3), budget=st.sampled_from([50, 60, 100]))
 async def test_any_value_can_be_read_whole_within_any_budget(value, budget):
     server = DeltaServer("shop", results=ResultPolicy(max_tokens=budget))

@@ -44,7 +44,9 @@ async def test_rows_of_a_projection_are_not_referred_to():
 
 
 async def test_no_reference_leads_to_another_result_of_the_same_name(monkeypatch):
-    monkeypatch.setattr("deltamcp.delivery.stored_results.Keeping._names_of", lambda self, digits: iter(["same0"]))
+    monkeypatch.setattr(
+        "deltamcp.delivery.stored_results.StoredResults._root_names", lambda self, digits: iter(["same0"])
+    )
     values: dict[str, Any] = {"a": books(*range(9)), "b": books(*range(20, 29)), "c": books(*range(9))}
     server = book_server(values)
     async with era_client(server, "modern") as peer:

@@ -134,7 +134,7 @@ async def test_what_is_remembered_is_no_handle():
     async with raw_client(server) as delta, raw_client(server) as raw:
         await delta.handshake("delta-mcp/0.2.0")
         await delta.call("tools/call", name="rows", arguments={})
-        names = [name for _, name in server._store._kept if name.startswith("page ")]
+        names = [name for _, name in server._store._entries if name.startswith("page ")]
         assert names
         for name in (*names, "", "\0", "R" * 5000):
             refused = await call(raw, "continue", handle=name)

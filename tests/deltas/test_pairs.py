@@ -8,10 +8,10 @@ from hypothesis import given, settings
 
 from deltamcp.deltas.delta import apply_delta, make_delta
 from deltamcp.deltas.root import root_of
-from tests.delivery.test_changes import timed
 from tests.support.change_reader import ROOT_PATTERN
-from tests.support.changing_server import LOG_LINES, STATES, shop_items
+from tests.support.changing_server import LOG_LINES, STATES, shop_items, timed_items
 from tests.support.equality import is_same
+from tests.support.properties import examples
 from tests.support.strategies import any_json
 
 # The pure functions
@@ -68,7 +68,7 @@ def reordered(value: Any) -> Any:
 
 
 @given(any_json, any_json)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_any_values(base, new):
     assert is_same(apply_delta(base, make_delta(base, new)), new)
     assert root_of(base) == root_of(reordered(base)) and make_delta(base, reordered(base)) == ""
@@ -78,7 +78,7 @@ def test_any_values(base, new):
 
 def test_roots_leave_out_what_is_volatile():
     volatile = ["took_ms", "items.age"]
-    assert root_of(timed(1, 1), volatile) == root_of(timed(2, 30), volatile)
-    assert root_of(timed(1, 1), volatile) != root_of(timed(1, 1, stock=5), volatile)
-    assert root_of(timed(1, 1), ["took_ms"]) != root_of(timed(1, 2), ["took_ms"])
+    assert root_of(timed_items(1, 1), volatile) == root_of(timed_items(2, 30), volatile)
+    assert root_of(timed_items(1, 1), volatile) != root_of(timed_items(1, 1, stock=5), volatile)
+    assert root_of(timed_items(1, 1), ["took_ms"]) != root_of(timed_items(1, 2), ["took_ms"])
     assert root_of({"a": {"took_ms": 1}}, volatile) != root_of({"a": {"took_ms": 2}}, volatile), "it is a path"

@@ -40,6 +40,7 @@ from tests.support.demo_server import (
     full_tool_list,
 )
 from tests.support.paths import ROOT
+from tests.support.properties import examples
 
 CAP = 60
 SUMMARIES = (
@@ -572,7 +573,7 @@ async def test_a_tool_without_a_description_has_an_empty_one_in_the_list():
         assert await listed(server) == ""
 
 
-@settings(deadline=None, max_examples=200, derandomize=True)
+@settings(max_examples=examples(200), derandomize=True)
 @given(st.text(max_size=200), st.one_of(st.none(), st.text(max_size=200)))
 def test_no_summary_is_ever_too_long(description, summary):
     server = DeltaServer("x")

@@ -1,4 +1,4 @@
-"""The six scenarios of seed 003, over a thousand records: examples/pagination.py."""
+"""The six scenarios of Delta-MCP 0.2.0's paging, over a thousand records: examples/pagination.py."""
 
 import contextlib
 import re

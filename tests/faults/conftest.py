@@ -14,6 +14,6 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
     """The server most tests share; whatever one test does to it the next one feels."""
     place = tmp_path_factory.mktemp("http")
-    with fault_server(place, header_seconds=1, body_seconds=1, threads=8, stall_seconds=0.2) as server:
+    with fault_server(place, threads=8, stall_seconds=0.2) as server:
         yield server
         assert server.process.poll() is None, server.logged()

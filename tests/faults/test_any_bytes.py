@@ -12,9 +12,11 @@ from collections.abc import AsyncIterator, Iterable, Iterator, MutableMapping
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 
 from deltamcp import Context, DeltaServer, Limits
+from tests.support.conditions import HANG_SECONDS
+from tests.support.properties import examples
 from tests.support.raw_link import RawLink, raw_link
 
 MODERN = "2026-07-28"
@@ -25,13 +27,10 @@ META: dict[str, Any] = {
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 LIMITS = Limits(message_bytes=8_192)
-PATIENCE = 10.0
 LAST = "the request after"
 
-few = settings(
-    deadline=None, max_examples=150, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
-many = settings(few, max_examples=500)
+few = settings(max_examples=examples(150), derandomize=True)
+many = settings(few, max_examples=examples(500))
 
 
 def make_server() -> DeltaServer:
@@ -346,7 +345,7 @@ async def linked(handshake: bool) -> AsyncIterator[RawLink]:
 async def heard(link: RawLink, enough: Any) -> list[Any]:
     """What came until there is enough of it, and a moment longer."""
     found: list[Any] = []
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HANG_SECONDS):
         while not enough(found):
             found.append(decode(await link.receive()))
     with contextlib.suppress(TimeoutError):
@@ -528,11 +527,11 @@ class Exchange:
 
     async def run(self, app: Any) -> None:
         task = asyncio.create_task(app(self.scope, self.receive, self.send))
-        await asyncio.wait({task}, timeout=PATIENCE if not self.waits() else 0.1)
+        await asyncio.wait({task}, timeout=HANG_SECONDS if not self.waits() else 0.1)
         while not task.done() and not self.gone.is_set():
             if self.streams():
                 self.gone.set()
-            await asyncio.wait({task}, timeout=0.1 if not self.gone.is_set() else PATIENCE)
+            await asyncio.wait({task}, timeout=0.1 if not self.gone.is_set() else HANG_SECONDS)
         assert task.done(), "neither answered nor let go"
         task.result()
 
@@ -595,13 +594,13 @@ async def mounted() -> AsyncIterator[Any]:
     events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     said: asyncio.Queue[MutableMapping[str, Any]] = asyncio.Queue()
     life = asyncio.create_task(app({"type": "lifespan", "asgi": {"version": "3.0"}}, events.get, said.put))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HANG_SECONDS):
         events.put_nowait({"type": "lifespan.startup"})
         assert (await said.get())["type"] == "lifespan.startup.complete"
     try:
         yield app
     finally:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANG_SECONDS):
             events.put_nowait({"type": "lifespan.shutdown"})
             assert (await said.get())["type"] == "lifespan.shutdown.complete"
             await life

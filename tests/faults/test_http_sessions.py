@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.http_faults import (
     LEGACY,
-    PATIENCE,
     FaultServer,
     HttpWire,
     call_params,
@@ -20,7 +20,6 @@ from tests.support.http_faults import (
     open_stream,
     request_bytes,
     send_http,
-    wait_until,
 )
 
 # Sessions
@@ -170,8 +169,7 @@ async def test_an_answer_that_is_none_fails_the_tool_and_not_the_server(served: 
         if told.status == 400:
             assert told.error()["code"] == -32600
             return
-        async with asyncio.timeout(5):
-            found = await wire.event()
+        found = await wire.event()
     assert found["id"] == 62
     assert "error" in found or found["result"].get("isError") is True, found
     assert (await send_http(served.port, message("ping", {}), owner)).result() == {}
@@ -186,7 +184,7 @@ async def test_two_streams_of_one_session_do_not_both_carry_a_message(served: Fa
             return
         await send_http(served.port, message("tools/call", call_params("announce")), headers)
         tasks = [asyncio.create_task(wire.event()) for wire in (one, two)]
-        await asyncio.wait(tasks, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, timeout=HANG_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait(tasks, timeout=0.3)
         heard = [task.result() for task in tasks if task.done() and task.result()]
         for task in tasks:

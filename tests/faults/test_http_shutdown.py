@@ -1,15 +1,16 @@
 """A server over HTTP that is told to stop finishes its calls and ends its streams."""
 
-import asyncio
 import contextlib
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.faults.test_http_slow_clients import SLOW
+from tests.support.conditions import wait_until
 from tests.support.http_faults import (
+    SLOW_REQUESTS,
     SUBSCRIPTION,
     FaultServer,
     HttpWire,
@@ -24,10 +25,14 @@ from tests.support.http_faults import (
     open_stream,
     request_bytes,
     still_serves,
-    wait_until,
 )
 
 # The end
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 async def gone(served: FaultServer) -> int:
@@ -37,7 +42,7 @@ async def gone(served: FaultServer) -> int:
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 async def test_told_to_stop_it_finishes_its_calls_and_ends_its_streams(tmp_path: Path, stop: signal.Signals) -> None:
-    with fault_server(tmp_path, drain_seconds=5) as served:
+    with fault_server(tmp_path, drain_seconds=60) as served:
         port = served.port
         headers = await open_session(port)
         async with contextlib.AsyncExitStack() as stack:
@@ -89,9 +94,9 @@ async def test_told_to_stop_while_only_streams_are_open_it_goes(tmp_path: Path) 
 
 
 async def test_told_to_stop_it_takes_no_new_connection_and_still_answers(tmp_path: Path) -> None:
-    with fault_server(tmp_path, drain_seconds=5) as served:
+    with fault_server(tmp_path, drain_seconds=60) as served:
         async with HttpWire.open(served.port) as wire:
-            params = call_params("async_sleep", seconds=1, tag="x")
+            params = call_params("async_wait", tag="x")
             await wire.send(
                 request_bytes(served.port, in_modern.body("tools/call", params), modern_headers("tools/call", params))
             )
@@ -107,7 +112,8 @@ async def test_told_to_stop_it_takes_no_new_connection_and_still_answers(tmp_pat
 
             while not await refused():
                 assert "finished x" not in served.traced()
-            assert (await wire.reply()).text() == "slept x"
+            served.release("x")
+            assert (await wire.reply()).text() == "waited x"
         await gone(served)
 
 
@@ -148,7 +154,7 @@ async def test_a_thread_that_does_not_end_holds_up_the_end_no_longer_than_the_gr
 async def test_slow_clients_do_not_hold_up_the_end(tmp_path: Path) -> None:
     with fault_server(tmp_path, drain_seconds=0.5, header_seconds=60, body_seconds=60) as served:
         async with contextlib.AsyncExitStack() as stack:
-            for opening, rest in SLOW.values():
+            for opening, rest in SLOW_REQUESTS.values():
                 wire = await stack.enter_async_context(HttpWire.open(served.port))
                 await wire.send(opening + rest[:1])
             deaf = await stack.enter_async_context(HttpWire.open(served.port))
@@ -170,6 +176,6 @@ async def test_told_twice_it_goes_at_once(tmp_path: Path) -> None:
             )
             await wait_until(lambda: len(served.traced()) == 1, "the call")
             served.process.send_signal(signal.SIGINT)
-            await asyncio.sleep(0.3)
+            await wait_until(lambda: not is_listening(served.port), "the first signal's effect")
             served.process.send_signal(signal.SIGINT)
             await gone(served)

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.http_faults import (
+    LARGE,
+    REFUSED_EARLY,
+    SLACK,
     FaultServer,
     HttpEra,
     HttpWire,
@@ -30,10 +33,6 @@ def filler(total: int) -> Iterator[bytes]:
     piece = b"x" * 65_536
     for _ in range(total // len(piece)):
         yield piece
-
-
-LARGE = 100 * 1024 * 1024
-SLACK = 24 * 1024 * 1024
 
 
 @both_eras
@@ -158,15 +157,6 @@ async def test_a_header_that_never_ends_gets_431_and_is_not_kept(served: FaultSe
     await still_serves(served.port)
 
 
-REFUSED_EARLY: dict[str, tuple[str, str, dict[str, str | None], int]] = {
-    "wrong path": ("POST", "/elsewhere", {}, 404),
-    "wrong method": ("PUT", "/mcp", {}, 405),
-    "wrong host": ("POST", "/mcp", {"Host": "evil.example.com"}, 421),
-    "wrong media type": ("POST", "/mcp", {"Content-Type": "text/plain"}, 415),
-    "compressed": ("POST", "/mcp", {"Content-Encoding": "gzip"}, 415),
-}
-
-
 async def test_what_is_refused_for_another_reason_is_not_kept_either(served: FaultServer) -> None:
     await still_serves(served.port)
     before = served.memory()
@@ -221,7 +211,7 @@ async def test_20000_requests_to_a_client_that_does_not_read_are_not_taken(serve
     served.forget_peak()
     params = call_params("echo", value="x" * 4_000)
     request = request_bytes(served.port, in_modern.body("tools/call", params), modern_headers("tools/call", params))
-    async with HttpWire.open(served.port, 60) as wire:
+    async with HttpWire.open(served.port) as wire:
         sent = 0
 
         async def flood() -> None:

@@ -4,23 +4,33 @@ import asyncio
 import contextlib
 import itertools
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.faults.test_http_sizes import REFUSED_EARLY
+from tests.support.conditions import wait_until
 from tests.support.http_faults import (
+    REFUSED_EARLY,
+    SLOW_REQUESTS,
     FaultServer,
     HttpWire,
     call_params,
+    fault_server,
     in_modern,
     modern_headers,
     request_bytes,
     run_beside,
     still_serves,
-    wait_until,
 )
 
-# Slow clients
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
+    """A server that waits for a request no longer than a second."""
+    with fault_server(tmp_path_factory.mktemp("slow"), header_seconds=1, body_seconds=1) as server:
+        yield server
+        assert server.process.poll() is None, server.logged()
 
 
 async def trickle(port: int, opening: bytes, rest: bytes, pause: float = 0) -> bytes:
@@ -39,33 +49,22 @@ async def trickle(port: int, opening: bytes, rest: bytes, pause: float = 0) -> b
             return await wire.ended()
 
 
-SLOW = {
-    "headers": (b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n", b"X-Slow: x\r\n"),
-    "request line": (b"POST /", b"x"),
-    "body": (
-        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        b"Accept: application/json, text/event-stream\r\nContent-Length: 100000\r\n\r\n",
-        b" ",
-    ),
-    "chunked body": (
-        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        b"Accept: application/json, text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"1\r\n \r\n",
-    ),
-}
-
-
 async def test_200_slow_connections_are_closed_at_the_deadline_and_others_are_served_meanwhile(
-    served: FaultServer,
+    tmp_path: Path,
 ) -> None:
+    with fault_server(tmp_path, header_seconds=4, body_seconds=4) as served:
+        await open_slow_connections(served)
+
+
+async def open_slow_connections(served: FaultServer) -> None:
     closed: list[str] = []
 
     async def slow(kind: str) -> tuple[str, bytes]:
-        answer = await trickle(served.port, *SLOW[kind])
+        answer = await trickle(served.port, *SLOW_REQUESTS[kind])
         closed.append(kind)
         return kind, answer
 
-    kinds = list(SLOW) * 50
+    kinds = list(SLOW_REQUESTS) * 50
     tasks = [asyncio.create_task(slow(kind)) for kind in kinds]
     await wait_until(lambda: served.sockets() > 200, "200 connections")
     await still_serves(served.port)
@@ -79,7 +78,7 @@ async def test_200_slow_connections_are_closed_at_the_deadline_and_others_are_se
 
 
 async def test_a_body_that_does_not_come_gets_408(served: FaultServer) -> None:
-    answer = await trickle(served.port, SLOW["body"][0], b" ")
+    answer = await trickle(served.port, SLOW_REQUESTS["body"][0], b" ")
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]["code"] == -32600
 

@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 from pathlib import Path
 
-from tests.faults.test_http_sizes import SLACK
+from tests.support.conditions import wait_until
 from tests.support.http_faults import (
+    SLACK,
     SUBSCRIPTION,
     FaultServer,
     HttpEra,
@@ -22,7 +23,6 @@ from tests.support.http_faults import (
     request_bytes,
     send_http,
     still_serves,
-    wait_until,
 )
 
 
@@ -34,11 +34,11 @@ async def test_hundreds_of_idle_streams_cost_little_and_leave_nothing_behind(tmp
         async with contextlib.AsyncExitStack() as stack:
             streams = []
             for number in range(count):
-                wire = await stack.enter_async_context(HttpWire.open(served.port, 60))
+                wire = await stack.enter_async_context(HttpWire.open(served.port))
                 await open_listen(wire, served.port, number)
                 streams.append(wire)
             for _ in range(count):
-                wire = await stack.enter_async_context(HttpWire.open(served.port, 60))
+                wire = await stack.enter_async_context(HttpWire.open(served.port))
                 await open_stream(wire, served.port, await open_session(served.port))
                 streams.append(wire)
             assert served.memory() - before < count * 2 * 100_000
@@ -60,7 +60,7 @@ async def test_a_listener_that_reads_nothing_is_not_kept_for_ever(tmp_path: Path
     with fault_server(tmp_path, unsent_bytes=50_000) as served:
         await still_serves(served.port)
         before = served.memory()
-        async with HttpWire.open(served.port, 60) as deaf, HttpWire.open(served.port, 60) as caller:
+        async with HttpWire.open(served.port) as deaf, HttpWire.open(served.port) as caller:
             await open_listen(deaf, served.port)
             params = call_params("announce")
             request = request_bytes(
@@ -121,15 +121,17 @@ async def test_beyond_the_calls_it_takes_the_server_is_busy_and_then_not(tmp_pat
 
 
 async def test_a_session_nobody_uses_is_forgotten_and_one_in_use_is_not(tmp_path: Path) -> None:
-    with fault_server(tmp_path, session_idle_seconds=0.5) as served:
+    with fault_server(tmp_path, session_idle_seconds=600) as served:
         unused, streaming, calling = [await open_session(served.port) for _ in range(3)]
         async with HttpWire.open(served.port) as stream, HttpWire.open(served.port) as call:
             await open_stream(stream, served.port, streaming)
-            params = call_params("async_sleep", seconds=1.2, tag="x")
+            params = call_params("async_wait", tag="x")
             await call.send(request_bytes(served.port, message("tools/call", params), calling))
-            await asyncio.sleep(1)
+            await wait_until(lambda: "started x" in served.traced(), "the call")
+            await in_modern.call(served.port, "advance_clock", seconds=601)
             await open_session(served.port)
             assert (await send_http(served.port, message("ping", {}), unused)).status == 404
             assert (await send_http(served.port, message("ping", {}), streaming)).status == 200
-            assert (await call.reply()).text() == "slept x"
+            served.release("x")
+            assert (await call.reply()).text() == "waited x"
             assert (await send_http(served.port, message("ping", {}), calling)).status == 200

@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import MISBEHAVING_SERVER, PROGRAM
 from tests.support.watched_process import WatchedProcess
 
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
 SECRET = "hunter2-db-password"
-PATIENCE = 15.0
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -61,11 +61,11 @@ class Client(WatchedProcess):
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(PATIENCE)
+        self.process.wait(HANG_SECONDS)
         with contextlib.suppress(OSError):
             self.stdin.close()
         if self.reading is not None:
-            self.reading.join(PATIENCE)
+            self.reading.join(HANG_SECONDS)
         self.stdout.close()
 
     # Writing
@@ -105,7 +105,7 @@ class Client(WatchedProcess):
     def next(self) -> Any:
         """The next message; None at the end. Fails where a line is anything but one JSON-RPC message."""
         try:
-            found = self.lines.get(timeout=PATIENCE)
+            found = self.lines.get(timeout=HANG_SECONDS)
         except queue.Empty:
             raise AssertionError(f"no message came; the log ends {self.logged()[-1_000:]}") from None
         if found is None:
@@ -160,7 +160,7 @@ class Client(WatchedProcess):
 
     def exit_code(self) -> int:
         try:
-            return self.process.wait(PATIENCE)
+            return self.process.wait(HANG_SECONDS)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the process stays; the log ends {self.logged()[-1_000:]}") from None
 
@@ -190,7 +190,7 @@ class Pouring:
             time.sleep(0.5)
 
     def join(self) -> None:
-        self.thread.join(PATIENCE)
+        self.thread.join(HANG_SECONDS)
         assert self.done
 
 
@@ -218,7 +218,7 @@ def text(message: Any) -> str:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + HANG_SECONDS
     while not condition():
         assert time.monotonic() < end, f"never came: {what}"
         time.sleep(0.02)
@@ -329,7 +329,7 @@ def test_a_batch_is_served_to_the_one_version_that_has_batches(tmp_path: Path) -
         client.handshake("2025-03-26")
         ping, add = line("ping", {}, 1, None).strip(), line("tools/call", {"name": "add"}, 2, None).strip()
         client.write(b"[" + ping + b"," + add + b"]\n")
-        found = client.lines.get(timeout=PATIENCE)
+        found = client.lines.get(timeout=HANG_SECONDS)
         assert found is not None
         answers = json.loads(found)
         if isinstance(answers, dict):
@@ -422,33 +422,34 @@ def test_a_line_that_never_ends_is_refused_at_the_limit_and_its_end_is_no_messag
 
 def test_a_slow_call_does_not_hold_up_a_fast_one(peer: tuple[Client, Any]) -> None:
     client, meta = peer
-    for tool in ("async_sleep", "plain_sleep"):
-        slow = client.call(tool, meta=meta, seconds=0.3, tag="slow")
+    for tool in ("async_wait", "plain_wait"):
+        tag = f"{tool}-{'handshake' if meta is None else 'modern'}"
+        slow = client.call(tool, meta=meta, tag=tag)
         fast = client.call("add", meta=meta, a=1, b=2)
         assert same(client.next(), fast)
-        assert text(client.answer(slow)) == "slept slow"
+        client.release(tag)
+        assert text(client.answer(slow)) == f"waited {tag}"
 
 
-def test_60_sleeping_threads_hold_up_no_other_call(client: Client) -> None:
-    sleepers = [client.call("plain_sleep", seconds=0.1, tag=f"thread-{number}") for number in range(60)]
+def test_60_waiting_threads_hold_up_no_other_call(client: Client) -> None:
+    waiters = [client.call("plain_wait", tag=f"thread-{number}") for number in range(60)]
     until(lambda: any("started thread" in found for found in client.traced()), "the pool")
-    add = client.call("add", a=1, b=2)
-    answered = []
-    while not same(message := client.next(), add):
-        answered.append(message)
-    assert len(answered) < 30
-    client.waiting += answered
-    for sleeper in sleepers:
-        assert text(client.answer(sleeper)).startswith("slept thread")
+    assert same(client.next(), client.call("add", a=1, b=2))
+    for number in range(60):
+        client.release(f"thread-{number}")
+    for waiter in waiters:
+        assert text(client.answer(waiter)).startswith("waited thread")
 
 
 def test_the_second_of_two_calls_with_one_id_is_refused_and_the_first_answered(peer: tuple[Client, Any]) -> None:
     client, meta = peer
-    client.call("async_sleep", "twice", meta, seconds=0.5, tag="first")
+    tag = f"first-{'handshake' if meta is None else 'modern'}"
+    client.call("async_wait", "twice", meta, tag=tag)
     client.call("add", "twice", meta, a=1, b=2)
     refused = client.answer("twice")
     assert refused["error"]["code"] == -32600
-    assert text(client.answer("twice")) == "slept first"
+    client.release(tag)
+    assert text(client.answer("twice")) == f"waited {tag}"
 
 
 def test_ids_that_only_look_the_same_are_both_answered(peer: tuple[Client, Any]) -> None:
@@ -754,7 +755,7 @@ def test_when_the_client_leaves_its_calls_are_cancelled(tmp_path: Path, tool: st
 
 
 def test_told_to_stop_it_answers_what_it_can_and_goes(tmp_path: Path) -> None:
-    with connected(tmp_path, drain_seconds=5) as client:
+    with connected(tmp_path, drain_seconds=60) as client:
         ids = [client.call(tool, seconds=0.7, tag=tool) for tool in ("async_sleep", "plain_sleep")]
         client.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, "sub")
         until(lambda: len(client.traced()) == 2, "the calls")
@@ -854,6 +855,6 @@ def test_a_closed_log_harms_nothing(tmp_path: Path) -> None:
             assert {answer["id"] for answer in answers} == {1, 2, 3}
             process.stdin.write(line("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}, 4))
             process.stdin.close()
-            assert process.wait(PATIENCE) == 0
+            assert process.wait(HANG_SECONDS) == 0
         finally:
             process.kill()

@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import time
 from decimal import Decimal
 from typing import Any
 
@@ -16,8 +15,10 @@ from deltamcp.gcf.generic.encoder import encode_generic
 from deltamcp.gcf.generic.groups import encode_generic_grouped
 from deltamcp.gcf.generic.stream import GenericStreamEncoder
 from deltamcp.gcf.scalars import INT64_MAX, INT64_MIN, canonical_cell, format_number, format_scalar, parse_scalar
+from tests.support.call_count import count_calls
 from tests.support.equality import is_same
 from tests.support.gcf_numbers import with_whole_integers
+from tests.support.properties import examples
 from tests.support.strategies import any_json
 
 HEADER = "GCF profile=generic\n"
@@ -61,7 +62,7 @@ def rejected(category: str, text: str) -> None:
     assert fault.value.category == category, fault.value
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=examples(2_000))
 @given(values, st.booleans(), st.booleans())
 def test_every_value_comes_back(value: Any, flatten: bool, constants: bool) -> None:
     text = encode_generic(value, flatten=flatten, constants=constants)
@@ -70,7 +71,7 @@ def test_every_value_comes_back(value: Any, flatten: bool, constants: bool) -> N
     assert encode_generic(decode_generic(text), flatten=flatten, constants=constants) == text
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=examples(1_000))
 @given(any_json)
 def test_any_json_comes_back_or_is_refused(value: Any) -> None:
     if not _in_domain(value):
@@ -80,7 +81,7 @@ def test_any_json_comes_back_or_is_refused(value: Any) -> None:
         assert is_same(decode_generic(encode_generic(value)), with_whole_integers(value))
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=examples(1_000))
 @given(
     st.text(max_size=200)
     | st.lists(
@@ -118,7 +119,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
             json.dumps(value)
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=examples(1_000))
 @given(values, st.lists(st.tuples(st.floats(0, 1), st.sampled_from(["", *'|,"{}[]:=@^~-.# \n>\\0\t\r'])), max_size=4))
 def test_a_damaged_text_is_read_or_refused(value: Any, edits: list[tuple[float, str]]) -> None:
     text = encode_generic(value)
@@ -132,7 +133,7 @@ def test_a_damaged_text_is_read_or_refused(value: Any, edits: list[tuple[float, 
     assert is_same(decode_generic(encode_generic(read)), with_whole_integers(read))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(values)
 def test_v1_carries_all_but_absence(value: Any) -> None:
     def present(value: Any) -> Any:
@@ -276,7 +277,7 @@ def test_16_a_text_too_deep_is_refused() -> None:
         ("GCF profile=generic delta=true base_root=a new_root=b key=id", "decode_generic_delta"),
         ("GCF profile=generic pack_root=sha256:0 key=id", "decode_generic_full"),
         ("GCF profile=generic unchanged=true pack_root=sha256:0 count=2", "decode_unchanged"),
-        ("GCF profile=graph tool=t symbols=0", "graph is read by decode"),
+        ("GCF profile=graph tool=t symbols=0", "the text is a graph: use decode"),
     ],
 )
 def test_18_other_payloads_are_named(header: str, function: str) -> None:
@@ -442,29 +443,21 @@ def test_a_stream_says_what_would_be_misread() -> None:
 # Growth.
 
 
-@pytest.mark.parametrize("rows", [8_000])
-def test_time_grows_with_the_size(rows: int) -> None:
+def test_work_grows_with_the_size() -> None:
     row = {"id": 1, "name": "a, b", "user": {"login": "x", "id": 2}, "tags": ["a", "b"], "items": [{"a": 1, "b": "c"}]}
 
-    def seconds(count: int) -> float:
+    def calls(count: int) -> int:
         value = [{**row, "id": place, "name": f"n{place}, x"} for place in range(count)]
-        best = float("inf")
-        for _ in range(3):
-            start = time.process_time()
-            assert decode_generic(encode_generic(value)) == value
-            best = min(best, time.process_time() - start)
-        return best
+        return count_calls(lambda: decode_generic(encode_generic(value)))
 
-    assert seconds(rows) < 8 * 3 * seconds(rows // 8)
+    assert calls(4_000) < 8.5 * calls(500)
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 100_000, "] " * 50_000, "a" * 100_000 + "[", '"' * 100_000, "[" + "] " * 50_000]
-)
+@pytest.mark.parametrize("text", ["[", "] ", "a", '"', "a["])
 def test_no_string_is_slow_to_quote(text: str) -> None:
-    start = time.process_time()
-    assert parse_scalar(format_scalar(text)) == text
-    assert time.process_time() - start < 1
+    """Work that grew with the square of these would not end."""
+    for long in (text * 500_000, text * 500_000 + "[", "[" + text * 500_000):
+        assert parse_scalar(format_scalar(long)) == long
 
 
 def test_a_path_of_many_names_is_refused() -> None:

@@ -13,8 +13,9 @@ from deltamcp.gcf.generic.decoder import decode_generic
 from deltamcp.gcf.generic.encoder import encode_generic
 from tests.support.equality import is_same
 from tests.support.gcf_numbers import with_whole_integers
+from tests.support.properties import examples
 
-VALUES = 10_000
+VALUES = examples(10_000)
 
 NAMES = ["id", "name", "a", "b", "c", "key", "_key", "x y", "a>b", ">", "", "é", "5", "tags", "a=b", "[1]", "#h", "d"]
 STRINGS = ["", "-", "~", "^", "true", "1", "01", "+1", " a", "a ", "#x", "@x", ".x", "a|b", "a,b", 'q"', "\\", "\n"]

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.interop
 
-SECONDS = 30
+SECONDS = 120
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
 LISTS = {

@@ -20,7 +20,7 @@ from pydantic import FileUrl
 from deltamcp import DeltaServer
 from tests.support.sdk_streams import sdk_streams
 
-SECONDS = 30
+SECONDS = 120
 """Bounds every test; what takes so long hangs."""
 
 RETRY_SECONDS = 0.25

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -34,6 +34,7 @@ from tests.support.change_reader import (
     read_by_handle,
 )
 from tests.support.changing_server import with_value_at
+from tests.support.conditions import advance_store_clock
 from tests.support.equality import is_same
 from tests.support.era_client import (
     ERAS,
@@ -46,6 +47,7 @@ from tests.support.era_client import (
     texts,
     token_cost,
 )
+from tests.support.properties import examples
 from tests.support.raw_client import META
 
 NOTE = "[$seen: sent before, as handle/path]"
@@ -282,12 +284,12 @@ async def test_what_the_store_forgot_comes_shown_by():
             assert named and is_same(await read_by_handle(peer, named[3]), values["same"])
 
 
-async def test_what_is_kept_too_long_comes_shown_by():
+async def test_what_is_kept_too_long_comes_shown_by(monkeypatch):
     values = {"shelf": books(*range(30)), "search": books(3, 7, 90)}
-    server = book_server(values, limits=Limits(kept_seconds=0.2))
+    server = book_server(values, limits=Limits(kept_seconds=60))
     async with era_client(server) as peer:
         await given_by(peer, "shelf")
-        await asyncio.sleep(0.3)
+        advance_store_clock(server, monkeypatch, 61)
         assert await given_by(peer, "search") == (values["search"], 0)
 
 
@@ -433,7 +435,7 @@ steps_of_rows = st.lists(
 
 
 @given(steps_of_rows, st.sampled_from([True, "deltas"]), st.booleans(), st.sampled_from(ERAS))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150))
 def test_rows_of_any_sequence_can_be_read(steps, dedup, deltas, era):
     values: dict[str, Any] = {"one": [], "two": [], "three": []}
 
@@ -693,7 +695,7 @@ async def test_the_status_of_an_edge_is_not_lost():
     ),
     st.sampled_from([True, "deltas"]),
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150))
 def test_a_reader_of_any_sequence_of_packs_has_every_pack(steps, dedup):
     values: dict[str, Any] = {"one": None, "two": None, "three": None}
 

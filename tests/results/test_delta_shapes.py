@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from deltamcp import tokens
 from deltamcp.results.delta_mcp_shapes import ShapedValue, budgeted_shape, original_shape, stringify
+from tests.support.conditions import HANG_SECONDS
+from tests.support.properties import examples
 from tests.support.sample_values import USERS
 from tests.support.strategies import any_json
 
@@ -448,14 +450,13 @@ long_json = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(long_json, st.integers(-1, 60), pages, pages, pages)
 def test_the_original_never_raises_and_is_json(value, limit, paginate_after, page, page_size):
     shape = original_shape(value, limit, paginate_after, page, page_size)
     json.loads(stringify(shape))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(long_json, budgets, pages, pages)
 def test_the_mended_fits_and_is_whole_or_cut(value, budget, page, page_size):
     shape = budgeted_shape(value, within(budget), budget, page, page_size)
@@ -463,7 +464,7 @@ def test_the_mended_fits_and_is_whole_or_cut(value, budget, page, page_size):
     assert shape.cut == (shape.value is not value)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.lists(long_json, min_size=1, max_size=40), budgets, st.integers(1, 60))
 def test_pages_in_a_row_are_the_list(value, budget, page_size):
     shape = budgeted_shape(value, within(budget), budget, 1, page_size)
@@ -482,7 +483,6 @@ LETTERS = st.characters(min_codepoint=32, max_codepoint=0x17F)
 """Of which twenty fit into the least budget."""
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers() | st.text(LETTERS, max_size=20), min_size=1, max_size=200), budgets, st.integers(1, 300))
 def test_small_items_come_back_as_they_are(value, budget, page_size):
     if budgeted_shape(value, within(budget), budget, 1, page_size).cut:
@@ -557,7 +557,6 @@ def test_what_is_not_json_is_refused():
             stringify(value)
 
 
-@settings(deadline=None)
 @given(long_json)
 def test_stringify_is_the_same_value(value):
     # To JavaScript a number is a double, whether or not it is written with a point.
@@ -634,7 +633,7 @@ def test_node_writes_the_same(node: Path):
         text=True,
         encoding="utf-8",
         check=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
     )
     answers = [json.loads(line) for line in told.stdout.split("\n") if line]
     assert len(answers) == len(cases)

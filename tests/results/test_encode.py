@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp.results.encode import TABLE_LEGEND, as_table, decode, encode
@@ -142,13 +142,11 @@ def objects(draw: st.DrawFn, size: int, depth: int = 0) -> list[dict[str, Any]]:
 uniform = st.integers(2, 7).flatmap(objects)
 
 
-@settings(deadline=None)
 @given(any_json)
 def test_any_value_comes_back(value):
     check(value)
 
 
-@settings(deadline=None)
 @given(uniform)
 def test_rows_come_back(rows):
     check_rows(rows)
@@ -156,14 +154,12 @@ def test_rows_come_back(rows):
     check(rows * 3)
 
 
-@settings(deadline=None)
 @given(uniform, st.lists(keys, min_size=7, max_size=7, unique=True), any_json)
 def test_rows_inside_other_values_come_back(rows, names, other):
     check({"a": other, "rows": rows * 4, "#1": [{"#": rows, "b": "#1"}]})
     check([{"a": number, "rows": rows * 3, "more": [other, rows]} for number in range(5)])
 
 
-@settings(deadline=None)
 @given(uniform, st.lists(keys, min_size=7, max_size=7, unique=True), any_json)
 def test_maps_and_objects_come_back(rows, names, other):
     members = dict(zip(names, rows, strict=False))
@@ -174,7 +170,6 @@ def test_maps_and_objects_come_back(rows, names, other):
         check(value)
 
 
-@settings(deadline=None)
 @given(st.lists(scalars | st.lists(nasty, max_size=3), min_size=3, max_size=8), st.lists(keys, min_size=8, unique=True))
 def test_plain_lists_and_maps_come_back(values, names):
     texts = [str(value) for value in values] * 4
@@ -195,7 +190,6 @@ def test_other_text_is_refused(text):
         decode(text)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet='#@ab1.=*{}?"\\,\t\n[]', max_size=40))
 def test_no_text_does_worse_than_be_refused(text):
     for tried in (text, "#" + text, "#a,b\n" + text):

@@ -49,7 +49,8 @@ async def test_a_slot_is_free_again_only_when_the_function_has_really_ended():
     with pytest.raises(asyncio.CancelledError):
         await held
     after = asyncio.create_task(threads.run("x", lambda: gate.is_set(), {}))
-    await asyncio.sleep(0.05)
+    for _ in range(10):
+        await asyncio.sleep(0)
     assert not after.done()
     gate.set()
     assert await after is True

@@ -1,4 +1,4 @@
-"""Operations that are HTTP requests, against a server on a socket; and functions and variables by name."""
+"""Operations that send HTTP requests to a server on a socket; Python handlers and environment variables."""
 
 import asyncio
 import contextlib
@@ -18,6 +18,7 @@ from deltamcp.results.upstream_rate_limit import rate_limit_result
 from deltamcp.sources import http, python
 from deltamcp.sources.environment import fill_variables
 from deltamcp.sources.http import HttpService
+from tests.support.conditions import advance_clock, wait_until
 
 SECRET = "sk-0123456789abcdef"
 
@@ -30,7 +31,7 @@ class Heard(NamedTuple):
 
 
 class Peer:
-    """An HTTP server that notes what it hears and answers as told; None closes the connection instead."""
+    """An HTTP server that records its requests and answers with `answer`; None closes the connection instead."""
 
     def __init__(self, answer: Callable[[Heard], bytes | None]) -> None:
         self.heard: list[Heard] = []
@@ -240,7 +241,7 @@ async def test_too_many_requests_can_be_known_for_what_they_are():
 
 
 async def test_a_response_beyond_the_cap_is_refused(monkeypatch):
-    monkeypatch.setattr(http, "_RESPONSE_BYTES", 1 << 20)
+    monkeypatch.setattr(http, "_MAX_RESPONSE_BYTES", 1 << 20)
     async with service(reply(200, b"x" * ((1 << 20) + 1), "text/plain")) as (made, _):
         with pytest.raises(ToolError, match="more than 1 MiB"):
             await made.call(GET, {})
@@ -258,7 +259,7 @@ async def test_redirects_are_followed_on_the_same_host_only():
     async with service(answer, headers={"X-Key": "${KEY}"}) as (made, peer):
         assert await made.call(GET, {}) == 1
         assert [heard.headers["x-key"] for heard in peer.heard] == [SECRET, SECRET]
-        with pytest.raises(ToolError, match="host localhost, where it is not followed"):
+        with pytest.raises(ToolError, match="host localhost, which is not followed"):
             await made.call(HttpHandler("GET", "/away"), {})
         with pytest.raises(ToolError, match="answered 302"):
             await made.call(HttpHandler("GET", "/loop"), {})
@@ -309,9 +310,12 @@ async def test_a_response_that_breaks_off_is_told():
 
 
 async def test_a_service_that_says_nothing_is_not_waited_for():
-    async with service(b"", timeout=0.2) as (made, peer):
-        with pytest.raises(ToolError, match=r"^GET /thing took longer than 0.2 s; try again later.$"):
-            await made.call(GET, {})
+    async with service(b"", timeout=3600) as (made, peer):
+        call = asyncio.create_task(made.call(GET, {}))
+        await wait_until(lambda: bool(peer.heard))
+        advance_clock(3600)
+        with pytest.raises(ToolError, match=r"^GET /thing took longer than 3600 s; try again later.$"):
+            await call
         assert len(peer.heard) == 1
 
 
@@ -327,9 +331,9 @@ def test_variables_are_filled_in_and_a_missing_one_is_named():
 @pytest.mark.parametrize(
     ("given", "part"),
     [
-        (ServiceEntry(base_url="${HOST}/v1"), "'\\${HOST}/v1' must come to an address"),
-        (ServiceEntry(base_url="http://"), "must come to an address"),
-        (ServiceEntry(base_url="https://x", headers={"A": "${LINES}"}), "header a comes to a text with line breaks"),
+        (ServiceEntry(base_url="${HOST}/v1"), "'\\${HOST}/v1' must give an address"),
+        (ServiceEntry(base_url="http://"), "must give an address"),
+        (ServiceEntry(base_url="https://x", headers={"A": "${LINES}"}), "header a gets a value with line breaks"),
         (ServiceEntry(base_url="https://x", headers={"A": "${NOPE}"}), "NOPE is not set"),
     ],
 )
@@ -354,7 +358,7 @@ def test_functions_and_methods_are_found_by_name():
         ("no_such_module:f", "There is no module no_such_module"),
         ("json.nothing:f", "There is no module json.nothing"),
         ("math:flor", "The module math has no flor"),
-        ("math:pi", "is no function but of type float"),
+        ("math:pi", "must be a function; it is of type float"),
     ],
 )
 def test_what_is_not_there_is_told_in_one_sentence(ref, part):

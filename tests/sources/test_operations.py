@@ -1,4 +1,4 @@
-"""An `operations.json` behind a running server: what it offers, how it follows the file, and the command line."""
+"""A server with an `operations.json`: its operations, reloads of the file, and the command line."""
 
 import asyncio
 import contextlib
@@ -16,10 +16,11 @@ import pytest
 
 from deltamcp import ConfigurationError, DeltaServer, Disclosure
 from deltamcp.sources.operations_loader import OperationsFile
+from tests.support.conditions import HANG_SECONDS
 from tests.support.raw_client import META, RawClient, answer_text, raw_client
 
-ATTEMPTS = 200
-PAUSE_SECONDS = 0.1
+ATTEMPTS = 2_400
+PAUSE_SECONDS = 0.05
 
 ANYTHING = {"type": "object"}
 SPACE = {"type": "object", "properties": {"space_id": {"type": "integer"}}, "required": ["space_id"]}
@@ -105,7 +106,7 @@ async def overview(raw: RawClient) -> str:
 
 
 async def until(true: Callable[[], Any]) -> None:
-    """Waits for something asynchronous or plain to hold."""
+    """Waits until a plain or asynchronous function returns a true value."""
     for _ in range(ATTEMPTS):
         found = true()
         if await found if asyncio.iscoroutine(found) else found:
@@ -362,7 +363,7 @@ async def test_a_python_handler_is_a_function_by_its_reference(file):
 
 
 class Upstream(http.server.BaseHTTPRequestHandler):
-    """Says what it was asked."""
+    """Answers each request with its method, path and body."""
 
     def answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -673,7 +674,7 @@ async def test_an_edit_made_before_the_start_is_served(file):
 
 def run(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "deltamcp", *arguments]
-    return subprocess.run(command, input=said, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, input=said, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
 
 
 @pytest.mark.parametrize(

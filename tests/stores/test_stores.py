@@ -1,4 +1,4 @@
-"""Stores: one contract, kept in memory, in a file and in Redis."""
+"""Stores: memory, SQLite and Redis fulfil one contract."""
 
 import asyncio
 import os
@@ -23,9 +23,10 @@ from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.redis import RedisStore
 from deltamcp.stores.sqlite import SqliteStore
 from deltamcp.stores.store import ENTRY_BYTES, Store, StoreError, hash_key, open_store
+from tests.support.conditions import HANG_SECONDS
 from tests.support.processes import free_port
+from tests.support.properties import examples
 
-PATIENCE_SECONDS = 20.0
 LARGE = os.urandom(5_000_000)
 A, B = "alice@example.org", "bob@example.org"
 
@@ -40,9 +41,9 @@ class Clock:
 
 async def until(happened: Callable[[], Awaitable[bool]]) -> None:
     """Waits for what must come, however slow the machine is."""
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + HANG_SECONDS
     while not await happened():
-        assert time.monotonic() < end, "it did not come"
+        assert time.monotonic() < end, "the condition did not come to hold"
         await asyncio.sleep(0.05)
 
 
@@ -56,7 +57,7 @@ def redis_server(port: int, directory: Path) -> Iterator[subprocess.Popen[bytes]
     log.unlink(missing_ok=True)
     process = subprocess.Popen([*command, "--logfile", str(log)])
     try:
-        end = time.monotonic() + PATIENCE_SECONDS
+        end = time.monotonic() + HANG_SECONDS
         while not (log.exists() and "Ready to accept connections" in log.read_text()):
             assert process.poll() is None and time.monotonic() < end, "redis-server did not start"
             time.sleep(0.02)
@@ -74,7 +75,7 @@ def redis_url(tmp_path_factory) -> Iterator[str]:
 
 
 class Medium:
-    """Where several stores keep the same."""
+    """A medium that several stores share."""
 
     def __init__(self, kind: str, path: Path, url: str) -> None:
         self.kind = kind
@@ -357,7 +358,7 @@ MOST = 3 * (900 + ENTRY_BYTES)
 
 
 class Against(RuleBasedStateMachine):
-    """Memory and SQLite beside a dict that says what they should do, in its order of reading."""
+    """Compares memory and SQLite with a dict in the order of reads, which serves as the model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -455,7 +456,7 @@ class Against(RuleBasedStateMachine):
 
 
 TestAgainstAModel = Against.TestCase
-TestAgainstAModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAgainstAModel.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
 
 # Files
@@ -685,7 +686,7 @@ def test_any_other_url_is_told_what_is_possible(url):
     "url", ["redis://u:s3cret@h:port/0", "redis://u:s3cret@[h/0", "redis://:s3cret/@h:1:2/0", "redis://h?option=s3cret"]
 )
 def test_a_redis_url_that_is_none_is_told_without_its_password(url):
-    with pytest.raises(ConfigurationError, match=r"^The url of a store in Redis reads \S+\.$") as caught:
+    with pytest.raises(ConfigurationError, match=r"^The url of a store in Redis must read \S+\.$") as caught:
         open_store(url)
     assert caught.value.__cause__ is None
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from deltamcp import DeltaServer
 from deltamcp.transports.http import HttpApp
+from tests.support.conditions import HANG_SECONDS
 
 ACCEPT_BOTH = "application/json, text/event-stream"
 INITIALIZE = {
@@ -42,7 +43,7 @@ class AsgiExchange:
         self._left.set()
 
     async def next(self) -> dict[str, Any]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_SECONDS):
             return await self._sent.get()
 
     async def start(self) -> tuple[int, dict[str, str]]:

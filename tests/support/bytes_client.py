@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 
 from deltamcp import DeltaServer
+from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import ROOT
 from tests.support.raw_link import RawLink, raw_link
 
@@ -20,7 +21,6 @@ DELTA_VERSION = "delta-mcp/0.2.0"
 BASELINE = "2025-11-25"
 HANDSHAKE_VERSIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 MODERN = "2026-07-28"
-PATIENCE = 10
 
 ANSWER = (
     b'{"protocolVersion":"delta-mcp/0.2.0","baselineVersion":"2025-11-25",'
@@ -111,7 +111,7 @@ class MemoryBytesClient(BytesClient):
     async def _exchange(self, body: bytes, headers: dict[str, str]) -> bytes:
         self._link.send(body)
         while True:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(HANG_SECONDS):
                 raw = await self._link.receive()
             if "method" not in (message := json.loads(raw)):
                 return raw
@@ -130,7 +130,7 @@ class StdioBytesClient(BytesClient):
     async def _exchange(self, body: bytes, headers: dict[str, str]) -> bytes:
         self._in.write(body + b"\n")
         while True:
-            async with asyncio.timeout(3 * PATIENCE):
+            async with asyncio.timeout(HANG_SECONDS):
                 raw = await self._out.readline()
             assert raw.endswith(b"\n"), "the server went away"
             if "method" not in (message := json.loads(raw)):
@@ -188,7 +188,7 @@ async def stdio_client(script: str) -> AsyncIterator[StdioBytesClient]:
         assert process.stdin is not None
         process.stdin.close()
         try:
-            async with asyncio.timeout(3 * PATIENCE):
+            async with asyncio.timeout(HANG_SECONDS):
                 code = await process.wait()
         except TimeoutError:
             process.kill()

@@ -89,3 +89,7 @@ STATES: dict[str, tuple[Any, Any, str]] = {
     ),
     "another order of rows": (shop_items(), [*shop_items()[1:], shop_items()[0]], "60 row"),
 }
+
+
+def timed_items(took: int, age: int, **changes: Any) -> dict[str, Any]:
+    return {"took_ms": took, "items": [row | {"age": age + n} for n, row in enumerate(shop_items(40, **changes))]}

@@ -11,21 +11,20 @@ import json
 import os
 import socket
 import subprocess
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import MISBEHAVING_SERVER, PROGRAM
-from tests.support.processes import free_port
+from tests.support.processes import free_port, wait_until_it_listens
 from tests.support.watched_process import WatchedProcess
 
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
 SECRET = "hunter2-db-password"
-PATIENCE = 15.0
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientInfo": {"name": "hostile", "version": "1"},
@@ -65,20 +64,12 @@ def fault_server(place: Path, **limits: float) -> Iterator[FaultServer]:
     with log.open("wb") as errors:
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
     try:
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < until, "the server does not listen"
-                time.sleep(0.02)
+        wait_until_it_listens(process, port)
         yield FaultServer(process, port, trace, log)
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait(PATIENCE)
+        process.wait(HANG_SECONDS)
 
 
 # A client that can be as rude as a test needs
@@ -144,7 +135,7 @@ class HttpWire:
 
     @staticmethod
     @contextlib.asynccontextmanager
-    async def open(port: int, patience: float = PATIENCE) -> "AsyncIterator[HttpWire]":
+    async def open(port: int, patience: float = HANG_SECONDS) -> "AsyncIterator[HttpWire]":
         async with asyncio.timeout(patience):
             with socket.socket() as plug:
                 plug.setblocking(False)
@@ -353,15 +344,6 @@ async def still_serves(port: int) -> None:
         assert (await era.call(port, "add", a=2, b=3)).text() == "5"
 
 
-async def wait_until(condition: Callable[[], bool], what: str) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(PATIENCE):
-            while not condition():  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            return
-    raise AssertionError(f"never came: {what}")
-
-
 # Bodies that are no message
 
 
@@ -400,3 +382,33 @@ async def open_stream(wire: HttpWire, port: int, headers: dict[str, str | None])
     await wire.send(request_bytes(port, None, {**headers, "Accept": "text/event-stream"}, "GET"))
     status, found = await wire.head()
     assert (status, found["content-type"]) == (200, "text/event-stream")
+
+
+LARGE = 100 * 1024 * 1024
+
+SLACK = 24 * 1024 * 1024
+
+
+REFUSED_EARLY: dict[str, tuple[str, str, dict[str, str | None], int]] = {
+    "wrong path": ("POST", "/elsewhere", {}, 404),
+    "wrong method": ("PUT", "/mcp", {}, 405),
+    "wrong host": ("POST", "/mcp", {"Host": "evil.example.com"}, 421),
+    "wrong media type": ("POST", "/mcp", {"Content-Type": "text/plain"}, 415),
+    "compressed": ("POST", "/mcp", {"Content-Encoding": "gzip"}, 415),
+}
+
+
+SLOW_REQUESTS = {
+    "headers": (b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n", b"X-Slow: x\r\n"),
+    "request line": (b"POST /", b"x"),
+    "body": (
+        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Accept: application/json, text/event-stream\r\nContent-Length: 100000\r\n\r\n",
+        b" ",
+    ),
+    "chunked body": (
+        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Accept: application/json, text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"1\r\n \r\n",
+    ),
+}

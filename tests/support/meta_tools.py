@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from deltamcp import DeltaServer, Disclosure
+from deltamcp import DeltaServer, Disclosure, ResultPolicy
 from deltamcp.tokens import count
 from tests.support.raw_client import RawClient, raw_client
 
@@ -216,3 +216,36 @@ def large_ids(operations: int, categories: int = 12) -> set[str]:
 
 def result_text(result: dict[str, Any]) -> str:
     return "\n".join(block.get("text", json.dumps(block)) for block in result["content"])
+
+
+def paging_server(**policy: Any) -> DeltaServer:
+    server = DeltaServer("x", disclosure="meta", results=ResultPolicy(**policy) if policy else None)
+
+    @server.tool(category="texts", action="make", input_schema={"type": "object"})
+    async def make(arguments: dict[str, Any]) -> str:
+        return str(arguments["text"]) * int(arguments.get("times", 1))
+
+    @server.tool(category="texts", action="rows")
+    async def rows(number: int) -> dict[str, Any]:
+        return {"data": [{"id": index, "title": f"title {index}"} for index in range(number)], "total": number}
+
+    return server
+
+
+def scoped_server() -> DeltaServer:
+    server = DeltaServer("sec", disclosure=Disclosure("meta", query=True))
+    hints = {"readOnlyHint": True}
+
+    @server.tool(category="doors", action="open", annotations=hints)
+    async def open_door() -> str:
+        return "opened"
+
+    @server.tool(category="doors", action="lock", scopes=["a"], annotations=hints)
+    async def lock_door() -> str:
+        return "locked"
+
+    @server.tool(category="vault", action="open", scopes=["a", "b"], pinned=True, annotations=hints)
+    async def open_vault() -> str:
+        return "the vault"
+
+    return server

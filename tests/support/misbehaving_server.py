@@ -75,6 +75,51 @@ async def async_sleep(seconds: float, tag: str = "-") -> str:
     return f"slept {tag}"
 
 
+def is_released(tag: str) -> bool:
+    """Whether the test has put the file there that ends a call."""
+    return Path(f"{os.environ['FAULTS_TRACE']}.{tag}").exists()
+
+
+@server.tool
+def plain_wait(tag: str) -> str:
+    """Waits in a thread until the test releases it."""
+    note("started", tag)
+    while not is_released(tag):
+        time.sleep(0.01)
+    note("finished", tag)
+    return f"waited {tag}"
+
+
+@server.tool
+async def async_wait(tag: str) -> str:
+    """Waits on the loop until the test releases it."""
+    note("started", tag)
+    try:
+        while not is_released(tag):  # noqa: ASYNC110 - another process releases it
+            await asyncio.sleep(0.01)
+    except asyncio.CancelledError:
+        note("cancelled", tag)
+        raise
+    note("finished", tag)
+    return f"waited {tag}"
+
+
+@server.tool
+async def block_loop_until_released(tag: str) -> str:
+    """Holds the event loop until the test releases it."""
+    while not is_released(tag):
+        time.sleep(0.01)  # noqa: ASYNC251
+    return "blocked"
+
+
+@server.tool
+async def advance_clock(seconds: float) -> str:
+    """Moves the clock of this process forward."""
+    now = time.monotonic
+    time.monotonic = lambda: now() + seconds
+    return "later"
+
+
 @server.tool
 async def never(tag: str = "-") -> str:
     """Does not return."""

@@ -4,12 +4,14 @@ import contextlib
 import random
 import socket
 import subprocess
+import time
+from typing import Any
 
 import httpx2
-import pytest
 
-START_ATTEMPTS = 2_000
-START_PAUSE_SECONDS = 0.05
+from tests.support.conditions import HANG_SECONDS
+
+PAUSE_SECONDS = 0.02
 CHANCE = random.SystemRandom()
 
 DISCOVER = {
@@ -42,18 +44,21 @@ def free_port() -> int:
             return port
 
 
-def wait_until_it_answers(process: "subprocess.Popen[str]", url: str) -> None:
-    """Asks a server process again and again until it answers; fails where it ends or somebody else answers."""
-    for _ in range(START_ATTEMPTS):
-        try:
-            answer = httpx2.post(url, json=DISCOVER, headers=DISCOVER_HEADERS, trust_env=False)
-        except httpx2.ConnectError:
-            try:
-                code = process.wait(START_PAUSE_SECONDS)
-            except subprocess.TimeoutExpired:
-                continue
-            pytest.fail(f"the server ended with {code} before it answered")
-        assert answer.status_code == 200, answer.text
-        assert process.poll() is None, "somebody else answers at this port"
-        return
-    pytest.fail("the server does not answer")
+def wait_until_it_listens(process: "subprocess.Popen[Any]", port: int) -> None:
+    """Connects to a port of this machine again and again until a server process takes it; fails where it ends."""
+    until = time.monotonic() + HANG_SECONDS
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert process.poll() is None, "the server ended before it listened"
+        assert time.monotonic() < until, "the server does not listen"
+        time.sleep(PAUSE_SECONDS)
+
+
+def wait_until_it_answers(process: "subprocess.Popen[Any]", url: str) -> None:
+    """Asks a server process until it answers; fails where it ends or somebody else answers."""
+    wait_until_it_listens(process, int(url.split(":")[2].partition("/")[0]))
+    answer = httpx2.post(url, json=DISCOVER, headers=DISCOVER_HEADERS, trust_env=False, timeout=HANG_SECONDS)
+    assert answer.status_code == 200, answer.text
+    assert process.poll() is None, "somebody else answers at this port"

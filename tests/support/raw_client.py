@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from deltamcp import DeltaServer
+from tests.support.conditions import HANG_SECONDS
 from tests.support.raw_link import RawLink, raw_link
 
 META = {
@@ -28,7 +29,7 @@ class RawClient:
         self._link.send(json.dumps({"jsonrpc": "2.0", **message}).encode())
 
     async def receive(self) -> dict[str, Any]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_SECONDS):
             found: dict[str, Any] = json.loads(await self._link.receive())
         return found
 

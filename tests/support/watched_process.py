@@ -15,6 +15,10 @@ class WatchedProcess:
     def traced(self) -> list[str]:
         return self.trace.read_text().splitlines() if self.trace.exists() else []
 
+    def release(self, tag: str) -> None:
+        """Ends a call that waits."""
+        Path(f"{self.trace}.{tag}").touch()
+
     def logged(self) -> str:
         return self.log.read_text(errors="replace")
 

@@ -11,6 +11,7 @@ from starlette.routing import Mount
 
 from deltamcp import Context, DeltaServer, Limits
 from tests.support.asgi_client import ACCEPT_BOTH, INITIALIZE, AsgiClient, AsgiExchange, asgi_client
+from tests.support.conditions import HANG_SECONDS
 from tests.support.raw_client import META
 
 
@@ -68,7 +69,7 @@ async def test_a_client_that_leaves_before_a_stream_has_begun_cancels_its_call(s
             call = begin()
             await server.started.wait()
             call.leave()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(HANG_SECONDS):
                 await server.cancelled.wait()
                 await call.task
             server.started.clear()
@@ -113,7 +114,7 @@ async def test_the_newest_get_stream_is_the_one_that_hears(server):
         await first.start()
         second = client.get()
         await second.start()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_SECONDS):
             await first.task
         server.remove_tool("waits")
         while not (event := await second.event()).get("data"):
@@ -130,7 +131,7 @@ async def test_a_deleted_session_is_unknown_and_its_calls_end(server):
         await server.started.wait()
         gone = AsgiExchange(client._app, "DELETE", client.headers)
         assert (await gone.start())[0] == 200
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_SECONDS):
             await server.cancelled.wait()
         assert (await call.start())[0] == 200
         assert (await client.request(2, "tools/list").start())[0] == 404
@@ -170,7 +171,7 @@ async def test_draining_ends_streams_with_their_last_word(server):
             "id": 5,
             "result": {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": 5}},
         }
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_SECONDS):
             await asyncio.gather(get.task, listen.task)
 
 

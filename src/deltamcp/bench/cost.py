@@ -20,9 +20,10 @@ from deltamcp.values import JSON, Kind, Surface
 METHOD = (
     "Tokens of o200k. A tool as hosts put it before a model is {name, description, input_schema} as compact JSON, each "
     "counted by itself; output schemas, annotations and titles are not sent to models and not counted, nor is what a "
-    "host puts before a tool's name. Behind the gateway the model sees four meta-tools, counted the same way over a "
-    "catalogue that was built of these tools, each server a category. Using one tool then costs the meta-tools, one "
-    "discover() and one get_schema(), with their default arguments; for get_schema() the mean over all tools counts. "
+    "host puts before a tool's name. The gateway is planned. Behind it the model would see four meta-tools, counted "
+    "the same way over a catalogue that was built of these tools, each server a category. Using one tool would cost "
+    "the meta-tools, one discover() and one get_schema(), with their default arguments; for get_schema() the mean over "
+    "all tools counts. "
     "Instructions, which hosts put into the system prompt, are counted by themselves."
 )
 
@@ -64,7 +65,7 @@ class Cost(Struct, frozen=True):
 
 
 class ServerCosts(Struct, frozen=True):
-    """Tokens of several servers, each alone and all behind one gateway."""
+    """Tokens of several servers, each alone and all behind one gateway, as planned."""
 
     servers: dict[str, Cost]
     together: Cost
@@ -122,7 +123,7 @@ def definition_tokens(tool: dict[str, JSON]) -> int:
 
 
 def _make_catalogue(listings: Iterable[ServerListing]) -> tuple[View, dict[str, str]]:
-    """Returns a gateway's catalogue of these servers, and the reasons for which it refused tools."""
+    """Returns the catalogue that a gateway would have of these servers, and the reasons for which it refused tools."""
     catalog = Catalog("gateway", disclosure=Disclosure("meta"))
     refused: dict[str, str] = {}
     categories: set[str] = set()

@@ -2,8 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
 
 from deltamcp.calls.failures import is_cancelled, log_failure, missing_capability
 from deltamcp.calls.function_runner import FunctionRunner
@@ -32,7 +34,7 @@ _SHOWN_ARGUMENTS = 500
 """Characters of the arguments that a user is shown when asked for consent."""
 
 
-class _PreparedCall(NamedTuple):
+class _PreparedCall(Struct):
     """A call whose arguments are checked and bound."""
 
     delivered: DeliveredCall
@@ -68,24 +70,32 @@ class ToolCalls:
         self._deliveries = deliveries
         self._observers = tuple(observers)
 
-    async def call(
+    def call(
+        self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
+    ) -> Coroutine[Any, Any, Outcome]:
+        """Calls an operation; `override` is what a meta-tool that runs it says of its result. Await what it returns."""
+        for observer in self._observers:
+            if observer.is_active:
+                return self._call_observed(operation, ask, request, override)
+        return self._call(operation, ask, request, override, None)
+
+    async def _call_observed(
         self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
     ) -> Outcome:
-        """Calls an operation; `override` is what a meta-tool that runs it says of its result."""
-        observers = [observer for observer in self._observers if observer.is_active]
-        if not observers:
-            return await self._call(operation, ask, request, override, None)
         call = ObservedCall(operation.id, True, ask.arguments, request.terms.caller)
-        observation, outcome = Observation(call, observers), None
+        observation, outcome = Observation(call, self._active_observers()), None
         try:
             outcome = await self._call(operation, ask, request, override, observation)
         finally:
             observation.finish(outcome)
         return outcome
 
+    def _active_observers(self) -> list[CallObserver]:
+        return [observer for observer in self._observers if observer.is_active]
+
     def observe_unknown(self, name: JSON, request: RequestContext, outcome: Outcome | None = None) -> None:
         """Tells observers of a call of what is not there, or not for this caller."""
-        observers = [observer for observer in self._observers if observer.is_active]
+        observers = self._active_observers()
         if observers:
             Observation(ObservedCall(str(name), False, {}, request.terms.caller), observers).finish(outcome)
 
@@ -150,13 +160,19 @@ class ToolCalls:
 
     # Run
 
-    async def _run(self, call: _PreparedCall) -> Any:
+    def _run(self, call: _PreparedCall) -> Awaitable[Any]:
         operation = call.delivered.operation
         if operation.call_policy == "confirm":
-            await run_with_hook(self._confirm(call), call.deadline)
+            return self._confirm_and_run(call)
         if operation.is_async and operation.context_name is None:
-            return await run_with_hook(operation.function(**call.arguments), call.deadline)
-        return await self._runner.run(operation, call.arguments, call.request, call.answers, call.deadline)
+            return run_with_hook(operation.function(**call.arguments), call.deadline)
+        return self._runner.run(operation, call.arguments, call.request, call.answers, call.deadline)
+
+    async def _confirm_and_run(self, call: _PreparedCall) -> Any:
+        await run_with_hook(self._confirm(call), call.deadline)
+        return await self._runner.run(
+            call.delivered.operation, call.arguments, call.request, call.answers, call.deadline
+        )
 
     async def _confirm(self, call: _PreparedCall) -> None:
         """Asks the user for consent.

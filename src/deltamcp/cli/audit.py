@@ -1,4 +1,4 @@
-"""`delta-mcp audit` counts what the servers in this machine's hosts cost a model now and would behind the gateway."""
+"""`delta-mcp audit` counts what the servers of this machine's hosts cost a model now and behind the planned gateway."""
 
 import argparse
 import asyncio
@@ -96,7 +96,7 @@ def _print_report(report: AuditReport) -> None:
         has_places = len({tuple(server.places) for server in counted}) > 1
         rows = [[server.name, *["\n".join(server.places)] * has_places, *_figures(server.cost)] for server in counted]
         rows += [["together", *[""] * has_places, *_figures(report.together)]] * (len(counted) > 1)
-        figures = ("tools", "now", "behind", "one tool", "instructions")
+        figures = ("tools", "now", "planned gateway", "one tool", "instructions")
         title = f"Tokens before a conversation begins ({report.tokenizer})"
         output.print_table(title, ("server", *["in"] * has_places), figures, rows, console)
         console.print()
@@ -124,8 +124,9 @@ def _summary(report: AuditReport) -> str:
         f", {1 - cost.surface / cost.now:.1%} less" if cost.now > cost.surface else ": these tools are too few to gain"
     )
     return (
-        f"Behind the gateway {cost.surface:,} tokens instead of {cost.now:,}{gain}. A conversation that uses one tool "
-        f"costs {cost.one_tool:,}: the meta-tools, one discover ({cost.overview:,}), one get_schema ({cost.schema:,})."
+        f"Behind the planned gateway {cost.surface:,} tokens instead of {cost.now:,}{gain}. A conversation that uses "
+        f"one tool would cost {cost.one_tool:,}: the meta-tools, one discover ({cost.overview:,}), "
+        f"one get_schema ({cost.schema:,})."
     )
 
 

@@ -34,7 +34,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "describe": Verb("describe_tool", "one tool of any MCP server, whole"),
         "call": Verb("call_tool", "call a tool of any MCP server"),
         "bench": Verb("bench", "measure any server, or this library over a corpus"),
-        "audit": Verb("audit", "what your servers cost a model now, and would behind the gateway"),
+        "audit": Verb("audit", "what your servers cost a model now, and would behind the planned gateway"),
         "serve": Verb("serve", "run a server written in Python, or an operations.json"),
         "validate": Verb("validate", "check an operations.json and tell every fault in it"),
         "completion": Verb("completion", "a completion script for your shell"),

@@ -4,7 +4,7 @@
 """
 
 import logging
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ class PageRequest(Struct, frozen=True):
     page_size: JSON
 
 
-class DeliveredCall(NamedTuple):
+class DeliveredCall(Struct):
     """The call whose result is delivered."""
 
     operation: Operation

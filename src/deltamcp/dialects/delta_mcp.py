@@ -80,8 +80,8 @@ class DeltaMcp:
     def notify(self, method: str, params: Mapping[str, JSON], subscription: RequestId | None = None) -> bytes:
         return self._mcp.notify(method, params, subscription)
 
-    def http_status(self, outcome: Outcome) -> int:
-        return self._mcp.http_status(outcome)
+    def http_status(self, failure: Failure) -> int:
+        return self._mcp.http_status(failure)
 
 
 def _read_ask(request: Request) -> Ask | Failure:

@@ -64,8 +64,8 @@ class Dialect(Protocol):
         """What the server can do, as this dialect declares it."""
         ...
 
-    def http_status(self, outcome: Outcome) -> int:
-        """The status that a response travels with over HTTP."""
+    def http_status(self, failure: Failure) -> int:
+        """The status of a response that reports a failure, over HTTP."""
         ...
 
 

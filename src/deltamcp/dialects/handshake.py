@@ -74,8 +74,8 @@ class HandshakeMcp:
     def notify(self, method: str, params: Mapping[str, JSON], subscription: RequestId | None = None) -> bytes:
         return jsonrpc.encode_notification(method, dict(params))
 
-    def http_status(self, outcome: Outcome) -> int:
-        return FAULTS[outcome.fault].handshake_http if isinstance(outcome, Failure) else 200
+    def http_status(self, failure: Failure) -> int:
+        return FAULTS[failure.fault].handshake_http
 
 
 def read_offer(params: dict[str, JSON]) -> tuple[str, dict[str, JSON], dict[str, JSON]] | Failure:

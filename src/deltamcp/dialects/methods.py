@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, cast
+from typing import cast
 
 from deltamcp.errors import Fault
 from deltamcp.values import (
@@ -237,9 +237,3 @@ def read_log_level(value: JSON, where: str) -> LogLevel | Failure:
         return log_level(value, where)
     except _InvalidParamError as error:
         return Failure(Fault.INVALID_PARAMS, str(error))
-
-
-def request_meta(params: _Params) -> dict[str, Any] | None:
-    """A request's `_meta`; None where it has none, or none of use."""
-    found = params.get("_meta")
-    return found if type(found) is dict else None

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from deltamcp.catalog import param_headers as mirrored
 from deltamcp.catalog.operation import Operation
-from deltamcp.dialects import methods, versions
-from deltamcp.dialects.modern import VERSION_KEY
+from deltamcp.dialects import versions
+from deltamcp.dialects.modern import VERSION_KEY, request_meta
 from deltamcp.errors import Fault
 from deltamcp.values import JSON, Ask, CallTool, Failure, Request
 
@@ -19,7 +19,7 @@ def check_headers(request: Request, headers: Mapping[bytes, bytes], repeated: bo
 
     `repeated` tells that a mirrored header came more than once.
     """
-    meta = methods.request_meta(request.params)
+    meta = request_meta(request)
     version = None if meta is None else meta.get(VERSION_KEY)
     if type(version) is not str:
         return None

@@ -50,7 +50,7 @@ class ModernMcp:
         self._ttl = int(cache_seconds * 1000)
 
     def recognizes(self, request: Request) -> bool:
-        meta = methods.request_meta(request.params)
+        meta = request_meta(request)
         return request.method == "server/discover" or (meta is not None and VERSION_KEY in meta)
 
     # Reading
@@ -157,13 +157,19 @@ class ModernMcp:
         meta = {} if subscription is None else {"_meta": {SUBSCRIPTION_KEY: subscription}}
         return jsonrpc.encode_notification(method, {**meta, **params})
 
-    def http_status(self, outcome: Outcome) -> int:
-        return FAULTS[outcome.fault].modern_http if isinstance(outcome, Failure) else 200
+    def http_status(self, failure: Failure) -> int:
+        return FAULTS[failure.fault].modern_http
+
+
+def request_meta(request: Request) -> dict[str, JSON] | None:
+    """A request's `_meta`; None where it has none, or one that is no object."""
+    found = request.params.get("_meta")
+    return found if type(found) is dict else None
 
 
 def _read_envelope(request: Request) -> dict[str, JSON] | Failure:
     """A request's `_meta`. MCP 2026-07-28, "Per-request protocol fields": without them it is malformed."""
-    meta = methods.request_meta(request.params)
+    meta = request_meta(request)
     if meta is None:
         return Failure(Fault.INVALID_PARAMS, "params._meta must be an object with the protocol's fields.")
     if type(meta.get(VERSION_KEY)) is not str:

@@ -67,7 +67,9 @@ def body(answer: Answer, version: str, made: dict[str, Any]) -> dict[str, Any]:
 
 def tool(value: ToolResult, version: str, made: dict[str, Any]) -> None:
     """The same for what nearly every answer is."""
-    made["content"] = versions.fit_content(value.content, version)
+    made["content"] = (
+        value.content if version >= versions.STRUCTURED_SINCE else versions.fit_content(value.content, version)
+    )
     structured = value.structured
     if structured is not UNSET:
         since = versions.STRUCTURED_SINCE if isinstance(structured, dict) else versions.ANY_STRUCTURED_SINCE
@@ -75,7 +77,8 @@ def tool(value: ToolResult, version: str, made: dict[str, Any]) -> None:
             made["structuredContent"] = structured
     if value.is_error:
         made["isError"] = True
-    _meta(value.meta, made)
+    if value.meta is not None:
+        made["_meta"] = value.meta
 
 
 def _meta(meta: dict[str, JSON] | None, made: dict[str, Any]) -> None:

@@ -82,8 +82,6 @@ def fit_info(info: dict[str, JSON], version: str) -> dict[str, JSON]:
 
 def fit_content(content: list[Content], version: str) -> list[Content]:
     """Content with the kinds a revision lacks said in kinds it has: a sound as a blob, a link as text."""
-    if version >= STRUCTURED_SINCE:
-        return content
     return [_fit_block(item, version) for item in content]
 
 

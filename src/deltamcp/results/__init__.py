@@ -1,1 +1,1 @@
-"""From what a function returned to what a client is shown. Pure."""
+"""Turns the return values of authors' functions into the results that clients receive. Pure: no clock, no I/O."""

@@ -1,4 +1,4 @@
-"""A reply of several content blocks that does not fit: its texts while there is room, everything else as it is."""
+"""Truncates a tool result of several content blocks to its token budget: texts are cut, other blocks stay whole."""
 
 from itertools import accumulate
 
@@ -15,13 +15,13 @@ from deltamcp.wire import jsonrpc
 
 
 def encode_blocks(result: ToolResult) -> bytes:
-    """All of a reply, as MCP has it."""
+    """Encode the content and structured content of a result as JSON, in the form MCP gives them."""
     structured = {} if result.structured is UNSET else {"structuredContent": result.structured}
     return jsonrpc.encode({"content": result.content, **structured})
 
 
 def visible_texts(result: ToolResult) -> list[str]:
-    """Everything a model may be shown of a reply as text."""
+    """Return every text of a result that a host may show to the model."""
     texts = [_block_text(block) for block in result.content]
     return texts if result.structured is UNSET else [*texts, jsonrpc.encode(result.structured).decode()]
 
@@ -31,47 +31,48 @@ def fits(result: ToolResult, policy: ResolvedPolicy) -> bool:
 
 
 def truncate_blocks(result: ToolResult, policy: ResolvedPolicy, handle: Handle | None, promised: bool) -> ToolResult:
-    """As much of the texts as fits.
+    """Return the result with as much of its texts as fits the budget, and a note on how to read the rest.
 
-    Structured content goes, as the text says something else; where it was `promised`, the reply is an error.
+    Structured content is left out, because it would no longer match the text. Where the tool's output schema
+    `promised` structured content, the result is an error.
     """
     texts = [_block_text(block) for block in result.content]
     ends = list(accumulate(map(len, texts)))
     reason = "" if result.structured is UNSET and not promised else "The structured content is left out. "
     budget = budget_of(policy)
-    made: dict[int, ToolResult] = {}
+    candidates: dict[int, ToolResult] = {}
 
-    def cost(keep: int) -> int:
+    def cost(chars: int) -> int:
         content = [
             cut
             for block, text, end in zip(result.content, texts, ends, strict=True)
-            if (cut := _cut_block(block, max(0, keep - end + len(text)))) is not None
+            if (cut := _cut_block(block, max(0, chars - end + len(text)))) is not None
         ]
-        content.append(Text(_rest_note(reason, keep, texts, handle)))
+        content.append(Text(_rest_note(reason, chars, texts, handle)))
         if handle is not None and is_linked(policy):
             content.append(handle.link)
-        made[keep] = replace(result, content=content, structured=UNSET, is_error=promised)
-        return budget.cost_of(visible_texts(made[keep]))
+        candidates[chars] = replace(result, content=content, structured=UNSET, is_error=promised)
+        return budget.cost_of(visible_texts(candidates[chars]))
 
-    kept = find_largest(min(ends[-1], policy.max_chars), policy.max_tokens * 3, cost, policy.max_tokens)
+    shown = find_largest(min(ends[-1], policy.max_chars), policy.max_tokens * 3, cost, policy.max_tokens)
     meta = {**(result.meta or {}), META_KEY: {"handle": handle.name} if handle is not None else {}}
-    if kept is None:
-        # Links and embedded resources are more than there is room for by themselves.
+    if shown is None:
+        # The links and embedded resources alone exceed the budget.
         return ToolResult([Text(_rest_note(reason, 0, texts, handle))], is_error=promised, meta=meta)
-    return replace(made[kept], meta=meta)
+    return replace(candidates[shown], meta=meta)
 
 
-def _rest_note(reason: str, keep: int, texts: list[str], handle: Handle | None) -> str:
+def _rest_note(reason: str, shown: int, texts: list[str], handle: Handle | None) -> str:
     total = sum(map(len, texts))
     if handle is None:
-        return f"[{reason}{keep} of {total} characters; the rest could not be kept.]"
-    place = next((place for place, end in enumerate(accumulate(map(len, texts))) if end > keep), 0)
-    on = f'{handle.continue_tool}(handle="{handle.name}", path="/content/{place}")'
-    return f"[{reason}{keep} of {total} characters; {on} and further on has the rest.]"
+        return f"[{reason}{shown} of {total} characters; the rest could not be kept.]"
+    place = next((place for place, end in enumerate(accumulate(map(len, texts))) if end > shown), 0)
+    call = f'{handle.continue_tool}(handle="{handle.name}", path="/content/{place}")'
+    return f"[{reason}{shown} of {total} characters; {call} and further on has the rest.]"
 
 
 def _block_text(block: Content | dict[str, JSON]) -> str:
-    """What a model reads of a block; nothing of media, which are not text."""
+    """Return the text of a block that the model reads; empty for media."""
     match block:
         case Text():
             return block.text
@@ -87,17 +88,17 @@ def _block_text(block: Content | dict[str, JSON]) -> str:
             return ""
 
 
-def _cut_block(block: Content, keep: int) -> Content | None:
-    """The beginning of a block that has text; None where nothing of it is left."""
+def _cut_block(block: Content, chars: int) -> Content | None:
+    """Return the block with the first `chars` characters of its text; None where no text is left."""
     text = _block_text(block)
-    if keep >= len(text):
+    if chars >= len(text):
         return block
-    if not keep or isinstance(block, ResourceLink):
+    if not chars or isinstance(block, ResourceLink):
         return None
     match to_builtins(block):
         case {"type": "text"}:
-            return Text(text[:keep])
+            return Text(text[:chars])
         case {"type": "resource", "resource": {"uri": str(uri)} as resource}:
-            return EmbeddedResource(TextResource(uri, text[:keep], resource.get("mimeType")))
+            return EmbeddedResource(TextResource(uri, text[:chars], resource.get("mimeType")))
         case _:
             return None

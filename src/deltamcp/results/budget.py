@@ -1,4 +1,4 @@
-"""A number of tokens, and the largest part of something that stays within it."""
+"""Token budgets, and the search for the largest part of a result that fits one."""
 
 from collections.abc import Callable, Iterable
 
@@ -8,21 +8,21 @@ from deltamcp import tokens
 
 
 class Budget(Struct, frozen=True):
-    """Tokens of a model."""
+    """How many tokens of a model a text may cost."""
 
     tokens: int
     model: str | float = "o200k"
     max_chars: int = 1 << 62
-    """Characters that are too many, whatever they cost."""
+    """Texts of more characters do not fit, whatever their tokens."""
 
     def cost(self, text: str) -> int:
-        """In tokens; what is too long costs more than there is."""
+        """Return the tokens of a text; for a text over `max_chars`, a number above the budget."""
         if len(text) > self.max_chars:
             return max(self.tokens + 1, self.tokens * len(text) // self.max_chars)
         return tokens.count(text, self.model)
 
     def cost_of(self, parts: Iterable[str]) -> int:
-        """Of several texts, whether a host joins them or not."""
+        """Return the tokens of several texts: the larger of joined by line breaks and counted one by one."""
         parts = [part for part in parts if part]
         joined = self.cost("\n".join(parts))
         return joined if joined > self.tokens else max(joined, sum(map(self.cost, parts)))
@@ -32,27 +32,26 @@ class Budget(Struct, frozen=True):
 
 
 def find_largest(
-    most: int, guess: int, cost: Callable[[int], int], budget: int, grain: int = 1, least: int = 0
+    upper: int, guess: int, cost: Callable[[int], int], budget: int, grain: int = 1, lower: int = 0
 ) -> int | None:
-    """The largest number whose cost is within room; None where not even `least` is.
+    """Return the largest number from `lower` to `upper` whose cost is within the budget; None where there is none.
 
-    Costs are taken to grow with the number. Where they do not, what is found still fits. A `grain` above 1 stops
-    the search that much early.
+    The search starts at `guess` and assumes that costs grow with the number. Where they do not, the number found still
+    fits. With a `grain` above 1 the number found may be that much below the largest.
     """
-    fits, fails = least - 1, most + 1
-    at = max(least, min(guess, most))
+    fits, fails = lower - 1, upper + 1
+    at = max(lower, min(guess, upper))
     for step in range(64):
         spent = cost(at)
         if spent <= budget:
             fits = at
         else:
             fails = at
-        if fails - fits <= (grain if fits >= least else 1):
+        if fails - fits <= (grain if fits >= lower else 1):
             break
-        scaled = at * budget // spent if spent else most
-        # Until something fails, at least twice as much: what is said around the parts makes first guesses too small.
-        at = max(scaled, 2 * at) if fails > most else scaled if step < 6 else (fits + fails) // 2
-        # A step that does not move is taken by one grain instead.
+        scaled = at * budget // spent if spent else upper
+        # Notes have a fixed cost, which makes scaled guesses too small: the number doubles until one fails.
+        at = max(scaled, 2 * at) if fails > upper else scaled if step < 6 else (fits + fails) // 2
         at = max(fits + grain, min(at, fails - grain)) if fails - fits > 2 * grain else (fits + fails) // 2
-        at = max(at, least, fits + 1)
-    return fits if fits >= least else None
+        at = max(at, lower, fits + 1)
+    return fits if fits >= lower else None

@@ -1,4 +1,4 @@
-"""A result the second time: what it is known by, what changed, and the words for either."""
+"""Compares a result with the one its caller was sent before, and writes the text for either outcome."""
 
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -18,28 +18,30 @@ if TYPE_CHECKING:
     from deltamcp.gcf import Session
 
 REANCHOR_AFTER_DELTAS = 15
-"""Deltas in a row, after which a result is sent whole again (GCF 10a.8)."""
+"""Deltas in a row after which the server sends the whole result again (GCF 10a.8)."""
 MAX_DELTA_SHARE = 0.6
-"""What a delta may cost of the whole; beyond it a reader is better served with that (seed 001)."""
+"""The share of the whole result that a delta may cost; beyond it the whole is easier to read (GCF's first guide)."""
 MAX_UNCHANGED_TOKENS = 16
-"""What it may cost to be told that nothing changed."""
+"""Tokens that the text of an unchanged result may cost."""
 
 _SHORTER_ROOT_DIGITS = (12, 10, 8, 6, 4)
 
 
 class SentBefore(NamedTuple):
-    """What the caller was sent by other calls, where results may refer to it."""
+    """The rows and symbols that other calls sent to the caller, to which a result may refer."""
 
     row_locations: dict[str, str]
+    """Where the caller has each row, as `handle/path`, by the row's digest."""
     session: "Session | None"
+    """The GCF session with the symbols the caller has."""
     used_in_deltas: bool
-    """Whether deltas refer to it too, which GCF 10.6 forbids and its first guide allows."""
+    """Whether deltas refer to sent rows too, which GCF 10.6 forbids and its first guide allows."""
     pointers_by_digest: dict[str, str]
-    """Pointers to what others may refer to in the result at hand."""
+    """Pointers to the rows of the current result that later results may refer to."""
 
     @property
     def after_reset(self) -> "SentBefore":
-        """For a caller that has lost it: ids go on counting, so that none means two things."""
+        """The same without rows and symbols, for a caller that has lost them; symbol ids are not used again."""
         session = deepcopy(self.session)
         if session is not None:
             session.reset()
@@ -47,16 +49,16 @@ class SentBefore(NamedTuple):
 
 
 class ChangeText(NamedTuple):
-    """A text that refers to what was sent before, or may be referred to."""
+    """The text of a result that refers to earlier results, or of a delta."""
 
     text: str
     form: Literal["json", "table", "text"] = "text"
     note: str = ""
-    """On what references are."""
+    """Explains the references to the model."""
     references: str | None = None
-    """Where the rows are that may be references, as a pointer."""
+    """Pointer to the rows, some of which are references."""
     session: "Session | None" = None
-    """What its reader knows of symbols once it has the text."""
+    """The GCF session of the caller after it has read the text."""
 
     @property
     def text_with_note(self) -> str:
@@ -64,51 +66,51 @@ class ChangeText(NamedTuple):
 
 
 class ComparableResult(Protocol):
-    """A result as it is compared with another."""
+    """A result that the server compares with an earlier result of the same call."""
 
     @property
     def root(self) -> str:
-        """64 digits."""
+        """The root hash, as 64 hexadecimal digits."""
         ...
 
     @property
     def size_text(self) -> str:
-        """How much there is of it, in words."""
+        """The size for the model, such as `12 rows`."""
         ...
 
     @property
     def rows(self) -> list[str] | None:
-        """Where its rows are, if it has any."""
+        """The path to the rows; None where the result has no rows."""
         ...
 
     def is_equivalent(self, base: JSON, policy: ResolvedPolicy) -> bool:
-        """Whether a base as it was kept, of another root, differs only in what does not count."""
+        """Whether the result differs from a stored base only in the policy's volatile fields."""
         ...
 
     def changes_since(
         self, base: JSON, roots: tuple[str, str], policy: ResolvedPolicy, before: SentBefore | None, is_part: bool
     ) -> ChangeText | None:
-        """The changes from a base as it was kept, a line each; None where they are no shorter, or cannot be told.
+        """Return the changes since a stored base, a line each; None where they are not shorter or not expressible.
 
-        `roots` are the base's and its own, to be told where the format has them. Where only a part of the base was
-        shown, nothing is told by what was there.
+        `roots` are the roots of the base and of the result, which the GCF format repeats. With `is_part` the caller
+        was shown only a part of the base, so new values do not refer to values of the base.
         """
         ...
 
     def text_with_references(self, policy: ResolvedPolicy, before: SentBefore) -> ChangeText | None:
-        """All of it, with references to what was sent before; None where nothing was.
+        """Return the whole result with references to rows sent before; None where no row was sent before.
 
-        With a session it is to be sent even where it is no shorter: ids of other texts would mean something else.
+        With a session the server sends this text even where it is no shorter, because it assigns symbol ids.
         """
         ...
 
     def pointers_by_digest(self) -> dict[str, str]:
-        """Pointers to what others may refer to: rows by their digests, all of it by its root."""
+        """Return pointers to the rows by their digests, and to the whole result by its root."""
         ...
 
 
 class ComparableValue(NamedTuple):
-    """JSON, or a text."""
+    """A JSON value or a text that the server compares with an earlier one."""
 
     value: JSON
     root: str
@@ -126,37 +128,37 @@ class ComparableValue(NamedTuple):
 
         keys = policy.keys or ()
         text = make_delta(base, self.value, keys, self_contained=is_part)
-        references, meant = None, ALGORITHM + self.root
+        references, expected_root = None, ALGORITHM + self.root
         if before is not None and before.used_in_deltas and self.rows is not None and not is_part:
-            there = dedup.row_pointers(base, self.rows)
+            base_rows = dedup.row_pointers(base, self.rows)
             new = self._with_references(
-                {sign: place for sign, place in before.row_locations.items() if sign not in there}
+                {digest: place for digest, place in before.row_locations.items() if digest not in base_rows}
             )
             shorter = make_delta(base, new, keys)
             if len(shorter) < len(text):
-                text, references, meant = shorter, pointer(*self.rows), root_of(new)
-        if text.startswith("=") or root_of(apply_delta(base, text)) != meant:
+                text, references, expected_root = shorter, pointer(*self.rows), root_of(new)
+        if text.startswith("=") or root_of(apply_delta(base, text)) != expected_root:
             return None
         return ChangeText(text, references=references)
 
     def text_with_references(self, policy: ResolvedPolicy, before: SentBefore) -> ChangeText | None:
-        referred = self._with_references(before.row_locations)
-        if referred is self.value:
+        value = self._with_references(before.row_locations)
+        if value is self.value:
             return None
-        made = encode(referred, tables=policy.tables, dictionary=policy.dictionary, model=policy.model)
-        return ChangeText(made.text, made.form, dedup.SEEN_NOTE, pointer(*self.rows or ()))
+        encoded = encode(value, tables=policy.tables, dictionary=policy.dictionary, model=policy.model)
+        return ChangeText(encoded.text, encoded.form, dedup.SEEN_NOTE, pointer(*self.rows or ()))
 
     def pointers_by_digest(self) -> dict[str, str]:
         whole = {self.root: ""}
         return whole if self.rows is None else dedup.row_pointers(self.value, self.rows) | whole
 
-    def _with_references(self, seen: dict[str, str]) -> JSON:
-        made = None if self.rows is None else dedup.replace_seen_rows(self.value, self.rows, seen)
-        return self.value if made is None else made
+    def _with_references(self, row_locations: dict[str, str]) -> JSON:
+        replaced = None if self.rows is None else dedup.replace_seen_rows(self.value, self.rows, row_locations)
+        return self.value if replaced is None else replaced
 
 
 def comparable(data: str | bytes, value: Any, policy: ResolvedPolicy) -> ComparableResult:
-    """A result by its text or JSON; `value` is what was returned, where that is at hand."""
+    """Return a result for comparison, from its text or JSON; `value` is the tool's return value, where available."""
     if is_symbol_graph(value):
         from deltamcp.results import symbol_graphs
 
@@ -164,12 +166,12 @@ def comparable(data: str | bytes, value: Any, policy: ResolvedPolicy) -> Compara
     if isinstance(data, str):
         lines = data.count("\n") + (not data.endswith("\n"))
         return ComparableValue(data, root_of(data).removeprefix(ALGORITHM), _count_text(lines, "line"))
-    made = document.decode(data)
-    root = root_of(made).removeprefix(ALGORITHM)
+    decoded = document.decode(data)
+    root = root_of(decoded).removeprefix(ALGORITHM)
     rows = find_rows(data, policy.rows)
     if rows is not None:
-        return ComparableValue(made, root, _count_text(len(document.items(document.at(data, rows))), "row"), rows)
-    return ComparableValue(made, root, _count_text(len(made), "field") if isinstance(made, dict) else "value")
+        return ComparableValue(decoded, root, _count_text(len(document.items(document.at(data, rows))), "row"), rows)
+    return ComparableValue(decoded, root, _count_text(len(decoded), "field") if isinstance(decoded, dict) else "value")
 
 
 def _count_text(number: int, unit: str) -> str:
@@ -177,14 +179,14 @@ def _count_text(number: int, unit: str) -> str:
 
 
 class PathToWhole(NamedTuple):
-    """To all of a result that is not told whole."""
+    """How the model gets the whole result where a reply has only its changes."""
 
     handle: Handle
     is_safe: bool
-    """Whether its tool may run once more for it: it only reads."""
+    """Whether the tool only reads, so that the model may call it again."""
 
     def __str__(self) -> str:
-        # Where many callers are one, handles are long: to send a root that nobody holds is shorter.
+        # Handles that callers share are long; a call with an empty root is shorter.
         name = self.handle.name
         return f'{ROOT_KEY}=""' if self.is_safe and len(name) > SHORT_DIGITS else f"{self.handle.continue_tool} {name}"
 
@@ -192,7 +194,15 @@ class PathToWhole(NamedTuple):
 def unchanged_text(
     size: str, path_to_whole: PathToWhole, root: str, given_root: str | None, elsewhere: bool = False
 ) -> str:
-    """To a caller that holds this result, and `said` so by its root, or was only sent it; `elsewhere`, by another."""
+    """Write the reply for a result that the caller already has.
+
+    Args:
+        size: the size of the result, such as `12 rows`.
+        path_to_whole: how the model gets the whole result.
+        root: the root of the result.
+        given_root: the root the caller sent with the request; None where it sent none.
+        elsewhere: another call sent the result to the caller.
+    """
     same = f"Executed now: same {size}"
     if given_root is None:
         texts = [f"{same}; full: {path_to_whole}", f"{same}; {path_to_whole}"]
@@ -204,7 +214,10 @@ def unchanged_text(
 
 
 def changed_text(text: str, path_to_whole: PathToWhole, roots: tuple[str, str], given_root: str | None) -> str:
-    """The changes under a line that tells what they are, and where all is."""
+    """Write the changes below a line that says which result changed, or how to get the whole result.
+
+    A GCF delta has both roots in its header and needs no such line.
+    """
     if text.startswith("GCF "):
         return text
     if given_root is None:
@@ -213,5 +226,5 @@ def changed_text(text: str, path_to_whole: PathToWhole, roots: tuple[str, str], 
 
 
 def root_note(root: str) -> str:
-    """What is said beside a whole result, for who shall send its root the next time."""
+    """Write the note beside a whole result from which the model learns the root to send with its next call."""
     return f"[pack_root {root[:SHORT_DIGITS]}]"

@@ -1,4 +1,4 @@
-"""What an author's function returned, as the content a client is shown."""
+"""Converts the return values of an author's functions into MCP results: tools, resources, prompts, completions."""
 
 import sys
 from collections.abc import Callable
@@ -24,49 +24,51 @@ from deltamcp.values import (
 from deltamcp.wire import jsonrpc
 
 _JSON_ONLY_TYPES = frozenset({dict, int, float, bool})
-"""What is JSON and nothing else: most of what tools return, apart from text."""
+"""Types that can only be sent as JSON; tools mostly return these, apart from text."""
 _SEQUENCE_TYPES = (list, tuple)
 _BYTES_TYPES = (bytes, bytearray)
 
 
 class ResultData(Struct, frozen=True, gc=False):
-    """A result that is one text, or one JSON value."""
+    """A tool result that consists of one text or one JSON value."""
 
     data: str | bytes
     """Text as `str`, JSON as `bytes`."""
     structured: JSON | UnsetType = UNSET
-    """The value again, where an output schema promises it."""
+    """The JSON value, where the tool's output schema promises structured content."""
     value: Any = None
-    """What was returned, where it is still at hand."""
+    """The tool's return value, where available."""
     original_result: ToolResult | None = None
-    """The reply made by hand, or by another server, that it is out of."""
+    """The `ToolResult` that the data was taken from, where an author or another server made one."""
 
 
 NULL_DATA = ResultData(b"null")
-"""What a function returned that returned nothing, where that has to be said."""
+"""The data of a tool that returned None, where a reply needs a value."""
 
 
 def tool_result(value: Any, structured: Callable[[Any], JSON] | None) -> ToolResult:
-    """A tool's return value as a whole reply. `structured` checks and converts it where the tool has an output schema.
+    """Convert a tool's return value into a tool result.
 
-    Text is sent as it is and content as content; anything else is compact JSON, once. With an output
-    schema the JSON goes into `structuredContent` too, because peers that validate need it there and
-    peers that do not read the text.
+    `structured` checks and converts the value where the tool has an output schema. The server sends text and content
+    blocks unchanged, and anything else as compact JSON. With an output schema it sends the JSON in `structuredContent`
+    too, because clients that validate read it there, and other clients read the text.
 
     Raises:
         ValueError: the value cannot be sent; the text says why.
     """
     if structured is None and type(value) in _JSON_ONLY_TYPES:
         return ToolResult([Text(jsonrpc.encode_finite(value).decode())])
-    made = convert_return_value(value, structured)
-    if isinstance(made, ToolResult):
-        return made
-    text = made.data if isinstance(made.data, str) else made.data.decode()
-    return ToolResult([Text(text)], structured=made.structured)
+    converted = convert_return_value(value, structured)
+    if isinstance(converted, ToolResult):
+        return converted
+    text = converted.data if isinstance(converted.data, str) else converted.data.decode()
+    return ToolResult([Text(text)], structured=converted.structured)
 
 
 def convert_return_value(value: Any, structured: Callable[[Any], JSON] | None) -> ResultData | ToolResult:
-    """The same before it is made a reply, for those who may not send all of it.
+    """Convert a tool's return value as `tool_result` does, but keep a single text or JSON value as data.
+
+    The caller can then send a part of the data, or its changes.
 
     Raises:
         ValueError: the value cannot be sent; the text says why.
@@ -94,21 +96,21 @@ def convert_return_value(value: Any, structured: Callable[[Any], JSON] | None) -
 
 
 def is_symbol_graph(value: Any) -> bool:
-    """Whether it is a graph of symbols, which goes out as GCF."""
+    """Whether the value is a GCF graph of symbols."""
     return isinstance(value, symbol_graph_type())
 
 
 def symbol_graph_type() -> type | tuple[()]:
-    """What graphs of symbols are; nothing where nobody has imported it, who need not wait for that either."""
+    """Return the type of GCF graphs; the empty tuple where the program has not imported GCF, to save its import."""
     graph = sys.modules.get("deltamcp.gcf.graph.model")
     return () if graph is None else graph.Payload
 
 
 def single_data(result: ToolResult) -> ResultData | None:
-    """The one text or JSON value that a reply made by hand consists of; None where it is more than that.
+    """Return the one text or JSON value that a tool result consists of; None where it has more.
 
-    A text that is a JSON object or list is that value: servers of others have no other way to send one. Structured
-    content that says the same as the text is sent because an output schema promises it.
+    A text that is a JSON object or list counts as that value, because other servers send JSON that way. Structured
+    content that equals the text counts as promised by an output schema.
     """
     if not result.content and result.structured is not UNSET:
         return ResultData(jsonrpc.encode(result.structured), result.structured, original_result=result)
@@ -127,19 +129,19 @@ def _only_text(result: ToolResult) -> str | None:
     if len(result.content) != 1:
         return None
     block: Any = result.content[0]
-    if isinstance(block, dict):  # as a server of others sent it
+    if isinstance(block, dict):  # of another server
         text = block.get("text") if block.get("type") == "text" else None
         return text if isinstance(text, str) else None
     return block.text if isinstance(block, Text) else None
 
 
 def is_self_describing(data: str | bytes) -> bool:
-    """Whether a program that reads JSON objects and lists as values, and all else as text, takes it for what it is."""
+    """Whether a client that parses JSON objects and lists, and takes all else as text, reads the data correctly."""
     return _parse_object_or_list(data) is UNSET if isinstance(data, str) else data[:1] in (b"{", b"[")
 
 
 def json_or_text(text: str) -> str | bytes:
-    """A text as JSON, where it is an object or a list."""
+    """Return a text that is a JSON object or list as JSON, and any other text unchanged."""
     return text if _parse_object_or_list(text) is UNSET else text.encode()
 
 
@@ -175,12 +177,12 @@ def _check_content(content: list[Content]) -> list[Content]:
 
 
 def error_result(message: str) -> ToolResult:
-    """A failure the model reads; what UTF-8 lacks in it becomes a question mark."""
+    """Return a tool error for the model; a question mark replaces each lone surrogate."""
     return ToolResult([Text(message.encode(errors="replace").decode())], is_error=True)
 
 
 def resource_contents(value: Any, uri: str, mime_type: str | None) -> Contents:
-    """A resource function's return value: text, bytes, JSON, or contents made by hand.
+    """Convert a resource function's return value: text, bytes, JSON, or resource contents.
 
     Raises:
         ValueError: the value cannot be sent.
@@ -188,17 +190,17 @@ def resource_contents(value: Any, uri: str, mime_type: str | None) -> Contents:
     if isinstance(value, Contents):
         return value
     items = value if isinstance(value, list) and value and _are_contents(value) else [value]
-    made: list[TextResource | BlobResource] = []
+    contents: list[TextResource | BlobResource] = []
     for item in items:
         if isinstance(item, TextResource | BlobResource):
-            made.append(item)
+            contents.append(item)
         elif isinstance(item, str):
-            made.append(TextResource(uri, _make_text(item).text, mime_type or "text/plain"))
+            contents.append(TextResource(uri, _make_text(item).text, mime_type or "text/plain"))
         elif isinstance(item, _BYTES_TYPES):
-            made.append(BlobResource(uri, bytes(item), mime_type or "application/octet-stream"))
+            contents.append(BlobResource(uri, bytes(item), mime_type or "application/octet-stream"))
         else:
-            made.append(TextResource(uri, jsonrpc.encode_finite(item).decode(), mime_type or "application/json"))
-    return Contents(made)
+            contents.append(TextResource(uri, jsonrpc.encode_finite(item).decode(), mime_type or "application/json"))
+    return Contents(contents)
 
 
 def _are_contents(value: list[Any]) -> bool:
@@ -206,18 +208,18 @@ def _are_contents(value: list[Any]) -> bool:
 
 
 def prompt_result(value: Any, description: str | None) -> PromptResult:
-    """A prompt function's return value: a text, a message, or several of either.
+    """Convert a prompt function's return value: a text, a content block, a message, or a list of these.
 
     Raises:
         ValueError: the value cannot be sent.
     """
     if isinstance(value, PromptResult):
         return value
-    messages = [_message(item) for item in (value if isinstance(value, _SEQUENCE_TYPES) else [value])]
+    messages = [_prompt_message(item) for item in (value if isinstance(value, _SEQUENCE_TYPES) else [value])]
     return PromptResult(messages, description)
 
 
-def _message(item: Any) -> PromptMessage:
+def _prompt_message(item: Any) -> PromptMessage:
     if isinstance(item, PromptMessage):
         return item
     if isinstance(item, CONTENT_TYPES):
@@ -228,7 +230,7 @@ def _message(item: Any) -> PromptMessage:
 
 
 def completion(value: Any) -> Completion:
-    """A completion function's return value; clients take at most 100 suggestions.
+    """Convert a completion function's return value; MCP allows at most 100 suggestions.
 
     Raises:
         ValueError: the value is not a list of text.

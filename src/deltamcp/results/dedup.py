@@ -1,4 +1,4 @@
-"""Rows that a caller was sent before, by whatever call, as references to where they were."""
+"""Replaces rows that a caller was sent before, by any call, with references to the earlier result."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -10,19 +10,20 @@ from deltamcp.results.pointer import pointer
 from deltamcp.values import JSON
 
 SEEN_KEY = "$seen"
-"""The member of a reference that says which result has the row, and where: `handle/path`."""
+"""The member of a reference that names the result with the row, and the path to it: `handle/path`."""
 SEEN_NOTE = f"[{SEEN_KEY}: sent before, as handle/path]"
 MAX_REMEMBERED_ROWS = 5_000
-"""That are remembered of a caller; those sent longest ago go first."""
+"""Rows that the server remembers per caller; it forgets the oldest first."""
 
 _MIN_ROW_BYTES = 60
-"""Bytes of a row that is worth a reference."""
+"""Shorter rows are sent again, as a reference would hardly be shorter."""
 
 
 def replace_seen_rows(value: JSON, path: Sequence[str], seen: Mapping[str, str]) -> JSON | None:
-    """A value with the rows at `path` that were seen as references; None where none was, or one cannot be told apart.
+    """Return the value with references in place of the rows at `path` that the caller has.
 
-    `seen` gives the place of each row by its digest.
+    `seen` has the `handle/path` of each row by its digest. The result is None where the caller has none of the rows,
+    or where a row looks like a reference itself.
     """
     rows = _rows_at(value, path)
     if not seen or any(type(row) is dict and SEEN_KEY in row for row in rows):
@@ -31,8 +32,10 @@ def replace_seen_rows(value: JSON, path: Sequence[str], seen: Mapping[str, str])
         [name for name in rows[0] if unique_values(rows, name) is not None] if rows and type(rows[0]) is dict else []
     )
     key = min(names, key=key_rank, default=None)
-    made = [_row_reference(row, key, seen) for row in rows]
-    return None if all(one is row for one, row in zip(made, rows, strict=True)) else _replace_rows(value, path, made)
+    new_rows = [_row_reference(row, key, seen) for row in rows]
+    if all(new is row for new, row in zip(new_rows, rows, strict=True)):
+        return None
+    return _replace_rows(value, path, new_rows)
 
 
 def _row_reference(row: Any, key: str | None, seen: Mapping[str, str]) -> JSON:
@@ -43,34 +46,37 @@ def _row_reference(row: Any, key: str | None, seen: Mapping[str, str]) -> JSON:
 
 
 def restore_rows(value: JSON, path: Sequence[str], part: Callable[[str, str], JSON]) -> JSON:
-    """The value again, of whose rows at `path` some are references; `part` is what a handle's result has at a path."""
+    """Return the value with the original rows in place of the references among the rows at `path`.
 
-    def restore_row(found: Any) -> JSON:
-        if type(found) is not dict or SEEN_KEY not in found:
-            return found
-        name, _, inside = str(found[SEEN_KEY]).partition("/")
-        return part(name, f"/{inside}")
+    `part` returns the value at a path of the result with a handle.
+    """
 
-    return _replace_rows(value, path, [restore_row(found) for found in _rows_at(value, path)])
+    def restore_row(row: Any) -> JSON:
+        if type(row) is not dict or SEEN_KEY not in row:
+            return row
+        handle, _, inside = str(row[SEEN_KEY]).partition("/")
+        return part(handle, f"/{inside}")
+
+    return _replace_rows(value, path, [restore_row(row) for row in _rows_at(value, path)])
 
 
 def row_pointers(value: JSON, path: Sequence[str]) -> dict[str, str]:
-    """Pointers to the rows of a result, by their digests."""
-    found = {}
+    """Return pointers to the rows of a result, by their digests."""
+    pointers = {}
     for at, row in enumerate(_rows_at(value, path)):
-        if type(row) is dict and (sign := row_digest(row)):
-            found[sign] = pointer(*path, str(at))
-    return found
+        if type(row) is dict and (digest := row_digest(row)):
+            pointers[digest] = pointer(*path, str(at))
+    return pointers
 
 
 def row_digest(row: JSON) -> str:
-    """Empty where a row is too small to be worth it."""
-    made = canonical_bytes(row)
-    return hashlib.sha256(made).hexdigest()[:32] if len(made) >= _MIN_ROW_BYTES else ""
+    """Return the digest of a row; empty where the row is too small for a reference."""
+    data = canonical_bytes(row)
+    return hashlib.sha256(data).hexdigest()[:32] if len(data) >= _MIN_ROW_BYTES else ""
 
 
 def _rows_at(value: Any, path: Sequence[str]) -> list[Any]:
-    """Nothing where the path leads nowhere: a base may be of another shape."""
+    """Return the rows at a path; an empty list where a base has no list there."""
     for step in path:
         if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
             value = value[int(step)]

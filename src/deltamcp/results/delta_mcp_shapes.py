@@ -1,7 +1,7 @@
-"""Delta-MCP's own result shapes: `truncated`, `paginated`, `_summarized`, which its clients know.
+"""Converts values into the result shapes that Delta-MCP clients know: `truncated`, `paginated`, `_summarized`.
 
-`original` makes them as Delta-MCP 0.2 does, mistakes included; `mended` makes them within a budget that holds.
-Lengths are JavaScript's: UTF-16 code units.
+`original_shape` makes the shapes exactly as Delta-MCP 0.2 does, mistakes included; `budgeted_shape` makes shapes that
+fit a token budget. Lengths are JavaScript's: UTF-16 code units.
 """
 
 import enum
@@ -20,20 +20,20 @@ from deltamcp.wire.canonical_json import encode_canonical
 _DEFAULT_MAX_TOKENS = 500
 _DEFAULT_PAGE_SIZE = 50
 _CHARS_PER_TOKEN = 4
-"""Per token, as Delta-MCP counts."""
+"""Delta-MCP's estimate."""
 _MIN_NOTE_TOKENS = 200
 _MIN_PAGE_NUMBER_TOKENS = 100
-"""Tokens of budget. A page's note costs 24, its numbers 19: below that the data need them more."""
+"""Budgets from which a shape has a note or a page its numbers; a page's note costs 24 tokens, its numbers 19."""
 _GLIMPSE_DIVISOR = 10
-"""An item too large for a page has at least this part of the budget's characters shown, if that can be."""
+"""An item too large for a page shows at least the budget's characters divided by this number, if they fit."""
 _MAX_DEPTH = 10_000
-"""Levels. Node's own stack ends near it, and a value that contains itself has no end."""
+"""Node's own stack ends near this depth; the limit also stops at a value that contains itself."""
 
 _encode_python_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _DIFFERS_FROM_JAVASCRIPT = re.compile(r"[0-9]\.0(?![0-9])|[0-9]e[-+][0-9]|[\ud800-\udfff]")
-"""Where Python's JSON and JavaScript's can differ; found in a string it costs time and nothing else."""
+"""Where Python's JSON and JavaScript's can differ; a match inside a string only costs time."""
 _MAX_INTEGER_DIGITS = 4300
-"""As many as Python writes of an integer without being asked twice."""
+"""Python's default limit for converting an integer to text."""
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _JAVASCRIPT_WHITESPACE = "\t\n\v\f\r \xa0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(
     map(chr, range(0x2000, 0x200B))
@@ -43,14 +43,14 @@ _PREFIXED_NUMBER = re.compile(r"0([xX][0-9a-fA-F]+|[oO][0-7]+|[bB][01]+)")
 
 
 class ShapedValue(NamedTuple):
-    """What is sent for a value, and whether anything of the value is missing there."""
+    """A value as the server sends it, and whether a part of the original is cut."""
 
     value: JSON
     cut: bool
 
 
 class _ShapeDetail(enum.Enum):
-    """What stands beside the data."""
+    """How much information a shape has besides the data."""
 
     NOTES = enum.auto()
     NUMBERS = enum.auto()
@@ -64,15 +64,16 @@ def original_shape(
     page: JSON = None,
     page_size: JSON = None,
 ) -> JSON:
-    """A tool's value as Delta-MCP's result handler leaves it; one that is small enough, itself.
+    """Return a tool's value in the shape that Delta-MCP's result handler gives it; a small value stays unchanged.
 
-    `page` and `page_size` are the call's arguments as they came, None where absent: they go through JavaScript's
-    `Number()`. What is then not a positive number counts as absent.
+    `page` and `page_size` are the raw arguments of the call, None where absent. As in Delta-MCP, JavaScript's
+    `Number()` converts them, and anything but a positive number counts as absent.
 
-    Kept as they are: pages have no budget, the last one's note offers another, a preview may end within a character.
+    The function keeps Delta-MCP's mistakes: pages have no budget, the last page's note offers another page, and a
+    preview may end within a character.
 
     Raises:
-        TypeError, ValueError: `stringify` does.
+        TypeError, ValueError: as `stringify`.
     """
     limit = _positive_integer(max_tokens) or _DEFAULT_MAX_TOKENS
     abridged = functools.partial(
@@ -102,22 +103,23 @@ def budgeted_shape(
     paginate_after: JSON = None,
     pages_by_argument: bool = True,
 ) -> ShapedValue:
-    """A tool's value in the same shapes, such that `fits(stringify(shape.value))`.
+    """Return a tool's value in a Delta-MCP shape for which `fits(stringify(shape.value))` holds.
 
-    `fits` says whether a JSON text is within `max_tokens` of the model's tokens. From 50 tokens on everything can be
-    made to fit; under that the smallest shape is returned though it may not.
+    `fits` says whether a JSON text is within `max_tokens` of the model's tokens. Every value has a shape that fits 50
+    tokens; below that the function returns the smallest shape, which may not fit.
 
-    - A preview is as long as fits, of compact JSON, and ends between characters. Its note says how long it is.
-    - A list that is too long, or does not fit, comes in pages. Where pages of the size asked for do not all fit, the
-      whole list has smaller ones: with the same arguments, or the `pageSize` of the reply, the next page goes on
-      where this one ends.
-    - An item that does not fit on a page by itself is there in its own truncated or summarised shape, without note.
-    - The note of the last page offers no next, nor does any where pages are not turned by argument (`turns`). Under
-      200 tokens there are no notes, and under 100 a page has `paginated`, `hasMore` and `items` alone; other shapes
-      lose their numbers only where they do not fit otherwise.
+    - A preview is the longest beginning of the compact JSON that fits, and ends between characters. Its note gives its
+      length.
+    - A list that is too long, or does not fit, is divided into pages. Where not all pages of the requested size fit,
+      all pages are smaller: with the same arguments, or the `pageSize` of the reply, the next page starts where this
+      one ends.
+    - An item that does not fit on a page by itself has its own truncated or summarised shape, without a note.
+    - The last page's note offers no next page, and no note does where the caller cannot request pages by argument
+      (`pages_by_argument`). Under 200 tokens there are no notes, and under 100 a page has only `paginated`, `hasMore`
+      and `items`; other shapes lose their numbers only where they do not fit otherwise.
 
     Raises:
-        TypeError, ValueError: `stringify` does.
+        TypeError, ValueError: as `stringify`.
     """
     limit = _positive_integer(max_tokens) or _DEFAULT_MAX_TOKENS
     if isinstance(value, list | tuple) and value:
@@ -131,12 +133,13 @@ def budgeted_shape(
 
 
 def stringify(value: JSON, indent: int = 0) -> str:
-    """JSON as JavaScript's `JSON.stringify` writes it, but for two things that follow from the values being Python's:
-    keys keep their order even where they look like numbers, and integers keep all their digits.
+    """Write JSON as JavaScript's `JSON.stringify` does, with two differences that follow from Python's values.
+
+    Keys keep their order even where they look like numbers, and integers keep all their digits.
 
     Raises:
-        TypeError: something in it is not JSON.
-        ValueError: it contains itself, or is nested deeper than 10,000 levels.
+        TypeError: the value contains something that is not JSON.
+        ValueError: the value contains itself, or is nested deeper than 10,000 levels.
     """
     if not indent:
         try:
@@ -149,7 +152,7 @@ def stringify(value: JSON, indent: int = 0) -> str:
 
 
 def _write_json(value: JSON, indent: int) -> str:
-    """Without recursion, because values may be nested deeper than Python's stack is."""
+    """Write JSON without recursion, because values may be nested deeper than Python's stack."""
     parts: list[str] = []
     open_: list[tuple[Iterator[tuple[str, JSON]], str]] = []
     colon = ": " if indent else ":"
@@ -231,7 +234,7 @@ def _positive_integer(value: JSON) -> int | None:
 
 
 def _to_number(value: JSON) -> float:
-    """JavaScript's `Number()`, of what is not a list."""
+    """Convert a value other than a list as JavaScript's `Number()` does."""
     if isinstance(value, str):
         text = value.strip(_JAVASCRIPT_WHITESPACE)
         if _DECIMAL_NUMBER.fullmatch(text):
@@ -275,7 +278,7 @@ def _page_shape(
 def _abridged_shape(
     value: JSON, limit: int, detail: _ShapeDetail, first: Callable[[str, int], str], chars: int, text: str
 ) -> dict[str, JSON]:
-    """The shape of one value with so many characters of it; `text` is all of it, a string's own or JSON."""
+    """Return the shape of one value with `chars` characters of it; `text` is the string itself, or the value's JSON."""
     if isinstance(value, dict):
         return _summary_shape(value, limit, detail, first, chars, text)
     preview, length, tokens = first(text, chars), _utf16_length(text), _estimate_tokens(text)
@@ -323,21 +326,21 @@ def _preview(value: JSON, first: Callable[[str, int], str]) -> JSON:
 
 
 def _possible_details(limit: int, numbers_from: int) -> list[_ShapeDetail]:
-    least = {_ShapeDetail.NOTES: _MIN_NOTE_TOKENS, _ShapeDetail.NUMBERS: numbers_from, _ShapeDetail.MARKS: 0}
-    return [detail for detail in _ShapeDetail if limit >= least[detail]]
+    min_tokens = {_ShapeDetail.NOTES: _MIN_NOTE_TOKENS, _ShapeDetail.NUMBERS: numbers_from, _ShapeDetail.MARKS: 0}
+    return [detail for detail in _ShapeDetail if limit >= min_tokens[detail]]
 
 
-def _largest_count(top: int, fits: Callable[[int], bool], least: int = 0) -> int:
-    """The largest count that fits, to within a 64th; `least` is known to."""
-    if fits(top):
-        return top
-    while top - least > 1 + least // 64:
-        middle = (least + top) // 2
+def _largest_count(upper: int, fits: Callable[[int], bool], lower: int = 0) -> int:
+    """Return the largest count that fits, to within a 64th; `lower` must fit."""
+    if fits(upper):
+        return upper
+    while upper - lower > 1 + lower // 64:
+        middle = (lower + upper) // 2
         if fits(middle):
-            least = middle
+            lower = middle
         else:
-            top = middle
-    return least
+            upper = middle
+    return lower
 
 
 def _fit_value(value: JSON, text: str, fits: Callable[[str], bool], limit: int) -> JSON:
@@ -362,18 +365,18 @@ def _fit_page(
     size: int,
     pages_by_argument: bool,
 ) -> JSON:
-    """The page asked for, of the first listing, from the fullest to the barest, all of whose pages fit."""
+    """Return the requested page of the list, with the most detail with which all pages of the list fit."""
     for detail in _possible_details(limit, _MIN_PAGE_NUMBER_TOKENS):
         for glimpse in (limit * _CHARS_PER_TOKEN // _GLIMPSE_DIVISOR, 0):
             listing = _PagedList(items, texts, fits, limit, detail, glimpse, pages_by_argument)
-            found = listing.largest_size(min(size, len(items)))
-            if found is not None:
-                return listing.page(_clamp_page(page, len(items), found), found)
+            fitting_size = listing.largest_size(min(size, len(items)))
+            if fitting_size is not None:
+                return listing.page(_clamp_page(page, len(items), fitting_size), fitting_size)
     return listing.page(_clamp_page(page, len(items), 1), 1)
 
 
 class _PagedList:
-    """A list in pages, with what is too large for a page abridged to a glimpse."""
+    """A list divided into pages; items too large for a page are abridged to `glimpse` characters."""
 
     def __init__(
         self,
@@ -388,7 +391,7 @@ class _PagedList:
         self._pages_by_argument = pages_by_argument
         self._items, self._texts, self._limit, self._detail, self._glimpse = items, texts, limit, detail, glimpse
         self._fits = fits
-        # Within the longest frame there can be: of the last page but one, if each had one item.
+        # The last page but one of single items has the longest frame.
         before, _, after = self._page_text(["\0"], max(1, len(items) - 1), 1).partition("\0")
         self._too_large = {at for at, text in enumerate(texts) if not fits(f"{before}{text}{after}")}
         self._item_texts = [
@@ -397,9 +400,9 @@ class _PagedList:
         self._byte_offsets = [0, *accumulate(len(text.encode()) for text in self._item_texts)]
 
     def largest_size(self, requested: int) -> int | None:
-        """Up to the one requested; None where a page of one item does not fit.
+        """Return the largest page size up to the requested one; None where a page of one item does not fit.
 
-        The heaviest page by bytes leads to a size; then every page is asked.
+        The search looks at the page with the most bytes first, and then checks every page.
         """
         size = requested
         while True:
@@ -411,7 +414,7 @@ class _PagedList:
             size -= max(1, size // 8)
 
     def page(self, number: int, size: int) -> JSON:
-        """With as much of the items that are too large as there is room for."""
+        """Return a page; items that are too large are abridged to as many characters as fit."""
         span = range(len(self._items))[(number - 1) * size : number * size]
         chars = self._glimpse
         if self._too_large.intersection(span):
@@ -435,7 +438,6 @@ class _PagedList:
         item = self._items[at]
         if at not in self._too_large:
             return item
-        # The page has a note already.
         detail = _ShapeDetail.MARKS if self._detail is _ShapeDetail.MARKS else _ShapeDetail.NUMBERS
         text = item if isinstance(item, str) else self._texts[at]
         return _abridged_shape(item, self._limit, detail, _character_prefix, chars, text)

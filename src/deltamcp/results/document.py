@@ -1,4 +1,4 @@
-"""A JSON document read without decoding more of it than is wanted."""
+"""Reads parts of an encoded JSON document without decoding the rest."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,10 +24,11 @@ decode: Callable[[RawJSON], JSON] = msgspec.json.Decoder().decode
 
 
 class PathNotFoundError(UnfitError):
-    """There is nothing at a path; the text, for the model, says how far it leads."""
+    """The document has nothing at a path; the text tells the model how far the path leads."""
 
 
 def kind(data: RawJSON) -> JSONKind:
+    """Return the kind of a JSON value, from its first character."""
     first = memoryview(data)[0]
     if first in b" \t\r\n":
         first = bytes(memoryview(data)).lstrip()[0]
@@ -35,19 +36,21 @@ def kind(data: RawJSON) -> JSONKind:
 
 
 def items(data: RawJSON) -> list[RawJSON]:
-    found: list[RawJSON] = _decode_items(data)  # type: ignore[assignment]
-    return found
+    """Return the items of a JSON list, each still encoded."""
+    raw: list[RawJSON] = _decode_items(data)  # type: ignore[assignment]
+    return raw
 
 
 def members(data: RawJSON) -> dict[str, Raw]:
+    """Return the members of a JSON object, each value still encoded."""
     return _decode_members(data)
 
 
 def at(data: RawJSON, path: Sequence[str]) -> RawJSON:
-    """The part at a path.
+    """Return the part of a document at a path.
 
     Raises:
-        NowhereError: the path leads nowhere.
+        PathNotFoundError: the document has nothing at the path.
     """
     for depth, step in enumerate(path):
         match kind(data):
@@ -61,9 +64,9 @@ def at(data: RawJSON, path: Sequence[str]) -> RawJSON:
             case "object":
                 known = members(data)
                 if step not in known:
-                    few = ", ".join(name[:40] for name in islice(known, 12))
+                    first_names = ", ".join(name[:40] for name in islice(known, 12))
                     raise PathNotFoundError(
-                        f"There is no {step[:50]!r} in {_describe_path(path[:depth])}, which has: {few}."
+                        f"There is no {step[:50]!r} in {_describe_path(path[:depth])}, which has: {first_names}."
                     )
                 data = known[step]
             case _:
@@ -76,9 +79,9 @@ def _describe_path(path: Sequence[str]) -> str:
 
 
 class LazyItems(Sequence[RawJSON]):
-    """The items of a list that is at hand, each encoded when it is looked at.
+    """The items of a Python list, each encoded on access.
 
-    The items of an encoded one take 70 bytes each besides their own, which for small ones is more than the document.
+    `items` of an encoded list takes 70 bytes per item besides the item, which for small items exceeds the document.
     """
 
     def __init__(self, values: list[JSON]) -> None:
@@ -94,7 +97,7 @@ class LazyItems(Sequence[RawJSON]):
 
     @classmethod
     def at(cls, value: Any, path: Sequence[str]) -> "LazyItems | None":
-        """The list at a path in a value; None where it is not there, or not a plain one."""
+        """Return the items of the list at a path in a value; None where there is no plain list."""
         for step in path:
             if type(value) is not dict or step not in value:
                 return None
@@ -103,7 +106,7 @@ class LazyItems(Sequence[RawJSON]):
 
 
 class LazyMembers(Mapping[str, RawJSON]):
-    """The same for the members of an object."""
+    """The members of a Python dict, each value encoded on access."""
 
     def __init__(self, values: dict[str, JSON]) -> None:
         self._values = values
@@ -119,9 +122,9 @@ class LazyMembers(Mapping[str, RawJSON]):
 
     @classmethod
     def from_dict(cls, value: Any) -> "LazyMembers | None":
-        """Of a plain dict, whose keys are all text."""
+        """Return the members of a plain dict whose keys are all strings; None for any other value."""
         return cls(value) if type(value) is dict and all(type(key) is str for key in value) else None
 
 
 Units: TypeAlias = list[RawJSON] | Mapping[str, RawJSON] | str | bytes
-"""What is shown in windows: the items of a list, the members of an object, a text; or JSON that has none of these."""
+"""What replies show in windows: the items of a list, the members of an object, a text; or the JSON of a scalar."""

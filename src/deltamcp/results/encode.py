@@ -1,8 +1,8 @@
-"""A value as the text with the fewest tokens that decodes to it: compact JSON, or JSON whose rows stand as tables.
+"""Encodes a value as the text with the fewest tokens, compact JSON or JSON with tables, and decodes that text.
 
-A table by itself is its text. In a document, the first line is the JSON of what is around the tables, behind a `#`,
-with `"#1"` in place of the first; or that is an object written as a table without lines. The tables follow, each
-behind its number. JSON never begins with `#`.
+A value that is one table is written as that table. In a document with several tables, the first line is a `#` and the
+JSON around the tables, with `"#1"` in place of the first table; or it is an object, written as a table without lines.
+The tables follow, each after its number. JSON never begins with `#`, so a reader can tell the forms apart.
 """
 
 import re
@@ -20,19 +20,19 @@ from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
 TABLE_LEGEND = "Tables: a=x*y: x, cell, y; {b}: column b; &: lookup."
-"""What a model should have read before its first table."""
+"""Explains the table syntax to a model; servers send it before the first table."""
 
 _MAX_DEPTH = 40
 _MIN_CHARS = 300
-"""Characters of JSON from which on another form is worth a reader's while."""
+"""Shorter JSON is sent as JSON."""
 _MIN_TABLE_CHARS = 100
-"""Characters of JSON below which no table is tried."""
+"""Parts with shorter JSON are not tried as tables."""
 _EFFORT_FACTOR = 6
-"""How many times the value's own size is looked at on the search for tables."""
+"""The search for tables encodes at most this many times the value's size."""
 _PLACEHOLDER_TOKENS = 6
-"""Tokens a table's number takes, here and there."""
+"""Tokens that a table's number takes in the document and before the table."""
 _MAX_TABLE_SHARE = 0.95
-"""What a table inside a value costs of its JSON, at most: for less it is not worth looking elsewhere."""
+"""The share of its JSON's tokens that a table inside a value may cost; a smaller saving does not justify a table."""
 _SCALAR_TYPES = frozenset({str, int, float})
 _MIN_NESTED_ROWS = 4
 
@@ -40,15 +40,17 @@ _decode_json = msgspec.json.Decoder().decode
 
 
 class EncodedText(NamedTuple):
+    """A value as text, and the form of that text."""
+
     text: str
     form: Literal["json", "table"]
 
 
 def encode(value: JSON, *, tables: bool = True, dictionary: bool = True, model: str | float = "o200k") -> EncodedText:
-    """The value as text. `dictionary` lets tables state values that repeat once, in the head.
+    """Encode a value as text. With `dictionary`, a table may have values that repeat once, in its head.
 
     Raises:
-        ValueError: the value holds something JSON cannot say.
+        ValueError: the value contains something that JSON cannot represent.
     """
     compact = jsonrpc.encode(value).decode()
     if not tables or compact[0] not in "[{" or len(compact) < _MIN_CHARS:
@@ -57,10 +59,10 @@ def encode(value: JSON, *, tables: bool = True, dictionary: bool = True, model: 
     if mark is None:
         return EncodedText(compact, "json")
     search = _TableSearch(mark, dictionary, model, len(compact))
-    made = _document_text(_decode_json(compact), search)
-    if made is None or search.count(made) >= search.count(compact):
+    text = _document_text(_decode_json(compact), search)
+    if text is None or search.count(text) >= search.count(compact):
         return EncodedText(compact, "json")
-    return EncodedText(made, "table")
+    return EncodedText(text, "table")
 
 
 def _document_text(value: Any, search: "_TableSearch") -> str | None:
@@ -84,13 +86,13 @@ class _FoundTable(NamedTuple):
 
 
 class _TableSearch:
-    """Tables taken out of a value, and what stands in their places."""
+    """Replaces the tables in a value with placeholders, and collects the tables."""
 
     def __init__(self, mark: str, dictionary: bool, model: str | float, size: int) -> None:
         self.mark, self.dictionary, self.model = mark, dictionary, model
         self.effort = _EFFORT_FACTOR * size + 1000
         self.found_tables: dict[str, _FoundTable] = {}
-        """By their JSON, in the order of their numbers."""
+        """Tables by their JSON, in the order of their numbers."""
         self._counts: dict[str, int] = {}
 
     def count(self, text: str) -> int:
@@ -102,7 +104,7 @@ class _TableSearch:
         return [f"{self.mark}{number} {found.text[1:]}" for number, found in enumerate(self.found_tables.values(), 1)]
 
     def extract_tables(self, value: Any, depth: int = 0) -> Any:
-        """The value with marks for the tables in it; a mark, where it is one."""
+        """Return the value with a placeholder for each table in it; only a placeholder where it is one table."""
         if depth > _MAX_DEPTH or not isinstance(value, dict | list):
             return value
         json = jsonrpc.encode(value).decode()
@@ -111,8 +113,8 @@ class _TableSearch:
             return value
         if json in self.found_tables:
             return f"{self.mark}{list(self.found_tables).index(json) + 1}"
-        made = as_table(value, self.dictionary)
-        text, before = "" if made is None else _table_text(made), len(self.found_tables)
+        table = as_table(value, self.dictionary)
+        text, before = "" if table is None else _table_text(table), len(self.found_tables)
         if not 0 < len(text) < len(json):
             return self._extract_inside(value, depth)
         best = _FoundTable(text, self.count(text) + _PLACEHOLDER_TOKENS * bool(depth))
@@ -121,9 +123,9 @@ class _TableSearch:
             return self._place_table(json, best) if best.cost < limit else self._extract_inside(value, depth)
         inner = self._extract_inside(value, depth)
         limit = min(limit, self.count(jsonrpc.encode(inner).decode()) + self._cost_since(before))
-        made = as_table(inner, self.dictionary) if len(self.found_tables) > before else None
-        if made is not None:
-            text = _table_text(made)
+        table = as_table(inner, self.dictionary) if len(self.found_tables) > before else None
+        if table is not None:
+            text = _table_text(table)
             cost = self.count(text) + _PLACEHOLDER_TOKENS * bool(depth) + self._cost_since(before)
             if cost < _MAX_TABLE_SHARE * best.cost and cost < limit:
                 return self._place_table(json, _FoundTable(text, cost - self._cost_since(before)))
@@ -147,7 +149,7 @@ class _TableSearch:
 
 
 def as_table(value: Any, dictionary: bool) -> TextTable | None:
-    """A list or an object as one table, whatever it would cost; None where it makes none."""
+    """Return a list or an object as one table, whatever the table costs; None where it is not tabular."""
     if len(value) < 2:
         return None
     kinds = set(map(type, value.values() if isinstance(value, dict) else value))
@@ -178,8 +180,8 @@ def _list_member_rows(value: dict[str, list[JSON]]) -> Iterator[dict[str, JSON]]
             yield {KEYS_COLUMN: key, ITEM_COLUMN: item}
 
 
-def _table_text(one: TextTable) -> str:
-    return "\n".join([one.head, *one.lines])
+def _table_text(table: TextTable) -> str:
+    return "\n".join([table.head, *table.lines])
 
 
 # Reading
@@ -188,15 +190,15 @@ _TABLE_NUMBER = re.compile(r"(#+[0-9]+) ")
 
 
 def decode(text: str) -> JSON:
-    """The value a text stands for.
+    """Decode a text that `encode` wrote.
 
     Raises:
-        ValueError: it is neither JSON nor of tables.
+        ValueError: the text is neither JSON nor a document with tables.
     """
     try:
         return _read_document(text.split("\n")) if text.startswith("#") else table_reader.read_json(text)
     except (AssertionError, LookupError, RecursionError) as error:
-        raise ValueError(f"no table: {error}") from None
+        raise ValueError(f"not a table: {error}") from None
 
 
 def _read_document(lines: list[str]) -> JSON:
@@ -206,7 +208,7 @@ def _read_document(lines: list[str]) -> JSON:
     for other in others:
         name = _TABLE_NUMBER.match(other[0])
         if name is None:
-            raise ValueError("a table without a number")
+            raise ValueError("a table has no number")
         tables[name[1]] = _fill_tables(table_reader.read_table(["#" + other[0][name.end() :], *other[1:]]), tables)
     if first[0][1:2] not in ("{", "["):
         return _fill_tables(table_reader.read_table(first), tables)

@@ -1,6 +1,7 @@
-"""What of a view holds one of some words: lines of a text, items of a list, members of an object.
+"""Finds the lines of a text, items of a list or members of an object that contain one of several words.
 
-Words are plain, letter case aside, and `|` stands between alternatives. Regular expressions could run for ever.
+The search ignores case, and `|` separates alternatives. Words are plain text, because a regular expression could run
+without end.
 """
 
 import re
@@ -11,24 +12,24 @@ from deltamcp.results.document import RawJSON
 from deltamcp.wire import jsonrpc
 
 _MAX_LINE_CHARS = 300
-"""Of a line that matches; one may be megabytes long."""
+"""Longer lines that match are cut; a line may be megabytes long."""
 
 
 def matching_lines(text: str, words: str) -> str:
-    """The lines that match, each after the offset at which it begins, to read on there."""
-    wanted = _pattern(words)
-    found: list[str] = []
+    """Return the lines that match, each after its offset, from which the model can read on."""
+    pattern = _pattern(words)
+    lines: list[str] = []
     begin = 0
     for line in text.splitlines(keepends=True):
-        match = wanted.search(line)
+        match = pattern.search(line)
         if match is not None:
-            found.append(f"{begin}: {_excerpt(line, match.start())}")
+            lines.append(f"{begin}: {_excerpt(line, match.start())}")
         begin += len(line)
-    return "\n".join(found)
+    return "\n".join(lines)
 
 
 def _excerpt(line: str, place: int) -> str:
-    """A line, or of a long one what stands around the match."""
+    """Return a line; of a long line, the part around the match."""
     line = line.rstrip()
     if len(line) <= _MAX_LINE_CHARS:
         return line
@@ -37,24 +38,24 @@ def _excerpt(line: str, place: int) -> str:
 
 
 def matching_items(units: Sequence[RawJSON], words: str) -> dict[str, RawJSON]:
-    """The items that match, by their place in the list."""
+    """Return the items that match, by their index in the list."""
     return matching_members({str(place): unit for place, unit in enumerate(units)}, words, keys=False)
 
 
 def matching_members(units: Mapping[str, RawJSON], words: str, keys: bool = True) -> dict[str, RawJSON]:
-    """The members that match, in key or value."""
-    wanted = _pattern(words)
-    # As they stand in JSON, without the quotes around them.
-    written = _pattern(words, lambda word: jsonrpc.encode(word).decode()[1:-1])
+    """Return the members whose value matches, or with `keys` whose key matches."""
+    key_pattern = _pattern(words)
+    # Values are still encoded, so the words are escaped as JSON escapes them.
+    value_pattern = _pattern(words, lambda word: jsonrpc.encode(word).decode()[1:-1])
     return {
         key: unit
         for key, unit in units.items()
-        if written.search(str(memoryview(unit), "utf-8")) or (keys and wanted.search(key))
+        if value_pattern.search(str(memoryview(unit), "utf-8")) or (keys and key_pattern.search(key))
     }
 
 
 def matching_units(units: document.Units, words: str) -> document.Units:
-    """A view of what matches in another."""
+    """Return the units that match."""
     if isinstance(units, str):
         return matching_lines(units, words)
     if isinstance(units, bytes):
@@ -62,6 +63,6 @@ def matching_units(units: document.Units, words: str) -> document.Units:
     return matching_members(units, words) if isinstance(units, Mapping) else matching_items(units, words)
 
 
-def _pattern(words: str, written: Callable[[str], str] = str) -> re.Pattern[str]:
+def _pattern(words: str, escape: Callable[[str], str] = str) -> re.Pattern[str]:
     alternatives = [word for word in words.split("|") if word] or [words]
-    return re.compile("|".join(re.escape(written(word)) for word in alternatives), re.IGNORECASE)
+    return re.compile("|".join(re.escape(escape(word)) for word in alternatives), re.IGNORECASE)

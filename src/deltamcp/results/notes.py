@@ -1,4 +1,7 @@
-"""What is said around a window: how much there is, and how to read on; in a small budget, in fewer words."""
+"""Writes the note beside a window, which tells the model how large the result is and how to read on.
+
+In a small budget the note is shorter.
+"""
 
 from msgspec import Struct
 
@@ -7,26 +10,26 @@ from deltamcp.values import ResourceLink
 
 ELLIPSIS = "…"
 RAW_PREFIX = "raw:"
-"""Before a path: the characters of the JSON that is there."""
+"""Before a path in `continue`: read the JSON at the path as characters."""
 
 _BRIEF_BELOW_TOKENS = 100
 _CUT_NOTE = f'"{ELLIPSIS}" marks what is cut'
 _MAX_PATH_BYTES = 24
-"""Of a path that is repeated; each may be a token, and a path may be longer than a reply."""
+"""Longer paths are not repeated in notes: each byte may be a token, and a path may be longer than a reply."""
 
 
 class Handle(Struct, frozen=True):
-    """Where the whole of a result can be read."""
+    """The name under which the server stores a whole result."""
 
     name: str
     continue_tool: str
-    """What reads on in it is called so."""
+    """The name of the tool that reads on in the result."""
     link: ResourceLink
-    """The same for hosts."""
+    """A link to the result, for hosts."""
 
 
 def first_note(window: Window, handle: Handle | None, tokens: int) -> str:
-    """To a caller that does not know the handle, within a reply of so many tokens. Without one nothing was kept."""
+    """Write the note of a first reply with a budget of `tokens`; the handle is None where the result is not stored."""
     if handle is None:
         return f"{_span_text(window)}. The rest could not be kept; ask for less of it."
     cut = next((short for cut in window.cuts if (short := _short_path(cut))), "")
@@ -35,30 +38,30 @@ def first_note(window: Window, handle: Handle | None, tokens: int) -> str:
         "whole": f', path="{cut}")' if cut else ")",
         "JSON characters": f', path="{RAW_PREFIX}", offset={window.end})',
     }
-    on = call + places.get(window.unit, f", offset={window.end})" if window.next is not None else ")")
+    read_on = call + places.get(window.unit, f", offset={window.end})" if window.next is not None else ")")
     brief = tokens < _BRIEF_BELOW_TOKENS
     match window.unit:
         case "whole":
-            return on if brief else f"{_CUT_NOTE}. {on} shows it."
+            return read_on if brief else f"{_CUT_NOTE}. {read_on} shows it."
         case "characters":
             left = window.total - window.end - len(window.tail)
-            return f"{left} of {window.total} characters left out. {on}{'' if brief else ' reads on.'}"
+            return f"{left} of {window.total} characters left out. {read_on}{'' if brief else ' reads on.'}"
         case _ if window.next is None:
-            return f"{_span_text(window)}. {on} has all."
+            return f"{_span_text(window)}. {read_on} has all."
         case _ if brief:
-            return f"{_span_text(window)}. {on}"
+            return f"{_span_text(window)}. {read_on}"
         case _:
             inside = f" {_CUT_NOTE}; path=... shows it." if window.cuts and window.unit == "rows" else ""
-            return f"{_span_text(window)}{_pages_text(window)}. {on} reads on.{inside}"
+            return f"{_span_text(window)}{_pages_text(window)}. {read_on} reads on.{inside}"
 
 
 def all_fields_note(handle: Handle | None) -> str:
-    """Where nothing is missing but fields that were not wanted."""
+    """Write the note of a reply that lacks only the fields the policy does not select."""
     return "" if handle is None else f'[All fields: {handle.continue_tool}(handle="{handle.name}", path="")]'
 
 
 def continuation_note(window: Window, path: str, tokens: int) -> str:
-    """To a caller that knows the handle and the path."""
+    """Write the note of a further reply, whose caller knows the handle and the path."""
     place = ""
     if window.unit == "JSON characters":
         place = f'path="{RAW_PREFIX}{path}", ' if _short_path(path) == path else f'"{RAW_PREFIX}" before path, '

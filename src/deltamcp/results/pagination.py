@@ -1,4 +1,7 @@
-"""The largest part of a list or an object that fits: whole rows or members; of one that is too large, a part."""
+"""Finds the rows of a result, and the most rows of a list or members of an object that fit a reply.
+
+Of a single row or member that does not fit, the reply has a summary.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
@@ -14,15 +17,15 @@ from deltamcp.values import JSON
 _USUAL_ROW_KEYS = ("data", "items", "results")
 _NON_LIST_TYPES = frozenset({str, int, float, bool, dict, type(None)})
 _MAX_ROWS_DEPTH = 3
-"""How far down rows are looked for."""
+"""Levels at which the server looks for rows."""
 _BYTES_PER_TOKEN = 3
-"""Of JSON; a first guess, put right by what the part costs."""
+"""A first guess of the size of JSON that fits; the search corrects it."""
 
 
 def find_rows(data: RawJSON, declared: str | None, value: Any = None) -> list[str] | None:
-    """The path to the rows of a result, of `value` where that is at hand; None where it has none.
+    """Return the path to the rows of a result; None where it has none. `value` is the decoded result, where available.
 
-    Where it was declared, else the root, `data`, `items` or `results`, else the list that is most of it (RB-64).
+    The path is the declared one; else the root, `data`, `items` or `results`; else the list that is most of the value.
     """
     if declared is not None:
         path = parse_path(declared)
@@ -33,9 +36,9 @@ def find_rows(data: RawJSON, declared: str | None, value: Any = None) -> list[st
     if (
         type(value) is dict
         and value.keys().isdisjoint(_USUAL_ROW_KEYS)
-        and all(type(one) in _NON_LIST_TYPES for one in value.values())
+        and all(type(member) in _NON_LIST_TYPES for member in value.values())
     ):
-        return None  # seen in a tenth of the time that reading the JSON takes
+        return None  # takes a tenth of the time of reading the JSON
     return _find_rows_below(data, _MAX_ROWS_DEPTH)
 
 
@@ -51,40 +54,39 @@ def _find_rows_below(data: RawJSON, depth: int) -> list[str] | None:
             below = _find_rows_below(members[name], depth - 1)
             if below is not None:
                 return [name, *below]
-    # Another list is the rows where it is most of the result.
-    most = max(members, key=lambda name: len(members[name]), default=None)
-    if most is None or len(members[most]) * 2 < len(data) or document.kind(members[most]) != "list":
+    largest = max(members, key=lambda name: len(members[name]), default=None)
+    if largest is None or len(members[largest]) * 2 < len(data) or document.kind(members[largest]) != "list":
         return None
-    return [most]
+    return [largest]
 
 
 def rows_window(
-    units: Sequence[RawJSON], start: int, around: Callable[[list[JSON]], JSON], below: Sequence[str], frame: Frame
+    units: Sequence[RawJSON], start: int, wrap: Callable[[list[JSON]], JSON], path: Sequence[str], frame: Frame
 ) -> Window | None:
-    """As many rows as fit, at least one; `around` puts them where they belong, which is `below` the view's root.
+    """Return a window with as many rows as fit, at least one; None where not even a summary of the first row fits.
 
-    None where not even a mark in place of the first fits.
+    `wrap` puts the rows back into the value around them, in which they are at `path`.
     """
     decoded: list[JSON] = []
 
     def first(count: int) -> Window:
         decoded.extend(document.decode(unit) for unit in units[start + len(decoded) : start + count])
-        return frame.make_window("rows", around(decoded[:count]), start, start + count, len(units))
+        return frame.make_window("rows", wrap(decoded[:count]), start, start + count, len(units))
 
     def window_of_part(frame: Frame, value: JSON, cuts: tuple[str, ...]) -> Window:
-        inside = tuple(pointer(*below, start) + cut for cut in cuts)
-        return frame.make_window("rows", around([value]), start, start + 1, len(units), inside)
+        inside = tuple(pointer(*path, start) + cut for cut in cuts)
+        return frame.make_window("rows", wrap([value]), start, start + 1, len(units), inside)
 
-    most = min(len(units) - start, frame.policy.page_size or len(units))
-    if most <= 0:
+    max_count = min(len(units) - start, frame.policy.page_size or len(units))
+    if max_count <= 0:
         return first(0)
-    return _largest_window(most, islice(units, start, None), first, frame) or summary.summary_window(
+    return _largest_window(max_count, islice(units, start, None), first, frame) or summary.summary_window(
         units[start], window_of_part, frame
     )
 
 
 def members_window(units: Mapping[str, RawJSON], start: int, frame: Frame) -> Window | None:
-    """The same for the members of an object; None where a key by itself is too long."""
+    """Return a window with as many members of an object as fit; None where a key by itself is too long."""
     keys = list(islice(units, start, None))
 
     def first(count: int) -> Window:
@@ -103,12 +105,14 @@ def members_window(units: Mapping[str, RawJSON], start: int, frame: Frame) -> Wi
     )
 
 
-def _largest_window(most: int, units: Iterable[RawJSON], first: Callable[[int], Window], frame: Frame) -> Window | None:
-    made: dict[int, Window] = {}
+def _largest_window(
+    max_count: int, units: Iterable[RawJSON], first: Callable[[int], Window], frame: Frame
+) -> Window | None:
+    windows: dict[int, Window] = {}
 
     def cost(count: int) -> int:
-        made[count] = first(count)
-        return frame.cost(made[count])
+        windows[count] = first(count)
+        return frame.cost(windows[count])
 
     space, guess = frame.budget.tokens * _BYTES_PER_TOKEN, 0
     for unit in units:
@@ -116,5 +120,5 @@ def _largest_window(most: int, units: Iterable[RawJSON], first: Callable[[int], 
         if space < 0:
             break
         guess += 1
-    count = find_largest(most, guess, cost, frame.budget.tokens, least=1)
-    return None if count is None else made[count]
+    count = find_largest(max_count, guess, cost, frame.budget.tokens, lower=1)
+    return None if count is None else windows[count]

@@ -1,4 +1,4 @@
-"""A place inside a JSON value: a JSON Pointer (RFC 6901), or the dotted path models like to write."""
+"""Parses and writes paths inside a JSON value: JSON Pointers (RFC 6901), and the dotted paths that models write."""
 
 import re
 
@@ -6,7 +6,7 @@ _DOTTED = re.compile(r"\[(\d+)\]|\.?([^.\[]+)")
 
 
 def parse_path(path: str) -> list[str]:
-    """`/items/3/body`, `items.3.body` and `items[3].body` are the same place; the empty path is the whole."""
+    """Parse a path: `/items/3/body`, `items.3.body` and `items[3].body` are the same; the empty path is the root."""
     if not path:
         return []
     if path.startswith("/"):
@@ -16,5 +16,5 @@ def parse_path(path: str) -> list[str]:
 
 
 def pointer(*names: str | int) -> str:
-    """The JSON Pointer of names one below the other."""
+    """Write the JSON Pointer of a path, from its keys and indexes."""
     return "".join(f"/{str(name).replace('~', '~0').replace('/', '~1')}" for name in names)

@@ -1,4 +1,4 @@
-"""How results are made to fit: what a server, a tool and a request say, and what comes of it."""
+"""The policy by which a server fits results into a reply, resolved from those of server, tool and request."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -12,54 +12,61 @@ from deltamcp.results import projection
 from deltamcp.values import JSON
 
 MIN_TOKENS = 50
-"""Below it a note and a handle leave no room for anything else."""
+"""The smallest budget; in less, a note and a handle leave no space for data."""
 META_KEY = "io.github.delta-mcp/result"
-"""Where a reply's `_meta` tells programs what was done, and where a request's says what is wanted."""
+"""The key in `_meta` under which a reply describes its result to programs, and a request states its policy."""
 
 ROOT_KEY = "pack_root"
-"""What a caller sends the root it holds by, as the seed has it: among a tool's arguments, or in `_meta`."""
+"""The name under which a caller sends the root of the result it has: a tool argument, or a member in `_meta`."""
 ROOT_SCHEMA: dict[str, JSON] = {
     "type": "string",
     "description": "Root of the result you hold, to get only changes; empty: all.",
 }
 RESET = "reset"
-"""In place of a root: nothing that was ever sent is known any more."""
+"""A caller sends this instead of a root when it has lost everything the server sent."""
 
 
 class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
-    """What to do with results. A field left out is the server's to say, and then the default's below."""
+    """How a server fits results into the budget of a reply: page size, fields, tables, deltas.
+
+    An author sets a policy for a server or a tool, and a client sets one for a request. Where a field is None, the
+    policy of the tool, then that of the server, and then the default of `ResolvedPolicy` applies.
+    """
 
     max_tokens: int | None = None
-    """Most tokens of a whole reply, notes and structured content included."""
+    """Maximum tokens of a whole reply, including notes and structured content."""
     page_size: int | None = None
-    """Most rows of one reply; as many as fit without."""
+    """Maximum rows of one reply; by default as many as fit."""
     rows: str | None = None
-    """Where the rows are, as `/data/users` or `data.users`; found where they commonly are without."""
+    """Path to the rows, as `/data/users` or `data.users`; by default the server looks in the usual places."""
     fields: list[str] | str | None = None
-    """Only these fields of an object, or of each row, by dotted path; or a JMESPath expression. The rest is kept."""
+    """The fields of an object, or of each row, to send: dotted paths, or a JMESPath expression. The server stores the
+    whole result."""
     tail: float | None = None
-    """The part of a cut text that shows its end, from 0 to 0.9."""
+    """The share of a cut text's window that shows the end of the text, from 0 to 0.9."""
     tables: bool | None = None
-    """Whether rows may come as tables, where that is shorter than JSON."""
+    """Whether the server may send rows as tables where these are shorter than JSON."""
     dictionary: bool | None = None
-    """Whether values that repeat in a table may be listed once and referred to by number."""
+    """Whether a table may list values that repeat once and refer to them by number."""
     model: str | float | None = None
-    """Whose tokens are counted, as `deltamcp.tokens.count` takes it."""
+    """The model whose tokens are counted, as `deltamcp.tokens.count` takes it."""
     auto_page: bool | None = None
-    """Whether Delta-MCP's clients turn pages by the arguments `page` and `pageSize`. By default of tools that do not
-    declare these themselves."""
+    """Whether Delta-MCP clients request pages by the arguments `page` and `pageSize`. By default they do for tools
+    that do not declare these arguments themselves."""
     deltas: bool | None = None
-    """Whether callers are sent what changed since they were last sent the result of the same call; False where a
-    request may not even ask for that. By default it may, by the root it holds."""
+    """Whether the server sends a caller only the changes since its last result of the same call. By default it does
+    so for requests that send the root of the result they have; with False, never."""
     keys: list[str] | None = None
-    """Members that tell rows apart from one time to the next, the first that does; found where they are not said."""
+    """Names of members that identify a row, in order of preference; by default the server finds one."""
     volatile: list[str] | None = None
-    """Dotted paths of what changes every time and says nothing, as `took_ms` or `items.age`: alone it is no change."""
+    """Dotted paths of fields that change on every call, as `took_ms` or `items.age`; a result in which only these
+    differ counts as unchanged."""
     dedup: bool | Literal["deltas"] | None = None
-    """Whether a row, or a symbol of a graph, that the caller was sent before, whatever by, is only referred to: where
-    a result is sent whole, and with "deltas" in those too."""
+    """Whether the server sends a reference in place of a row, or of a symbol of a graph, that any call sent to the
+    caller before: with True in whole results, with "deltas" in deltas too."""
     compat: bool | None = None
-    """Clients of Delta-MCP get that protocol's results to the byte, its faults included: no budget holds then."""
+    """Whether Delta-MCP clients get results exactly as Delta-MCP 0.2 sends them, faults included; the budget then does
+    not hold."""
 
     def __post_init__(self) -> None:
         for field in fields(type(self)):
@@ -86,18 +93,18 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 class RequestPolicy(
     ResultPolicy, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"
 ):
-    """What one request says."""
+    """The policy that a client sends with one request."""
 
     pack_root: str | None = msgspec.field(default=None, name=ROOT_KEY)
-    """The root of what the sender holds of this result; empty where it holds nothing, `reset` where it has lost
-    everything it was ever sent."""
+    """The root of the result that the client has; empty where it has none, `reset` where it has lost everything the
+    server sent."""
 
 
 class ResolvedPolicy(Struct, frozen=True, kw_only=True):
-    """What is to be done with one result."""
+    """The policy for one result, with a value for every field that has a default."""
 
     max_tokens: int = 20_000
-    """RB-63; hosts cut at about 25,000."""
+    """Hosts cut results at about 25,000 tokens."""
     page_size: int | None = None
     rows: str | None = None
     fields: list[str] | str | None = None
@@ -115,66 +122,67 @@ class ResolvedPolicy(Struct, frozen=True, kw_only=True):
 
     @property
     def may_send_changes(self) -> bool:
-        """Whether a result may be told by what its caller was sent before."""
+        """Whether the server may send a result as changes or references to what the caller has."""
         return self.deltas or bool(self.dedup) or (self.deltas is None and self.pack_root is not None)
 
     @property
     def max_chars(self) -> int:
-        """Most characters of a reply: what hosts are told, and kept where a text has few tokens for its length."""
+        """Maximum characters of a reply: the size hint for hosts, and a limit for texts with few tokens."""
         return self.max_tokens * 8
 
 
 def resolve_policy(*policies: ResultPolicy | None) -> ResolvedPolicy:
-    """The nearest policy first; what none of them says is the default, Delta-MCP's own in the way of Delta-MCP."""
-    as_original = next((policy.compat for policy in policies if policy and policy.compat is not None), False)
-    made = ResolvedPolicy(max_tokens=500, page_size=50) if as_original else ResolvedPolicy()
+    """Combine policies, in falling precedence, with the defaults; with `compat` these are Delta-MCP 0.2's defaults."""
+    compat = next((policy.compat for policy in policies if policy and policy.compat is not None), False)
+    resolved = ResolvedPolicy(max_tokens=500, page_size=50) if compat else ResolvedPolicy()
     for policy in reversed(policies):
         if policy is not None:
-            made = override_policy(policy, made)
-    return made
+            resolved = override_policy(policy, resolved)
+    return resolved
 
 
 def override_policy(policy: ResultPolicy, base: ResolvedPolicy) -> ResolvedPolicy:
-    """What is to be done where this policy is heard first."""
-    said = {name: value for name in policy.__struct_fields__ if (value := getattr(policy, name)) is not None}
-    return replace(base, **said)
+    """Return `base` with the fields that `policy` sets."""
+    overrides = {name: value for name in policy.__struct_fields__ if (value := getattr(policy, name)) is not None}
+    return replace(base, **overrides)
 
 
 def size_hint(policy: ResolvedPolicy) -> dict[str, JSON]:
-    """What hosts are told of a tool, so that they do not cut what is cut already; they take 500,000 at most."""
+    """Return the `_meta` of a tool that keeps hosts from cutting its results again; hosts take 500,000 at most."""
     return {"anthropic/maxResultSizeChars": min(policy.max_chars, 500_000)}
 
 
-def parse_root(said: JSON) -> str:
-    """
+def parse_root(value: JSON) -> str:
+    """Return the root that a caller sent; empty for null.
+
     Raises:
-        UnfitError: no root can be meant.
+        UnfitError: the value is not a string.
     """
-    if said is None or isinstance(said, str):
-        return said or ""
+    if value is None or isinstance(value, str):
+        return value or ""
     raise UnfitError(f"{ROOT_KEY} must be the root of a result, as a text.")
 
 
 def requested_root(meta: Mapping[str, JSON]) -> str | None:
-    """What a request's `_meta` says that its sender holds of the answer; None where it says nothing.
+    """Return the root in a request's `_meta`, of the result that the client has; None where there is no root.
 
     Raises:
-        UnfitError: it cannot be read.
+        UnfitError: the policy in `_meta` is invalid.
     """
-    said = requested_policy(meta) if META_KEY in meta else None
-    return None if said is None else said.pack_root
+    policy = requested_policy(meta) if META_KEY in meta else None
+    return None if policy is None else policy.pack_root
 
 
 def requested_policy(meta: Mapping[str, JSON]) -> RequestPolicy | None:
-    """What a request's `_meta` says: a budget no smaller than the least, fields, whether tables are understood, a root.
+    """Return the policy in a request's `_meta`; None where there is none.
 
     Raises:
-        UnfitError: it says something else; the text tells what.
+        UnfitError: the policy is invalid; the text says why.
     """
-    said = meta.get(META_KEY)
-    if said is None:
+    value = meta.get(META_KEY)
+    if value is None:
         return None
     try:
-        return msgspec.convert(said, RequestPolicy)
+        return msgspec.convert(value, RequestPolicy)
     except (msgspec.ValidationError, ConfigurationError) as error:
         raise UnfitError(f"_meta[{META_KEY!r}]: {error}") from None

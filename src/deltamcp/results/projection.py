@@ -1,4 +1,4 @@
-"""Only the fields that are wanted of a value: by dotted path, which goes through lists, or by JMESPath."""
+"""Selects fields of a value, by dotted paths that go through lists, or by a JMESPath expression."""
 
 import math
 import re
@@ -11,25 +11,27 @@ from deltamcp.values import JSON
 _DOTTED_PATHS = re.compile(r"[\w.-]+(\s*,\s*[\w.-]+)*")
 _MAX_COPIES = 16
 _MAX_EXPRESSION_CHARS = 2_000
-"""Characters of an expression; parsing one is recursive."""
+"""Longer expressions are refused, because the parser is recursive."""
 
 
 def check_fields(fields: Sequence[str] | str | None) -> None:
-    """
+    """Check that a field selection is valid.
+
     Raises:
-        UnfitError: it is an expression that cannot be read, or would make far more of a value than there is.
+        UnfitError: the selection is an expression that does not parse, or that would copy the value too often.
     """
     if isinstance(fields, str) and isinstance(_split_paths(fields), str):
         _compile_expression(fields)
 
 
 def project(value: JSON, fields: Sequence[str] | str) -> JSON:
-    """`["id", "user.login"]` of an object or of each object in a list; what is not there is left out.
+    """Return the selected fields of an object, or of each object in a list; missing fields are left out.
 
-    One text is the same with commas, or an expression: `"items[?state=='open'].{id: id, who: user.login}"`.
+    `fields` is a list of dotted paths, `["id", "user.login"]`; the same as one string with commas; or a JMESPath
+    expression, `"items[?state=='open'].{id: id, who: user.login}"`.
 
     Raises:
-        UnfitError: the expression is wrong.
+        UnfitError: the expression is invalid or does not apply to the value.
     """
     fields = _split_paths(fields)
     return _search_jmespath(value, fields) if isinstance(fields, str) else _select_paths(value, fields)
@@ -47,8 +49,8 @@ def _search_jmespath(value: JSON, expression: str) -> JSON:
     try:
         return _compile_expression(expression).search(value)
     except JMESPathTypeError as error:
-        # Its own words hold the value.
-        raise UnfitError(f"fields: {error.function_name}() does not take what it is given here.") from None
+        # The text of the original error contains the value.
+        raise UnfitError(f"fields: {error.function_name}() does not accept the type of its argument.") from None
     except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
         raise UnfitError("fields: the expression does not apply to this value.") from None
 
@@ -58,21 +60,21 @@ def _compile_expression(expression: str) -> Any:
     from jmespath.exceptions import JMESPathError
 
     if len(expression) > _MAX_EXPRESSION_CHARS:
-        raise UnfitError(f"fields: an expression may have {_MAX_EXPRESSION_CHARS} characters.")
+        raise UnfitError(f"fields: an expression may have at most {_MAX_EXPRESSION_CHARS} characters.")
     try:
-        made = jmespath.compile(expression)
-        copies = _count_copies(made.parsed)
+        compiled = jmespath.compile(expression)
+        copies = _count_copies(compiled.parsed)
     except (JMESPathError, ValueError) as error:
         raise UnfitError(f"fields is neither paths nor JMESPath: {str(error)[:200]}") from None
     except RecursionError:
         raise UnfitError("fields: the expression is nested too deeply.") from None
     if copies > _MAX_COPIES or expression.count("to_string") > 1:
-        raise UnfitError("fields: the expression would make many times the value that is there.")
-    return made
+        raise UnfitError("fields: the expression would copy the value too many times.")
+    return compiled
 
 
 def _count_copies(node: Any) -> int:
-    """How many times what it is applied to may stand in an expression's value: `[@, @] | [@, @]` makes four of it."""
+    """Return how many copies of its input an expression may make: `[@, @] | [@, @]` makes four."""
     inner = [_count_copies(child) for child in node["children"] if isinstance(child, dict)]
     if node["type"] in ("multi_select_list", "multi_select_dict"):
         return max(1, sum(inner))
@@ -80,14 +82,17 @@ def _count_copies(node: Any) -> int:
 
 
 def are_row_fields(fields: Sequence[str] | str, members: Iterable[str]) -> bool:
-    """Whether fields are none of an object's own. An expression says itself what it is of."""
+    """Whether the fields are fields of the rows: none is a member of the object. An expression never counts as such."""
     fields = _split_paths(fields)
     names = set() if isinstance(fields, str) else {field.partition(".")[0] for field in fields}
     return bool(names) and names.isdisjoint(members)
 
 
 def project_rows(value: JSON, fields: Sequence[str] | str, rows: Sequence[str] | None) -> JSON:
-    """The same, but fields that the value itself has none of are its rows', and what stands beside those stays."""
+    """Return the selected fields as `project` does; fields that the value itself lacks are selected from its rows.
+
+    The members beside the rows then stay whole.
+    """
     if not rows or not isinstance(value, dict) or not are_row_fields(fields, value):
         return project(value, fields)
     inner = value.get(rows[0])
@@ -95,21 +100,21 @@ def project_rows(value: JSON, fields: Sequence[str] | str, rows: Sequence[str] |
 
 
 def _select_paths(value: JSON, fields: Sequence[str]) -> JSON:
-    wanted: dict[str, list[str]] = {}
+    selected: dict[str, list[str]] = {}
     for field in fields:
         name, _, rest = field.partition(".")
-        wanted.setdefault(name, []).append(rest)
-    return _select_members(value, wanted)
+        selected.setdefault(name, []).append(rest)
+    return _select_members(value, selected)
 
 
-def _select_members(value: JSON, wanted: dict[str, list[str]]) -> JSON:
+def _select_members(value: JSON, selected: dict[str, list[str]]) -> JSON:
     if isinstance(value, list):
-        return [_select_members(item, wanted) for item in value]
+        return [_select_members(item, selected) for item in value]
     if not isinstance(value, dict):
         return value
-    # A field wanted whole is kept whole, whatever is wanted inside it.
+    # A field that is selected itself stays whole, even if fields inside it are selected too.
     return {
-        name: inner if "" in wanted[name] else _select_paths(inner, wanted[name])
+        name: inner if "" in selected[name] else _select_paths(inner, selected[name])
         for name, inner in value.items()
-        if name in wanted
+        if name in selected
     }

@@ -1,8 +1,10 @@
-"""An argument that says "this part of that result, with this change", so that the value need not pass through a model.
+"""Resolves references to stored results in the arguments of a call.
+
+With a reference a model passes a part of an earlier result on, with changes, without writing the value itself:
 
     {"$result": "R7", "path": "/items/3/body", "patch": [{"find": "teh", "replace": "the"}]}
 
-A patch is a list of JSON Patch operations (RFC 6902), or of texts to find and what to put in their place.
+A patch is a list of JSON Patch operations (RFC 6902), or of texts to find and their replacements.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,6 +26,7 @@ def is_reference(value: JSON) -> TypeGuard[dict[str, JSON]]:
 
 
 def has_reference(arguments: Mapping[str, JSON]) -> bool:
+    """Whether the arguments contain a reference, at any depth."""
     for value in arguments.values():  # noqa: SIM110 - a generator costs every call 0.4 µs
         if type(value) in _NESTED_TYPES and any(find_references(value)):
             return True
@@ -31,7 +34,7 @@ def has_reference(arguments: Mapping[str, JSON]) -> bool:
 
 
 def find_references(value: JSON) -> Iterator[dict[str, JSON]]:
-    """Every reference in some arguments."""
+    """Yield every reference in a value, at any depth."""
     stack = [value]
     while stack:
         node = stack.pop()
@@ -43,22 +46,22 @@ def find_references(value: JSON) -> Iterator[dict[str, JSON]]:
             stack.extend(node)
 
 
-def replace_references(value: JSON, by: Mapping[int, JSON]) -> JSON:
-    """The arguments with each reference, told by its `id()`, replaced by what it stands for."""
-    if id(value) in by:
-        return by[id(value)]
+def replace_references(value: JSON, resolved: Mapping[int, JSON]) -> JSON:
+    """Return the value with the resolved value in place of each reference; `resolved` has them by `id(reference)`."""
+    if id(value) in resolved:
+        return resolved[id(value)]
     if type(value) is dict:
-        return {key: replace_references(inner, by) for key, inner in value.items()}
+        return {key: replace_references(inner, resolved) for key, inner in value.items()}
     if type(value) is list:
-        return [replace_references(inner, by) for inner in value]
+        return [replace_references(inner, resolved) for inner in value]
     return value
 
 
 def apply_patch(value: JSON, patch: JSON, max_bytes: int) -> JSON:
-    """A copy of the value with the changes made, in order; it may grow by `most` bytes.
+    """Return a copy of the value with the changes of a patch applied in order; the copy may grow by `max_bytes`.
 
     Raises:
-        UnfitError: one of them cannot be made; none is then.
+        UnfitError: one of the changes cannot be applied.
     """
     if not isinstance(patch, list) or len(patch) > _MAX_PATCH_CHANGES:
         raise UnfitError(f"patch must be a list of at most {_MAX_PATCH_CHANGES} changes.")
@@ -77,7 +80,7 @@ def apply_patch(value: JSON, patch: JSON, max_bytes: int) -> JSON:
 def _find_and_replace(value: JSON, change: dict[str, JSON], place: int, max_bytes: int) -> JSON:
     find, replace, every = change["find"], change.get("replace", ""), change.get("all", False)
     if not isinstance(value, str):
-        raise UnfitError(f"patch[{place}] finds in a text, and this is none; name one by path.")
+        raise UnfitError(f"patch[{place}] has find, but the value is not a text; give the path of a text.")
     if not isinstance(find, str) or not find or not isinstance(replace, str):
         raise UnfitError(f"patch[{place}] must have texts in find and replace.")
     times = value.count(find)
@@ -96,7 +99,7 @@ def _apply_json_patch(value: JSON, changes: list[dict[str, Any]], max_bytes: int
     import jsonpatch  # 10 ms, seldom needed
     from jsonpointer import JsonPointerException
 
-    # A copy may be of everything, into itself.
+    # Each copy operation may copy the whole value into itself, and so double it.
     copies = sum(change.get("op") == "copy" for change in changes)
     if copies and len(jsonrpc.encode(value)) << min(copies, 64) > max_bytes:
         raise UnfitError("The patch copies too much.")

@@ -1,6 +1,7 @@
-"""A result that does not fit, made to: the first reply, which says where the rest is, and every further one.
+"""Makes the windows of a result that does not fit one reply: of the first reply, and of every further one.
 
-The pipeline of decision 0004. Values in, windows out; who calls has chosen a handle, and keeps the whole under it.
+The pipeline of docs/decisions/0003-results.md: values in, windows out. The caller of this module has chosen a handle,
+and stores the whole result under it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,24 +19,24 @@ from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
 _MIN_LINK_TOKENS = 200
-"""Tokens of a budget that has room for a link, and for how to pass a result on, beside the note."""
+"""In a smaller budget a reply has neither a link nor the hint on how to pass the result on."""
 _FIELDS_NOTE = ' Not all fields are shown; path="" has them.'
 _MAX_BYTES_PER_TOKEN = 24
-"""Bytes of JSON a token may stand for in a table; a value of more in all is not tried whole."""
+"""Bytes of JSON that a token of a table may stand for; larger values are not tried whole."""
 
 
 def whole_window(
     data: str | bytes, policy: ResolvedPolicy, structured: bool, rows: Sequence[str] | None, note: str = ""
 ) -> Window | None:
-    """A text or JSON in its shortest form, where all of it fits; None where it does not, or has too many rows."""
-    around = Frame(policy, lambda window: note, structured=structured)
+    """Return a window with the whole text or JSON; None where it does not fit, or has more rows than a page."""
+    frame = Frame(policy, lambda window: note, structured=structured)
     if isinstance(data, str):
         window = Window("whole", 0, 1, 1, data, form="text")
     elif len(data) <= policy.max_tokens * _MAX_BYTES_PER_TOKEN and not _has_more_rows(data, rows, policy):
-        window = around.make_window("whole", document.decode(data), 0, 1, 1)
+        window = frame.make_window("whole", document.decode(data), 0, 1, 1)
     else:
         return None
-    return window if around.cost(window) <= policy.max_tokens else None
+    return window if frame.cost(window) <= policy.max_tokens else None
 
 
 def _has_more_rows(data: bytes, rows: Sequence[str] | None, policy: ResolvedPolicy) -> bool:
@@ -56,48 +57,54 @@ def first_window(
     reason: str = "",
     value: Any = None,
 ) -> Window:
-    """What is shown of a result that is kept under a handle; without one, because it could not be.
+    """Return the window of the first reply with a result that the server stores under a handle.
 
     Args:
-        rows: where its rows are.
-        projected: it is less than what is kept, and may be shown whole.
-        why: a sentence the note begins with.
-        value: what `source` is of, where that is at hand.
+        data: the text or JSON to show.
+        rows: the path to the rows; None where there are none.
+        policy: the budget and form of the reply.
+        handle: the handle of the stored result; None where the server could not store it.
+        structured: the reply has the value as structured content too.
+        projected: the data has only the selected fields of the stored result, and may fit whole.
+        reason: a sentence that begins the note.
+        value: the decoded `data`, where available.
     """
-    fewer = whole_window(data, policy, structured, rows, notes.all_fields_note(handle)) if projected else None
-    if fewer is not None:
-        return fewer
-    named = handle if is_linked(policy) else None
-    fields = _FIELDS_NOTE if projected and named is not None else ""
-    passing = f' {{"{reference.KEY}":"{named.name}"}} as an argument passes it on.' if named is not None else ""
+    whole = whole_window(data, policy, structured, rows, notes.all_fields_note(handle)) if projected else None
+    if whole is not None:
+        return whole
+    linked = handle if is_linked(policy) else None
+    fields_note = _FIELDS_NOTE if projected and linked is not None else ""
+    reference_note = (
+        f' {{"{reference.KEY}":"{linked.name}"}} as an argument passes it on.' if linked is not None else ""
+    )
 
     def note(window: Window) -> str:
-        return f"[{reason}{notes.first_note(window, handle, policy.max_tokens)}{fields}{passing}]"
+        return f"[{reason}{notes.first_note(window, handle, policy.max_tokens)}{fields_note}{reference_note}]"
 
-    link = jsonrpc.encode(named.link).decode() if named is not None else ""
-    around = Frame(policy, note, link, structured)
+    link = jsonrpc.encode(linked.link).decode() if linked is not None else ""
+    frame = Frame(policy, note, link, structured)
     if isinstance(data, str):
-        return truncation.text_window(data, 0, "characters", around, policy.tail)
+        return truncation.text_window(data, 0, "characters", frame, policy.tail)
     return (
-        (_rows_window(data, rows, around, value) if rows is not None else None)
-        or (_summary_window(data, around, value) if document.kind(data) in ("object", "list") else None)
-        or _raw_window(data, 0, around)
+        (_rows_window(data, rows, frame, value) if rows is not None else None)
+        or (_summary_window(data, frame, value) if document.kind(data) in ("object", "list") else None)
+        or _raw_window(data, 0, frame)
     )
 
 
 def is_linked(policy: ResolvedPolicy, window: Window | None = None) -> bool:
-    """Whether a link goes with a reply. Where only fields were left out, on purpose, a word on it is enough."""
+    """Whether a reply has a link to the stored result. A window that lacks only unselected fields has none."""
     return policy.max_tokens >= _MIN_LINK_TOKENS and (window is None or window.unit != "whole" or bool(window.cuts))
 
 
-def _rows_window(data: bytes, path: list[str], around: Frame, value: Any) -> Window | None:
-    # Beside structured content nothing is abridged: programs would take it for what it is.
-    wrap, cuts = _envelope(data, path, len(data) if around.structured else around.budget.tokens, ())
-    # The cuts of the envelope are part of what a note tells.
-    inner = replace(around, note=lambda window: around.note(_with_cuts(window, cuts)))
+def _rows_window(data: bytes, path: list[str], frame: Frame, value: Any) -> Window | None:
+    # In structured content nothing is abridged, because programs would take an abridged value for the value.
+    wrap, cuts = _envelope(data, path, len(data) if frame.structured else frame.budget.tokens, ())
+    # The note counts the cuts of the envelope too.
+    inner = replace(frame, note=lambda window: frame.note(_with_cuts(window, cuts)))
     units = document.LazyItems.at(value, path) or document.items(document.at(data, path))
     window = pagination.rows_window(units, 0, wrap, path, inner)
-    # Where the rows are all there, it is what stands beside them that was too much, and deserves the room.
+    # Where all rows are shown, the members beside them exceed the budget, and a summary shows more of those.
     return None if window is None or window.next is None else _with_cuts(window, cuts)
 
 
@@ -108,7 +115,10 @@ def _with_cuts(window: Window, cuts: Sequence[str]) -> Window:
 def _envelope(
     data: RawJSON, path: Sequence[str], space: int, above: tuple[str, ...]
 ) -> tuple[Callable[[list[JSON]], JSON], list[str]]:
-    """What puts rows back where they were, among whatever stands beside them, which gets `room` bytes."""
+    """Return a function that puts rows back into the value around them, and pointers to what is cut in that value.
+
+    The members beside the rows are abridged to `space` bytes.
+    """
     if not path:
         return lambda rows: rows, []
     if document.kind(data) == "list":  # a declared path through a list: only the one item is shown
@@ -116,52 +126,52 @@ def _envelope(
     members = document.members(data)
     inner, cuts = _envelope(members[path[0]], path[1:], space // 2, (*above, path[0]))
     beside = {name: value for name, value in members.items() if name != path[0]}
-    value, cut = summary.Summary(jsonrpc.encode(beside)).abridge(space)
+    value, inner_cuts = summary.Summary(jsonrpc.encode(beside)).abridge(space)
     names = [name for name in members if name in value or name == path[0]]
-    left_out = {name: told for name, told in value.items() if name not in members}
+    left_out = {name: mark for name, mark in value.items() if name not in members}
 
     def wrap(rows: list[JSON]) -> JSON:
         return {name: inner(rows) if name == path[0] else value[name] for name in names} | left_out
 
-    return wrap, [pointer(*above) + one for one in cut] + cuts
+    return wrap, [pointer(*above) + cut for cut in inner_cuts] + cuts
 
 
-def _summary_window(data: bytes, around: Frame, value: Any) -> Window | None:
+def _summary_window(data: bytes, frame: Frame, value: Any) -> Window | None:
     def show(frame: Frame, shown: JSON, cuts: tuple[str, ...]) -> Window:
         return frame.make_window("whole", shown, 0, 0, 1, cuts)
 
-    return summary.summary_window(data, show, around, value)
+    return summary.summary_window(data, show, frame, value)
 
 
-def _raw_window(data: RawJSON, start: int, around: Frame) -> Window:
-    """The JSON itself as a text: what can be shown of anything."""
+def _raw_window(data: RawJSON, start: int, frame: Frame) -> Window:
+    """Return a window of the JSON as characters, which any value has."""
     text = str(memoryview(data), "utf-8")
-    return truncation.text_window(text, start, "JSON characters", around)
+    return truncation.text_window(text, start, "JSON characters", frame)
 
 
 # Further replies
 
 
 def read_window(units: Units, start: int, policy: ResolvedPolicy, path: str, until: int | None = None) -> Window:
-    """A window of the view at `path` from `start` on; of what has no windows, its JSON from the beginning.
+    """Return a window of the units at `path`, from `start` to at most `until`.
 
-    It ends at `until` if not before.
+    Where not even one unit fits, or the value is a scalar, the window shows the JSON as characters from the beginning.
     """
-    around = _continuation_frame(policy, path)
+    frame = _continuation_frame(policy, path)
     if isinstance(units, str):
-        return truncation.text_window(units, start, "characters", around, until=until)
+        return truncation.text_window(units, start, "characters", frame, until=until)
     if until is not None:
-        around = replace(around, shaping=replace(policy, page_size=until - start))
+        frame = replace(frame, policy=replace(policy, page_size=until - start))
     window: Window | None = None
     if isinstance(units, Mapping):
-        window = pagination.members_window(units, start, around)
+        window = pagination.members_window(units, start, frame)
     elif isinstance(units, list):
-        window = pagination.rows_window(units, start, lambda rows: rows, (), around)
+        window = pagination.rows_window(units, start, lambda rows: rows, (), frame)
     return window or read_raw_window(units_json(units).decode(), 0, policy, path)
 
 
 def read_raw_window(text: str, start: int, policy: ResolvedPolicy, path: str) -> Window:
-    """A window of the JSON of what is at `path`, from a character on."""
+    """Return a window of the JSON at `path` as characters, from the character at `start` on."""
     return truncation.text_window(text, start, "JSON characters", _continuation_frame(policy, path))
 
 
@@ -170,5 +180,5 @@ def _continuation_frame(policy: ResolvedPolicy, path: str) -> Frame:
 
 
 def units_json(units: Units) -> bytes:
-    """The JSON of a view."""
+    """Encode units as JSON."""
     return units if isinstance(units, bytes) else jsonrpc.encode(units)

@@ -1,4 +1,4 @@
-"""A kept result: how it is stored, and what of it may be asked for."""
+"""The format in which the server stores a result, and the windows that `continue` reads from it."""
 
 import functools
 from collections.abc import Mapping
@@ -23,24 +23,24 @@ from deltamcp.wire import jsonrpc
 
 
 class StoredHeader(Struct, frozen=True, omit_defaults=True):
-    """What is said of a result, before its bytes."""
+    """The header that a store has before the bytes of a result."""
 
     kind: Literal["text", "json"]
     rows: list[str] | None
-    """Where its rows are, once the wanted fields are taken."""
-    shaping: ResolvedPolicy
+    """The path to the rows, after the policy's field selection; None where there are none."""
+    policy: ResolvedPolicy
     root: str = ""
-    """What it is known by, where it may be the base of a delta."""
+    """The root hash, where the result may be the base of a delta; else empty."""
     deltas: int = 0
-    """How many its caller was told it by, since it was sent whole."""
+    """How many deltas the caller got since the server last sent it the whole result."""
     is_part: bool = False
-    """Only a part of it was shown."""
+    """Whether the caller was shown only a part."""
     first: int = 0
-    """Where the first reply left off in what is read without a path; 0 where that is not where reading goes on."""
+    """Where the first reply ended and reading without a path continues; 0 where reading starts over."""
 
 
 class ContinueArguments(Struct, frozen=True, forbid_unknown_fields=True):
-    """What `continue` is called with."""
+    """The arguments of `continue`."""
 
     handle: str
     page: int | None = None
@@ -51,35 +51,35 @@ class ContinueArguments(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Selection:
-    """A part of a result that is read in windows."""
+    """A part of a stored result that a caller reads in windows."""
 
     def __init__(self, units: Units, path: str, page_starts: list[int]) -> None:
-        """`path` is where in the result it is, `starts` where its pages begin, as far as they were turned."""
+        """`path` is the pointer to the units in the result; `page_starts` has the offsets of the pages found so far."""
         self.units = units
         self.path = path
         self.page_starts = page_starts
 
     @functools.cached_property
     def json_text(self) -> str:
-        """Its JSON as a text."""
+        """The JSON of the units."""
         return units_json(self.units).decode()
 
 
 _MAX_PAGES_AHEAD = 200
-"""Pages turned at once on the way to one; each takes some milliseconds."""
+"""How far a caller may skip ahead: the server makes the pages between, at some milliseconds each."""
 _MAX_SELECTIONS = 8
-"""Of one result at a time, for the pages that follow."""
+"""Selections of one result that are cached for further pages."""
 _decode_header = msgspec.json.Decoder(StoredHeader).decode
 
 
 def pack_result(header: StoredHeader, data: str | bytes) -> bytes:
-    """For a store, which keeps bytes."""
-    said = msgspec.json.encode(header)
-    return b"".join((len(said).to_bytes(4), said, data.encode() if isinstance(data, str) else data))
+    """Pack a header and a result into the bytes for a store: the header's length, the header, the data."""
+    head = msgspec.json.encode(header)
+    return b"".join((len(head).to_bytes(4), head, data.encode() if isinstance(data, str) else data))
 
 
 class StoredResult:
-    """A result out of a store."""
+    """A result that a store returned, from which a caller reads windows and values."""
 
     def __init__(self, packed: bytes) -> None:
         whole = memoryview(packed)
@@ -90,46 +90,46 @@ class StoredResult:
 
     @property
     def root(self) -> str:
-        """Empty where it has none."""
+        """The root hash; empty where the result cannot be the base of a delta."""
         return self._header.root
 
     @property
     def deltas(self) -> int:
-        """Since it was sent whole."""
+        """How many deltas the caller got since the server last sent it the whole result."""
         return self._header.deltas
 
     @property
     def is_part(self) -> bool:
-        """Whether only a part of it was shown."""
+        """Whether the caller was shown only a part."""
         return self._header.is_part
 
     @property
     def shown_value(self) -> JSON:
-        """What its caller was given of it: the fields that were wanted."""
+        """The value with only the fields that the policy selects."""
         if self._header.kind == "text":
             return str(self._data, "utf-8")
         return document.decode(
-            self._data if self._header.shaping.fields is None else project_fields(self._data, self._header.shaping)
+            self._data if self._header.policy.fields is None else project_fields(self._data, self._header.policy)
         )
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size of the result in bytes."""
         return self._data.nbytes
 
     def bytes_at(self, path: str) -> int:
-        """How much is at a path.
+        """Return the size in bytes of the value at a path.
 
         Raises:
-            UnfitError: there is nothing.
+            UnfitError: the result has nothing at the path.
         """
         return len(document.at(self._data, parse_path(path))) if self._header.kind == "json" else self.size
 
     def value_at(self, path: str) -> JSON:
-        """The value at a path.
+        """Return the value at a path.
 
         Raises:
-            UnfitError: there is none.
+            UnfitError: the result has nothing at the path.
         """
         if self._header.kind == "json":
             return document.decode(document.at(self._data, parse_path(path)))
@@ -138,12 +138,14 @@ class StoredResult:
         return str(self._data, "utf-8")
 
     def read(self, arguments: ContinueArguments, requested: ResultPolicy | None = None) -> tuple[Window, str]:
-        """A window, made to fit as the first reply was unless one wishes otherwise, and the path of what it is of.
+        """Return the window that `continue` asks for, and the path of its units in the result.
+
+        The window follows the policy of the first reply, overridden by the `requested` one.
 
         Raises:
-            UnfitError: it cannot be read so; the text says why.
+            UnfitError: the arguments do not apply to this result; the text says why.
         """
-        policy = self._header.shaping if requested is None else override_policy(requested, self._header.shaping)
+        policy = self._header.policy if requested is None else override_policy(requested, self._header.policy)
         if arguments.path is not None and arguments.path.startswith(RAW_PREFIX):
             selection = self._select(replace(arguments, path=arguments.path.removeprefix(RAW_PREFIX)))
             start = _check_offset(arguments.offset or 0, len(selection.json_text))
@@ -152,23 +154,23 @@ class StoredResult:
         if arguments.offset is not None:
             start = _check_offset(arguments.offset, len(selection.units))
             return read_window(selection.units, start, policy, selection.path), selection.path
-        # Pages are as long as they were made to be: who wishes for others turns others.
+        # With a policy of its own, a request has pages of its own size.
         starts = selection.page_starts if requested is None else [0]
-        page = arguments.page or min(2, len(starts))  # on from the first reply, where that is known
+        page = arguments.page or min(2, len(starts))  # the page after the first reply, where its end is known
         start, until = _page_span(selection, starts, page, policy)
         return read_window(selection.units, start, policy, selection.path, until), selection.path
 
     def _select(self, arguments: ContinueArguments) -> Selection:
         key = (arguments.path, repr(arguments.fields), arguments.grep)
         if key not in self._selections:
-            made = self._make_selection(arguments)
+            selection = self._make_selection(arguments)
             if len(self._selections) >= _MAX_SELECTIONS:
                 self._selections.clear()
-            self._selections[key] = made
+            self._selections[key] = selection
         return self._selections[key]
 
     def _make_selection(self, arguments: ContinueArguments) -> Selection:
-        policy = self._header.shaping
+        policy = self._header.policy
         if self._header.kind == "text":
             if arguments.path or arguments.fields:
                 raise UnfitError("This result is a text, without paths; read on by offset, or search by grep.")
@@ -182,17 +184,17 @@ class StoredResult:
             data = self._data if policy.fields is None else project_fields(self._data, policy)
             rows = self._header.rows or []
             return Selection(_split_units(document.at(data, rows)), pointer(*rows), self._page_starts())
-        place = self._rows_path(arguments.fields) if arguments.path is None else parse_path(arguments.path)
-        part = document.at(self._data, place)
+        path = self._rows_path(arguments.fields) if arguments.path is None else parse_path(arguments.path)
+        part = document.at(self._data, path)
         if arguments.grep:
-            return self._grep_selection(_split_units(part), pointer(*place), arguments)
+            return self._grep_selection(_split_units(part), pointer(*path), arguments)
         if arguments.fields is not None:
             part = jsonrpc.encode(project_rows(document.decode(part), arguments.fields, find_rows(part, None)))
-        return Selection(_split_units(part), pointer(*place), [0])
+        return Selection(_split_units(part), pointer(*path), [0])
 
     def _rows_path(self, fields: list[str] | str | None) -> list[str]:
-        """Where something is asked for without a path: of the rows, but fields may be the whole's own."""
-        rows = find_rows(self._data, self._header.shaping.rows) or []
+        """Return the path for arguments without one: the rows, or the root where `fields` names members of the root."""
+        rows = find_rows(self._data, self._header.policy.rows) or []
         if rows and fields is not None and document.kind(self._data) == "object":
             return rows if are_row_fields(fields, document.members(self._data)) else []
         return rows
@@ -201,29 +203,33 @@ class StoredResult:
         return [0, self._header.first] if self._header.first else [0]
 
     def _grep_selection(self, units: Units, path: str, arguments: ContinueArguments) -> Selection:
-        """What holds some words, and of that the fields that are wanted."""
-        found = grep.matching_units(units, arguments.grep or "")
-        if not found:
+        """Return the units that contain the words of `grep`, with only the requested fields."""
+        matching = grep.matching_units(units, arguments.grep or "")
+        if not matching:
             everywhere = '; path="" searches all of it' if path and arguments.path is None else ""
             return Selection(f"Nothing {f'in {path} ' if path else ''}holds that{everywhere}.", path, [0])
-        if arguments.fields is not None and isinstance(found, Mapping):
-            fewer = project([document.decode(unit) for unit in found.values()], arguments.fields)
-            found = _split_units(jsonrpc.encode(fewer))
-        return Selection(found, path, [0])
+        if arguments.fields is not None and isinstance(matching, Mapping):
+            projected = project([document.decode(unit) for unit in matching.values()], arguments.fields)
+            matching = _split_units(jsonrpc.encode(projected))
+        return Selection(matching, path, [0])
 
 
 def project_fields(data: RawJSON, policy: ResolvedPolicy) -> bytes:
-    """Only the fields that are wanted of a result.
+    """Return the JSON of a result with only the fields that the policy selects.
 
     Raises:
-        UnfitError: they are given by an expression that is wrong.
+        UnfitError: the policy's expression is invalid or does not apply to the result.
     """
-    assert policy.fields is not None, "asked for only where fields are wanted"
+    assert policy.fields is not None, "callers check that the policy selects fields"
     return jsonrpc.encode(project_rows(document.decode(data), policy.fields, find_rows(data, policy.rows)))
 
 
 def select_fields(data: str | bytes, policy: ResolvedPolicy) -> tuple[str | bytes, str]:
-    """What is wanted of a result; all of it, and why, where an expression does not apply: the call is done by now."""
+    """Return the fields of a result that the policy selects, and an empty text.
+
+    Where the policy's expression does not apply, return the whole result and a text that says so: the tool has run, so
+    its result must not get lost.
+    """
     if isinstance(data, str) or policy.fields is None:
         return data, ""
     try:
@@ -239,7 +245,7 @@ def _check_offset(offset: int, total: int) -> int:
 
 
 def _page_span(selection: Selection, starts: list[int], page: int, policy: ResolvedPolicy) -> tuple[int, int | None]:
-    """Where a page begins, and where it ends if it was turned before. Those before it are turned first."""
+    """Return the start of a page, and its end where known; adds the missing pages before it to `starts`."""
     if page > len(starts) + _MAX_PAGES_AHEAD:
         raise UnfitError(f"page {page} is too far ahead to be found; read on by offset.")
     while len(starts) < page:
@@ -263,15 +269,16 @@ def _split_units(data: RawJSON) -> Units:
 
 
 def parse_continue_arguments(arguments: Mapping[str, JSON]) -> ContinueArguments:
-    """
+    """Parse the arguments of `continue`, with the spellings that models commonly use.
+
     Raises:
-        UnfitError: they are not what `continue` takes.
+        UnfitError: the arguments are invalid; the text says why.
     """
     given: dict[str, Any] = {key: value for key, value in arguments.items() if value is not None}
-    if "session_id" in given:  # what the pattern's authors call it
+    if "session_id" in given:  # the published pattern's name for the handle
         given.setdefault("handle", given.pop("session_id"))
     handle, slash, inside = str(given.get("handle", "")).partition("/")
-    if slash and "path" not in given:  # as a reference has it
+    if slash and "path" not in given:  # `handle/path`, as in references to rows
         given |= {"handle": handle, "path": slash + inside}
     for name in ("page", "offset"):
         text = given.get(name)

@@ -1,7 +1,7 @@
-"""A value abridged to so many bytes: every key while there is room, small values whole, large ones begun.
+"""Abridges a value to a number of bytes: it shows as many keys as fit, small values whole, and large ones in part.
 
-Members share the room evenly, and what a small one leaves goes to the large ones. What is cut says how much is missing,
-behind an ellipsis; where, for programs, is in `cuts`.
+Members share the space evenly, and what small ones leave goes to the large ones. An ellipsis marks what is cut, and
+says how much; for programs, `cuts` has pointers to the cut values.
 """
 
 import re
@@ -17,34 +17,37 @@ from deltamcp.results.window import Frame, Window
 from deltamcp.values import JSON
 
 _MAX_DEPTH = 24
-"""Below it nothing is opened: nobody reads so deep in a summary."""
+"""Values at a greater depth are not shown in part."""
 _MIN_MEMBER_BYTES = 18
-"""The least a member costs besides its key: quotes, colon, comma, and a mark."""
+"""Smallest size of a member besides its key: quotes, colon, comma, and an ellipsis mark."""
 _PROSE = re.compile(r"(?=[\s\S]{1000})\S{0,200}\s")
-"""Long, and for a reader: an address, a key or a cursor has no blanks."""
+"""Matches long prose; an address, a key or a cursor has no blanks."""
 _MAX_WIDENINGS = 3
 _ALWAYS_WHOLE_BYTES: dict[JSONKind, int] = {"list": 2, "object": 2, "text": 12, "scalar": 31}
-"""Bytes of what is whole in any room: a mark in its place would be no shorter."""
+"""Values of at most this size are always whole, because a mark would not be shorter."""
 
 
 class AbridgedValue(NamedTuple):
     value: JSON
     cuts: tuple[str, ...]
-    """Pointers to what is not whole, from the outermost on."""
+    """Pointers to the cut values."""
 
 
 class Summary:
-    """A value to be abridged, perhaps to several sizes: what was looked into once is not looked into again."""
+    """Abridges one value to several sizes; it parses each object in the value once."""
 
     def __init__(self, data: RawJSON, marked: bool = True, value: Any = None) -> None:
-        """Without marks only lists and long prose are cut: programs take keys and addresses for what they are."""
+        """Without `marked` only lists and long prose are cut, because programs would take a mark for a value.
+
+        `value` is the decoded `data`, where available.
+        """
         self._data = data
         self._marked = marked
-        live = document.LazyMembers.from_dict(value)
-        self._members: dict[tuple[str | int, ...], Mapping[str, RawJSON]] = {} if live is None else {(): live}
+        members = document.LazyMembers.from_dict(value)
+        self._members: dict[tuple[str | int, ...], Mapping[str, RawJSON]] = {} if members is None else {(): members}
 
     def abridge(self, space: int) -> AbridgedValue:
-        """In about `room` bytes; whole where that is enough. In no room at all only what it is remains."""
+        """Abridge the value to about `space` bytes; a value that is small enough stays whole."""
         cuts: list[str] = []
         return AbridgedValue(self._abridge_value(self._data, space, (), cuts), tuple(cuts))
 
@@ -62,12 +65,12 @@ class Summary:
         if kind == "scalar":
             return f"{ELLIPSIS} a number of {size} digits"
         text: str = document.decode(data)
-        # An escape or a character beyond ASCII takes more room than one.
+        # An escape or a character beyond ASCII takes more than one byte.
         keep = max(0, (space - 16) * len(text) // size)
         return f"{text[:keep]}{ELLIPSIS} +{len(text) - keep} chars"
 
     def _abridge_list(self, data: RawJSON, space: int, path: tuple[str | int, ...], cuts: list[str]) -> JSON:
-        """The first items: whole while they fit, the next one begun."""
+        """Return the items that fit whole; where not even the first does, a part of it."""
         items = document.items(data)
         left = space - 12
         shown: list[JSON] = []
@@ -90,11 +93,11 @@ class Summary:
         left = space - 2
         shares: dict[str, int] = {}
         for key, value in members.items():
-            least = len(key) + 4 + min(len(value), _MIN_MEMBER_BYTES)
-            if least > left and self._marked:
+            min_size = len(key) + 4 + min(len(value), _MIN_MEMBER_BYTES)
+            if min_size > left and self._marked:
                 break
             shares[key] = len(value)
-            left -= least
+            left -= min_size
         missing = len(members) - len(shares)
         _share_out(shares, left - _MIN_MEMBER_BYTES if missing else left)
         shown: dict[str, JSON] = {
@@ -109,30 +112,35 @@ class Summary:
 def summary_window(
     data: RawJSON, show: Callable[[Frame, JSON, tuple[str, ...]], Window], frame: Frame, value: Any = None
 ) -> Window | None:
-    """As much of a value as fits, where `show` makes a window of it; None where not even a mark in its place does.
+    """Return a window with as much of a value as fits; None where not even a mark in its place fits.
 
-    `value` is the value itself, where it is at hand.
+    The search finds the space for plain JSON, which is fast to encode, and then widens it by what the shortest form
+    saves.
 
-    The room is found for JSON, which is soon made, and widened by what the shortest form leaves of it.
+    Args:
+        data: the JSON of the value.
+        show: makes a window from an abridged value.
+        frame: the rest of the reply, with the budget.
+        value: the decoded `data`, where available.
     """
     summary, tokens = Summary(data, not frame.structured, value), frame.budget.tokens
-    most, plain = min(len(data), tokens * 8), frame.without_tables()
-    made: dict[int, Window] = {}
+    max_space, plain = min(len(data), tokens * 8), frame.without_tables()
+    windows: dict[int, Window] = {}
 
     def cost(space: int) -> int:
-        made[space] = show(plain, *summary.abridge(space))
-        return frame.cost(made[space])
+        windows[space] = show(plain, *summary.abridge(space))
+        return frame.cost(windows[space])
 
-    space = find_largest(most, tokens * 3, cost, tokens, grain=max(1, tokens // 50))
+    space = find_largest(max_space, tokens * 3, cost, tokens, grain=max(1, tokens // 50))
     if space is None or not frame.policy.tables:
-        return None if space is None else made[space]
-    best = made[space]
+        return None if space is None else windows[space]
+    best = windows[space]
     for _ in range(_MAX_WIDENINGS):
         shown = show(frame, *summary.abridge(space))
         spent = frame.cost(shown)
         if spent > tokens:
             break
-        best, wider = shown, min(most, space * tokens // spent)
+        best, wider = shown, min(max_space, space * tokens // spent)
         if wider - space <= space // 10:
             break
         space = wider
@@ -140,7 +148,7 @@ def summary_window(
 
 
 def _share_out(shares: dict[str, int], left: int) -> None:
-    """Sizes become shares: everyone's least, and what is left evenly, the small ones first."""
+    """Replace each size by the member's share: its minimum, and an even part of what is left, the smallest first."""
     waiting = len(shares)
     for key, size in sorted(shares.items(), key=lambda share: share[1]):
         extra = max(0, min(size - _MIN_MEMBER_BYTES, left // waiting))

@@ -1,4 +1,4 @@
-"""Graphs of symbols as results: sent as GCF, compared by GCF's own roots and deltas."""
+"""Writes graphs of symbols as GCF text, and compares them by GCF's own roots and deltas."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -13,7 +13,7 @@ from deltamcp.values import JSON
 
 
 class ComparableGraph(NamedTuple):
-    """A pack of symbols, kept as its GCF. Its symbols have ids of the caller's session, where it has one."""
+    """A pack of symbols that the server compares with an earlier one; it stores the base as GCF text."""
 
     payload: gcf.Payload
     root: str
@@ -27,18 +27,18 @@ class ComparableGraph(NamedTuple):
         self, base: JSON, roots: tuple[str, str], policy: ResolvedPolicy, before: SentBefore | None, is_part: bool
     ) -> ChangeText | None:
         try:
-            made = gcf.diff(gcf.decode(str(base)), self.payload)
+            delta = gcf.diff(gcf.decode(str(base)), self.payload)
         except gcf.GcfError:
             return None
-        made = replace(made, base_root=roots[0][:SHORT_DIGITS], new_root=roots[1][:SHORT_DIGITS])
-        # The header tells what the delta costs, so it is written twice.
-        cost = count(gcf.encode_delta(made))
-        made = replace(made, delta_tokens=cost, full_tokens=count(graph_text(self.payload)))
+        delta = replace(delta, base_root=roots[0][:SHORT_DIGITS], new_root=roots[1][:SHORT_DIGITS])
+        # The header contains the delta's own tokens, so the delta is encoded twice.
+        cost = count(gcf.encode_delta(delta))
+        delta = replace(delta, delta_tokens=cost, full_tokens=count(graph_text(self.payload)))
         if before is None or before.session is None:
-            return ChangeText(gcf.encode_delta(made).rstrip("\n"))
+            return ChangeText(gcf.encode_delta(delta).rstrip("\n"))
         session = deepcopy(before.session)
         return ChangeText(
-            gcf.encode_delta(made, session=session, combine=before.used_in_deltas).rstrip("\n"), session=session
+            gcf.encode_delta(delta, session=session, combine=before.used_in_deltas).rstrip("\n"), session=session
         )
 
     def text_with_references(self, policy: ResolvedPolicy, before: SentBefore) -> ChangeText | None:
@@ -52,16 +52,17 @@ class ComparableGraph(NamedTuple):
 
 
 def comparable_graph(payload: gcf.Payload) -> ComparableGraph:
+    """Return a graph for comparison."""
     return ComparableGraph(
         payload, _graph_root(payload), f"{len(payload.symbols)} symbol{'s' * (len(payload.symbols) != 1)}"
     )
 
 
 def graph_text(payload: gcf.Payload) -> str:
-    """As it is sent whole, with the root to send back for what changed.
+    """Write a whole graph as GCF, with the root that the caller sends back to get only changes.
 
     Raises:
-        GcfError: it is not one that GCF can carry.
+        GcfError: GCF cannot represent the graph.
     """
     return gcf.encode(_with_root(payload)).rstrip("\n")
 
@@ -72,6 +73,6 @@ def _with_root(payload: gcf.Payload) -> gcf.Payload:
 
 def _graph_root(payload: gcf.Payload) -> str:
     if any(edge.printed_status for edge in payload.edges):
-        # GCF has the status of an edge in no root and no delta: such a pack is known by its text, and sent whole.
+        # GCF's roots and deltas ignore the status of an edge, so the root is that of the text, and deltas do not apply.
         return root_of(gcf.encode(replace(payload, pack_root=""))).removeprefix(ALGORITHM)
     return gcf.pack_root(payload.symbols, payload.edges).removeprefix(ALGORITHM)

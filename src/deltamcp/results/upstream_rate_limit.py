@@ -1,4 +1,4 @@
-"""An upstream's "too many requests", as a result that says how long to wait."""
+"""Converts an upstream's "too many requests" error into a result that tells the model how long to wait."""
 
 import math
 import re
@@ -10,11 +10,11 @@ from deltamcp.errors import ToolError
 from deltamcp.values import JSON
 
 _DEFAULT_WAIT_SECONDS = 30
-"""Seconds, where the upstream did not say; Delta-MCP's number."""
+"""The wait where the upstream states none; the same as Delta-MCP's."""
 _MAX_WAIT_SECONDS = 7 * 86_400
-"""Seconds. Nobody waits longer, and what is over 24 days a JavaScript timer takes for none at all."""
+"""Longer waits are useless to a caller, and a JavaScript timer of more than 24 days fires at once."""
 _MAX_CHAINED_ERRORS = 16
-"""How many exceptions are followed from one to the one behind it."""
+"""How many exceptions of a chain of causes are examined."""
 _MAX_HEADERS = 1000
 _STATUS_NAMES = ("status", "status_code", "statusCode", "code")
 _WAIT_NAMES = ("retry_after", "retryAfter")
@@ -24,16 +24,16 @@ _SECONDS_PATTERN = re.compile(r"([0-9]+(?:\.[0-9]*)?)\s*(?:s|sec|seconds?)?")
 
 
 def rate_limit_result(error: object, upstream: str, now: float) -> dict[str, JSON] | None:
-    """The result for what an upstream raised, or answered, with status 429; None for anything else. Never raises.
+    """Return the result for an upstream error with status 429; None for any other error. Never raises.
 
-    Known by what it looks like: an exception or a response of any HTTP library, one that stands behind another
-    exception, a dict with `status` and `headers`. The nearest status decides, so a 503 that came of a retry after
-    a 429 is none, and neither is one whose author raised something else `from None`. Do not ask about data that a
-    tool returned: there `{"status": 429}` is an answer.
+    The error may be an exception or a response of any HTTP library, an exception that has one as its cause, or a dict
+    with `status` and `headers`. The first status in the chain of causes decides, so a 503 from a retry after a 429 does
+    not count, and neither does a 429 that the author hid with `raise ... from None`. Do not pass data that a tool
+    returned: there `{"status": 429}` is an answer.
 
-    `now` is the time in seconds since the epoch, for upstreams that name a moment. There is a `message` where the
-    error is a ToolError, whose text is written for the model. The text of any other exception is left out: it tends
-    to hold the address that was asked, and addresses hold keys.
+    `now` is the time in seconds since the epoch, for upstreams that state a date. The result has a `message` where the
+    error is a ToolError, whose text is written for the model. The text of any other exception is left out, because it
+    often contains the requested URL, and URLs contain keys.
     """
     try:
         wait = _find_wait(error, now)
@@ -43,37 +43,37 @@ def rate_limit_result(error: object, upstream: str, now: float) -> dict[str, JSO
         if isinstance(error, ToolError) and (message := str(error).strip()):
             result["message"] = message.encode(errors="replace").decode()
         return result
-    except Exception:  # an object of somebody else's may do anything when looked at
+    except Exception:  # attributes of foreign objects may raise anything
         return None
 
 
 def _find_wait(error: object, now: float) -> int | None:
-    passed: list[object] = []
+    examined: list[object] = []
     for link in _error_chain(error):
         response = _get_member(link, "response")
         holders = [link, response, _get_member(response, "response")]
-        passed = [*holders, *passed]
+        examined = [*holders, *examined]
         for holder in holders:
             limited = _is_rate_limit(holder)
             if limited is not None:
-                return _choose_wait(passed, now) if limited else None
+                return _choose_wait(examined, now) if limited else None
     return None
 
 
 def _error_chain(error: object) -> Iterator[object]:
-    """The exception, what it was raised from or during, and the only one of a group."""
+    """Yield an exception, its causes and contexts, and the only member of an exception group."""
     pending: list[object] = [error]
     seen = set[int]()
     while pending and len(seen) < _MAX_CHAINED_ERRORS:
-        one = pending.pop(0)
-        if one is None or id(one) in seen:
+        link = pending.pop(0)
+        if link is None or id(link) in seen:
             continue
-        seen.add(id(one))
-        yield one
-        if isinstance(one, BaseException):
-            pending += [one.__cause__, None if one.__suppress_context__ else one.__context__]
-        if isinstance(one, BaseExceptionGroup) and len(one.exceptions) == 1:
-            pending += one.exceptions
+        seen.add(id(link))
+        yield link
+        if isinstance(link, BaseException):
+            pending += [link.__cause__, None if link.__suppress_context__ else link.__context__]
+        if isinstance(link, BaseExceptionGroup) and len(link.exceptions) == 1:
+            pending += link.exceptions
 
 
 def _get_member(holder: object, name: str) -> Any:
@@ -84,10 +84,10 @@ def _get_member(holder: object, name: str) -> Any:
 
 
 def _is_rate_limit(holder: object) -> bool | None:
-    """None where it tells no HTTP status."""
+    """Whether an object has the status 429; None where it has no HTTP status."""
     for name in _STATUS_NAMES:
         status = _parse_status(_get_member(holder, name))
-        # A `code` may count anything, so only 429 means something there.
+        # A `code` may be any number, so only 429 counts there.
         if status == 429 or (status is not None and name != "code"):
             return status == 429
     return None
@@ -119,7 +119,7 @@ def _stated_waits(holders: Sequence[object], now: float) -> Iterator[int | None]
 
 
 def _header_values(headers: Any, name: str) -> list[object]:
-    """The values under a lower-case name: of a mapping, of pairs, of whatever has a `get`."""
+    """Return the values of a header, by its lower-case name, from a mapping, pairs, or an object with `get`."""
     values: list[object] = []
     try:
         if hasattr(headers, "get") and not hasattr(headers, "items"):
@@ -138,7 +138,10 @@ def _to_text(value: object) -> str:
 
 
 def _parse_seconds(value: object, now: float, epoch: bool = False) -> int | None:
-    """RFC 9110, 10.2.3: seconds or a date. With `epoch` a number may be a moment, in seconds or milliseconds."""
+    """Return the seconds to wait, from seconds or a date (RFC 9110, 10.2.3).
+
+    With `epoch` a large number is a time since the epoch, in seconds or milliseconds.
+    """
     try:
         if isinstance(value, str | bytes):
             text = _to_text(value).strip()

@@ -1,4 +1,4 @@
-"""What one reply shows of a result, and what it costs with everything that is said around it."""
+"""A window, which is the part of a result that one reply shows, and the frame that counts the reply's tokens."""
 
 from collections.abc import Callable
 from typing import Literal, TypeAlias
@@ -13,27 +13,27 @@ from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
 Unit: TypeAlias = Literal["rows", "keys", "characters", "JSON characters", "whole"]
-"""What a window counts: the items of a list, the members of an object, a text, the text of a JSON value, nothing."""
+"""What a window counts: items of a list, members of an object, characters of a text or of JSON, or only the whole."""
 
 
 class Window(Struct, frozen=True):
-    """A part of a view from `start` to `end` of `total` units."""
+    """The units of a result from `start` to `end`, of `total`."""
 
     unit: Unit
     start: int
     end: int
     total: int
     text: str
-    """As the model reads it."""
+    """The part as the model reads it."""
     note: str = ""
-    """How much there is, and how to read on."""
+    """Tells the model how large the result is, and how to read on."""
     tail: str = ""
-    """The end of a text whose middle is left out."""
+    """The end of the text, where the middle is left out."""
     value: JSON | UnsetType = UNSET
-    """The same for programs, unless it is a text."""
+    """The part as a value for programs; unset for a text."""
     form: Literal["json", "table", "text"] = "json"
     cuts: tuple[str, ...] = ()
-    """Pointers to what is not whole, from the view."""
+    """Pointers to values that are cut, from the root of the value that the window shows a part of."""
 
     @property
     def next(self) -> int | None:
@@ -49,21 +49,21 @@ def budget_of(policy: ResolvedPolicy) -> Budget:
 
 
 class Frame(Struct, frozen=True):
-    """What goes around a window, and how much room there is for all of it."""
+    """Everything in a reply besides the window, and the budget for both."""
 
     policy: ResolvedPolicy
     note: Callable[[Window], str]
     other_text: str = ""
-    """What else a model reads of the reply."""
+    """Other text of the reply that the model reads, such as a link."""
     structured: bool = False
-    """The value goes out a second time, as structured content."""
+    """Whether the reply has the value as structured content too."""
 
     @property
     def budget(self) -> Budget:
         return budget_of(self.policy)
 
     def without_tables(self) -> "Frame":
-        return replace(self, shaping=replace(self.policy, tables=False))
+        return replace(self, policy=replace(self.policy, tables=False))
 
     def add_note(self, window: Window) -> Window:
         return replace(window, note=self.note(window))
@@ -71,16 +71,16 @@ class Frame(Struct, frozen=True):
     def make_window(
         self, unit: Unit, value: JSON, start: int, end: int, total: int, cuts: tuple[str, ...] = ()
     ) -> Window:
-        """A JSON value as a window, in its shortest form."""
+        """Return a window with a JSON value, encoded in the fewest tokens."""
         policy = self.policy
-        # Beside structured content the text is JSON: MCP asks for the same, serialised.
+        # MCP: beside structured content, a tool should return the serialized JSON as text.
         tables = policy.tables and not self.structured
         encoded = encode(value, tables=tables, dictionary=policy.dictionary, model=policy.model)
         window = Window(unit, start, end, total, encoded.text, value=value, form=encoded.form, cuts=cuts)
         return self.add_note(window)
 
     def cost(self, window: Window) -> int:
-        """Of the whole reply: everything a model may be shown of it."""
+        """Return the tokens of the whole reply: every text that a host may show to the model."""
         parts = [*window.texts, self.other_text]
         if self.structured and window.value is not UNSET:
             parts.append(jsonrpc.encode(window.value).decode())

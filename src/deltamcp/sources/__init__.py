@@ -1,1 +1,1 @@
-"""Where operations come from that no function here performs: modules, HTTP services, other MCP servers."""
+"""Sources of operations that come from a file: Python functions, HTTP services and other MCP servers."""

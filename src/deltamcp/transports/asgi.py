@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.limits import Limits
-from deltamcp.values import ANONYMOUS, Failure, Malformed, Message, Notification, Principal, RequestId
+from deltamcp.values import Failure, Malformed, Message, Notification, Principal, RequestId
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import JSON_CODEC, Codec
 
@@ -34,36 +34,29 @@ ONLY_JSON = AcceptedTypes(events=False, prefers_events=False)
 
 
 class HttpRequest(Struct, gc=False):
-    """An HTTP request, as far as the eras want to know."""
+    """An HTTP request, as far as the protocol wants to know."""
 
     scope: Any
     headers: dict[bytes, bytes]
     receive: Any
     send: Any
+    principal: Principal
+    """Whoever the authentication in front of this application has recognised."""
     accepts: AcceptedTypes | None
-    """None where it accepts nothing we could answer with."""
+    """None where the client accepts nothing that the server could answer with."""
     has_unique_headers: bool
-    """No header came more than once."""
+    """Whether no header came more than once."""
     codec: Codec = JSON_CODEC
-    """What an answer to it that is no stream is written in. Refusals and events are JSON always."""
-
-    @property
-    def principal(self) -> Principal:
-        """Whoever the authentication in front of this application has recognised."""
-        found: Principal = self.scope.get("deltamcp.principal", ANONYMOUS)
-        return found
-
-    @property
-    def address(self) -> str:
-        """The address it came from."""
-        found: str = (self.scope.get("client") or ("",))[0]
-        return found
+    """What an answer that is no stream is written in. Refusals and events are JSON always."""
 
     def has_repeated(self, names: tuple[bytes, ...]) -> bool:
         """Whether one of the headers that begin so came more than once."""
         found = [name for name, _ in self.scope["headers"] if name.startswith(names)]
         return len(found) != len(set(found))
 
+
+PRINCIPAL = "deltamcp.principal"
+"""Where an authentication in front of this application puts the `Principal` it has recognised, in the scope."""
 
 WHOLE_RESPONSE = "deltamcp.whole"
 """Where a server that can send a JSON response in one piece says so, in the scope: `(status, body) -> bool`."""

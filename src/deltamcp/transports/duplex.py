@@ -19,7 +19,7 @@ from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.transports.response import encode_response
-from deltamcp.transports.session import Session, cancel_request
+from deltamcp.transports.session import HandshakeSession, cancel_request
 from deltamcp.transports.subscription import Subscription
 from deltamcp.values import (
     JSON,
@@ -72,7 +72,7 @@ class Duplex:
         self._connection = connection
         self._write = connection.write
         self._codec = JSON_CODEC
-        self._session: Session | None = None
+        self._session: HandshakeSession | None = None
         self._tasks: dict[RequestId, asyncio.Task[Any]] = {}
         self._listening: set[asyncio.Task[Any]] = set()
         self._draining = False
@@ -192,7 +192,7 @@ class Duplex:
         agreement = dialect.agree(request.params, LINE_ENCODINGS)
         if isinstance(agreement, Failure):
             return self._write_failure(request, agreement)
-        self._session = Session(dialect, agreement, self, self.caller)
+        self._session = HandshakeSession(dialect, agreement, self, self.caller)
         return dialect.introduce(request, self._engine.capabilities.about(), agreement, LINE_ENCODINGS)
 
     def _switch_codec(self) -> None:
@@ -202,7 +202,7 @@ class Duplex:
         codec = self._codec = CODECS[self._session.agreement.encoding]
         self._write = lambda message: self._connection.write(codecs.transcode(message, codec))
 
-    async def _serve_in_session(self, request: Request, session: Session, respond: Respond) -> None:
+    async def _serve_in_session(self, request: Request, session: HandshakeSession, respond: Respond) -> None:
         understood = session.read(request)
         outcome: Outcome | None
         if isinstance(understood, Failure):
@@ -299,7 +299,7 @@ class _DuplexChannel:
 
     __slots__ = ("_duplex", "_limits", "_session")
 
-    def __init__(self, duplex: Duplex, session: Session | None, limits: Limits) -> None:
+    def __init__(self, duplex: Duplex, session: HandshakeSession | None, limits: Limits) -> None:
         self._duplex = duplex
         self._limits = limits
         self._session = session

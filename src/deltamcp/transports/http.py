@@ -18,7 +18,7 @@ from deltamcp.transports.event_streams import FollowedStream
 from deltamcp.transports.http_reply import RETRY_MS
 from deltamcp.transports.http_session_requests import SessionRequests
 from deltamcp.transports.http_stateless import StatelessPosts
-from deltamcp.values import Failure, Request
+from deltamcp.values import ANONYMOUS, Failure, Request
 from deltamcp.wire import codecs, sse
 from deltamcp.wire.codecs import Codec
 
@@ -61,8 +61,10 @@ class HttpApp:
         answering = self._post if scope["method"] == "POST" else self._other
         raw = scope["headers"]
         headers: dict[bytes, bytes] = dict(raw)
+        principal = scope.get(asgi.PRINCIPAL, ANONYMOUS)
         accepts = asgi.read_accept(headers.get(b"accept", b"*/*"))
-        following = await answering(HttpRequest(scope, headers, receive, send, accepts, len(headers) == len(raw)))
+        unique = len(headers) == len(raw)
+        following = await answering(HttpRequest(scope, headers, receive, send, principal, accepts, unique))
         if following is not None:
             await self._follow(following, receive, send)
 

@@ -8,7 +8,7 @@ from deltamcp.errors import InputDeclinedError
 from deltamcp.limits import Limits
 from deltamcp.transports import asgi
 from deltamcp.transports.event_streams import EventStream, SessionStreams
-from deltamcp.transports.session import Session
+from deltamcp.transports.session import HandshakeSession
 from deltamcp.values import JSON
 from deltamcp.wire import sse
 from deltamcp.wire.codecs import JSON_CODEC
@@ -49,7 +49,7 @@ class HttpReply:
         accepts: asgi.AcceptedTypes,
         fairness_key: Hashable,
         limits: Limits,
-        session: Session | None = None,
+        session: HandshakeSession | None = None,
         streams: SessionStreams | None = None,
     ) -> None:
         self.fairness_key = fairness_key

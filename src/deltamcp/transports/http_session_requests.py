@@ -91,7 +91,8 @@ class SessionRequests:
         if outcome is None:
             await reply.abandon()
             return
-        await reply.finish(session.write(request, outcome), session.dialect.http_status(outcome))
+        status = session.dialect.http_status(outcome) if isinstance(outcome, Failure) else 200
+        await reply.finish(session.write(request, outcome), status)
 
     def _reply(self, opened: HttpSession, incoming: HttpRequest, accepts: AcceptedTypes) -> HttpReply:
         return HttpReply(incoming, accepts, opened.id, self._engine.limits, opened.session, opened.streams)

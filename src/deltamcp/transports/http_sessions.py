@@ -12,7 +12,7 @@ from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.transports.event_streams import EventStream, SessionStreams
-from deltamcp.transports.session import Session
+from deltamcp.transports.session import HandshakeSession
 from deltamcp.values import Caller, Failure, Principal, RequestId
 
 _MAX_EARLY_NOTIFICATIONS = 8
@@ -27,7 +27,7 @@ class HttpSession:
     def __init__(self, id_: str, dialect: SessionDialect, agreement: Agreement, caller: Caller, limits: Limits) -> None:
         self.id = id_
         self.streams = SessionStreams(limits)
-        self.session = Session(dialect, agreement, self, caller)
+        self.session = HandshakeSession(dialect, agreement, self, caller)
         self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
         self.last_used = time.monotonic()
         self._early: dict[bytes, None] | None = None

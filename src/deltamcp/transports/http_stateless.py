@@ -53,13 +53,14 @@ class StatelessPosts:
         self, request: Request, ask: EngineAsk, dialect: Dialect, terms: Terms, incoming: HttpRequest
     ) -> None:
         principal = terms.caller.principal
-        fairness_key = incoming.address if principal is ANONYMOUS else principal.id
+        fairness_key = (incoming.scope.get("client") or ("",))[0] if principal is ANONYMOUS else principal.id
         reply = HttpReply(incoming, incoming.accepts or asgi.ONLY_JSON, fairness_key, self._engine.limits)
         outcome = await self._calls.perform(ask, terms, reply, request.id)
         if outcome is None:
             await reply.abandon()
             return
-        await reply.finish(encode_response(dialect, request, outcome, terms.version), dialect.http_status(outcome))
+        status = dialect.http_status(outcome) if isinstance(outcome, Failure) else 200
+        await reply.finish(encode_response(dialect, request, outcome, terms.version), status)
 
     def _read(self, request: Request, dialect: Dialect, incoming: HttpRequest) -> tuple[Terms, Ask] | Failure:
         headers = incoming.headers

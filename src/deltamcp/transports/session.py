@@ -39,7 +39,7 @@ class Outlet(Protocol):
     def put(self, message: bytes) -> None: ...
 
 
-class Session:
+class HandshakeSession:
     """Reads and writes in its client's dialect; matches the client's responses to the server's requests."""
 
     __slots__ = ("_outlet", "_pending", "_sent", "agreement", "caller", "dialect", "watched")

@@ -1,10 +1,10 @@
-"""The search for tools: what is found by which words, and the laws that hold for any tools and any query."""
+"""The search index: which words find which tools, and properties of any tools and any query."""
 
 import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp.catalog.search import index as search
@@ -149,7 +149,7 @@ def test_a_replaced_tool_is_no_longer_found_by_its_old_words():
 
 
 def test_each_group_of_synonyms_has_a_name_of_its_own():
-    """A group is known in the index by its first word."""
+    """The index identifies a group by its first word."""
     names = [group[0] for group in words.SYNONYMS]
     assert len(set(names)) == len(names)
 
@@ -263,19 +263,17 @@ def same_as_built_anew(changes, queries):
 questions = st.lists(phrases | st.text(max_size=20), min_size=1, max_size=3)
 
 
-@settings(deadline=None)
 @given(changes, questions)
 def test_an_index_that_grew_and_shrank_is_one_built_anew(changes, queries):
     assert same_as_built_anew(changes, queries)
 
 
-@settings(deadline=None)
 @given(changes, questions, st.integers(1, 6), st.integers(1, 3))
 def test_that_holds_where_there_is_more_than_is_looked_at(changes, queries, scanned, candidates):
     with pytest.MonkeyPatch.context() as few:
-        few.setattr(search, "_SCANNED", scanned)
-        few.setattr(search, "_CANDIDATES", candidates)
-        few.setattr(search, "_WIDER", 1)
+        few.setattr(search, "_MAX_SCANNED_POSTINGS", scanned)
+        few.setattr(search, "_MIN_CANDIDATES", candidates)
+        few.setattr(search, "_REFINED_FACTOR", 1)
         assert same_as_built_anew(changes, queries)
 
 

@@ -8,12 +8,13 @@ import pytest
 import uvloop
 
 from deltamcp import ConfigurationError
+from deltamcp.client.client import DeltaClient
 from deltamcp.client.connect import connect
 from deltamcp.client.links.http1 import HttpConnectionPool
 from deltamcp.errors import ClientError, ConnectionLostError, DeltaError, PeerError, UnauthorizedError, UnreachableError
 from deltamcp.values import Era
 from deltamcp.wire.codecs import CBOR_CODEC, CODECS, COMPACT_CODEC
-from tests.support import fake_stdio
+from tests.support.conditions import HANG_SECONDS, advance_clock, wait_until
 from tests.support.fake_http import ANY, MODERN, Asked, Fake, Wire, head, header_value, result, serving
 from tests.support.processes import free_port
 
@@ -142,7 +143,7 @@ async def test_what_is_no_answer_is_told_in_a_sentence_and_harms_nothing_else(st
         fake.once("tools/call", odd)
         async with connect(fake.url) as client:
             with pytest.raises((ClientError, PeerError)) as caught:
-                await client.call_tool("buy", timeout=5.0)
+                await client.call_tool("buy", timeout=HANG_SECONDS)
             assert not type(caught.value).__name__.startswith("Deadline"), "it was waited for"
             assert str(caught.value).strip()
             assert "\n" not in str(caught.value)
@@ -160,7 +161,7 @@ async def test_an_error_whose_id_is_null_is_the_answer_to_the_request_it_came_fo
         fake.once("tools/call", refused)
         async with connect(fake.url) as client:
             with pytest.raises((PeerError, ClientError), match="Malformed, it says"):
-                await client.call_tool("echo", timeout=5.0)
+                await client.call_tool("echo", timeout=HANG_SECONDS)
 
 
 async def test_a_page_of_html_is_not_shown_whole():
@@ -171,7 +172,7 @@ async def test_a_page_of_html_is_not_shown_whole():
         fake.always("tools/call", page)
         async with connect(fake.url) as client:
             with pytest.raises((PeerError, ClientError), match="502") as caught:
-                await client.call_tool("buy", timeout=5.0)
+                await client.call_tool("buy", timeout=HANG_SECONDS)
             assert len(str(caught.value)) < 1000
 
 
@@ -200,7 +201,7 @@ async def test_a_header_without_end_is_not_read_forever():
         fake.once("tools/call", endless)
         async with connect(fake.url) as client:
             with pytest.raises(ClientError) as caught:
-                await client.call_tool("buy", timeout=3.0)
+                await client.call_tool("buy", timeout=HANG_SECONDS)
             assert not type(caught.value).__name__.startswith("Deadline")
             assert (await client.call("echo", a=1))["given"] == {"a": 1}
 
@@ -224,20 +225,20 @@ async def test_what_is_not_http_is_told():
         for method in ("server/discover", "initialize"):
             fake.always(method, ssh)
         with pytest.raises(ClientError) as caught:
-            async with connect(fake.url, start_timeout=5.0):
+            async with connect(fake.url, start_timeout=HANG_SECONDS):
                 pass
         assert fake.url.rpartition("/")[0] in str(caught.value)
 
 
 async def test_nobody_at_the_address():
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1"):
-        async with connect(f"http://127.0.0.1:{free_port()}/mcp", start_timeout=5.0):
+        async with connect(f"http://127.0.0.1:{free_port()}/mcp", start_timeout=HANG_SECONDS):
             pass
 
 
 async def test_a_host_that_does_not_exist():
     with pytest.raises(UnreachableError, match=r"no-such-host\.invalid"):
-        async with connect("http://no-such-host.invalid/mcp", start_timeout=5.0):
+        async with connect("http://no-such-host.invalid/mcp", start_timeout=HANG_SECONDS):
             pass
 
 
@@ -249,6 +250,12 @@ async def test_large_bodies_both_ways():
 
 
 # Connections
+
+
+def idle_connections(client: DeltaClient) -> int:
+    """How many connections the client keeps that it could use again."""
+    link: Any = client._connector.connection
+    return sum(connection.usable for connection in link.link._pool._idle)
 
 
 async def test_one_connection_serves_calls_one_after_another():
@@ -284,7 +291,7 @@ async def test_a_server_that_closes_without_saying_so():
         async with connect(fake.url) as client:
             for n in range(5):
                 assert (await client.call("buy", n=n))["given"] == {"n": n}
-                await asyncio.sleep(0.02)  # until the end of the connection is there to be seen
+                await wait_until(lambda: idle_connections(client) == 0, "the end of the connection")
         assert fake.runs("buy") == 5
 
 
@@ -314,7 +321,7 @@ async def test_an_answer_before_the_request_was_read():
         fake.once("tools/call", early)
         async with connect(fake.url) as client:
             with pytest.raises(DeltaError, match="413"):
-                await client.call_tool("buy", {"text": "x" * 2_000_000}, timeout=5.0)
+                await client.call_tool("buy", {"text": "x" * 2_000_000}, timeout=HANG_SECONDS)
 
 
 # Tokens
@@ -449,7 +456,7 @@ async def test_how_long_to_wait_is_told_where_it_is_too_long_to_wait():
         fake.always("tools/call", busy)
         async with connect(fake.url) as client:
             with pytest.raises(ConnectionLostError) as caught:
-                await asyncio.wait_for(client.call("look"), 3)
+                await asyncio.wait_for(client.call("look"), HANG_SECONDS)
             assert caught.value.retry_after == 3600
             assert caught.value.maybe_done is False
 
@@ -463,7 +470,7 @@ async def test_a_retry_after_that_cannot_be_read_does_no_harm(value):
         fake.once("tools/call", busy)
         async with connect(fake.url) as client:
             try:
-                await asyncio.wait_for(client.call("look"), 10)
+                await asyncio.wait_for(client.call("look"), HANG_SECONDS)
             except ConnectionLostError as error:
                 assert error.maybe_done is False
             assert (await client.call("echo", a=1))["given"] == {"a": 1}
@@ -504,7 +511,7 @@ async def test_a_server_that_forgets_every_session_is_given_up():
         fake.always("tools/call", forgets)
         async with connect(fake.url) as client:
             with pytest.raises(DeltaError):
-                await asyncio.wait_for(client.call("buy"), 20)
+                await asyncio.wait_for(client.call("buy"), HANG_SECONDS)
         assert fake.runs("buy") == 0
         assert len(fake.of("initialize")) < 10
 
@@ -589,7 +596,7 @@ async def test_a_stream_that_cannot_be_taken_up_is_told_as_maybe_done():
         fake.once("tools/call", breaks)
         async with connect(fake.url) as client:
             with pytest.raises(ConnectionLostError) as caught:
-                await asyncio.wait_for(client.call("buy"), 10)
+                await asyncio.wait_for(client.call("buy"), HANG_SECONDS)
             assert caught.value.maybe_done is True
         assert fake.runs("buy") == 1
 
@@ -607,7 +614,7 @@ async def test_a_modern_stream_is_not_taken_up():
         fake.once("tools/call", breaks)
         async with connect(fake.url) as client:
             with pytest.raises(ConnectionLostError):
-                await asyncio.wait_for(client.call("buy"), 10)
+                await asyncio.wait_for(client.call("buy"), HANG_SECONDS)
         assert not fake.of("GET")
         assert fake.runs("buy") == 1
 
@@ -616,7 +623,7 @@ async def test_an_address_that_has_no_stream_to_listen_to_works_without():
     async with serving(fake_of("handshake")) as fake:
         async with connect(fake.url) as client:
             await client.call("echo")
-            await asyncio.sleep(0.05)
+            advance_clock(3600)
             await client.call("echo")
         assert len(fake.of("GET")) == 1, "405 says no once and for all"
 
@@ -774,13 +781,12 @@ async def test_an_address_is_reached_through_a_proxy_with_its_credentials(monkey
         assert asked.headers["proxy-authorization"] == "Basic YWRhOnNlY3JldA=="
 
 
-async def test_idle_sockets_are_not_kept_for_ever(monkeypatch):
-    monkeypatch.setattr("deltamcp.client.links.http1._IDLE_SECONDS", 0.05)
+async def test_idle_sockets_are_not_kept_for_ever():
     async with serving(Fake(handshake=False)) as fake, connect(fake.url) as client:
         await asyncio.gather(*(client.call("echo", n=n) for n in range(50)))
-        link: Any = client._connector.connection
-        idle = link.link._pool._idle
-        await fake_stdio.until(lambda: not idle)
+        assert idle_connections(client) > 1
+        advance_clock(3600)
+        await wait_until(lambda: idle_connections(client) == 0)
 
 
 async def test_a_web_page_at_the_address_is_told_as_one():

@@ -12,6 +12,7 @@ import pytest
 from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, ConnectionLostError, DeltaError, PeerError, UnreachableError
 from tests.support import fake_stdio
+from tests.support.conditions import HANG_SECONDS
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ async def test_an_answer_that_makes_no_sense_is_told_at_once(log, discover, answ
     tools = [{"name": "raw", "inputSchema": {"type": "object"}}, {"name": "echo"}]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         with pytest.raises(PeerError):
-            await client.call_tool("raw", {"answer": answer}, timeout=2.0)
+            await client.call_tool("raw", {"answer": answer}, timeout=HANG_SECONDS)
         assert (await client.call("echo", a=1))["given"] == {"a": 1}
 
 
@@ -208,9 +209,9 @@ async def test_a_process_that_ended_is_started_again_for_the_next_call(log, disc
 async def test_a_process_that_will_not_start_again_is_told_and_not_tried_forever(log):
     initialize = ["answer", "exit"]
     script = fake_stdio.command(log=log, discover=-32601, initialize=initialize)
-    async with connect(script, start_timeout=2.0) as client:
+    async with connect(script, start_timeout=HANG_SECONDS) as client:
         with pytest.raises(ClientError):
-            await client.call_tool("look", {"deaths": 99}, timeout=8.0)
+            await client.call_tool("look", {"deaths": 99}, timeout=HANG_SECONDS)
         assert fake_stdio.ran(log) == ["look"]
 
 
@@ -256,7 +257,7 @@ async def test_calls_in_flight_when_the_with_ends_are_told(log, discover):
         call = asyncio.create_task(client.call("hang"))
         await fake_stdio.until(lambda: bool(fake_stdio.ran(log)))
     with pytest.raises((ClientError, asyncio.CancelledError)):
-        await asyncio.wait_for(call, 5)
+        await asyncio.wait_for(call, HANG_SECONDS)
     assert not alive(log)
 
 

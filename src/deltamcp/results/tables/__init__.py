@@ -1,1 +1,1 @@
-"""Rows as text: a head that says once what all rows share, and a line for each row. Pure."""
+"""Writes rows as a text table, with a head for what all rows share and a line per row, and reads it. Pure."""

@@ -1,4 +1,4 @@
-"""Rows as columns: objects inside them become groups of columns, by path."""
+"""Flattens rows into columns by path; an object inside the rows becomes a group of columns."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,35 +8,37 @@ from deltamcp.values import JSON
 
 MAX_COLUMNS = 400
 MAX_MEMBERS = 2000
-"""Of one object, whose columns need not be compared with each other."""
+"""The limit for a table of one object, whose columns are not compared with each other."""
 MAX_DEPTH = 8
 MAX_POSITIONED_ITEMS = 3
 
 
 class AbsentKey:
-    """In place of a value: the row has no such key."""
+    """Marks a column's value in a row that lacks the key."""
 
 
 class AbsentParent:
-    """In place of a value: the row does not even have the object the key would be in."""
+    """Marks a column's value in a row that lacks the object that would contain the key."""
 
 
 ABSENT, ABSENT_PARENT = AbsentKey(), AbsentParent()
 
 
 class FlatRows(NamedTuple):
+    """Rows as columns of values, and the groups that the columns form."""
+
     row_count: int
     columns: dict[ColumnPath, list[Any]]
     optional_groups: dict[ColumnPath, list[Any]]
-    """Groups that not every row has: null, or no such key."""
+    """Values of the groups that are null or absent in some rows."""
     group_copies: dict[ColumnPath, ColumnPath]
-    """Groups that are the same as another in every row."""
+    """Groups that equal another group in every row, with the path of that group."""
     key_order: list[ColumnPath]
-    """Columns, groups and copies, as the keys stood in the rows."""
+    """Columns, groups and copies in the order of the keys in the rows."""
 
 
 def flatten(rows: Sequence[dict[str, JSON]]) -> FlatRows | None:
-    """None where the rows have too little in common, or nothing in them."""
+    """Return the rows as columns; None where the rows are empty or have too few keys in common."""
     flat = FlatRows(len(rows), {}, {}, {}, [])
     groups: list[tuple[ColumnPath, list[Any]]] = []
     if not _add_columns(flat, groups, (), list(rows)) or not flat.columns:
@@ -62,23 +64,26 @@ def _add_columns(
 
 
 def _all_keys(values: list[Any]) -> list[str] | None:
-    """The keys of all, None where most of them are missing from most."""
-    there = [value for value in values if type(value) is dict]
-    first = there[0].keys()
-    if all(value.keys() == first for value in there):
+    """Return the keys of all objects; None where the objects have on average less than a third of them."""
+    objects = [value for value in values if type(value) is dict]
+    first = objects[0].keys()
+    if all(value.keys() == first for value in objects):
         return list(first)
     keys: dict[str, None] = {}
-    held = 0
-    for value in there:
+    member_count = 0
+    for value in objects:
         keys.update(dict.fromkeys(value))
-        held += len(value)
+        member_count += len(value)
         if len(keys) > MAX_COLUMNS:
             return None
-    return list(keys) if held * 3 >= len(keys) * len(there) else None
+    return list(keys) if member_count * 3 >= len(keys) * len(objects) else None
 
 
-def _add_group(flat: FlatRows, groups: list[tuple[ColumnPath, list[Any]]], path: ColumnPath, held: list[Any]) -> bool:
-    values = _key_by_position(held) if flat.row_count == 1 else held
+def _add_group(
+    flat: FlatRows, groups: list[tuple[ColumnPath, list[Any]]], path: ColumnPath, members: list[Any]
+) -> bool:
+    """Add an object of the rows as a group of columns; return whether it is one."""
+    values = _key_by_position(members) if flat.row_count == 1 else members
     kinds = set(map(type, values))
     if dict not in kinds or len(path) > MAX_DEPTH or not kinds <= {dict, type(None), AbsentKey, AbsentParent}:
         return False
@@ -87,33 +92,33 @@ def _add_group(flat: FlatRows, groups: list[tuple[ColumnPath, list[Any]]], path:
     optional = AbsentKey in kinds or type(None) in kinds
     if optional and not _has_present_key(values):
         return False
-    there = [value for value in values if type(value) is dict]
-    if not any(there) or _all_keys(there) is None:
+    objects = [value for value in values if type(value) is dict]
+    if not any(objects) or _all_keys(objects) is None:
         return False
     if AbsentKey not in kinds and AbsentParent not in kinds:
         for other, others in groups:
-            if others[0] == held[0] and others == held and json_text(others) == json_text(held):
+            if others[0] == members[0] and others == members and json_text(others) == json_text(members):
                 flat.group_copies[path] = other
                 return True
-        groups.append((path, held))
-    columns, order = len(flat.columns), len(flat.key_order)
+        groups.append((path, members))
+    column_count, key_count = len(flat.columns), len(flat.key_order)
     if optional:
         flat.optional_groups[path] = values
     if _add_columns(flat, groups, path, values):
         return True
-    for made in list(flat.columns)[columns:]:
-        del flat.columns[made]
-    for made in flat.key_order[order:]:
-        flat.optional_groups.pop(made, None)
-        flat.group_copies.pop(made, None)
-    del flat.key_order[order:]
+    for added in list(flat.columns)[column_count:]:
+        del flat.columns[added]
+    for added in flat.key_order[key_count:]:
+        flat.optional_groups.pop(added, None)
+        flat.group_copies.pop(added, None)
+    del flat.key_order[key_count:]
     flat.optional_groups.pop(path, None)
     groups[:] = [group for group in groups if group[0][: len(path)] != path]
     return False
 
 
 def _key_by_position(values: list[Any]) -> list[Any]:
-    """A list of few objects, inside an only object, as an object with positions for keys."""
+    """Return a list of few objects, in a table of one object, as an object whose keys are positions."""
     items = values[0]
     if (
         type(items) is not list
@@ -125,8 +130,8 @@ def _key_by_position(values: list[Any]) -> list[Any]:
 
 
 def _has_present_key(values: list[Any]) -> bool:
-    """Whether some key has a plain value wherever there is an object: by it one sees whether there is one."""
-    there = [value for value in values if type(value) is dict]
+    """Whether a key has a plain value in every object, so that its cell shows whether a row has the object."""
+    objects = [value for value in values if type(value) is dict]
     return any(
-        all(value.get(key) is not None and type(value.get(key)) is not dict for value in there) for key in there[0]
+        all(value.get(key) is not None and type(value.get(key)) is not dict for value in objects) for key in objects[0]
     )

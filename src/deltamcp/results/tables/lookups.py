@@ -1,4 +1,4 @@
-"""Columns that another column decides: their cells stand once for each of its values, not once for each row."""
+"""Finds columns that a key column determines; a lookup has their cells once per key instead of once per row."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,75 +9,79 @@ _MIN_ROWS = 4
 _MAX_LOOKUPS = 6
 _SAMPLE_ROWS = 100
 _CHARS_PER_TOKEN = 3.2
-"""Characters a token of a cell holds, about."""
+"""Average characters of a token in a cell."""
 _MIN_LOOKUP_SAVING = 16
 _MIN_MEMBER_SAVING = 10
 _MIN_NUMBERED_SAVING = 40
-"""Tokens saved from which the reader's trouble of looking up is paid for."""
+"""Tokens that a lookup, a member of it and a numbered lookup must save, to be worth the model's effort."""
 _MIN_NUMBERED_CHARS = 12
-"""Characters on average. What is shorter is not replaced by a number: a line should say what it is about."""
+"""Cells that are shorter on average are not replaced by numbers, so that a line stays readable."""
 _NAME_BONUS_TOKENS = 1.5
-"""Tokens per line a key may cost more if it is a name."""
+"""Tokens per line that a key may cost more if it is a name rather than a number."""
 
 
 class Lookup(NamedTuple):
+    """Columns whose cells move from the rows into the head."""
+
     key: int | None
-    """The number of the column that decides; None where the lines are numbered for it."""
+    """The number of the key column; None where the rows have the number of the lookup's line instead."""
     members: list[int]
     cells: Sequence[str]
-    """What stands in the rows: the key column's cells, or numbers."""
+    """The cells that stay in the rows: those of the key column, or numbers."""
     lines: dict[str, tuple[str, ...]]
-    """The members' cells for each of them."""
+    """The cells of the members, by the cell that stays in the rows."""
 
 
 def find_lookups(columns: list[list[str]]) -> list[Lookup]:
-    """What to move out of rows, given the cells of their columns."""
+    """Return the lookups that save tokens, given the cells of all columns."""
     size = len(columns[0])
     if size < _MIN_ROWS:
         return []
     distinct = [len(set(cells)) for cells in columns]
-    keys = {key: _decided_columns(columns, distinct, key) for key, values in enumerate(distinct) if values * 2 <= size}
-    made: list[Lookup] = []
-    while keys and len(made) < _MAX_LOOKUPS:
-        gain, numbered, key = max(_gain(columns[key], key, decided) for key, decided in keys.items())
+    keys = {
+        key: _determined_columns(columns, distinct, key) for key, values in enumerate(distinct) if values * 2 <= size
+    }
+    lookups: list[Lookup] = []
+    while keys and len(lookups) < _MAX_LOOKUPS:
+        gain, numbered, key = max(_gain(columns[key], key, determined) for key, determined in keys.items())
         if gain <= 0:
             break
         members = [number for number in keys[key] if number != key or numbered]
-        made.append(_make_lookup(columns, key, members, numbered))
-        gone = {key, *members}
+        lookups.append(_make_lookup(columns, key, members, numbered))
+        used = {key, *members}
         keys = {
-            other: {number: saved for number, saved in decided.items() if number not in gone}
-            for other, decided in keys.items()
-            if other not in gone
+            other: {number: saved for number, saved in determined.items() if number not in used}
+            for other, determined in keys.items()
+            if other not in used
         }
-    return made
+    return lookups
 
 
-def _decided_columns(columns: list[list[str]], distinct: list[int], key: int) -> dict[int, float]:
-    """The columns that have one cell for each of the key's, itself among them, with the tokens a lookup saves."""
-    found: dict[int, float] = {}
+def _determined_columns(columns: list[list[str]], distinct: list[int], key: int) -> dict[int, float]:
+    """Return the columns that have one cell per cell of the key, the key included, with the tokens a lookup saves."""
+    savings: dict[int, float] = {}
     cells = columns[key]
-    at = {cell: row for row, cell in enumerate(cells)}
-    first = cells[:_SAMPLE_ROWS]
-    few = len(set(first))
+    row_by_cell = {cell: row for row, cell in enumerate(cells)}
+    sample = cells[:_SAMPLE_ROWS]
+    sample_distinct = len(set(sample))
     for number, others in enumerate(columns):
-        if distinct[number] > distinct[key] or len(set(zip(first, others, strict=False))) > few:
+        if distinct[number] > distinct[key] or len(set(zip(sample, others, strict=False))) > sample_distinct:
             continue
         if len(cells) > _SAMPLE_ROWS and len(set(zip(cells, others, strict=True))) > distinct[key]:
             continue
-        spared = sum(map(len, others)) - sum(len(others[row]) for row in at.values())
-        saved = spared / _CHARS_PER_TOKEN + len(cells) - len(at)
+        saved_chars = sum(map(len, others)) - sum(len(others[row]) for row in row_by_cell.values())
+        saved = saved_chars / _CHARS_PER_TOKEN + len(cells) - len(row_by_cell)
         if number == key or saved >= _MIN_MEMBER_SAVING:
-            found[number] = saved
-    return found
+            savings[number] = saved
+    return savings
 
 
-def _gain(cells: list[str], key: int, decided: dict[int, float]) -> tuple[float, bool, int]:
-    """Tokens saved beyond what must be saved, whether with numbered lines, and the key again."""
+def _gain(cells: list[str], key: int, savings: dict[int, float]) -> tuple[float, bool, int]:
+    """Return the tokens saved beyond the minimum, whether the lookup's lines are numbered, and the key."""
     size, lines = len(cells), set(cells)
-    members = sum(decided.values()) - decided[key]
+    members = sum(savings.values()) - savings[key]
     named = members - sum(map(len, lines)) / _CHARS_PER_TOKEN - len(lines) - _MIN_LOOKUP_SAVING
-    numbered = members + decided[key] - 2 * size - 2 * len(lines) - _MIN_NUMBERED_SAVING
+    numbered = members + savings[key] - 2 * size - 2 * len(lines) - _MIN_NUMBERED_SAVING
     if sum(map(len, cells)) >= _MIN_NUMBERED_CHARS * size and numbered > 1.3 * named:
         return numbered, True, key
     if named > 0 and not any(map(looks_like_json, lines)):

@@ -1,4 +1,4 @@
-"""Columns by what can be said of them once: that they are constant, or what their texts are made of."""
+"""Plans how a table writes each column: as a constant, as a template with or without cells, or as plain cells."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from deltamcp.results.tables.templates import TemplateSource, find_template
 
 
 class PlannedColumn:
-    """How one column is written: by its cells, or without any by a template or a constant."""
+    """One column and how a table writes it."""
 
     __slots__ = ("absent", "cells", "parts", "path", "texts", "typed", "values")
 
@@ -27,14 +27,14 @@ class PlannedColumn:
         self.absent = False
         self.parts: list[TemplatePart] | None = None
         self.cells: list[Any] | None = None
-        """What is to be written row by row, null and nothing included; None where there are no cells."""
+        """The values to write row by row, null and absent included; None for a column without cells."""
         self.texts: list[str | None] | None = None
-        """The values as references give them; None where it can be no reference."""
+        """The values as text for references from other columns; None where others cannot refer to the column."""
         self.typed = False
 
 
 class Plan:
-    """How each column of flat rows is best said."""
+    """How a table writes each column of flat rows."""
 
     def __init__(self, flat: FlatRows) -> None:
         self.flat = flat
@@ -51,11 +51,11 @@ class Plan:
             column.cells = column.values
             inner = kinds - {type(ABSENT), type(ABSENT_PARENT), type(None)}
             if inner == {str} and not (column.absent and type(None) in kinds):
-                texts.append((max(len(one) for one in column.values if isinstance(one, str)), number, column))
+                texts.append((max(len(value) for value in column.values if isinstance(value, str)), number, column))
             elif inner == {int}:
                 self._plan_numbers(column)
-        # What a text is made of is shorter than it: in this order no two columns can refer to each other.
-        for _, _, column in sorted(texts, key=lambda one: one[:2]):
+        # A column can only refer to columns with shorter texts, so no two columns refer to each other.
+        for _, _, column in sorted(texts, key=lambda entry: entry[:2]):
             self._plan_template(column)
 
     def _add_if_constant(self, column: PlannedColumn, kinds: set[type]) -> bool:
@@ -86,34 +86,37 @@ class Plan:
 
     def _plan_template(self, column: PlannedColumn) -> None:
         values = column.values
-        at = [row for row, value in enumerate(values) if isinstance(value, str)]
-        full = len(at) == self.row_count
-        texts: list[str] = values if full else [values[row] for row in at]
+        text_rows = [row for row, value in enumerate(values) if isinstance(value, str)]
+        full = len(text_rows) == self.row_count
+        texts: list[str] = values if full else [values[row] for row in text_rows]
         column.texts = values if full else [value if isinstance(value, str) else None for value in values]
         self.sources.append(column)
-        found = find_template(texts, self._template_sources(texts, at, full))
-        if found.cells is None and self._is_derivable(column, found.parts, full):
-            column.parts, column.cells = found.parts, None
+        template = find_template(texts, self._template_sources(texts, text_rows, full))
+        if template.cells is None and self._is_derivable(column, template.parts, full):
+            column.parts, column.cells = template.parts, None
             return
-        if found.cells is None:
-            found = find_template(texts, [])
-        self._plan_affixes(column, found.parts, found.cells or texts, at, texts)
+        if template.cells is None:
+            template = find_template(texts, [])
+        self._plan_affixes(column, template.parts, template.cells or texts, text_rows, texts)
 
-    def _template_sources(self, texts: list[str], at: list[int], full: bool) -> list[TemplateSource]:
-        first, first_row = texts[0], at[0]
-        near = []
+    def _template_sources(self, texts: list[str], text_rows: list[int], full: bool) -> list[TemplateSource]:
+        first, first_row = texts[0], text_rows[0]
+        sources = []
         for source in self.sources[:-1]:
-            known = source.texts
-            assert known is not None
-            if (one := known[first_row]) is None or one not in first:
+            assert source.texts is not None
+            source_first = source.texts[first_row]
+            if source_first is None or source_first not in first:
                 continue
-            held = known if full else [known[row] for row in at]
-            if None not in held:
-                near.append(TemplateSource(source.path, held, source.typed))  # type: ignore[arg-type]
-        return near
+            source_texts = source.texts if full else [source.texts[row] for row in text_rows]
+            if None not in source_texts:
+                sources.append(TemplateSource(source.path, source_texts, source.typed))  # type: ignore[arg-type]
+        return sources
 
     def _is_derivable(self, column: PlannedColumn, parts: list[TemplatePart], full: bool) -> bool:
-        """Whether a template without cells is right everywhere: where the column has no text, a reference has none."""
+        """Whether a template without cells gives the right value in every row.
+
+        In rows without a text, a referenced column must lack a text too.
+        """
         by_path = {source.path: source for source in self.sources}
         used = [by_path[part.path] for part in parts if isinstance(part, ColumnReference)]
         if not used or (len(parts) == 1 and used[0].typed) or not _is_writable(parts):
@@ -127,7 +130,7 @@ class Plan:
         )
 
     def _plan_affixes(
-        self, column: PlannedColumn, parts: list[TemplatePart], cells: list[str], at: list[int], texts: list[str]
+        self, column: PlannedColumn, parts: list[TemplatePart], cells: list[str], text_rows: list[int], texts: list[str]
     ) -> None:
         saved = sum(map(len, texts)) - sum(map(len, cells))
         written = sum(len(part) if isinstance(part, str) else 3 for part in parts)
@@ -137,21 +140,21 @@ class Plan:
             parts, cells = [PLACEHOLDER], texts
         column.parts = parts
         column.cells = list(column.values)
-        for row, text in zip(at, cells, strict=True):
+        for row, text in zip(text_rows, cells, strict=True):
             column.cells[row] = text
 
     def ensure_groups_visible(self) -> None:
-        """Every row in which an optional group is there has a cell in it that is not empty."""
+        """Give every row that has an optional group a cell in the group that is not empty."""
         for group in sorted(self.flat.optional_groups, key=len, reverse=True):
             below = [column for column in self.columns if column.path[: len(group)] == group]
-            there = [row for row, value in enumerate(self.flat.optional_groups[group]) if isinstance(value, dict)]
+            rows = [row for row, value in enumerate(self.flat.optional_groups[group]) if isinstance(value, dict)]
             shown = [column.cells for column in below if column.cells is not None]
-            if all(any(_has_value(cells[row]) for cells in shown) for row in there):
+            if all(any(_has_value(cells[row]) for cells in shown) for row in rows):
                 continue
-            always = [column for column in below if all(_has_value(column.values[row]) for row in there)]
-            self._force_cells(min(always, key=lambda column: len(str(column.values[there[0]]))))
+            always = [column for column in below if all(_has_value(column.values[row]) for row in rows)]
+            self._force_cells(min(always, key=lambda column: len(str(column.values[rows[0]]))))
         if not any(column.cells is not None for column in self.columns):
-            self._force_cells(self.columns[0])  # so that there are lines
+            self._force_cells(self.columns[0])  # a table needs a line per row
 
     def _force_cells(self, column: PlannedColumn) -> None:
         if column in self.constants:

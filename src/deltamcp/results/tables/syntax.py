@@ -1,10 +1,9 @@
-"""The words of a table: cells, column names and templates, written and read.
+"""Writes and reads the syntax elements of a table: cells, column names and templates.
 
-cell      empty is null; JSON, or a text that could not be taken for JSON
-name      keys joined by dots; a key of odd characters is a JSON string; `.b` has the parent of the name before;
-          `a?` is absent where its cell is empty, `a?.b` where all the cells below `a` are
-template  text with `*` for the cell and `{name}` for another column's value; a backslash before what is meant as
-          it stands
+cell      empty for null; JSON; or a text that cannot be mistaken for JSON
+name      keys joined by dots; a key with special characters is a JSON string; `.b` has the parent of the previous name;
+          `a?` is absent where its cell is empty, `a?.b` where all the cells below `a` are empty
+template  text with `*` for the cell and `{name}` for another column's value; a backslash escapes these characters
 """
 
 import re
@@ -18,11 +17,11 @@ from deltamcp.wire import jsonrpc
 
 ColumnPath = tuple[str, ...]
 
-# What is no key of the row stands under names that no JSON text can hold: lone surrogates. They are written with an @.
+# Columns that are not keys of a row have names with a lone surrogate, which JSON text cannot contain; a table has an @.
 _SPECIAL_PREFIX = "\udc00"
 KEY_COLUMN, KEYS_COLUMN, ITEM_COLUMN = _SPECIAL_PREFIX + "key", _SPECIAL_PREFIX + "keys", _SPECIAL_PREFIX + "item"
 OBJECT_HEAD = "#@object"
-"""The first line of a table that is one object and has no lines."""
+"""The first line of a table of one object, which has no lines for rows."""
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _SEGMENT = re.compile(rf'({_QUOTED}|@(?:keys?|item|[0-9]+)|[^.,=*{{}}?#@&"\\\s\[]+(?: [^.,=*{{}}?#@&"\\\s\[]+)*)(\??)')
 _PLAIN_KEY = re.compile(r'[^.,=*{}?#@&"\\\s\[\x00-\x1f]+(?: [^.,=*{}?#@&"\\\s\[\x00-\x1f]+)*')
@@ -36,11 +35,13 @@ _decode_json = msgspec.json.Decoder().decode
 
 
 class ColumnReference(NamedTuple):
+    """A part of a template that stands for the value of another column."""
+
     path: ColumnPath
 
 
 class Placeholder:
-    """Where the cell stands."""
+    """The part of a template that stands for the cell."""
 
 
 PLACEHOLDER = Placeholder()
@@ -52,7 +53,7 @@ def json_text(value: JSON) -> str:
 
 
 def position_column(number: int) -> str:
-    """The column of what stands at a place in rows that are lists."""
+    """Return the name of the column for an index, in rows that are lists."""
     return f"{_SPECIAL_PREFIX}{number}"
 
 
@@ -60,7 +61,7 @@ def position_column(number: int) -> str:
 
 
 def write_text_cell(text: str, delimiter: str) -> str:
-    """The cell of a text in a column that holds nothing but text."""
+    """Write a text as a cell of a column in which every value is text."""
     return json_text(text) if not text or delimiter in text or _NEEDS_QUOTES.match(text) else text
 
 
@@ -69,17 +70,17 @@ def looks_like_json(text: str) -> bool:
 
 
 def write_cell(value: JSON, delimiter: str) -> str:
-    """The cell of any value but null."""
+    """Write a value other than null as a cell."""
     if isinstance(value, str):
         return json_text(value) if looks_like_json(value) else write_text_cell(value, delimiter)
     return json_text(value)
 
 
 def split_cells(line: str, delimiter: str) -> list[str]:
-    """A line's cells as they are written.
+    """Split a line into its cells, which stay encoded.
 
     Raises:
-        ValueError: a JSON cell has no end.
+        ValueError: a JSON cell is malformed.
     """
     if '"' not in line and "[" not in line and "{" not in line:
         return line.split(delimiter)
@@ -90,7 +91,7 @@ def split_cells(line: str, delimiter: str) -> list[str]:
             cells.append(line[at:])
             return cells
         if line[end] != delimiter:
-            raise ValueError("a cell goes on behind its JSON")
+            raise ValueError("a cell has more text after its JSON")
         cells.append(line[at:end])
         at = end + 1
 
@@ -125,7 +126,7 @@ def read_json(text: str) -> JSON:
     try:
         value: JSON = _decode_json(text)
     except msgspec.DecodeError as error:
-        raise ValueError(f"no JSON: {error}") from None
+        raise ValueError(f"not JSON: {error}") from None
     return value
 
 
@@ -141,7 +142,7 @@ def is_json(text: str) -> bool:
 
 
 class NameWriter:
-    """Writes names one after the other: each group's mark once, and a dot for a parent just named."""
+    """Writes column names in sequence: it marks each optional group once, and shortens a repeated parent to a dot."""
 
     def __init__(self, optional: Collection[ColumnPath]) -> None:
         self._unmarked = set(optional)
@@ -151,19 +152,19 @@ class NameWriter:
         base = self._parent if self._parent and path[: len(self._parent)] == self._parent else ()
         if len(path) == len(base):
             base = ()
-        made = "." if base else ""
+        name = "." if base else ""
         for end in range(len(base) + 1, len(path)):
-            made += _key_text(path[end - 1])
+            name += _key_text(path[end - 1])
             if path[:end] in self._unmarked:
                 self._unmarked.discard(path[:end])
-                made += "?"
-            made += "."
-        made += _key_text(path[-1])
+                name += "?"
+            name += "."
+        name += _key_text(path[-1])
         self._parent = path[:-1]
-        return made + "?" * absent
+        return name + "?" * absent
 
     def write_lookup_key(self, path: ColumnPath) -> str:
-        """The name of a column that has been named; not to be taken for a lookup's number."""
+        """Write the name of a column that the head has already; quoted where it looks like a lookup's number."""
         self._parent = path[:-1]
         name = reference_text(path, ())
         return json_text(name) if name.isdecimal() else name
@@ -182,34 +183,37 @@ def reference_text(path: ColumnPath, base: ColumnPath) -> str:
 
 
 class ColumnName(NamedTuple):
+    """A column name that a reader parsed."""
+
     path: ColumnPath
     absent: bool
-    """Whether an empty cell means that there is no such key."""
+    """Whether an empty cell means that the row lacks the key."""
     optional: list[ColumnPath]
-    """Groups above it that are marked here."""
+    """Groups above the column that the name marks as optional."""
     end: int
+    """Where the name ends in the line."""
 
 
 def read_name(text: str, at: int, base: ColumnPath) -> ColumnName:
-    """The name that begins at a place.
+    """Read the column name that begins at a position.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no column name begins there.
     """
     path: ColumnPath = ()
-    marked: list[ColumnPath] = []
+    optional: list[ColumnPath] = []
     if text[at : at + 1] == ".":
         path, at = base, at + 1
     while True:
         found = _SEGMENT.match(text, at)
         if found is None:
-            raise ValueError(f"no column name: {text[at : at + 40]!r}")
-        written, at = found[1], found.end()
-        path = (*path, _SPECIAL_PREFIX + written[1:] if written[0] == "@" else read_text_cell(written))
+            raise ValueError(f"not a column name: {text[at : at + 40]!r}")
+        segment, at = found[1], found.end()
+        path = (*path, _SPECIAL_PREFIX + segment[1:] if segment[0] == "@" else read_text_cell(segment))
         if text[at : at + 1] != ".":
-            return ColumnName(path, bool(found[2]), marked, at)
+            return ColumnName(path, bool(found[2]), optional, at)
         if found[2]:
-            marked.append(path)
+            optional.append(path)
         at += 1
 
 
@@ -219,15 +223,16 @@ def read_name(text: str, at: int, base: ColumnPath) -> ColumnName:
 def write_template(
     parts: list[TemplatePart], column_path: ColumnPath, known: Collection[ColumnPath], delimiter: str
 ) -> str:
-    made = ""
+    """Write a template; `known` has the paths that a literal in braces could be mistaken for."""
+    text = ""
     for part in parts:
         if isinstance(part, ColumnReference):
-            made += "{" + reference_text(part.path, column_path[:-1]) + "}"
+            text += "{" + reference_text(part.path, column_path[:-1]) + "}"
         elif isinstance(part, str):
-            made += _escape_literal(part, column_path, known, delimiter)
+            text += _escape_literal(part, column_path, known, delimiter)
         else:
-            made += "*"
-    return made
+            text += "*"
+    return text
 
 
 def _escape_literal(text: str, column_path: ColumnPath, known: Collection[ColumnPath], delimiter: str) -> str:

@@ -1,4 +1,4 @@
-"""Tables read back into rows."""
+"""Reads a text table back into the list or object that it was written from."""
 
 import re
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ _NO_VALUE: Any = object()
 class _ReadColumn:
     def __init__(self, path: ColumnPath, absent: bool) -> None:
         self.path, self.absent = path, absent
-        self.celled = False
+        self.has_cells = False
         self.template: str | None = None
         self.parts: list[TemplatePart] | None = None
         self.constant: Any = _NO_VALUE
@@ -46,13 +46,13 @@ class _ReadLookup(NamedTuple):
 
 
 def read_table(lines: list[str]) -> JSON:
-    """What a table stands for, from its lines, the first of them beginning with `#`.
+    """Return the list or object that a table was written from; the first of its lines begins with `#`.
 
     Raises:
-        ValueError: it is no table.
+        ValueError: the lines are not a table.
     """
     if "" not in lines:
-        raise ValueError("no empty line below the head")
+        raise ValueError("the table has no empty line after its head")
     head_end = lines.index("")
     reader = _TableReader(lines[:head_end])
     if lines[0] == OBJECT_HEAD:
@@ -69,12 +69,12 @@ def read_table(lines: list[str]) -> JSON:
 
 
 def _group_lists(rows: list[dict[str, Any]]) -> JSON:
-    made: dict[str, Any] = {}
+    lists: dict[str, Any] = {}
     for row in rows:
-        items = made.setdefault(row[KEYS_COLUMN], [])
+        items = lists.setdefault(row[KEYS_COLUMN], [])
         if ITEM_COLUMN in row:
             items.append(row[ITEM_COLUMN])
-    return made
+    return lists
 
 
 class _TableReader:
@@ -109,7 +109,7 @@ class _TableReader:
         self.optional.update(name.optional)
         self.parent = name.path[:-1]
         if name.path in self.columns:
-            raise ValueError(f"a column stands twice: {line[at : name.end]!r}")
+            raise ValueError(f"duplicate column: {line[at : name.end]!r}")
         column = self.columns[name.path] = _ReadColumn(name.path, name.absent)
         return column, name.end
 
@@ -128,7 +128,7 @@ class _TableReader:
                 places.append(name.path)
             else:
                 column, end = self._add_column(line, at)
-                column.celled = True
+                column.has_cells = True
                 places.append(column.path)
                 if line[end : end + 1] == "=":
                     found = ends.match(line, end + 1)
@@ -137,7 +137,7 @@ class _TableReader:
             if end == len(line):
                 return places
             if line[end] != self.delimiter:
-                raise ValueError(f"no column: {line[at : at + 60]!r}")
+                raise ValueError(f"not a column: {line[at : at + 60]!r}")
             at = end + 1
 
     def _read_derived_columns(self, line: str) -> None:
@@ -146,55 +146,55 @@ class _TableReader:
             column, end = self._add_column(line, end + 1)
             named.append(column)
         if line[end : end + 1] != "=":
-            raise ValueError(f"no definition: {line[:60]!r}")
+            raise ValueError(f"not a column definition: {line[:60]!r}")
         for column in named:
             column.template = line[end + 1 :]
 
     def _resolve_template(self, column: _ReadColumn, known: Any) -> None:
         if column.template is None:
             return
-        if not column.celled and is_json(column.template):
+        if not column.has_cells and is_json(column.template):
             column.constant = read_json(column.template)
         else:
             column.parts = read_template(column.template, column.path, known)
-            if column.celled and not any(isinstance(part, Placeholder) for part in column.parts):
-                raise ValueError("a column with cells and without a place for them")
+            if column.has_cells and not any(isinstance(part, Placeholder) for part in column.parts):
+                raise ValueError("the template of a column with cells has no *")
 
     def _order_columns(self) -> list[_ReadColumn]:
-        """Columns after what they refer to."""
-        done: dict[ColumnPath, _ReadColumn] = {}
+        """Return the columns, each after the columns it refers to."""
+        ordered: dict[ColumnPath, _ReadColumn] = {}
         for path in self.columns:
             stack: list[tuple[ColumnPath, bool]] = [(path, False)]
-            open_: set[ColumnPath] = set()
+            visiting: set[ColumnPath] = set()
             while stack:
-                at, left = stack.pop()
-                if left:
-                    open_.discard(at)
-                    done[at] = self.columns[at]
-                elif at in open_:
-                    raise ValueError("columns that refer to each other")
-                elif at not in done:
-                    open_.add(at)
+                at, is_visited = stack.pop()
+                if is_visited:
+                    visiting.discard(at)
+                    ordered[at] = self.columns[at]
+                elif at in visiting:
+                    raise ValueError("columns refer to each other")
+                elif at not in ordered:
+                    visiting.add(at)
                     stack.append((at, True))
                     stack += [(other, False) for other in self._referenced_columns(self.columns[at])]
-        return list(done.values())
+        return list(ordered.values())
 
     def _referenced_columns(self, column: _ReadColumn) -> list[ColumnPath]:
-        needed: list[ColumnPath] = []
+        paths: list[ColumnPath] = []
         for part in column.parts or ():
             if isinstance(part, ColumnReference):
-                needed += [path for path in self.columns if path[: len(part.path)] == part.path]
-        return needed
+                paths += [path for path in self.columns if path[: len(part.path)] == part.path]
+        return paths
 
     def read_rows(self, lines: list[str]) -> list[dict[str, Any]]:
         return [self._make_row(self._cells_by_column(split_cells(line, self.delimiter))) for line in lines]
 
     def _cells_by_column(self, cells: list[str]) -> dict[ColumnPath | int, str]:
-        made = dict(zip(self.line_columns, cells, strict=True)) if self.line_columns else {}
+        by_column = dict(zip(self.line_columns, cells, strict=True)) if self.line_columns else {}
         for number, lookup in enumerate(self.lookups, 1):
-            text = made.pop(number) if isinstance(lookup.key, int) else made[lookup.key]
-            made.update(zip(lookup.members, lookup.lines[text], strict=True))
-        return made
+            text = by_column.pop(number) if isinstance(lookup.key, int) else by_column[lookup.key]
+            by_column.update(zip(lookup.members, lookup.lines[text], strict=True))
+        return by_column
 
     def _make_row(self, cells: dict[ColumnPath | int, str]) -> dict[str, Any]:
         missing = set(self.optional)
@@ -205,7 +205,7 @@ class _TableReader:
         for column in self.resolution_order:
             if missing and any(column.path[:end] in missing for end in range(1, len(column.path))):
                 continue
-            text = cells[column.path] if column.celled else ""
+            text = cells[column.path] if column.has_cells else ""
             value = self._column_value(column, text, values, missing)
             if value is None and column.absent and not text:
                 continue
@@ -218,10 +218,10 @@ class _TableReader:
     def _column_value(
         self, column: _ReadColumn, text: str, values: dict[ColumnPath, Any], missing: set[ColumnPath]
     ) -> Any:
-        if column.celled and not text:
+        if column.has_cells and not text:
             return None
         if column.parts is None:
-            return read_cell(text) if column.celled else column.constant
+            return read_cell(text) if column.has_cells else column.constant
         if len(column.parts) == 1 and isinstance(column.parts[0], ColumnReference):
             path = column.parts[0].path
             return self._assemble(path, values, missing) if path in self.groups else values.get(path)
@@ -239,15 +239,15 @@ class _TableReader:
         return fill_template(parts, read_text_cell(text), text_at)
 
     def _assemble(self, above: ColumnPath, values: dict[ColumnPath, Any], missing: set[ColumnPath]) -> Any:
-        """The object at a path, of what is at and below it."""
+        """Build the object at a path from the values of the columns below it."""
         if above in missing:
             return values.get(above, _NO_VALUE)
-        made: dict[str, Any] = {}
+        value: dict[str, Any] = {}
         depth = len(above)
         for path in self.columns:
             if path[:depth] != above or len(path) == depth:
                 continue
-            inside, reached = made, True
+            inside, reached = value, True
             for end in range(depth + 1, len(path)):
                 if path[:end] in missing:
                     reached = False
@@ -257,16 +257,16 @@ class _TableReader:
                 inside[path[-1]] = values[path]
         for path in self.lists:
             if path[:depth] == above:
-                made = _restore_list(made, path[depth:])
-        return made
+                value = _restore_list(value, path[depth:])
+        return value
 
 
-def _restore_list(made: dict[str, Any], path: ColumnPath) -> Any:
-    """The object with a list where positions are the keys of the one at a path."""
+def _restore_list(value: dict[str, Any], path: ColumnPath) -> Any:
+    """Return the object with a list in place of the object at a path, whose keys are positions."""
     if not path:
-        return [made[position_column(at)] for at in range(len(made))]
-    holder = made
+        return [value[position_column(at)] for at in range(len(value))]
+    parent = value
     for key in path[:-1]:
-        holder = holder[key]
-    holder[path[-1]] = _restore_list(holder[path[-1]], ())
-    return made
+        parent = parent[key]
+    parent[path[-1]] = _restore_list(parent[path[-1]], ())
+    return value

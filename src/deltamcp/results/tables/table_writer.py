@@ -1,16 +1,16 @@
-"""Rows as a table: what the rows share stands once in the head, what they do not is a line each.
+"""Writes rows as a text table: the head has what the rows share, and each row has a line with the rest.
 
-    #id,name=Dr *,user?.login,.id,&1    the columns of the lines, `*` where the cell stands in a text
-    url=https://example.com/{id}        columns without cells: made of others,
+    #id,name=Dr *,user?.login,.id,&1    the columns of the lines; `*` is the place of the cell in a text
+    url=https://example.com/{id}        columns without cells: derived from other columns,
     user.type,.kind=User                or constant
-    &1,body                             columns looked up: by a number that stands in the lines,
+    &1,body                             columns that are looked up: by a number in the lines,
     0,a long text that repeats
     &user.login,.mail                   or by another column
     jo,jo@example.com
                                         an empty line, and then the rows
     7,Who,jo,12,0
 
-Cells, names and templates are as `cells` says.
+`syntax` describes cells, names and templates.
 """
 
 from collections.abc import Sequence
@@ -37,25 +37,25 @@ from deltamcp.results.tables.templates import is_word_boundary
 from deltamcp.values import JSON
 
 _MIN_REFERENCE_CHARS = 6
-"""Characters of a constant that others may refer to."""
+"""Other columns do not refer to shorter constants."""
 _MAX_SEARCHED_CHARS = 400
-"""Characters of a text in which such a constant is looked for."""
+"""The writer looks for constants in this many characters at the beginning of a text."""
 _MAX_COMMAS_PER_LINE = 0.1
-"""Texts with a comma per line from which on tabs cost less than quotes."""
+"""With more texts per line that contain a comma, tabs cost less than quotes."""
 
 
 class TextTable(NamedTuple):
-    """A table is its head and its lines, joined by line breaks; so are its head and the first of its lines."""
+    """The head and the lines of a table; joined by line breaks, the head and any first lines are a table too."""
 
     head: str
     lines: list[str]
 
 
 def write_table(rows: Sequence[dict[str, JSON]], dictionary: bool = True) -> TextTable | None:
-    """The rows as a table, None where they make none. With `dictionary`, values that repeat stand once in the head.
+    """Write rows as a table; None where they are not tabular. With `dictionary`, repeated values go into the head.
 
     Raises:
-        ValueError: the rows hold something JSON cannot say.
+        ValueError: the rows contain something that JSON cannot represent.
     """
     flat = flatten(rows) if len(rows) > 1 else None
     if flat is None:
@@ -66,7 +66,7 @@ def write_table(rows: Sequence[dict[str, JSON]], dictionary: bool = True) -> Tex
 
 
 def write_object_table(value: dict[str, JSON]) -> str | None:
-    """One object as the head of a table without lines."""
+    """Write one object as the head of a table without lines; None where the object is not tabular."""
     flat = flatten([value])
     return None if flat is None else "\n".join([OBJECT_HEAD, *_TableWriter(Plan(flat)).derived_column_lines(), ""])
 
@@ -79,39 +79,41 @@ class _TableWriter:
         self.known_paths = paths | {path[:end] for path in paths for end in range(1, len(path))}
         self.constant_order = {column.path: number for number, column in enumerate(plan.constants)}
         self.constants: dict[str, ColumnPath] = {}
+        """Constants that other columns may refer to, by their text."""
         self.constants_by_parent: dict[tuple[ColumnPath, str], ColumnPath] = {}
-        """What others may refer to, by its text; and by where it is too, because near names are short."""
+        """The same by parent and text, because a reference within the same parent is shorter."""
         for column in plan.constants:
             text = column.values[0]
             if isinstance(text, str) and len(text) >= _MIN_REFERENCE_CHARS and ABSENT_PARENT not in column.values:
                 self.constants.setdefault(text, column.path)
                 self.constants_by_parent.setdefault((column.path[:-1], text), column.path)
         self.constant_lengths: dict[str, list[int]] = {}
-        """How long those with a beginning are, longest first."""
+        """The lengths of the constants by their first characters, longest first."""
         for beginning, length in sorted({(text[:_MIN_REFERENCE_CHARS], -len(text)) for text in self.constants}):
             self.constant_lengths.setdefault(beginning, []).append(-length)
 
     def write(self, dictionary: bool) -> TextTable | None:
-        celled = [column for column in self.plan.columns if column.cells is not None]
-        if len(celled) == 1:
-            return self._write_single_column(celled[0])
-        delimiter = _choose_delimiter(celled)
-        texts = [_cell_texts(column, delimiter) for column in celled]
-        found = find_lookups(texts) if dictionary else []
-        moved = {member for lookup in found for member in lookup.members}
-        kept = [number for number in range(len(celled)) if number not in moved]
-        numbered = [(f"&{number}", lookup.cells) for number, lookup in enumerate(found, 1) if lookup.key is None]
-        if len(kept) + len(numbered) == 1:  # a single column has its own rules
-            found, numbered, kept = [], [], list(range(len(celled)))
-        names = [*(self._column_heading(celled[number], delimiter) for number in kept), *(name for name, _ in numbered)]
+        columns = [column for column in self.plan.columns if column.cells is not None]
+        if len(columns) == 1:
+            return self._write_single_column(columns[0])
+        delimiter = _choose_delimiter(columns)
+        texts = [_cell_texts(column, delimiter) for column in columns]
+        lookups = find_lookups(texts) if dictionary else []
+        moved = {member for lookup in lookups for member in lookup.members}
+        staying = [number for number in range(len(columns)) if number not in moved]
+        numbered = [(f"&{number}", lookup.cells) for number, lookup in enumerate(lookups, 1) if lookup.key is None]
+        if len(staying) + len(numbered) == 1:  # a single column has a syntax of its own
+            lookups, numbered, staying = [], [], list(range(len(columns)))
+        headings = (self._column_heading(columns[number], delimiter) for number in staying)
+        names = [*headings, *(name for name, _ in numbered)]
         head = ["#" + delimiter.join(names), *self.derived_column_lines()]
-        for number, lookup in enumerate(found, 1):
-            head += self._lookup_lines(number, lookup, celled, delimiter)
-        cells = [*(texts[number] for number in kept), *(cells for _, cells in numbered)]
+        for number, lookup in enumerate(lookups, 1):
+            head += self._lookup_lines(number, lookup, columns, delimiter)
+        cells = [*(texts[number] for number in staying), *(cells for _, cells in numbered)]
         return TextTable("\n".join(head) + "\n", list(map(delimiter.join, zip(*cells, strict=True))))
 
     def _write_single_column(self, column: PlannedColumn) -> TextTable | None:
-        """Nothing needs a delimiter then, and no line may be empty."""
+        """Write a table without delimiters; None where a line would be empty."""
         if column.absent or None in column.values:
             return None
         head = ["#" + self._column_heading(column, ","), *self.derived_column_lines(), ""]
@@ -121,16 +123,16 @@ class _TableWriter:
         name = self.namer.write_name(column.path, column.absent)
         return name if column.parts is None else f"{name}={self._template_text(column.parts, column.path, delimiter)}"
 
-    def _lookup_lines(self, number: int, lookup: Lookup, celled: list[PlannedColumn], delimiter: str) -> list[str]:
-        key = str(number) if lookup.key is None else self.namer.write_lookup_key(celled[lookup.key].path)
-        names = [self._column_heading(celled[member], delimiter) for member in lookup.members]
+    def _lookup_lines(self, number: int, lookup: Lookup, columns: list[PlannedColumn], delimiter: str) -> list[str]:
+        key = str(number) if lookup.key is None else self.namer.write_lookup_key(columns[lookup.key].path)
+        names = [self._column_heading(columns[member], delimiter) for member in lookup.members]
         return [
             "&" + delimiter.join([key, *names]),
             *(delimiter.join([text, *members]) for text, members in lookup.lines.items()),
         ]
 
     def derived_column_lines(self) -> list[str]:
-        """A line for each column without cells; constants beside each other that are the same share one."""
+        """Return a line for each column without cells; equal constants with the same parent share a line."""
         order = {path: number for number, path in enumerate(self.flat.key_order)}
         lines: dict[tuple[ColumnPath, str], list[ColumnPath]] = {}
         for path, values in self.flat.optional_groups.items():
@@ -159,17 +161,17 @@ class _TableWriter:
         return json_text(value) if is_json(text) else text
 
     def _template_text(self, parts: list[TemplatePart], column_path: ColumnPath, delimiter: str = "\n") -> str:
-        """Literals become references where constants say the same."""
-        made: list[TemplatePart] = []
+        """Write a template with references in place of literals that contain the text of a constant."""
+        new_parts: list[TemplatePart] = []
         for part in parts:
             if isinstance(part, str) and len(part) >= _MIN_REFERENCE_CHARS:
-                made += self._insert_reference(part, column_path)
+                new_parts += self._insert_reference(part, column_path)
             else:
-                made.append(part)
-        return write_template(made, column_path, self.known_paths, delimiter)
+                new_parts.append(part)
+        return write_template(new_parts, column_path, self.known_paths, delimiter)
 
     def _insert_reference(self, literal: str, column_path: ColumnPath) -> list[TemplatePart]:
-        """The literal, or a reference to the longest constant in it with what is before and behind."""
+        """Return the literal, split around a reference to the longest constant in it, if it contains any."""
         best, start, end = column_path, 0, 0
         for at in range(min(len(literal) - _MIN_REFERENCE_CHARS + 1, _MAX_SEARCHED_CHARS)):
             for length in self.constant_lengths.get(literal[at : at + _MIN_REFERENCE_CHARS], ()):
@@ -185,11 +187,11 @@ class _TableWriter:
         return [*[literal[:start]] * (start > 0), ColumnReference(best), *[literal[end:]] * (end < len(literal))]
 
     def _find_constant(self, text: str, literal: str, column_path: ColumnPath) -> ColumnPath | None:
-        """The constant that says a text in so few words that it is worth it."""
+        """Return the path of the constant with a text, where a reference to it is shorter than the text."""
         for other in (self.constants_by_parent.get((column_path[:-1], text)), self.constants.get(text)):
             if other is None or len(reference_text(other, column_path[:-1])) + 4 > len(text):
                 continue
-            # Of two that are the same, the first is stated.
+            # Of two equal constants, the second refers to the first.
             if text != literal or self.constant_order[other] < self.constant_order.get(
                 column_path, len(self.constant_order)
             ):
@@ -197,9 +199,9 @@ class _TableWriter:
         return None
 
 
-def _choose_delimiter(celled: list[PlannedColumn]) -> str:
-    commas = sum("," in value for column in celled for value in column.cells or () if isinstance(value, str))
-    return "\t" if commas > len(celled[0].values) * _MAX_COMMAS_PER_LINE else ","
+def _choose_delimiter(columns: list[PlannedColumn]) -> str:
+    commas = sum("," in value for column in columns for value in column.cells or () if isinstance(value, str))
+    return "\t" if commas > len(columns[0].values) * _MAX_COMMAS_PER_LINE else ","
 
 
 def _cell_texts(column: PlannedColumn, delimiter: str) -> list[str]:

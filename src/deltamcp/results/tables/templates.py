@@ -1,4 +1,4 @@
-"""What the texts of a column have in common: with each other, and with other columns of their rows."""
+"""Finds the template of a column: what its texts have in common with each other and with other columns."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -7,35 +7,37 @@ from deltamcp.results.tables.syntax import PLACEHOLDER, ColumnPath, ColumnRefere
 
 _MAX_REFERENCES = 4
 _MIN_IDENTIFIER_RUN = 8
-"""Letters a prefix may end in although the word goes on: less is a word cut in two, more an identifier's beginning."""
+"""A prefix may end within a word only after this many letters: a long run is the beginning of an identifier."""
 
 
 class TemplateSource(NamedTuple):
-    """A column others may be made of."""
+    """A column that the templates of other columns may refer to."""
 
     path: ColumnPath
     texts: Sequence[str]
     typed: bool
-    """Whether its values are numbers, whose text alone would not say so."""
+    """Whether the values are numbers, which a template alone would read as text."""
 
 
 class ColumnTemplate(NamedTuple):
+    """The template that the texts of a column follow."""
+
     parts: list[TemplatePart]
     cells: list[str] | None
-    """What stands for `*`, row by row; None where there is none."""
+    """The text for `*` in each row; None where the template has no `*`."""
 
 
 def find_template(values: Sequence[str], sources: Sequence[TemplateSource]) -> ColumnTemplate:
-    """The template the values follow: literals, references to sources, and at most one place for what remains."""
-    near = _likely_sources(values, sources)
+    """Return the template of the values: literals, references to sources, and at most one `*` for the rest."""
+    likely = _likely_sources(values, sources)
     rest: Sequence[str] = values
     left: list[TemplatePart] = []
     right: list[TemplatePart] = []
     for _ in range(_MAX_REFERENCES):
-        hit = _leading_reference(rest, near)
-        if hit is None:
+        found = _leading_reference(rest, likely)
+        if found is None:
             break
-        literal, source = hit
+        literal, source = found
         left += [literal] * bool(literal) + [ColumnReference(source.path)]
         rest = [text[len(literal) + len(known) :] for text, known in zip(rest, source.texts, strict=True)]
     prefix = common_prefix(rest)
@@ -43,10 +45,10 @@ def find_template(values: Sequence[str], sources: Sequence[TemplateSource]) -> C
     rest = [text[len(prefix) :] for text in rest] if prefix else rest
     left += [prefix] * bool(prefix)
     for _ in range(_MAX_REFERENCES):
-        hit = _trailing_reference(rest, near)
-        if hit is None:
+        found = _trailing_reference(rest, likely)
+        if found is None:
             break
-        literal, source = hit
+        literal, source = found
         right = [ColumnReference(source.path), *[literal] * bool(literal), *right]
         rest = [text[: len(text) - len(literal) - len(known)] for text, known in zip(rest, source.texts, strict=True)]
     suffix = common_prefix([text[::-1] for text in rest])
@@ -60,29 +62,29 @@ def find_template(values: Sequence[str], sources: Sequence[TemplateSource]) -> C
 
 
 def _merge_literals(parts: list[TemplatePart]) -> list[TemplatePart]:
-    made: list[TemplatePart] = []
+    merged: list[TemplatePart] = []
     for part in parts:
-        if isinstance(part, str) and made and isinstance(made[-1], str):
-            made[-1] += part
+        if isinstance(part, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += part
         else:
-            made.append(part)
-    return made
+            merged.append(part)
+    return merged
 
 
 def _likely_sources(values: Sequence[str], sources: Sequence[TemplateSource]) -> list[TemplateSource]:
-    """The few sources worth a closer look, longest first: in three of the rows they are part of the value."""
-    looked_at = {0, len(values) // 2, len(values) - 1}
-    near = [
-        source for source in sources if all(source.texts[row] and source.texts[row] in values[row] for row in looked_at)
+    """Return the sources whose texts are part of the values in three sample rows, longest first."""
+    sample = {0, len(values) // 2, len(values) - 1}
+    likely = [
+        source for source in sources if all(source.texts[row] and source.texts[row] in values[row] for row in sample)
     ]
-    return sorted(near, key=lambda source: -len(source.texts[0]))
+    return sorted(likely, key=lambda source: -len(source.texts[0]))
 
 
-def _leading_reference(rest: Sequence[str], near: list[TemplateSource]) -> tuple[str, TemplateSource] | None:
-    if not near:
+def _leading_reference(rest: Sequence[str], likely: list[TemplateSource]) -> tuple[str, TemplateSource] | None:
+    if not likely:
         return None
     first, reach = rest[0], len(common_prefix(rest))
-    for source in near:
+    for source in likely:
         for at in _find_positions(first, source.texts[0], reach):
             if not is_word_boundary(first, at) or not is_word_boundary(first, at + len(source.texts[0])):
                 continue
@@ -91,11 +93,11 @@ def _leading_reference(rest: Sequence[str], near: list[TemplateSource]) -> tuple
     return None
 
 
-def _trailing_reference(rest: Sequence[str], near: list[TemplateSource]) -> tuple[str, TemplateSource] | None:
-    if not near:
+def _trailing_reference(rest: Sequence[str], likely: list[TemplateSource]) -> tuple[str, TemplateSource] | None:
+    if not likely:
         return None
     first = rest[0]
-    for source in near:
+    for source in likely:
         at = first.rfind(source.texts[0])
         if at < 0 or not is_word_boundary(first, at) or not is_word_boundary(first, at + len(source.texts[0])):
             continue
@@ -113,7 +115,7 @@ def _find_positions(text: str, part: str, reach: int) -> Iterator[int]:
 
 
 def is_word_boundary(text: str, at: int) -> bool:
-    """Whether one word or number ends there and another begins."""
+    """Whether no word or number continues across a position."""
     if at == 0 or at == len(text):
         return True
     before, after = text[at - 1], text[at]
@@ -131,7 +133,7 @@ def common_prefix(texts: Sequence[str]) -> str:
 
 
 def _whole_words_length(prefix: str, texts: Sequence[str]) -> int:
-    """How much of a common prefix leaves words and numbers whole."""
+    """Return the length of a common prefix after which no word or number is cut."""
     end = len(prefix)
     if not prefix or not prefix[-1].isalnum():
         return end

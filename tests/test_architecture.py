@@ -1,0 +1,96 @@
+"""What the layout and the names promise: one meaning for a class name, versions in one table, transports apart."""
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import deltamcp
+from tests.support.paths import ROOT
+
+SOURCE = ROOT / "src" / "deltamcp"
+MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")}
+VERSION = re.compile(r"20\d\d-\d\d-\d\d|delta-mcp/\d.*")
+IRREGULAR = {
+    "told",
+    "held",
+    "kept",
+    "made",
+    "said",
+    "sent",
+    "shown",
+    "known",
+    "gone",
+    "given",
+    "taken",
+    "written",
+    "meant",
+}
+PUBLIC = {"client/reply.py": {"told"}, "context.py": {"accepted"}}
+"""Participles that users know by now."""
+
+
+def test_a_class_name_occurs_once():
+    # gcf is a library of its own, and exports `Session`, `Symbol`, `Edge` by the names of its specification.
+    names = Counter(node.name for tree in MODULES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    assert {name: count for name, count in names.items() if count > 1} == {}
+
+
+def test_no_function_is_named_by_a_bare_participle():
+    found = {
+        f"{path}:{node.name}"
+        for path, tree in MODULES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and is_participle(node.name.strip("_"))
+        and not is_property(node)
+        and node.name not in PUBLIC.get(path, ())
+    }
+    assert found == set()
+
+
+def is_participle(name: str) -> bool:
+    return "_" not in name and (name in IRREGULAR or (name.endswith("ed") and name not in {"feed", "embed", "need"}))
+
+
+def is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """A contextmanager or property may say what it is: `with deadline.paused()`."""
+    return any("contextmanager" in ast.unparse(one) or "property" in ast.unparse(one) for one in node.decorator_list)
+
+
+def test_versions_are_spelt_in_the_version_table_only():
+    literals = {
+        f"{path}:{node.lineno}"
+        for path, tree in MODULES.items()
+        if path != "dialects/versions.py"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and VERSION.fullmatch(node.value)
+    }
+    assert literals == set()
+
+
+def imports(path: str) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(MODULES[path]):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+    return found
+
+
+def test_http_imports_nothing_from_the_transports_on_pipes():
+    http = [path for path in MODULES if Path(path).parent.name == "transports" and Path(path).name.startswith("http")]
+    assert http
+    for path in [*http, "transports/asgi.py", "transports/uvicorn_server.py"]:
+        assert not imports(path) & {"deltamcp.transports.stdio", "deltamcp.transports.duplex"}, path
+
+
+def test_the_engine_and_the_calls_know_no_dialect_by_name():
+    for path in (path for path in MODULES if path.startswith(("calls/", "delivery/"))):
+        known = imports(path) & {f"deltamcp.dialects.{name}" for name in ("handshake", "modern", "delta_mcp")}
+        assert not known, path
+
+
+def test_the_top_level_lists_exactly_the_public_names():
+    assert dir(deltamcp) == sorted(deltamcp.__all__)
+    for name in deltamcp.__all__:
+        assert getattr(deltamcp, name) is not None
