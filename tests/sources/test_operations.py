@@ -758,5 +758,5 @@ async def test_an_edit_after_a_tool_was_taken_out_is_still_followed(tmp_path):
     file.write_text(f'{{"operations": {{"c": {{"b": {leaf}, "d": {leaf}}}}}}}')
     followed = OperationsFile(file, {}, {})
     followed.activate(followed.load(), lambda old, new: None)
-    server._exchange(["c.a", "c.b"], followed.load().operations)
+    server._replace_operations(["c.a", "c.b"], followed.load().operations)
     assert list(server.engine.catalog.operations) == ["c.b", "c.d"]

@@ -1,4 +1,4 @@
-"""One request while it is served."""
+"""The context of one request, which the engine passes to the modules that perform it."""
 
 from msgspec import Struct
 
@@ -8,7 +8,7 @@ from deltamcp.values import RequestId, Terms
 
 
 class RequestContext(Struct):
-    """Who sent a request, what they see of the catalogue, and the way back to them."""
+    """The terms of a request, its caller's view of the catalogue, and the channel to its client."""
 
     terms: Terms
     view: View

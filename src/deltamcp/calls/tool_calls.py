@@ -1,4 +1,4 @@
-"""One call of an operation, from top to bottom: prepare, run, map errors, deliver."""
+"""Calls of operations. A call has these steps, from top to bottom: prepare, run, deliver, map errors."""
 
 import asyncio
 import time
@@ -16,11 +16,11 @@ from deltamcp.catalog import tool_text
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.context import InputPending, MissingCapabilityError
-from deltamcp.delivery.call_policy import ResultOverride, policy_for_call, take_root
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.delivery import DeliveredCall, Delivery
-from deltamcp.errors import InputDeclinedError, ResourceNotFoundError, ToolError, UnfitError
+from deltamcp.delivery.delivery import Delivery, DeliveryRequest
+from deltamcp.delivery.result_policy import ResultOverride, policy_for_call, take_root
+from deltamcp.errors import InputDeclinedError, ResourceNotFoundError, ToolError, UsageError
 from deltamcp.results import content, reference
 from deltamcp.results.upstream_rate_limit import rate_limit_result
 from deltamcp.runtime.deadline import Deadline, run_with_hook
@@ -29,30 +29,30 @@ from deltamcp.values import JSON, Answer, CallTool, Era, Failure, Outcome, Resul
 from deltamcp.wire import jsonrpc
 
 _SIGNATURE_TOKENS = 120
-"""What the signature beside an argument error may cost."""
+"""The tokens that the signature in an argument error may cost."""
 _SHOWN_ARGUMENTS = 500
-"""Characters of the arguments that a user is shown when asked for consent."""
+"""The number of characters of the arguments that a user sees in the question for consent."""
 
 
 class _PreparedCall(Struct):
     """A call whose arguments are checked and bound."""
 
-    delivered: DeliveredCall
+    delivered: DeliveryRequest
     name: str
-    """What the caller called it by."""
+    """The name that the caller used."""
     arguments: dict[str, Any]
-    """For the function."""
+    """The arguments of the function."""
     answers: Mapping[str, JSON]
-    """What the client has answered to the function's questions."""
+    """The client's answers to the function's questions."""
     key: list[JSON]
-    """The request, as its sealed state knows it."""
+    """Identifies the request, to bind its sealed state to it."""
     request: RequestContext
     delivery: Delivery
     deadline: Deadline
 
 
 class ToolCalls:
-    """Calls operations, by whatever name or meta-tool they were found."""
+    """Calls operations, both those that clients call by name and those that meta-tools run."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class ToolCalls:
         return [observer for observer in self._observers if observer.is_active]
 
     def observe_unknown(self, name: JSON, request: RequestContext, outcome: Outcome | None = None) -> None:
-        """Tells observers of a call of what is not there, or not for this caller."""
+        """Notifies observers of a call of an operation that does not exist, or that the caller may not see."""
         observers = self._active_observers()
         if observers:
             Observation(ObservedCall(str(name), False, {}, request.terms.caller), observers).finish(outcome)
@@ -123,23 +123,23 @@ class ToolCalls:
     async def _prepare(
         self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
     ) -> _PreparedCall | Outcome:
-        """The call, ready to run; or its outcome, where it cannot or need not run."""
+        """Returns the call, ready to run; or its outcome, if the function cannot or need not run."""
         terms = request.terms
         delivery = self._deliveries[terms.result_shape]
         started = time.monotonic()
         try:
             policy = policy_for_call(operation, request.view, terms, override)
-            given = ask.arguments
-            if reference.has_reference(given):
-                given = await self._continuation.resolve_references(
-                    given, terms.caller, strict=request.view.may_cut_results
+            sent_arguments = ask.arguments
+            if reference.has_reference(sent_arguments):
+                sent_arguments = await self._continuation.resolve_references(
+                    sent_arguments, terms.caller, strict=request.view.may_cut_results
                 )
             if policy is not None:
-                given, policy = take_root(operation, policy, given)
+                sent_arguments, policy = take_root(operation, policy, sent_arguments)
                 await self._changes.accept_root(policy.pack_root, terms.caller)
-            given, page = delivery.read_page(operation, given, policy)
-            arguments = operation.bind(given)
-        except UnfitError as error:
+            sent_arguments, page = delivery.read_page(operation, sent_arguments, policy)
+            arguments = operation.bind(sent_arguments)
+        except UsageError as error:
             return Answer(content.error_result(str(error)))
         except StoreError as error:
             return Answer(content.error_result(log_failure(f"The tool {ask.name}", error)))
@@ -150,7 +150,7 @@ class ToolCalls:
         answers = self._state.read_answers(ask.inputs, terms.caller, key)
         if isinstance(answers, Failure):
             return answers
-        delivered = DeliveredCall(operation, terms, given, policy, page, override is None, started)
+        delivered = DeliveryRequest(operation, terms, sent_arguments, policy, page, override is None, started)
         if page is not None:
             found = await delivery.find_page(delivered)
             if found is not None:
@@ -162,7 +162,7 @@ class ToolCalls:
 
     def _run(self, call: _PreparedCall) -> Awaitable[Any]:
         operation = call.delivered.operation
-        if operation.call_policy == "confirm":
+        if operation.consent_policy == "confirm":
             return self._confirm_and_run(call)
         if operation.is_async and operation.context_name is None:
             return run_with_hook(operation.function(**call.arguments), call.deadline)
@@ -178,7 +178,8 @@ class ToolCalls:
         """Asks the user for consent.
 
         Raises:
-            ToolError, InputDeclinedError: the user cannot be asked, or said no.
+            ToolError: the client cannot ask its user.
+            InputDeclinedError: the user declined.
         """
         operation = call.delivered.operation
         context = self._runner.context(call.request, call.answers, call.deadline)
@@ -194,7 +195,7 @@ class ToolCalls:
     # Map errors
 
     def _map_error(self, error: BaseException, call: _PreparedCall) -> Outcome:
-        """The outcome of a call whose function raised, or was stopped. A cancelled request is raised on."""
+        """Returns the outcome of a call that raised an error or was stopped; re-raises if the request was cancelled."""
         match error:
             case MissingCapabilityError() if call.delivered.terms.era is Era.MODERN:
                 return missing_capability(error)
@@ -210,7 +211,7 @@ class ToolCalls:
                 return Answer(self._error_result(error, call))
 
     def _error_result(self, error: BaseException, call: _PreparedCall) -> ToolResult:
-        """What the model reads of an error that a function raised."""
+        """Returns the error result that the model reads."""
         limited = _upstream_limit(error, call.delivered)
         if limited is not None:
             return limited
@@ -219,10 +220,10 @@ class ToolCalls:
         return content.error_result(log_failure(f"The tool {call.name}", error))
 
 
-def _upstream_limit(error: BaseException, call: DeliveredCall) -> ToolResult | None:
-    """An upstream's "too many requests" as a result the model can act on; None for any other failure.
+def _upstream_limit(error: BaseException, call: DeliveryRequest) -> ToolResult | None:
+    """Returns an upstream's "too many requests" as a result that the model can act on; None for any other error.
 
-    Where an output schema promises something else, clients accept it only as an error.
+    If the operation has an output schema, clients accept such a result only as an error.
     """
     operation = call.operation
     limit = rate_limit_result(error, operation.name, time.time())

@@ -10,7 +10,7 @@ from deltamcp.catalog import tool_text
 from deltamcp.catalog.meta_tools import DetailLevel, MetaTool
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import View, did_you_mean
-from deltamcp.errors import UnfitError
+from deltamcp.errors import UsageError
 from deltamcp.values import JSON
 
 MAX_HITS = 5
@@ -45,22 +45,22 @@ def parse_discover_arguments(arguments: Mapping[str, JSON]) -> DiscoverArguments
     """Parses the arguments of `discover`.
 
     Raises:
-        UnfitError: an argument is unknown, of the wrong type or out of bounds.
+        UsageError: an argument is unknown, of the wrong type or out of bounds.
     """
     _check_names(arguments, "query", "category", "detail", "cursor")
     queries = [query for query in _string_list(arguments, "query") if query.strip()]
     if len(queries) > MAX_QUERIES:
-        raise UnfitError(f"query takes at most {MAX_QUERIES} queries at once.")
+        raise UsageError(f"query takes at most {MAX_QUERIES} queries at once.")
     if sum(map(len, queries)) > MAX_QUERY_CHARS:
-        raise UnfitError(f"query takes at most {MAX_QUERY_CHARS} characters; say the capability, not the whole task.")
+        raise UsageError(f"query takes at most {MAX_QUERY_CHARS} characters; say the capability, not the whole task.")
     category = arguments.get("category") or ""
     if not isinstance(category, str):
-        raise UnfitError("category must be a string.")
+        raise UsageError("category must be a string.")
     cursor = str(arguments.get("cursor") or "0")
     if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 9:
-        raise UnfitError("cursor is not one discover gave; start without it.")
+        raise UsageError("cursor is not one discover gave; start without it.")
     if queries and int(cursor) > MAX_HIT_CURSOR:
-        raise UnfitError("No operation fits so far down the list; use other words.")
+        raise UsageError("No operation fits so far down the list; use other words.")
     category = category.strip().rstrip("*/.")
     return DiscoverArguments(
         queries, category, _parse_detail(arguments, DetailLevel.NAMES, DetailLevel.BRIEF, DetailLevel.FULL), int(cursor)
@@ -71,7 +71,7 @@ def searched_names(view: View, arguments: DiscoverArguments) -> Set[str]:
     """Returns the names of the operations to search: all, or those of a category.
 
     Raises:
-        UnfitError: there is no such category.
+        UsageError: there is no such category.
     """
     if not arguments.category:
         return view.operations.keys()
@@ -111,12 +111,12 @@ def listing_text(view: View, arguments: DiscoverArguments) -> str:
     """Writes the overview, or the operations of a category.
 
     Raises:
-        UnfitError: there is no such category.
+        UsageError: there is no such category.
     """
     if arguments.detail is DetailLevel.FULL:
         category = view.directory.category_at(arguments.category)
         if category is None:
-            raise UnfitError(_unknown_category_text(view, arguments.category))
+            raise UsageError(_unknown_category_text(view, arguments.category))
         return _json({"operations": category.json_tree()})
     if not view.operations:
         return "There are no operations yet."
@@ -139,7 +139,7 @@ def _operations_in(view: View, category: str) -> list[Operation]:
     # The overview groups operations without category by their first word, `create_*`, which works as a category here.
     operations = node.all_operations() if node is not None else view.directory.operations_with_prefix(category)
     if not operations:
-        raise UnfitError(_unknown_category_text(view, category))
+        raise UsageError(_unknown_category_text(view, category))
     return operations
 
 
@@ -153,7 +153,7 @@ def _unknown_category_text(view: View, category: str) -> str:
 def _page_text(lines: list[str], start: int) -> str:
     """Returns the lines of one page, at least one, and the cursor of the next page."""
     if start >= len(lines):
-        raise UnfitError("cursor is past the end; start without it.")
+        raise UsageError("cursor is past the end; start without it.")
     end, spent = start, 0
     while end < len(lines):
         spent += tokens.count(lines[end]) + 1
@@ -171,14 +171,14 @@ def parse_get_schema_arguments(arguments: Mapping[str, JSON]) -> tuple[list[str]
     """Parses the arguments of `get_schema`: names of operations and the level of detail.
 
     Raises:
-        UnfitError: an argument is missing or of the wrong type.
+        UsageError: an argument is missing or of the wrong type.
     """
     _check_names(arguments, "operation", "detail")
     names = _string_list(arguments, "operation")
     if not names:
-        raise UnfitError("operation is required: an operation's id, or a list of them.")
+        raise UsageError("operation is required: an operation's id, or a list of them.")
     if len(names) > MAX_SCHEMAS:
-        raise UnfitError(f"operation takes at most {MAX_SCHEMAS} operations at once.")
+        raise UsageError(f"operation takes at most {MAX_SCHEMAS} operations at once.")
     return names, _parse_detail(arguments, DetailLevel.NOTES, DetailLevel.FULL, DetailLevel.SCHEMA) or DetailLevel.NOTES
 
 
@@ -186,11 +186,11 @@ def schemas_text(view: View, names: list[str], detail: DetailLevel) -> str:
     """Describes each operation; for a name that does not exist it suggests the nearest ones.
 
     Raises:
-        UnfitError: no operation of these names exists.
+        UsageError: no operation of these names exists.
     """
     operations = [view.find(name) for name in names]
     if not any(operations):
-        raise UnfitError(" ".join(unknown_operation_text(view, name) for name in names))
+        raise UsageError(" ".join(unknown_operation_text(view, name) for name in names))
     if detail is DetailLevel.SCHEMA:
         details = [
             operation_details(operation) if operation is not None else {"error": unknown_operation_text(view, name)}
@@ -232,14 +232,14 @@ def unknown_operation_text(view: View, name: str) -> str:
 def _check_names(arguments: Mapping[str, JSON], *known: str) -> None:
     unknown = [name for name in arguments if name not in known]
     if unknown:
-        raise UnfitError(f"There is no argument {unknown[0][:100]!r}; there are {', '.join(known)}.")
+        raise UsageError(f"There is no argument {unknown[0][:100]!r}; there are {', '.join(known)}.")
 
 
 def _string_list(arguments: Mapping[str, JSON], name: str) -> list[str]:
     value = arguments.get(name)
     values = [] if value is None else value if isinstance(value, list) else [value]
     if not all(isinstance(one, str) for one in values):
-        raise UnfitError(f"{name} must be a string or a list of strings.")
+        raise UsageError(f"{name} must be a string or a list of strings.")
     return values
 
 
@@ -250,7 +250,7 @@ def _parse_detail(arguments: Mapping[str, JSON], *known: DetailLevel) -> DetailL
     for level in known:
         if value == level.value:
             return level
-    raise UnfitError(f"detail must be one of {', '.join(level.value for level in known)}.")
+    raise UsageError(f"detail must be one of {', '.join(level.value for level in known)}.")
 
 
 def _json(value: JSON) -> str:

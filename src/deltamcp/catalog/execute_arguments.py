@@ -14,7 +14,7 @@ from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.catalog.view import View
-from deltamcp.errors import UnfitError
+from deltamcp.errors import UsageError
 from deltamcp.results.policy import ROOT_KEY, parse_root
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
@@ -42,7 +42,7 @@ def parse_execute_arguments(view: View, arguments: Mapping[str, JSON]) -> Execut
     """Parses the arguments of `execute`, and repairs them where needed.
 
     Raises:
-        UnfitError: the arguments do not name an operation, or cannot be repaired.
+        UsageError: the arguments do not name an operation, or cannot be repaired.
     """
     remaining = dict(arguments)
     repairs: list[str] = []
@@ -50,15 +50,15 @@ def parse_execute_arguments(view: View, arguments: Mapping[str, JSON]) -> Execut
     if name is None:
         name = _take_alias(remaining, _OPERATION_ALIASES, repairs, "operation", str)
     if not isinstance(name, str):
-        raise UnfitError(
+        raise UsageError(
             f'operation must be a string: {view.meta_tool_name(MetaTool.EXECUTE)}(operation="...", params={{...}}).'
         )
     operation = view.find(name) or view.find(name.strip().removesuffix("()"))
     if operation is None:
-        raise UnfitError(unknown_operation_text(view, name))
+        raise UsageError(unknown_operation_text(view, name))
     fields = None if "fields" in operation.parameter_names else remaining.pop("fields", None)
     if not (fields is None or isinstance(fields, str) or (isinstance(fields, list) and all(map(_is_text, fields)))):
-        raise UnfitError("fields must be a list of paths into the result, or a JMESPath expression.")
+        raise UsageError("fields must be a list of paths into the result, or a JMESPath expression.")
     is_own_parameter = ROOT_KEY in operation.parameter_names and not operation.takes_root
     held_root = None if is_own_parameter or ROOT_KEY not in remaining else parse_root(remaining.pop(ROOT_KEY))
     params = _take_params(operation, remaining, repairs)
@@ -79,7 +79,7 @@ def _take_params(operation: Operation, remaining: dict[str, JSON], repairs: list
         sent = _take_alias(remaining, aliases, repairs, "params", (dict, str))
     params: dict[str, JSON] | None = _decode_params(sent, repairs)
     if params is None:
-        raise UnfitError(f"params must be an object: {tool_text.signature_line(operation.tool, operation.id)}.")
+        raise UsageError(f"params must be an object: {tool_text.signature_line(operation.tool, operation.id)}.")
     inner = next(iter(params), "") if len(params) == 1 else ""
     wrapped = inner in ("params", *_PARAMS_ALIASES) and inner not in known and isinstance(params[inner], dict)
     if wrapped and not _can_bind(operation, params):
@@ -123,7 +123,7 @@ def _add_stray_params(
     known = operation.parameter_names
     unknown = [name for name in stray if name not in known or name in params]
     if unknown:
-        raise UnfitError(
+        raise UsageError(
             f"{', '.join(repr(name[:50]) for name in unknown[:5])} is neither operation nor params. "
             f"{operation.id} takes: {tool_text.signature_line(operation.tool, operation.id)}."
         )

@@ -82,7 +82,7 @@ class Operation:
         "_output_type",
         "_return_annotation",
         "_summary_source",
-        "call_policy",
+        "consent_policy",
         "context_name",
         "examples",
         "function",
@@ -114,9 +114,9 @@ class Operation:
         self.examples = tuple(options.get("examples", ()))
         self.keywords = tuple(options.get("keywords", ()))
         self.pinned = options.get("pinned", False)
-        self.call_policy = options.get("policy", "allow")
-        if self.call_policy not in ("allow", "confirm"):
-            raise ConfigurationError(f'{self.name}: the policy {self.call_policy!r} must be "allow" or "confirm".')
+        self.consent_policy = options.get("policy", "allow")
+        if self.consent_policy not in ("allow", "confirm"):
+            raise ConfigurationError(f'{self.name}: the policy {self.consent_policy!r} must be "allow" or "confirm".')
         scopes = options.get("scopes", [])
         if isinstance(scopes, str):
             raise ConfigurationError(f"{self.name}: scopes must be a list of texts, not one text.")

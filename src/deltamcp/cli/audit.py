@@ -1,4 +1,4 @@
-"""`delta-mcp audit` counts what the servers of this machine's hosts cost a model now and behind the planned gateway."""
+"""`delta-mcp audit` counts what this machine's MCP servers cost a model now, and would behind the planned gateway."""
 
 import argparse
 import asyncio

@@ -12,9 +12,10 @@ from deltamcp.client.client import DeltaClient
 from deltamcp.client.options import ClientOptions
 from deltamcp.client.reply import Reply
 from deltamcp.context import Elicited
-from deltamcp.errors import ConfigurationError, UnfitError
+from deltamcp.errors import ConfigurationError, UsageError
 from deltamcp.results import projection
-from deltamcp.results.policy import MIN_TOKENS, ResultPolicy
+from deltamcp.results.budget import MIN_MAX_TOKENS
+from deltamcp.results.policy import ResultPolicy
 from deltamcp.values import JSON
 
 _DEFAULT_PAGE_SIZE = 50
@@ -60,13 +61,13 @@ def _check_options(args: argparse.Namespace) -> None:
     """
     if args.all and any(option is not None for option in (args.page, args.max_tokens, args.page_size)):
         raise ConfigurationError("--all is everything; leave out --page, --page-size and --max-tokens.")
-    for option, minimum in (("page", 1), ("page_size", 1), ("max_tokens", MIN_TOKENS)):
+    for option, minimum in (("page", 1), ("page_size", 1), ("max_tokens", MIN_MAX_TOKENS)):
         value = getattr(args, option)
         if value is not None and value < minimum:
             raise ConfigurationError(f"--{option.replace('_', '-')} is {minimum} or more, not {value}.")
     try:
         projection.check_fields(args.select)
-    except UnfitError as error:
+    except UsageError as error:
         raise ConfigurationError(
             f"--select takes fields, as a,b.c, or JMESPath: {str(error).splitlines()[0]}"
         ) from None

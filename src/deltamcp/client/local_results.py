@@ -8,7 +8,7 @@ from msgspec import UNSET
 from deltamcp.client.reply import Reply
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.stored_results import StoredResults
-from deltamcp.errors import ArgumentsError, UnfitError
+from deltamcp.errors import ArgumentsError, UsageError
 from deltamcp.limits import Limits
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import ResultPolicy, resolve_policy
@@ -55,5 +55,5 @@ class LocalResults:
         """
         try:
             return Reply.of(await self._continuation.next_reply(arguments, _CALLER))
-        except UnfitError as error:
+        except UsageError as error:
             raise ArgumentsError(str(error)) from None

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from deltamcp.delivery.stored_results import ResultRoot, StoredResults
-from deltamcp.errors import UnfitError
+from deltamcp.errors import UsageError
 from deltamcp.results import blocks, document, reference, result_windows
 from deltamcp.results.content import ResultData, is_self_describing
 from deltamcp.results.notes import Handle
@@ -110,7 +110,7 @@ class Continuation:
         """The reply to `continue`; `requested` is the policy that the request asks for.
 
         Raises:
-            UnfitError: nothing is stored under the handle, or it cannot be read so.
+            UsageError: nothing is stored under the handle, or it cannot be read so.
             StoreError: the store cannot be reached.
         """
         asked = parse_continue_arguments(arguments)
@@ -129,7 +129,7 @@ class Continuation:
         Unless `strict`, what is under no handle of ours means something else, and stays.
 
         Raises:
-            UnfitError: one of them stands for nothing.
+            UsageError: one of them stands for nothing.
             StoreError: the store cannot be reached.
         """
         values: dict[int, JSON] = {}
@@ -139,15 +139,15 @@ class Continuation:
             name, path = found[reference.KEY], found.get("path", "")
             try:
                 if not isinstance(name, str) or not isinstance(path, str):
-                    raise UnfitError(f"{reference.KEY} and path must be texts.")
+                    raise UsageError(f"{reference.KEY} and path must be texts.")
                 stored = await self._stored.open(name, caller)
-            except UnfitError:
+            except UsageError:
                 if strict:
                     raise
                 continue
             left -= stored.bytes_at(path)
             if left < 0:
-                raise UnfitError(
+                raise UsageError(
                     f"The results in one call's arguments come to more than {_MAX_REFERENCED_BYTES >> 20} MiB."
                 )
             if (name, path) not in parts:
@@ -168,7 +168,7 @@ class Continuation:
             return None
         try:
             value = (await self._stored.open(place[0], caller)).value_at(place[1])
-        except UnfitError:
+        except UsageError:
             return None
         if isinstance(value, str):
             return TextResource(uri, value, "text/plain")

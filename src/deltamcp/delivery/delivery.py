@@ -26,7 +26,7 @@ class PageRequest(Struct, frozen=True):
     page_size: JSON
 
 
-class DeliveredCall(Struct):
+class DeliveryRequest(Struct):
     """The call whose result is delivered."""
 
     operation: Operation
@@ -51,11 +51,11 @@ class Delivery(Protocol):
         """The arguments that are the function's own, and the page of its result that the others ask for."""
         ...
 
-    async def find_page(self, call: DeliveredCall) -> ToolResult | None:
+    async def find_page(self, call: DeliveryRequest) -> ToolResult | None:
         """A page of a result that was delivered before; None where the function has to run."""
         ...
 
-    async def deliver(self, value: Any, call: DeliveredCall) -> ToolResult:
+    async def deliver(self, value: Any, call: DeliveryRequest) -> ToolResult:
         """The reply, made of what the function returned."""
         ...
 

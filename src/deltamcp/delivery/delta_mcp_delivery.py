@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from deltamcp import tokens
 from deltamcp.catalog.operation import Operation
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.delivery import DeliveredCall, PageRequest, convert
+from deltamcp.delivery.delivery import DeliveryRequest, PageRequest, convert
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.results import content, delta_mcp_shapes, document
 from deltamcp.results.content import ResultData
@@ -47,7 +47,7 @@ class DeltaMcpDelivery:
         request = PageRequest(f"page {hashlib.sha256(key).hexdigest()}", page, page_size)
         return (arguments if declared else own), request
 
-    async def find_page(self, call: DeliveredCall) -> ToolResult | None:
+    async def find_page(self, call: DeliveryRequest) -> ToolResult | None:
         request, caller = call.page, call.terms.caller
         # Anonymous callers would be shown each other's: a tool may look at who calls.
         if request is None or call.policy is None or request.page in (None, 1) or caller.is_anonymous:
@@ -58,7 +58,7 @@ class DeltaMcpDelivery:
         name, value = snapshot
         return _reply(value, call.policy, request, None if name is None else self._stored.handle(name))
 
-    async def deliver(self, value: Any, call: DeliveredCall) -> ToolResult:
+    async def deliver(self, value: Any, call: DeliveryRequest) -> ToolResult:
         operation, policy = call.operation, call.policy
         made = convert(value, operation)
         if isinstance(made, ResultData):
@@ -74,7 +74,7 @@ class DeltaMcpDelivery:
         promised = call.is_flat and operation.output_schema is not None
         return await self._continuation.first_reply_of_blocks(made, policy, call.terms.caller, promised)
 
-    async def _deliver_data(self, source: ResultData, call: DeliveredCall) -> ToolResult:
+    async def _deliver_data(self, source: ResultData, call: DeliveryRequest) -> ToolResult:
         """A result in the protocol's shapes, where it needs one of them; without a policy it never does."""
         policy, caller = call.policy, call.terms.caller
         data = source.data if policy is None else select_fields(source.data, policy)[0]

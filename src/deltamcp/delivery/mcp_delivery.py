@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from deltamcp.catalog.operation import Operation
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.delivery import DeliveredCall, PageRequest, convert, refuse_value
+from deltamcp.delivery.delivery import DeliveryRequest, PageRequest, convert, refuse_value
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.results import content
 from deltamcp.results.content import ResultData
@@ -28,10 +28,10 @@ class McpDelivery:
     ) -> tuple[dict[str, JSON], PageRequest | None]:
         return arguments, None
 
-    async def find_page(self, call: DeliveredCall) -> ToolResult | None:
+    async def find_page(self, call: DeliveryRequest) -> ToolResult | None:
         return None
 
-    async def deliver(self, value: Any, call: DeliveredCall) -> ToolResult:
+    async def deliver(self, value: Any, call: DeliveryRequest) -> ToolResult:
         operation, policy = call.operation, call.policy
         if policy is None:
             return self._deliver_whole(value, call)
@@ -47,7 +47,7 @@ class McpDelivery:
         promised = call.is_flat and operation.output_schema is not None
         return await self._continuation.first_reply_of_blocks(made, policy, call.terms.caller, promised)
 
-    def _deliver_whole(self, value: Any, call: DeliveredCall) -> ToolResult:
+    def _deliver_whole(self, value: Any, call: DeliveryRequest) -> ToolResult:
         operation = call.operation
         try:
             reply = content.tool_result(
@@ -57,7 +57,7 @@ class McpDelivery:
             return refuse_value(operation, error)
         return _name_form(reply, value) if call.terms.surface is Surface.PROGRESSIVE else reply
 
-    async def _deliver_data(self, source: ResultData, policy: ResolvedPolicy, call: DeliveredCall) -> ToolResult:
+    async def _deliver_data(self, source: ResultData, policy: ResolvedPolicy, call: DeliveryRequest) -> ToolResult:
         operation, caller = call.operation, call.terms.caller
         if call.is_flat and operation.output_schema is not None:
             # Its schema promises the whole, which a delta is not.

@@ -12,7 +12,7 @@ import msgspec
 
 from deltamcp import tokens
 from deltamcp.deltas.root import SHORT_DIGITS, root_digits
-from deltamcp.errors import UnfitError
+from deltamcp.errors import UsageError
 from deltamcp.limits import Limits
 from deltamcp.results import document
 from deltamcp.results.notes import Handle
@@ -93,7 +93,7 @@ class StoredResults:
     async def _holds(self, name: str, root: str, caller: Caller) -> bool:
         try:
             return (await self.open(name, caller)).root == root
-        except UnfitError:
+        except UsageError:
             return False
 
     async def contains(self, name: str, root: str, caller: Caller) -> bool:
@@ -106,12 +106,12 @@ class StoredResults:
         """A result by its handle, or by its root.
 
         Raises:
-            UnfitError: nothing is stored under this handle, or not for this caller.
+            UsageError: nothing is stored under this handle, or not for this caller.
             StoreError: the store cannot be reached.
         """
         try:
             return await self.open(name, caller)
-        except UnfitError:
+        except UsageError:
             given = root_digits(name)
             found = None if given is None else await self.find_by_root(ResultRoot(given, ""), caller)
             if found is None:
@@ -129,7 +129,7 @@ class StoredResults:
             found = await self.recall(root.note_name, caller)
             names += [found] if isinstance(found, str) else []
         for name in names:
-            with contextlib.suppress(UnfitError, StoreError):
+            with contextlib.suppress(UsageError, StoreError):
                 stored = await self.open(name, caller)
                 if stored.root.startswith(given):
                     return self.handle(name), stored
@@ -141,7 +141,7 @@ class StoredResults:
     async def open(self, name: str, caller: Caller) -> StoredResult:
         """
         Raises:
-            UnfitError: nothing is stored under this handle, or not for this caller.
+            UsageError: nothing is stored under this handle, or not for this caller.
             StoreError: the store cannot be reached.
         """
         key, now = (self._owner(caller), name), time.monotonic()
@@ -156,7 +156,7 @@ class StoredResults:
         except msgspec.DecodeError:  # written by another version of this program
             stored = None
         if stored is None:
-            raise UnfitError(f"Nothing is kept under the handle {name[:40]!r} any more; call the tool again.")
+            raise UsageError(f"Nothing is kept under the handle {name[:40]!r} any more; call the tool again.")
         self._opened[key] = (now + self._open_seconds, stored)
         while len(self._opened) > 1 and (len(self._opened) > _OPEN_RESULTS or self._opened_bytes() > _OPEN_BYTES):
             self._opened.popitem(last=False)

@@ -1,4 +1,8 @@
-"""The table of dialects, and the choice between them: the first message of a client decides."""
+"""The table of dialects, and the choice between them: the first message of a client decides.
+
+A new revision of MCP that reads as an earlier one is a version in `versions.py`; a new protocol, or a revision whose
+messages differ, is a dialect of its own and a row here.
+"""
 
 from collections.abc import Callable
 

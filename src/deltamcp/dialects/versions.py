@@ -12,7 +12,7 @@ HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Newest first; what `initialize` can agree on."""
 
 MODERN = ("2026-07-28",)
-"""What a request may carry in its `_meta`."""
+"""Newest first; what a request may carry in its `_meta`."""
 
 DELTA_MCP = "delta-mcp/0.2.0"
 """What a Delta-MCP client names in `initialize`; another minor version of the same major is understood too."""

@@ -18,8 +18,8 @@ from deltamcp.dialects.dialect import Dialect
 from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
+from deltamcp.transports.handshake_session import HandshakeSession, cancel_request
 from deltamcp.transports.response import encode_response
-from deltamcp.transports.session import HandshakeSession, cancel_request
 from deltamcp.transports.subscription import Subscription
 from deltamcp.values import (
     JSON,

@@ -6,9 +6,9 @@ from collections.abc import Hashable
 from deltamcp.dialects import versions
 from deltamcp.errors import InputDeclinedError
 from deltamcp.limits import Limits
-from deltamcp.transports import asgi
+from deltamcp.transports import asgi_messages
 from deltamcp.transports.event_streams import EventStream, SessionStreams
-from deltamcp.transports.session import HandshakeSession
+from deltamcp.transports.handshake_session import HandshakeSession
 from deltamcp.values import JSON
 from deltamcp.wire import sse
 from deltamcp.wire.codecs import JSON_CODEC
@@ -45,8 +45,8 @@ class HttpReply:
 
     def __init__(
         self,
-        incoming: asgi.HttpRequest,
-        accepts: asgi.AcceptedTypes,
+        incoming: asgi_messages.HttpRequest,
+        accepts: asgi_messages.AcceptedTypes,
         fairness_key: Hashable,
         limits: Limits,
         session: HandshakeSession | None = None,
@@ -83,7 +83,7 @@ class HttpReply:
                 self._keep_alive_task.cancel()
 
     async def _watch_client(self) -> None:
-        await asgi.wait_for_disconnect(self._incoming.receive)
+        await asgi_messages.wait_for_disconnect(self._incoming.receive)
         if self._stream is None and self._task is not None:
             self.departed = True
             self._task.cancel()
@@ -97,7 +97,7 @@ class HttpReply:
         """So that no proxy closes the connection during a long call. It begins the stream."""
         if self._accepts.events and not self._detached:
             await self._start()
-            await asgi.send_event(self._send, sse.KEEP_ALIVE)
+            await asgi_messages.send_event(self._send, sse.KEEP_ALIVE)
 
     # What the call says
 
@@ -118,15 +118,15 @@ class HttpReply:
             return
         await self._start()
         self._detached = True
-        await asgi.end_events(self._send)
+        await asgi_messages.end_events(self._send)
 
     async def finish(self, body: bytes, status: int) -> None:
         """The answer itself."""
         if not self._started and not (self._accepts.prefers_events and status == 200):
             incoming = self._incoming
-            whole = incoming.scope.get(asgi.WHOLE_RESPONSE) if incoming.codec is JSON_CODEC else None
+            whole = incoming.scope.get(asgi_messages.WHOLE_RESPONSE) if incoming.codec is JSON_CODEC else None
             if whole is None or not whole(status, body):
-                await asgi.respond_to(incoming, status, body)
+                await asgi_messages.respond_to(incoming, status, body)
             return
         await self._send_message(body)
         await self.abandon()
@@ -136,7 +136,7 @@ class HttpReply:
         if self._stream is not None:
             self._stream.end()
         if self._started and not self._detached:
-            await asgi.end_events(self._send)
+            await asgi_messages.end_events(self._send)
 
     def _is_primed(self) -> bool:
         return self._session is not None and self._session.agreement.version >= versions.PRIMING_SINCE
@@ -147,12 +147,12 @@ class HttpReply:
         self._started = True
         if self._streams is not None:
             self._stream = self._streams.open()
-        await asgi.start_events(self._send)
+        await asgi_messages.start_events(self._send)
         if self._stream is not None and self._is_primed():
-            await asgi.send_event(self._send, sse.encode_priming_event(self._stream.event_id(0), RETRY_MS))
+            await asgi_messages.send_event(self._send, sse.encode_priming_event(self._stream.event_id(0), RETRY_MS))
 
     async def _send_message(self, message: bytes) -> None:
         await self._start()
         event = sse.encode_event(message) if self._stream is None else self._stream.append(message)
         if not self._detached:
-            await asgi.send_event(self._send, event)
+            await asgi_messages.send_event(self._send, event)

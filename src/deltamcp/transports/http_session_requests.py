@@ -6,13 +6,13 @@ from deltamcp.calls.engine import Engine
 from deltamcp.dialects import versions
 from deltamcp.dialects.progressive_disclosure import ENCODINGS
 from deltamcp.errors import Fault
-from deltamcp.transports import asgi
-from deltamcp.transports.asgi import AcceptedTypes, HttpRequest
+from deltamcp.transports import asgi_messages
+from deltamcp.transports.asgi_messages import AcceptedTypes, HttpRequest
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.event_streams import FollowedStream
+from deltamcp.transports.handshake_session import cancel_request
 from deltamcp.transports.http_reply import HttpReply
 from deltamcp.transports.http_sessions import HttpSession, HttpSessions
-from deltamcp.transports.session import cancel_request
 from deltamcp.values import (
     Failure,
     Listen,
@@ -44,7 +44,7 @@ class SessionRequests:
 
     async def answer(self, message: Message | list[Message], incoming: HttpRequest) -> None:
         if isinstance(message, Malformed):
-            await asgi.refuse_message(message, incoming.send)
+            await asgi_messages.refuse_message(message, incoming.send)
             return
         id_: RequestId | None = None
         if isinstance(message, Request):
@@ -54,17 +54,17 @@ class SessionRequests:
                 return
         opened = self._find(incoming)
         if isinstance(opened, Failure):
-            await asgi.refuse(incoming.send, opened, id_)
+            await asgi_messages.refuse(incoming.send, opened, id_)
             return
         match message:
             case Request():
                 await self._serve(message, opened, incoming)
             case Notification():
                 self._receive_notification(message, opened)
-                await asgi.respond_accepted(incoming.send)
+                await asgi_messages.respond_accepted(incoming.send)
             case Response():
                 opened.session.resolve(message)
-                await asgi.respond_accepted(incoming.send)
+                await asgi_messages.respond_accepted(incoming.send)
             case list():
                 await self._serve_batch(message, opened, incoming)
 
@@ -72,11 +72,11 @@ class SessionRequests:
         dialect = self._engine.dialects.find_session(request)
         agreement = dialect.agree(request.params, ENCODINGS)
         if isinstance(agreement, Failure):
-            await asgi.respond_to(incoming, 200, dialect.write(request, agreement, versions.HANDSHAKE[0]))
+            await asgi_messages.respond_to(incoming, 200, dialect.write(request, agreement, versions.HANDSHAKE[0]))
             return
         opened = self._sessions.open(dialect, agreement, incoming.principal)
         body = dialect.introduce(request, self._engine.capabilities.about(), agreement, ENCODINGS)
-        await asgi.respond_to(incoming, 200, body, (b"mcp-session-id", opened.id.encode()))
+        await asgi_messages.respond_to(incoming, 200, body, (b"mcp-session-id", opened.id.encode()))
 
     def _receive_notification(self, notification: Notification, opened: HttpSession) -> None:
         if notification.method == "notifications/initialized":
@@ -86,7 +86,7 @@ class SessionRequests:
 
     async def _serve(self, request: Request, opened: HttpSession, incoming: HttpRequest) -> None:
         session = opened.session
-        reply = self._reply(opened, incoming, incoming.accepts or asgi.ONLY_JSON)
+        reply = self._reply(opened, incoming, incoming.accepts or asgi_messages.ONLY_JSON)
         outcome = await self._perform(request, opened, reply)
         if outcome is None:
             await reply.abandon()
@@ -121,13 +121,13 @@ class SessionRequests:
     async def _serve_batch(self, messages: list[Message], opened: HttpSession, incoming: HttpRequest) -> None:
         """MCP 2025-03-26 is the one revision with batches; its responses come back as one."""
         if opened.session.agreement.version != versions.BATCHES_IN:
-            await asgi.refuse_message(messages, incoming.send)
+            await asgi_messages.refuse_message(messages, incoming.send)
             return
         responses: list[bytes] = []
         for message in messages:
             match message:
                 case Request():
-                    reply = self._reply(opened, incoming, asgi.ONLY_JSON)
+                    reply = self._reply(opened, incoming, asgi_messages.ONLY_JSON)
                     outcome = await self._perform(message, opened, reply)
                     if outcome is None:
                         return
@@ -139,9 +139,9 @@ class SessionRequests:
                 case Malformed():
                     responses.append(jsonrpc.encode_malformed(message))
         if responses:
-            await asgi.respond_to(incoming, 200, b"[%b]" % b",".join(responses))
+            await asgi_messages.respond_to(incoming, 200, b"[%b]" % b",".join(responses))
         else:
-            await asgi.respond_accepted(incoming.send)
+            await asgi_messages.respond_accepted(incoming.send)
 
     # GET and DELETE
 

@@ -12,7 +12,7 @@ from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.transports.event_streams import EventStream, SessionStreams
-from deltamcp.transports.session import HandshakeSession
+from deltamcp.transports.handshake_session import HandshakeSession
 from deltamcp.values import Caller, Failure, Principal, RequestId
 
 _MAX_EARLY_NOTIFICATIONS = 8

@@ -5,8 +5,8 @@ from deltamcp.dialects import versions
 from deltamcp.dialects.dialect import Dialect
 from deltamcp.dialects.mirrored_headers import check_headers, check_parameter_headers
 from deltamcp.errors import Fault
-from deltamcp.transports import asgi
-from deltamcp.transports.asgi import HttpRequest
+from deltamcp.transports import asgi_messages
+from deltamcp.transports.asgi_messages import HttpRequest
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.event_streams import EventStream, FollowedStream
 from deltamcp.transports.http_reply import HttpReply
@@ -28,12 +28,12 @@ class StatelessPosts:
         self, message: Message | list[Message], dialect: Dialect, incoming: HttpRequest
     ) -> FollowedStream | None:
         if type(message) is not Request:
-            await asgi.refuse_message(message, incoming.send)
+            await asgi_messages.refuse_message(message, incoming.send)
             return None
         understood = self._read(message, dialect, incoming)
         if isinstance(understood, Failure):
             body = dialect.write(message, understood, versions.MODERN[0])
-            await asgi.respond_to(incoming, dialect.http_status(understood), body)
+            await asgi_messages.respond_to(incoming, dialect.http_status(understood), body)
             return None
         terms, ask = understood
         match ask:
@@ -41,7 +41,7 @@ class StatelessPosts:
                 if incoming.accepts is not None and incoming.accepts.events:
                     return self._listen(message, dialect, terms.version, ask)
                 refused = Failure(Fault.NOT_ACCEPTABLE, "Accept text/event-stream.")
-                await asgi.refuse(incoming.send, refused, message.id)
+                await asgi_messages.refuse(incoming.send, refused, message.id)
                 return None
             case SetLevel() | Watch():
                 raise AssertionError("what changes a session is read only in one")
@@ -54,7 +54,7 @@ class StatelessPosts:
     ) -> None:
         principal = terms.caller.principal
         fairness_key = (incoming.scope.get("client") or ("",))[0] if principal is ANONYMOUS else principal.id
-        reply = HttpReply(incoming, incoming.accepts or asgi.ONLY_JSON, fairness_key, self._engine.limits)
+        reply = HttpReply(incoming, incoming.accepts or asgi_messages.ONLY_JSON, fairness_key, self._engine.limits)
         outcome = await self._calls.perform(ask, terms, reply, request.id)
         if outcome is None:
             await reply.abandon()

@@ -14,8 +14,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from deltamcp.calls.engine import Engine
 from deltamcp.limits import Limits
-from deltamcp.transports.asgi import WHOLE_RESPONSE
-from deltamcp.transports.http import LOOPBACK, HttpApp
+from deltamcp.transports.asgi_messages import WHOLE_RESPONSE
+from deltamcp.transports.http_app import LOOPBACK, HttpApp
 
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"

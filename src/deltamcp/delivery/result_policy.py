@@ -8,7 +8,7 @@ from deltamcp import tokens
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import View
-from deltamcp.errors import UnfitError
+from deltamcp.errors import UsageError
 from deltamcp.results.policy import (
     META_KEY,
     ROOT_KEY,
@@ -35,7 +35,7 @@ def policy_for_call(
     """The policy of a call; None where nobody sets one, and the result is sent as it is.
 
     Raises:
-        UnfitError: the request asks for something that cannot be read, or kept to.
+        UsageError: the request asks for something that cannot be read, or kept to.
     """
     policy = operation.resolved_policy
     if override is None and META_KEY not in terms.meta:
@@ -43,7 +43,7 @@ def policy_for_call(
     requested = requested_policy(terms.meta)
     if requested is not None:
         if view.meta_tool_name(MetaTool.CONTINUE) in view.operations:
-            raise UnfitError(
+            raise UsageError(
                 f"{view.meta_tool_name(MetaTool.CONTINUE)} is another tool here, so what is cut could not be read."
             )
         policy = override_policy(requested, policy or view.resolved_policy)
@@ -65,7 +65,7 @@ def take_root(
     """Moves the root that the caller says it holds from the arguments to the policy: the function does not take it.
 
     Raises:
-        UnfitError: it is no root.
+        UsageError: it is no root.
     """
     if not operation.takes_root or ROOT_KEY not in arguments:
         return arguments, policy

@@ -55,9 +55,6 @@ class HttpRequest(Struct, gc=False):
         return len(found) != len(set(found))
 
 
-PRINCIPAL = "deltamcp.principal"
-"""Where an authentication in front of this application puts the `Principal` it has recognised, in the scope."""
-
 WHOLE_RESPONSE = "deltamcp.whole"
 """Where a server that can send a JSON response in one piece says so, in the scope: `(status, body) -> bool`."""
 

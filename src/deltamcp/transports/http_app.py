@@ -11,19 +11,21 @@ from collections.abc import Callable, Sequence
 from deltamcp.calls.engine import Engine
 from deltamcp.dialects import versions
 from deltamcp.errors import Fault
-from deltamcp.transports import asgi
-from deltamcp.transports.asgi import Headers, HttpRequest, Receive, Scope, Send
+from deltamcp.transports import asgi_messages
+from deltamcp.transports.asgi_messages import Headers, HttpRequest, Receive, Scope, Send
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.event_streams import FollowedStream
 from deltamcp.transports.http_reply import RETRY_MS
 from deltamcp.transports.http_session_requests import SessionRequests
 from deltamcp.transports.http_stateless import StatelessPosts
-from deltamcp.values import ANONYMOUS, Failure, Request
+from deltamcp.values import ANONYMOUS, Failure, Principal, Request
 from deltamcp.wire import codecs, sse
 from deltamcp.wire.codecs import Codec
 
 logger = logging.getLogger("deltamcp")
 
+PRINCIPAL = "deltamcp.principal"
+"""Where an authentication in front of this application puts the `Principal` it has recognised, in the ASGI scope."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in versions.HANDSHAKE)
 
@@ -61,8 +63,8 @@ class HttpApp:
         answering = self._post if scope["method"] == "POST" else self._other
         raw = scope["headers"]
         headers: dict[bytes, bytes] = dict(raw)
-        principal = scope.get(asgi.PRINCIPAL, ANONYMOUS)
-        accepts = asgi.read_accept(headers.get(b"accept", b"*/*"))
+        principal = _authenticated_principal(scope)
+        accepts = asgi_messages.read_accept(headers.get(b"accept", b"*/*"))
         unique = len(headers) == len(raw)
         following = await answering(HttpRequest(scope, headers, receive, send, principal, accepts, unique))
         if following is not None:
@@ -128,14 +130,14 @@ class HttpApp:
     # Requests: each is answered, or given back as the stream that is its answer
 
     async def _post(self, incoming: HttpRequest) -> FollowedStream | None:
-        codec = self._admit(incoming) or asgi.choose_codecs(incoming)
+        codec = self._admit(incoming) or asgi_messages.choose_codecs(incoming)
         if not isinstance(codec, Codec):
-            await asgi.refuse(incoming.send, codec)
+            await asgi_messages.refuse(incoming.send, codec)
             return None
         limits = self._engine.limits
-        body = await asgi.read_body(incoming, limits)
+        body = await asgi_messages.read_body(incoming, limits)
         if not isinstance(body, bytes):
-            await asgi.refuse(incoming.send, body)
+            await asgi_messages.refuse(incoming.send, body)
             return None
         message = codecs.read(body, codec, limits)
         dialects = self._engine.dialects
@@ -160,9 +162,9 @@ class HttpApp:
         if isinstance(found, FollowedStream):
             return found
         if found is None:
-            await asgi.respond(incoming.send, 200, b"")
+            await asgi_messages.respond(incoming.send, 200, b"")
         else:
-            await asgi.refuse(incoming.send, found)
+            await asgi_messages.refuse(incoming.send, found)
         return None
 
     # Streams
@@ -170,11 +172,11 @@ class HttpApp:
     async def _follow(self, following: FollowedStream, receive: Receive, send: Send) -> None:
         """Sends what a stream holds and will hold, until it ends or the client leaves."""
         stream, after, primed, close, on_leave = following
-        await asgi.start_events(send)
+        await asgi_messages.start_events(send)
         if primed:
-            await asgi.send_event(send, sse.encode_priming_event(stream.event_id(after), RETRY_MS))
+            await asgi_messages.send_event(send, sse.encode_priming_event(stream.event_id(after), RETRY_MS))
         follower = stream.follow()
-        leaving = asyncio.ensure_future(asgi.wait_for_disconnect(receive))
+        leaving = asyncio.ensure_future(asgi_messages.wait_for_disconnect(receive))
         leaving.add_done_callback(lambda _: follower.wake())
         self._closers.add(close)
         if self._calls.draining:
@@ -183,17 +185,23 @@ class HttpApp:
             while not leaving.done():
                 for number, event in stream.events_after(after):
                     after = stream.sent = number
-                    await asgi.send_event(send, event)
+                    await asgi_messages.send_event(send, event)
                 if stream.ended or stream.follower is not follower:
                     break
                 if not await follower.wait(self._engine.limits.ping_seconds):
-                    await asgi.send_event(send, sse.KEEP_ALIVE)
+                    await asgi_messages.send_event(send, sse.KEEP_ALIVE)
         finally:
             leaving.cancel()
             stream.unfollow(follower)
             self._closers.discard(close)
             on_leave()
-        await asgi.end_events(send)
+        await asgi_messages.end_events(send)
+
+
+def _authenticated_principal(scope: Scope) -> Principal:
+    """On whose behalf a request comes. Tokens are checked in front of this application, by a middleware."""
+    found: Principal = scope.get(PRINCIPAL, ANONYMOUS)
+    return found
 
 
 def _is_modern_version(headers: Headers) -> bool:
