@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from deltamcp import Elicited
+from deltamcp.client import negotiation
 from deltamcp.client.client import DeltaClient
 from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, PeerError
@@ -77,6 +78,9 @@ SCENARIOS: dict[str, Callable[[DeltaClient], Awaitable[None]]] = {
     "json-schema-2020-12-preservation": echoes_a_schema,
 }
 """What a scenario needs beyond being connected to and listed."""
+
+
+negotiation._PROBE_SECONDS = 60.0  # the suite starts some forty of these at once
 
 
 async def main(url: str) -> None:

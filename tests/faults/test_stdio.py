@@ -434,7 +434,8 @@ def test_a_slow_call_does_not_hold_up_a_fast_one(peer: tuple[Client, Any]) -> No
 def test_60_waiting_threads_hold_up_no_other_call(client: Client) -> None:
     waiters = [client.call("plain_wait", tag=f"thread-{number}") for number in range(60)]
     until(lambda: any("started thread" in found for found in client.traced()), "the pool")
-    assert same(client.next(), client.call("add", a=1, b=2))
+    add = client.call("add", a=1, b=2)
+    assert same(client.next(), add)
     for number in range(60):
         client.release(f"thread-{number}")
     for waiter in waiters:

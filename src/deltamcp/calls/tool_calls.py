@@ -37,7 +37,7 @@ _SHOWN_ARGUMENTS = 500
 class _PreparedCall(Struct):
     """A call whose arguments are checked and bound."""
 
-    delivered: DeliveryRequest
+    delivery_request: DeliveryRequest
     name: str
     """The name that the caller used."""
     arguments: dict[str, Any]
@@ -114,7 +114,7 @@ class ToolCalls:
             value = await self._run(call)
             if observation is not None:
                 observation.call.value = value
-            return Answer(await call.delivery.deliver(value, call.delivered))
+            return Answer(await call.delivery.deliver(value, call.delivery_request))
         except BaseException as error:
             return self._map_error(error, call)
 
@@ -150,18 +150,18 @@ class ToolCalls:
         answers = self._state.read_answers(ask.inputs, terms.caller, key)
         if isinstance(answers, Failure):
             return answers
-        delivered = DeliveryRequest(operation, terms, sent_arguments, policy, page, override is None, started)
+        delivery_request = DeliveryRequest(operation, terms, sent_arguments, policy, page, override is None, started)
         if page is not None:
-            found = await delivery.find_page(delivered)
+            found = await delivery.find_page(delivery_request)
             if found is not None:
                 return Answer(found)
         deadline = Deadline(operation.timeout or self._runner.seconds, request.channel)
-        return _PreparedCall(delivered, ask.name, arguments, answers, key, request, delivery, deadline)
+        return _PreparedCall(delivery_request, ask.name, arguments, answers, key, request, delivery, deadline)
 
     # Run
 
     def _run(self, call: _PreparedCall) -> Awaitable[Any]:
-        operation = call.delivered.operation
+        operation = call.delivery_request.operation
         if operation.consent_policy == "confirm":
             return self._confirm_and_run(call)
         if operation.is_async and operation.context_name is None:
@@ -171,7 +171,7 @@ class ToolCalls:
     async def _confirm_and_run(self, call: _PreparedCall) -> Any:
         await run_with_hook(self._confirm(call), call.deadline)
         return await self._runner.run(
-            call.delivered.operation, call.arguments, call.request, call.answers, call.deadline
+            call.delivery_request.operation, call.arguments, call.request, call.answers, call.deadline
         )
 
     async def _confirm(self, call: _PreparedCall) -> None:
@@ -181,11 +181,11 @@ class ToolCalls:
             ToolError: the client cannot ask its user.
             InputDeclinedError: the user declined.
         """
-        operation = call.delivered.operation
+        operation = call.delivery_request.operation
         context = self._runner.context(call.request, call.answers, call.deadline)
         if context.terms.era is Era.HANDSHAKE and not context.can("elicitation"):
             raise ToolError(f"{operation.id} runs only with the user's consent, and this client cannot ask for it.")
-        arguments = jsonrpc.encode(call.delivered.arguments).decode()
+        arguments = jsonrpc.encode(call.delivery_request.arguments).decode()
         shown = arguments if len(arguments) <= _SHOWN_ARGUMENTS else arguments[: _SHOWN_ARGUMENTS - 1] + "…"
         form: dict[str, JSON] = {"type": "object", "properties": {}}
         answer = await context.elicit(f"Run {operation.id} with {shown}?", form, key=f"confirm {operation.id}")
@@ -197,10 +197,10 @@ class ToolCalls:
     def _map_error(self, error: BaseException, call: _PreparedCall) -> Outcome:
         """Returns the outcome of a call that raised an error or was stopped; re-raises if the request was cancelled."""
         match error:
-            case MissingCapabilityError() if call.delivered.terms.era is Era.MODERN:
+            case MissingCapabilityError() if call.delivery_request.terms.era is Era.MODERN:
                 return missing_capability(error)
             case InputPending():
-                return self._state.ask(error, call.delivered.terms.caller, call.key, call.answers)
+                return self._state.ask(error, call.delivery_request.terms.caller, call.key, call.answers)
             case asyncio.CancelledError():
                 if call.deadline.expired and call.deadline.undo_cancel():
                     return Answer(content.error_result(f"{call.name} was stopped: it took too long."))
@@ -212,7 +212,7 @@ class ToolCalls:
 
     def _error_result(self, error: BaseException, call: _PreparedCall) -> ToolResult:
         """Returns the error result that the model reads."""
-        limited = _upstream_limit(error, call.delivered)
+        limited = _upstream_limit(error, call.delivery_request)
         if limited is not None:
             return limited
         if isinstance(error, ToolError | InputDeclinedError | ResourceNotFoundError):

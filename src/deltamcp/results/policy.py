@@ -9,7 +9,7 @@ from msgspec.structs import fields, replace
 
 from deltamcp.errors import ConfigurationError, UsageError
 from deltamcp.results import projection
-from deltamcp.results.budget import DEFAULT_MAX_TOKENS, DELTA_MCP_MAX_TOKENS, MIN_MAX_TOKENS
+from deltamcp.results.budget import DEFAULT_MAX_TOKENS, DELTA_MCP_MAX_TOKENS, MIN_MAX_TOKENS, Budget
 from deltamcp.values import JSON
 
 META_KEY = "io.github.delta-mcp/result"
@@ -127,6 +127,10 @@ class ResolvedPolicy(Struct, frozen=True, kw_only=True):
     def max_chars(self) -> int:
         """Maximum characters of a reply: the size hint for hosts, and a limit for texts with few tokens."""
         return self.max_tokens * 8
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.max_tokens, self.model, self.max_tokens * 8)
 
 
 def resolve_policy(*policies: ResultPolicy | None) -> ResolvedPolicy:

@@ -1,4 +1,4 @@
-"""The answer to one POST, and what happens to it when the client goes away."""
+"""The reply to one POST, and its handling of clients that disconnect."""
 
 import asyncio
 from collections.abc import Hashable
@@ -14,15 +14,15 @@ from deltamcp.wire import sse
 from deltamcp.wire.codecs import JSON_CODEC
 
 RETRY_MS = 100
-"""How soon a client that was let go should come back."""
+"""How soon a client should reconnect after the server closed its stream."""
 
 
 class HttpReply:
-    """One body, unless something has to be said before the answer is ready: then a stream of events.
+    """Sends the response to one POST as one body, or as an event stream if a message precedes the response.
 
-    It is the `Channel` of the call it answers. In a session its stream is kept, so that the client
-    can take it up again. While the call waits, it gives signs of life and looks out for a client that
-    goes away: the call is then cancelled, unless the client can come back for it.
+    It is the `Channel` of the call that it answers. In a session the server stores the events, so that the client can
+    reconnect. While the call waits, the reply sends keep-alive comments and watches whether the client disconnects; it
+    then cancels the call, unless the client can reconnect.
     """
 
     __slots__ = (
@@ -54,7 +54,7 @@ class HttpReply:
     ) -> None:
         self.fairness_key = fairness_key
         self.departed = False
-        """The client went away, and the call was cancelled for it."""
+        """Whether the call was cancelled because the client disconnected."""
         self._incoming = incoming
         self._send = incoming.send
         self._accepts = accepts
@@ -94,12 +94,12 @@ class HttpReply:
         self._timer = loop.call_later(self._limits.ping_seconds, self._start_keep_alive)
 
     async def _send_comment(self) -> None:
-        """So that no proxy closes the connection during a long call. It begins the stream."""
+        """Sends a comment, so that no proxy closes the connection during a long call. It starts the stream."""
         if self._accepts.events and not self._detached:
             await self._start()
             await asgi_messages.send_event(self._send, sse.KEEP_ALIVE)
 
-    # What the call says
+    # Messages
 
     async def notify(self, message: bytes) -> None:
         if self._accepts.events:
@@ -121,7 +121,7 @@ class HttpReply:
         await asgi_messages.end_events(self._send)
 
     async def finish(self, body: bytes, status: int) -> None:
-        """The answer itself."""
+        """Sends the response."""
         if not self._started and not (self._accepts.prefers_events and status == 200):
             incoming = self._incoming
             whole = incoming.scope.get(asgi_messages.WHOLE_RESPONSE) if incoming.codec is JSON_CODEC else None
@@ -132,7 +132,7 @@ class HttpReply:
         await self.abandon()
 
     async def abandon(self) -> None:
-        """Ends without an answer what was begun."""
+        """Ends the event stream, if there is one, without a further message."""
         if self._stream is not None:
             self._stream.end()
         if self._started and not self._detached:

@@ -1,4 +1,4 @@
-"""POST, GET and DELETE in the handshake era: everything but `initialize` belongs to a session."""
+"""HTTP requests of the handshake era: POST, GET and DELETE. All but an `initialize` belong to a session."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ from deltamcp.wire import jsonrpc
 
 
 class SessionRequests:
-    """Opens sessions, serves what is sent in them, closes them."""
+    """Opens sessions, serves the requests in them, and closes them."""
 
     def __init__(self, engine: Engine, calls: CallsInFlight) -> None:
         self._engine = engine
@@ -43,6 +43,7 @@ class SessionRequests:
     # POST
 
     async def answer(self, message: Message | list[Message], incoming: HttpRequest) -> None:
+        """Serves the body of a POST and sends the response."""
         if isinstance(message, Malformed):
             await asgi_messages.refuse_message(message, incoming.send)
             return
@@ -119,7 +120,7 @@ class SessionRequests:
                     opened.request_finished(request.id)
 
     async def _serve_batch(self, messages: list[Message], opened: HttpSession, incoming: HttpRequest) -> None:
-        """MCP 2025-03-26 is the one revision with batches; its responses come back as one."""
+        """Serves a batch, which only MCP 2025-03-26 has, and sends its responses as one batch."""
         if opened.session.agreement.version != versions.BATCHES_IN:
             await asgi_messages.refuse_message(messages, incoming.send)
             return
@@ -146,7 +147,7 @@ class SessionRequests:
     # GET and DELETE
 
     def listen(self, incoming: HttpRequest) -> FollowedStream | Failure:
-        """GET: the stream of what belongs to no request, or one that was lost, from its last event on."""
+        """Serves GET: returns the stream of messages outside requests, or the one that `Last-Event-ID` resumes."""
         if incoming.accepts is None or not incoming.accepts.events:
             return Failure(Fault.NOT_ACCEPTABLE, "Accept text/event-stream.")
         opened = self._find(incoming)
@@ -156,14 +157,14 @@ class SessionRequests:
         last = incoming.headers.get(b"last-event-id")
         resumed = None if last is None else opened.streams.resume(last.decode("latin-1"))
         if resumed is not None:
-            # It ends with the response it is for; nobody needs to end it.
+            # A resumed stream ends with its response, so it needs no `close`.
             return FollowedStream(*resumed, primed=primed)
-        # Where nothing is kept of the stream any more, there is nothing to redeliver: the client listens on.
+        # The events of a forgotten stream cannot be sent again, so the client gets the GET stream.
         stream = opened.open_standalone()
         return FollowedStream(stream, stream.sent, primed=primed, close=stream.end)
 
     def end(self, incoming: HttpRequest) -> Failure | None:
-        """DELETE."""
+        """Serves DELETE: ends the session."""
         opened = self._find(incoming)
         if isinstance(opened, Failure):
             return opened

@@ -1,4 +1,4 @@
-"""POST where every request stands alone: its headers are checked against its body."""
+"""POST requests of the modern era, which have no session; their headers must agree with their bodies."""
 
 from deltamcp.calls.engine import Engine
 from deltamcp.dialects import versions
@@ -18,7 +18,7 @@ _MIRRORED = (b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-param-")
 
 
 class StatelessPosts:
-    """Answers them; a subscription is given back to be followed."""
+    """Answers POST requests; for a subscription, returns the event stream that is the response."""
 
     def __init__(self, engine: Engine, calls: CallsInFlight) -> None:
         self._engine = engine
@@ -27,6 +27,7 @@ class StatelessPosts:
     async def answer(
         self, message: Message | list[Message], dialect: Dialect, incoming: HttpRequest
     ) -> FollowedStream | None:
+        """Sends the response to a body, or returns the event stream that is the response."""
         if type(message) is not Request:
             await asgi_messages.refuse_message(message, incoming.send)
             return None
@@ -44,7 +45,7 @@ class StatelessPosts:
                 await asgi_messages.refuse(incoming.send, refused, message.id)
                 return None
             case SetLevel() | Watch():
-                raise AssertionError("what changes a session is read only in one")
+                raise AssertionError("only a session reads asks that change it")
             case _:
                 await self._perform(message, ask, dialect, terms, incoming)
                 return None
@@ -77,8 +78,8 @@ class StatelessPosts:
 
     def _listen(self, request: Request, dialect: Dialect, version: str, ask: Listen) -> FollowedStream:
         hub, stream = self._engine.hub, EventStream(None, self._engine.limits)
-        wanted = self._engine.capabilities.supported_filter(ask.filter)
-        subscription = Subscription(dialect, request, version, wanted, stream.append)
+        accepted = self._engine.capabilities.supported_filter(ask.filter)
+        subscription = Subscription(dialect, request, version, accepted, stream.append)
         subscription.acknowledge()
         hub.subscribe(subscription)
 

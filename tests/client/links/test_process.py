@@ -293,11 +293,11 @@ async def test_a_server_is_gone_however_its_client_was_cancelled(tmp_path, when)
     if when == "leaving":
         await entering
         entering = asyncio.create_task(client.__aexit__(None, None, None))
-    await fake_stdio.until(log.exists)
-    await asyncio.sleep(0.05)
+    await fake_stdio.until(lambda: bool(log.exists() and log.read_text()))
+    [server] = alive(log)
     entering.cancel()
     await asyncio.wait([entering])
-    await fake_stdio.until(lambda: not alive(log))
+    await fake_stdio.until(lambda: not Path(f"/proc/{server}").exists())
 
 
 async def test_a_log_line_that_looks_like_an_answer_is_none(tmp_path):
