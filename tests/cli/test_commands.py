@@ -288,12 +288,12 @@ from deltamcp.cli import main, progress
 progress._DELAY_SECONDS = float(sys.argv.pop(1))
 main.main(sys.argv[1:])
 """
-"""The command line with a bar on what takes longer than so many seconds."""
+"""Runs the command line with a progress bar after the given number of seconds."""
 NO_BAR, BAR_AT_ONCE = "3600", "0"
 
 
 def watched(*words: str, cwd: Path, typed: bytes = b"", bar: str = NO_BAR, **environment: str) -> Seen:
-    """What a terminal is sent."""
+    """Runs the command line on a pseudo-terminal and returns everything that it wrote there."""
     ours, theirs = pty.openpty()
     surroundings = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
     heard = b""

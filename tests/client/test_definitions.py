@@ -226,7 +226,7 @@ async def test_a_server_that_neither_says_nor_tells_is_believed_for_the_clients_
 
 
 async def test_expired_schemas_are_not_validated_against():
-    """The server changed while nobody listened; after the time it gave, the new schema counts."""
+    """The server's tools change while the client does not listen; after the TTL the client uses the new schema."""
     server = make_server(1, cache_seconds=60)
     async with connect(server, listen=False) as client:
         assert await client.call("tool_0", n=1) == 1
