@@ -9,7 +9,7 @@ are for authors, who raise them in their functions, and for programs that embed 
     ├── ResourceNotFoundError      an author raises it in a templated resource
     ├── InputDeclinedError         the user declined or cancelled a question that the function needs an answer to
     ├── PeerError                  the peer answered a request of this side with an error
-    ├── UsageError                 a meta-tool cannot use its arguments; the model reads the text
+    ├── UsageError                 what a caller sent cannot be used; the model reads the text
     ├── ConfigurationError         a server or client is configured wrongly; raised on construction
     └── ClientError                a client could not do what its caller asked for
         ├── UnreachableError       no server answers at the address, or no known protocol; try later

@@ -22,7 +22,10 @@ from deltamcp.errors import (
 
 
 class Verb(NamedTuple):
-    """A verb's module, which is imported only to run the verb, and its help line."""
+    """A command: its module, which is imported only to run it, and its help line.
+
+    The module has `set_up(parser)`, which adds the command's options and sets `run`, and `run(args)`.
+    """
 
     module: str
     help: str

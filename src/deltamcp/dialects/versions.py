@@ -1,4 +1,4 @@
-"""The versions of MCP, and the features that each has. No other module contains a version.
+"""The versions of MCP, and the features that each has. No other module has a version in its code.
 
 Versions are dates, so that comparing two as texts tells which is newer.
 """
@@ -81,7 +81,7 @@ def fit_info(info: dict[str, JSON], version: str) -> dict[str, JSON]:
 
 
 def fit_content(content: list[Content], version: str) -> list[Content]:
-    """Returns content in the types that a version has: where it lacks them, a sound as a blob and a link as text."""
+    """Returns content for a version before `STRUCTURED_SINCE`, which has no links, and perhaps no sounds."""
     return [_fit_block(item, version) for item in content]
 
 

@@ -5,10 +5,13 @@ The first transport that opens enters the lifespan; it ends when the last one cl
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any
 
 from deltamcp.runtime.watchdog import Watchdog
+
+logger = logging.getLogger("deltamcp")
 
 LifespanFactory = Callable[[], contextlib.AbstractAsyncContextManager[Any]]
 
@@ -89,7 +92,7 @@ class ServerLifespan:
 
 @contextlib.asynccontextmanager
 async def _run_in_background(background: Iterable[Callable[[], Coroutine[Any, Any, None]]]) -> AsyncIterator[None]:
-    tasks = [asyncio.get_running_loop().create_task(make()) for make in background]
+    tasks = [asyncio.get_running_loop().create_task(_log_failure(make)) for make in background]
     try:
         yield
     finally:
@@ -97,3 +100,11 @@ async def _run_in_background(background: Iterable[Callable[[], Coroutine[Any, An
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+async def _log_failure(make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """A background task that fails does not end the server."""
+    try:
+        await make()
+    except Exception:
+        logger.exception("a background task failed")

@@ -1,5 +1,6 @@
 """Operations that call something else: an HTTP service, another MCP server, a Python function.
 
-A new kind of source is a file here with a `SourceConnection`, which `operations_loader.py` builds from an operations
-file; `catalog/operations_file/` reads the keys that describe it.
+A new kind of source is a file here, with a class that calls the other side and has `close()`; `operations_loader.py`
+makes it, and has the union of these classes, `SourceConnection`. `catalog/operations_file/` reads the keys that
+describe it.
 """

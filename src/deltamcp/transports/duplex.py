@@ -31,6 +31,7 @@ from deltamcp.values import (
     Message,
     Notification,
     Outcome,
+    Principal,
     Request,
     RequestId,
     Response,
@@ -66,8 +67,10 @@ class Connection(Protocol):
 class Duplex:
     """Serves requests concurrently, and writes each response as soon as it is ready."""
 
-    def __init__(self, engine: Engine, connection: Connection) -> None:
+    def __init__(self, engine: Engine, connection: Connection, principal: Principal = LOCAL) -> None:
+        """`principal` is whoever the connection is for: on a pipe and in memory, the user who started this process."""
         self._engine = engine
+        self._principal = principal
         self._connection = connection
         self._write = connection.write
         self._codec = JSON_CODEC
@@ -78,8 +81,8 @@ class Duplex:
 
     @functools.cached_property
     def caller(self) -> Caller:
-        """The local caller; its conversation is this connection."""
-        return self._engine.identify(LOCAL, secrets.token_hex(8))
+        """The caller of every request; its conversation is this connection."""
+        return self._engine.identify(self._principal, secrets.token_hex(8))
 
     @property
     def in_flight(self) -> int:

@@ -2,6 +2,8 @@
 
 The server cancels a request whose client disconnects. The exception is a request of the handshake era whose response
 has begun as an event stream: its events have ids, and the client may reconnect.
+
+The application serves one path. Other pages, such as a dashboard, are routes beside it: see `DeltaServer.routes`.
 """
 
 import asyncio
