@@ -255,7 +255,7 @@ async def test_large_bodies_both_ways():
 def idle_connections(client: DeltaClient) -> int:
     """How many connections the client keeps that it could use again."""
     link: Any = client._connector.connection
-    return sum(connection.usable for connection in link.link._pool._idle)
+    return sum(connection.is_usable for connection in link.link._pool._idle)
 
 
 async def test_one_connection_serves_calls_one_after_another():
