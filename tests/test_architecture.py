@@ -80,7 +80,7 @@ def imports(path: str) -> set[str]:
 def test_http_imports_nothing_from_the_transports_on_pipes():
     http = [path for path in MODULES if Path(path).parent.name == "transports" and Path(path).name.startswith("http")]
     assert http
-    for path in [*http, "transports/asgi.py", "transports/uvicorn_server.py"]:
+    for path in [*http, "transports/asgi_messages.py", "transports/uvicorn_server.py"]:
         assert not imports(path) & {"deltamcp.transports.stdio", "deltamcp.transports.duplex"}, path
 
 

@@ -1,4 +1,4 @@
-"""`DeltaServer` as its author sees it, spoken to in process."""
+"""`DeltaServer`, as an author uses it, with clients in the same process."""
 
 import asyncio
 import contextlib

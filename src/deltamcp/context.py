@@ -1,4 +1,4 @@
-"""What a function may ask of the request it serves: declare a parameter of type `Context` to get one."""
+"""`Context`: a function's access to its request and its client. A function gets one by a parameter of that type."""
 
 import asyncio
 from collections.abc import Coroutine, Hashable, Mapping
@@ -17,18 +17,18 @@ from deltamcp.wire import jsonrpc
 T = TypeVar("T")
 
 CAPABILITY = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
-"""What a client must have declared to be asked."""
+"""The capability that a client must have declared, by the method of the server's question."""
 
 
 class Channel(WaitHook, Protocol):
-    """The way back to the client while one of its requests is served.
+    """Sends messages to the client while the server performs one of its requests.
 
-    As a hook it starts when the request waits for something, and may look out for the client meanwhile.
+    As a `WaitHook` it starts when the call first waits, and may watch whether the client disconnects.
     """
 
     @property
     def fairness_key(self) -> Hashable:
-        """Calls with the same key take one turn together where calls have to wait for a thread."""
+        """The key by which calls that wait for a thread take turns; calls with the same key share one turn."""
         ...
 
     async def notify(self, message: bytes) -> None:
@@ -36,16 +36,19 @@ class Channel(WaitHook, Protocol):
         ...
 
     async def request(self, method: str, params: dict[str, JSON]) -> JSON:
-        """Asks the client, handshake era only."""
+        """Sends a request to the client and returns its result; only in the handshake era."""
         ...
 
     async def detach(self) -> None:
-        """Lets the client go; it comes back for the answer, where its revision can."""
+        """Closes the client's stream early, where its protocol version lets it reconnect for the response."""
         ...
 
 
 class InputPending(BaseException):
-    """Unwinds a function whose questions are not answered yet. Not an `Exception`: authors must not catch it."""
+    """Stops a function because the client has not answered its questions yet.
+
+    It is not an `Exception`, so that an author's `except Exception` does not catch it.
+    """
 
     def __init__(self, requests: dict[str, InputRequest]) -> None:
         super().__init__("input is pending")
@@ -53,7 +56,7 @@ class InputPending(BaseException):
 
 
 class MissingCapabilityError(InputDeclinedError):
-    """The client has not declared that it can be asked this."""
+    """The client has not declared the capability that a question needs."""
 
     def __init__(self, capability: str, mode: str | None = None) -> None:
         super().__init__(f"The client does not support {capability}{f' by {mode}' if mode else ''}.")
@@ -61,22 +64,31 @@ class MissingCapabilityError(InputDeclinedError):
 
 
 class Elicited(Struct, frozen=True):
-    """What a user made of a question. `content` is there when `action` is "accept"."""
+    """A user's answer to a question.
+
+    `content` is set when `action` is "accept": the form that the user filled in, as an instance of the form's type or,
+    for a JSON Schema, as a dict.
+    """
 
     action: Literal["accept", "decline", "cancel"]
     content: Any = None
 
     @property
     def accepted(self) -> bool:
+        """Whether the user accepted, so that there is `content`."""
         return self.action == "accept"
 
 
 class Context:
-    """One request, seen from inside the function that serves it.
+    """The request that a function serves: who sent it, and ways to report to the client and to ask the user.
 
-    In the modern era a question ends the request and the client sends it again with the answer: the
-    function runs anew from its beginning, questions already answered return at once. So ask first and
-    act afterwards, or the act is repeated. Give `key` where questions depend on a condition.
+    A function gets one when it declares a parameter of this type. Plain functions call the async methods through
+    `wait`.
+
+    Clients of MCP 2026-07-28 answer questions by sending the request again: the server then runs the function again
+    from its beginning, and questions that the client has answered return at once. So ask before you change anything;
+    otherwise the change happens twice. The server matches answers to questions by their order; if a function asks some
+    questions only under a condition, pass a `key` with each.
     """
 
     __slots__ = (
@@ -105,9 +117,9 @@ class Context:
         self.terms = terms
         self.request_id = request_id
         self.lifespan = lifespan
-        """What the server's lifespan yielded."""
+        """The value that the server's lifespan yielded."""
         self.cancelled = False
-        """For plain functions, which cannot be interrupted: look at it in long loops."""
+        """Whether the request was cancelled. A plain function cannot be interrupted and should check it in loops."""
         self._channel = channel
         self._answers = answers
         self._question_count = 0
@@ -116,12 +128,12 @@ class Context:
 
     @property
     def principal(self) -> Principal:
-        """On whose behalf the request is made."""
+        """The principal that the request is made for."""
         return self.terms.caller.principal
 
     @property
     def client(self) -> dict[str, JSON]:
-        """The client's own name and version: for display, never for decisions."""
+        """The name and version that the client states, unverified: use them for display, not for decisions."""
         return self.terms.client
 
     @property
@@ -130,15 +142,21 @@ class Context:
         return self.terms.meta
 
     def can(self, capability: Literal["elicitation", "sampling", "roots"]) -> bool:
-        """Whether the client declared that it can be asked this."""
+        """Whether the client declared a capability, and so can be asked."""
         return capability in self.terms.capabilities
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """For plain functions: `ctx.wait(ctx.progress(1))` blocks their thread until it is done."""
+        """Runs a coroutine from a plain function and returns its result: `ctx.wait(ctx.progress(1))`.
+
+        It blocks the function's thread. An async function uses `await` instead.
+        """
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tells how far the work is, where the client asked to know. What does not grow is not sent."""
+        """Reports progress to the client, if the client requested it.
+
+        `progress` must grow with every call; the server does not send a value that is not above the one before.
+        """
         token = self.terms.meta.get("progressToken")
         # "Progress": the value MUST increase with each notification.
         if type(token) not in (str, int) or (self._progress is not None and progress <= self._progress):
@@ -152,7 +170,7 @@ class Context:
         await self._channel.notify(jsonrpc.encode_notification("notifications/progress", params))
 
     async def log(self, level: LogLevel, data: JSON, logger: str | None = None) -> None:
-        """Sends a log message to the client, where it asked for that level. Never put secrets in it."""
+        """Sends a log message to the client, if the client requested messages of this level. Never include secrets."""
         threshold = self.terms.log_level
         if threshold is None or LOG_LEVELS.index(level) < LOG_LEVELS.index(threshold):
             return
@@ -162,23 +180,35 @@ class Context:
         await self._channel.notify(jsonrpc.encode_notification("notifications/message", params))
 
     async def detach(self) -> None:
-        """Closes the client's stream before a long wait; where its revision can, it returns for the result."""
+        """Closes the client's stream before a long wait, and the client reconnects for the result.
+
+        It does nothing where the transport or the client's protocol version cannot reconnect.
+        """
         await self._channel.detach()
 
     # Questions
 
     async def elicit(self, message: str, schema: type | dict[str, JSON], key: str | None = None) -> Elicited:
-        """Asks the user to fill in a form: a model, dataclass or typed dict of plain fields, or a JSON Schema.
+        """Asks the user to fill in a form.
+
+        Args:
+            message: The text that the client shows above the form.
+            schema: A Pydantic model, dataclass or typed dict with fields of plain types, or a JSON Schema.
+            key: A name for the question, unique in this request; needed if not every run asks the same questions.
 
         Raises:
-            InputDeclinedError: the client cannot ask its user, or sent an answer that does not fit.
+            InputDeclinedError: the client cannot ask its user, or its answer does not fit the form.
         """
         answer = await self._ask_one(key, elicitation(message, schema))
         elicited = _read_elicited(answer)
         return Elicited("accept", read_form(schema, elicited.content)) if elicited.accepted else elicited
 
     async def elicit_url(self, message: str, url: str, key: str | None = None) -> Elicited:
-        """Asks the user to open an address, for what must not pass through the client."""
+        """Asks the user to open a URL, for input that the client must not see, such as a password.
+
+        Raises:
+            InputDeclinedError: the client cannot ask its user to open a URL.
+        """
         params: dict[str, JSON] = {"mode": "url", "message": message, "url": url}
         if self.terms.era is Era.HANDSHAKE:
             params["elicitationId"] = f"{self.request_id}-{self._question_count}"
@@ -187,11 +217,21 @@ class Context:
     async def sample(
         self, messages: str | list[dict[str, JSON]], *, max_tokens: int, key: str | None = None, **options: JSON
     ) -> dict[str, JSON]:
-        """Has the client's model answer. `options` are `sampling/createMessage`'s own, such as `systemPrompt`."""
+        """Asks the client's model to answer, and returns the result of `sampling/createMessage`.
+
+        `options` are further parameters of that method, such as `systemPrompt`.
+
+        Raises:
+            InputDeclinedError: the client has no sampling.
+        """
         return await self._ask_one(key, sampling(messages, max_tokens, **options))
 
     async def roots(self, key: str | None = None) -> list[dict[str, JSON]]:
-        """The directories the client lets the server work in."""
+        """Asks the client for its roots, the directories that it lets the server work in.
+
+        Raises:
+            InputDeclinedError: the client has no roots, or sent none.
+        """
         answer = await self._ask_one(key, InputRequest("roots/list", {}))
         roots = answer.get("roots")
         if not isinstance(roots, list):
@@ -199,14 +239,20 @@ class Context:
         return roots
 
     async def ask(self, **questions: InputRequest) -> dict[str, dict[str, JSON]]:
-        """Several questions in one round; the client's raw results by the same keys."""
+        """Asks several questions at once: `await ctx.ask(name=elicitation(...), dirs=roots())`.
+
+        It returns the client's results as they came, by the keys of the questions.
+
+        Raises:
+            InputDeclinedError: the client cannot be asked one of the questions.
+        """
         questions = {key: _adapt_question(question, self.terms) for key, question in questions.items()}
         if self.terms.era is Era.MODERN:
             missing = {key: question for key, question in questions.items() if key not in self._answers}
             if missing:
                 raise InputPending(missing)
             return {key: self._answers[key] for key in questions}
-        with self._deadline.paused():  # a user who thinks is not a tool that hangs
+        with self._deadline.paused():  # the time that a user takes to answer is not the tool's
             answers = await asyncio.gather(
                 *(self._channel.request(question.method, question.params) for question in questions.values())
             )
@@ -222,10 +268,10 @@ class Context:
 
 
 def _adapt_question(question: InputRequest, terms: Terms) -> InputRequest:
-    """A question as the client can be asked it.
+    """Returns the question in the form that the client's protocol version has for it.
 
     Raises:
-        InputDeclinedError: it cannot be asked.
+        InputDeclinedError: the client cannot be asked this question.
     """
     capability = CAPABILITY[question.method]
     declared = terms.capabilities.get(capability)
@@ -247,21 +293,21 @@ def _adapt_question(question: InputRequest, terms: Terms) -> InputRequest:
 
 
 def sampling(messages: str | list[dict[str, JSON]], max_tokens: int, **options: JSON) -> InputRequest:
-    """A question for the client's model, to go into `Context.ask`."""
+    """Returns a question to the client's model, for `Context.ask`."""
     if isinstance(messages, str):
         messages = [{"role": "user", "content": {"type": "text", "text": messages}}]
     return InputRequest("sampling/createMessage", {"messages": messages, "maxTokens": max_tokens, **options})
 
 
 def elicitation(message: str, schema: type | dict[str, JSON]) -> InputRequest:
-    """A form for the user, to go into `Context.ask`."""
+    """Returns a form for the user to fill in, for `Context.ask`."""
     return InputRequest(
         "elicitation/create", {"mode": "form", "message": message, "requestedSchema": form_schema(schema)}
     )
 
 
 def roots() -> InputRequest:
-    """The question for the client's directories, to go into `Context.ask`."""
+    """Returns a question for the client's roots, for `Context.ask`."""
     return InputRequest("roots/list", {})
 
 

@@ -9,7 +9,7 @@ are for authors, who raise them in their functions, and for programs that embed 
     ├── ResourceNotFoundError      an author raises it in a templated resource
     ├── InputDeclinedError         the user declined or cancelled a question that the function needs an answer to
     ├── PeerError                  the peer answered a request of this side with an error
-    ├── UnfitError                 a meta-tool cannot use its arguments; the model reads the text
+    ├── UsageError                 a meta-tool cannot use its arguments; the model reads the text
     ├── ConfigurationError         a server or client is configured wrongly; raised on construction
     └── ClientError                a client could not do what its caller asked for
         ├── UnreachableError       no server answers at the address, or no known protocol; try later
@@ -125,8 +125,8 @@ class PeerError(DeltaError):
         self.data = data
 
 
-class UnfitError(DeltaError):
-    """A meta-tool cannot use the arguments it was called with; the text tells the model how to correct them."""
+class UsageError(DeltaError):
+    """What a caller sent cannot be used: a meta-tool's arguments, a policy in `_meta`, a root; the text says why."""
 
 
 class ConfigurationError(DeltaError):

@@ -1,7 +1,8 @@
-"""`DeltaServer`: functions and configuration in, transports out."""
+"""`DeltaServer`: registers an author's functions as tools, resources and prompts, and serves them over transports."""
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import re
@@ -33,21 +34,21 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from deltamcp.sources.operations_loader import OperationsFile
-    from deltamcp.transports.http import HttpApp
+    from deltamcp.transports.http_app import HttpApp
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("deltamcp")
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
-"""MCP 2025-11-25, "Tool Names"; hosts refuse others."""
+"""MCP 2025-11-25, "Tool Names"; hosts refuse other names."""
 
 Lifespan = Callable[["DeltaServer"], contextlib.AbstractAsyncContextManager[Any]]
 
 
 class DeltaServer:
-    """An MCP server of functions.
+    """An MCP server that offers Python functions as tools, resources and prompts.
 
-    Registering returns the function unchanged. What is registered or removed while the server runs is
-    announced to the clients that listen.
+    The decorators return the function unchanged. The author may register and remove items while the server runs; the
+    server then notifies the clients that subscribed to changes.
     """
 
     def __init__(
@@ -74,23 +75,30 @@ class DeltaServer:
     ) -> None:
         """
         Args:
-            name: shown to clients, with `version`, `title`, `website_url` and `icons`.
-            instructions: how to use the server, for the model.
-            lifespan: an async context manager around the server's life; what it yields is `Context.lifespan`.
-            page_size: items a list page holds; everything on one page by default, as many hosts read only that.
-            cache_seconds: how long clients may keep lists without asking again (2026-07-28).
-            state_key: 32 bytes that seal what clients carry between the rounds of one request (2026-07-28);
-                replicas behind one address need the same.
-            disclosure: what `tools/list` shows: every tool, four meta-tools that stand for them, or whichever costs
-                the model less. Clients that negotiate Delta-MCP get names and summaries in any case.
-            embedder: turns texts into vectors, plain or async; `discover` then searches by meaning as well as by words,
-                meaning having `embedder_weight` of the say.
-            results: how results are made to fit, for every tool that does not say otherwise: a budget in tokens, rows a
-                page, tables. Without it, plain tools send what they return and meta-tools have 20,000 tokens.
-            store: where results that did not fit are stored, for `continue` to read on in: `"memory://"`,
-                `"sqlite:///path"`, `"redis://host:port/0"`, or a `Store` of your own. Replicas need the same.
-            observers: told of every call of an operation: who called, what came of it, what it cost.
-            strict: a tool whose summary is longer than 60 characters is refused, as Delta-MCP does, instead of cut.
+            name: The server's name. Clients show it to users, with `version`, `title`, `website_url` and `icons`.
+            instructions: A text that tells the model how to use the server.
+            lifespan: An async context manager that the server enters before its first request and leaves when it
+                stops. Functions read the value that it yields as `Context.lifespan`.
+            limits: Sizes, counts and times that the server enforces; see `Limits` for the defaults.
+            page_size: The number of items on one page of a list. By default a list is one page, because many hosts
+                read only the first.
+            cache_seconds: How long clients may use a list before they request it again (2026-07-28).
+            state_key: A key of 32 bytes that encrypts the state which a client sends back in the next round of a
+                request (2026-07-28). Replicas behind one address need the same key. By default each process makes one.
+            disclosure: What `tools/list` shows: every tool ("full"), four meta-tools that find and run all tools
+                ("meta"), or whichever of the two costs the model fewer tokens ("auto"). Clients that negotiate
+                Delta-MCP always get names and summaries.
+            strict: Whether to refuse a tool whose summary is longer than 60 characters, as Delta-MCP does. By default
+                the server cuts the summary.
+            embedder: A function, plain or async, that turns texts into vectors. With it `discover` searches by meaning
+                as well as by words.
+            embedder_weight: The weight of meaning in that search, from 0 to 1; words have the rest.
+            results: How the server fits results to a budget of tokens, for every tool without a policy of its own.
+                Without it plain tools send whole results, and results of meta-tools may have 20,000 tokens.
+            store: Where the server stores results that did not fit, so that `continue` can return the rest:
+                `"memory://"`, `"sqlite:///path"`, `"redis://host:port/0"` or your own `Store`. Replicas need the same
+                store.
+            observers: Objects that the server notifies of every tool call: its caller, outcome, duration and cost.
         """
         if state_key is not None and len(state_key) != 32:
             raise ConfigurationError("state_key must be 32 bytes.")
@@ -123,12 +131,12 @@ class DeltaServer:
 
     @property
     def engine(self) -> Engine:
-        """What the transports serve."""
+        """The engine that every transport of this server passes requests to."""
         return self._engine
 
     @property
     def costs(self) -> SurfaceCosts:
-        """What the catalogue costs a model in tokens, whole and behind meta-tools, and from when on which is dearer."""
+        """The tokens that the catalogue costs a model, as plain tools and behind meta-tools; its text compares them."""
         return self._catalog.view().surface_costs
 
     # Registering
@@ -136,36 +144,35 @@ class DeltaServer:
     def operations(
         self, path: str | os.PathLike[str], functions: Mapping[str, Callable[..., Any]] | None = None
     ) -> None:
-        """Offers what an `operations.json` describes, and follows the file while the server runs.
+        """Registers the operations of an `operations.json`, and reloads the file when it changes.
 
         Args:
-            functions: for operations without a handler of their own, by the operation's name.
+            path: The file.
+            functions: The functions of operations that have no handler in the file, by the operation's name.
 
         Raises:
-            ConfigurationError: the file is wrong; the text has every fault in it.
+            ConfigurationError: the file has faults; the message lists all of them.
         """
-        from deltamcp.sources.operations_loader import OperationsFile  # 15 ms that most servers do without
+        from deltamcp.sources.operations_loader import OperationsFile  # takes 15 ms, and most servers need no file
 
         file = OperationsFile(Path(path), functions or {}, os.environ)
-        file.activate(file.load(), self._exchange)
+        file.activate(file.load(), self._replace_operations)
         self._files.append(file)
+        self._engine.lifespan.add_task(functools.partial(file.watch, self._replace_operations))
 
-    def _exchange(self, old: list[str], new: list[Operation]) -> None:
+    def _replace_operations(self, old: list[str], new: list[Operation]) -> None:
         self._catalog.replace(old, [self._check(operation) for operation in new])
         self._warn_of_cut_summaries(new)
         self._announce(Kind.TOOLS)
 
     @contextlib.asynccontextmanager
     async def _run_lifespan(self) -> AsyncIterator[Any]:
-        """The author's lifespan, and inside it the tasks that follow operations files."""
+        """The author's lifespan, between the store and the operations files, which are closed with it."""
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._store.close)
             state = None if self._lifespan is None else await stack.enter_async_context(self._lifespan(self))
             for file in self._files:
                 stack.push_async_callback(file.close)
-                watching = asyncio.create_task(file.watch(self._exchange))
-                stack.push_async_callback(asyncio.wait, [watching])
-                stack.callback(watching.cancel)
             if self._catalog.disclosure.surface == "auto":
                 view = self._catalog.view()
                 logger.info("disclosure %s: %s", view.surface.value, view.surface_costs)
@@ -176,10 +183,14 @@ class DeltaServer:
     @overload
     def tool(self, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
     def tool(self, function: Any = None, **options: Any) -> Any:
-        """Offers a function as a tool; its name, description and schemas are the function's own unless given.
+        """Registers a function as a tool: `@server.tool` or `@server.tool(name=..., ...)`.
 
-        Plain functions run in a thread, async ones on the loop. Under an `input_schema` the function takes the
-        arguments as one dict. `ToolOptions` lists what can be said.
+        The tool takes its name, description and schemas from the function's name, docstring and annotations, unless the
+        author passes them as options; see `ToolOptions`. The server runs a plain function in a thread and an async
+        function on the event loop. With `input_schema=...` the function receives its arguments as one dict.
+
+        Raises:
+            ConfigurationError: the name, the id, a schema or the summary is not allowed.
         """
 
         def register(function: F) -> F:
@@ -193,7 +204,11 @@ class DeltaServer:
         return register if function is None else register(function)
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
-        """Offers what a function returns at an address, or at every address of a template like `repo://{id}/readme`."""
+        """Registers a function that returns the contents of a resource.
+
+        `uri` is the address of one resource, or a template such as `repo://{id}/readme`, whose variables are the
+        function's parameters. `ResourceOptions` lists the options.
+        """
 
         def register(function: F) -> F:
             self._add(Resource(function, Context, uri, **options))
@@ -206,7 +221,10 @@ class DeltaServer:
     @overload
     def prompt(self, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
     def prompt(self, function: Any = None, **options: Any) -> Any:
-        """Offers a function's messages as a prompt; its parameters are the prompt's arguments."""
+        """Registers a function that returns the messages of a prompt: `@server.prompt` or `@server.prompt(name=...)`.
+
+        The function's parameters are the prompt's arguments. `PromptOptions` lists the options.
+        """
 
         def register(function: F) -> F:
             self._add(Prompt(function, Context, **options))
@@ -215,9 +233,18 @@ class DeltaServer:
         return register if function is None else register(function)
 
     def completion(self, *, argument: str, prompt: str | None = None, template: str | None = None) -> Callable[[F], F]:
-        """Suggests values for one argument of a prompt (by name) or of a resource template (by its URI template)."""
+        """Registers a function that suggests values for an argument while the user types it.
+
+        Args:
+            argument: The argument's name.
+            prompt: The name of the prompt that has the argument.
+            template: The URI template of the resource that has the argument. Pass either `prompt` or `template`.
+
+        Raises:
+            ConfigurationError: both or neither of `prompt` and `template` were passed.
+        """
         if (prompt is None) == (template is None):
-            raise ConfigurationError("A completion belongs to a prompt=... or to a template=..., one of them.")
+            raise ConfigurationError("A completion needs either prompt=... or template=..., not both.")
 
         def register(function: F) -> F:
             kind, target = ("prompt", prompt) if prompt is not None else ("template", template)
@@ -241,7 +268,7 @@ class DeltaServer:
             raise ConfigurationError(
                 f'Tool "{operation.name}" description exceeds 60 chars in summary mode; pass a shorter summary=...'
             )
-        # Behind meta-tools the one that runs the others has the legend.
+        # Behind meta-tools the description of `execute` explains the result format, so the operations' need not.
         operation.resolve_result_policy(self._results, flat=self._catalog.disclosure.surface != "meta")
         return operation
 
@@ -257,16 +284,18 @@ class DeltaServer:
     def _announce(self, kind: Kind) -> None:
         self._publish(kind)
         if kind is Kind.TOOLS and self._catalog.disclosure.surface != "full":
-            self._publish(Kind.RESOURCES)  # which operations are too
+            self._publish(Kind.RESOURCES)  # operations are listed as resources too
 
     def remove_tool(self, name: str) -> None:
+        """Removes a tool by its name."""
         self._remove(Kind.TOOLS, name)
 
     def remove_prompt(self, name: str) -> None:
+        """Removes a prompt by its name."""
         self._remove(Kind.PROMPTS, name)
 
     def remove_resource(self, uri: str) -> None:
-        """By its address, or by its template."""
+        """Removes a resource by its URI, or a template by its URI template."""
         self._remove(Kind.TEMPLATES if "{" in uri else Kind.RESOURCES, uri)
 
     def _remove(self, kind: Kind, name: str) -> None:
@@ -277,21 +306,24 @@ class DeltaServer:
         self._engine.hub.publish(change, self._engine.lifespan.loop)
 
     def list_changed(self, kind: Kind) -> None:
-        """Announces a change of a list that registering and removing did not make."""
+        """Notifies clients that a list has changed for another reason than registering and removing.
+
+        The caller may use any thread.
+        """
         self._publish(kind)
 
     def resource_updated(self, uri: str) -> None:
-        """Tells the clients that watch a resource that it has changed. From any thread."""
+        """Notifies the clients that subscribed to a resource that it has changed. The caller may use any thread."""
         self._publish(uri)
 
     # Transports
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
-        """The server's life as an application that embeds it joins it: `Starlette(lifespan=server.lifespan, ...)`.
+        """Runs the server as a part of another application: `Starlette(lifespan=server.lifespan, ...)`.
 
-        The server is open before the application takes its first request, and closed when the application shuts down.
-        What the author's lifespan raises on its way in fails the application's start.
+        The server starts before the application takes its first request, and stops when the application shuts down.
+        If the author's lifespan raises an exception at the start, the application does not start.
         """
         async with self._engine.lifespan.running():
             yield
@@ -303,15 +335,15 @@ class DeltaServer:
         allowed_hosts: Sequence[str] | None = None,
         allowed_origins: Sequence[str] | None = None,
     ) -> "HttpApp":
-        """The server as an ASGI application, to run under any ASGI server or to mount in another application.
+        """Returns the server as an ASGI application, for any ASGI server or to mount in another application.
 
         Args:
-            path: the endpoint.
-            allowed_hosts: `Host` values accepted, such as "tools.example" or "tools.example:8443"; "*" for all.
-                The loopback names by default, which is right for a server on this machine only.
-            allowed_origins: `Origin` values accepted besides the allowed hosts' own.
+            path: The path of the MCP endpoint.
+            allowed_hosts: The `Host` values that the server accepts, such as "tools.example" or "tools.example:8443";
+                "*" accepts all. By default only loopback names, for clients on the same machine.
+            allowed_origins: The `Origin` values that the server accepts besides those of the allowed hosts.
         """
-        from deltamcp.transports.http import HttpApp
+        from deltamcp.transports.http_app import HttpApp
 
         return HttpApp(self._engine, path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
 
@@ -322,7 +354,10 @@ class DeltaServer:
         allowed_hosts: Sequence[str] | None = None,
         allowed_origins: Sequence[str] | None = None,
     ) -> "list[BaseRoute]":
-        """The server's routes, to stand beside others in a Starlette or FastAPI application; arguments as `asgi`'s.
+        """Returns the server's routes, for the route list of a Starlette or FastAPI application.
+
+        The arguments are those of `asgi`. Pass `lifespan=server.lifespan` to the application, so that the server starts
+        and stops with it.
 
         Raises:
             ConfigurationError: Starlette is not installed.
@@ -357,9 +392,13 @@ class DeltaServer:
         allowed_hosts: Sequence[str] | None = None,
         allowed_origins: Sequence[str] | None = None,
     ) -> None:
-        """Serves until the client leaves or the process is told to stop: `run()`, `run("http", port=8000)`.
+        """Serves clients until the process receives SIGTERM or SIGINT: `run()` or `run("http", port=8000)`.
 
-        Over HTTP, at `host` and `port`; the other arguments are `asgi`'s.
+        Over stdio the server has one client, and also stops when that client closes its end. Over HTTP it listens at
+        `host` and `port`; the other arguments are those of `asgi`.
+
+        Raises:
+            ConfigurationError: there is no such transport.
         """
         if transport == "stdio":
             from deltamcp.transports import stdio
@@ -376,7 +415,7 @@ class DeltaServer:
 
 
 def _check_schema(schema: dict[str, JSON] | None) -> None:
-    """Under a schema of others that cannot be compiled everything passes; an author is told instead."""
+    """Raises an error for a schema that is invalid. A remote server's invalid schema would accept every value."""
     if schema is not None:
         _, fault = normalize_draft(schema)
         if fault is not None:

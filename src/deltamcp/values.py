@@ -1,9 +1,11 @@
-"""The frozen values that travel between the layers; this file imports none of them.
+"""The frozen values that the layers pass to each other. This module imports none of the layers.
 
-In the order of a request: the wire layer reads a `Message`, a dialect makes `Terms` (what the sender understands) and
-an `Ask` (what it wants) of it, the engine answers with an `Outcome`, and the same dialect writes that.
+In the order of a request: the wire layer reads bytes as a `Message`; a dialect reads the message as `Terms` (who sent
+it, by which protocol version) and an `Ask` (what the client requests); the engine returns an `Outcome`; and the same
+dialect writes the outcome as bytes.
 
-Values made for every call are `gc=False`: they hold JSON, which has no cycles, and untracked they are cheaper.
+Values that are made for every call have `gc=False`: they contain JSON, which has no cycles, and untracked values cost
+less.
 """
 
 import enum
@@ -14,7 +16,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from deltamcp.errors import Fault
 
 JSON: TypeAlias = Any
-"""A JSON value as Python holds it: dict, list, str, int, float, bool, None."""
+"""A JSON value in Python: dict, list, str, int, float, bool or None."""
 
 RequestId: TypeAlias = int | str
 Role: TypeAlias = Literal["user", "assistant"]
@@ -25,7 +27,7 @@ LogLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "cr
 
 
 class Request(Struct, frozen=True, gc=False):
-    """A JSON-RPC request: it will be answered exactly once."""
+    """A JSON-RPC request. Its receiver sends exactly one response."""
 
     id: RequestId
     method: str
@@ -33,14 +35,14 @@ class Request(Struct, frozen=True, gc=False):
 
 
 class Notification(Struct, frozen=True):
-    """A JSON-RPC notification: it is never answered."""
+    """A JSON-RPC notification. It has no response."""
 
     method: str
     params: dict[str, JSON]
 
 
 class Response(Struct, frozen=True):
-    """The peer's answer to a request of ours."""
+    """The client's response to a request that the server sent."""
 
     id: RequestId
     result: JSON = None
@@ -48,7 +50,7 @@ class Response(Struct, frozen=True):
 
 
 class Malformed(Struct, frozen=True):
-    """Bytes that are none of the above, and why; `id` where one could be read."""
+    """Bytes that are no valid message, and the reason; `id` is set if it could be read."""
 
     fault: Fault
     reason: str
@@ -58,11 +60,11 @@ class Malformed(Struct, frozen=True):
 Message: TypeAlias = Request | Notification | Response | Malformed
 
 
-# Who asks, and what they understand
+# Callers and their terms
 
 
 class Principal(Struct, frozen=True):
-    """On whose behalf a request is made."""
+    """The user or system that a request is made for, as authentication identified it."""
 
     id: str
     scopes: frozenset[str] = frozenset()
@@ -70,59 +72,61 @@ class Principal(Struct, frozen=True):
 
 
 ANONYMOUS = Principal("anonymous")
-"""Anyone who reaches an open port."""
+"""The principal of HTTP requests without authentication."""
 LOCAL = Principal("local")
-"""Whoever started this process, or runs inside it: on a pipe and in memory there is nobody else."""
+"""The principal of requests over stdio and in memory: the user who started this process."""
 
 
 class Caller(Struct, frozen=True, gc=False):
-    """Who makes a request, and what the server may keep for them. `Engine.identify` makes it."""
+    """The sender of a request, as far as the server can tell callers apart. `Engine.identify` makes it."""
 
     principal: Principal
     conversation: str | None = None
-    """The connection or session that lasts from one request to the next; None where each request stands alone."""
+    """The id of the connection or session; None where the protocol has none."""
     shares_handles: bool = False
-    """Many callers are one to the server, so that handles must be ones nobody can guess."""
+    """Whether the server cannot tell this caller from others, so that its handles must be impossible to guess."""
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether the caller may be anybody."""
+        """Whether the caller did not authenticate."""
         return self.principal.id == ANONYMOUS.id
 
     @property
     def is_remembered(self) -> bool:
-        """Whether the server knows this caller when it comes back."""
+        """Whether the server recognizes this caller in a later request."""
         return self.conversation is not None or not self.is_anonymous
 
 
 class Era(enum.Enum):
-    """How a client introduces itself: once by handshake, or with every request."""
+    """The two kinds of protocol versions, by where a client states its version and capabilities."""
 
     HANDSHAKE = "handshake"
+    """Once, in `initialize`: 2024-11-05 to 2025-11-25."""
     MODERN = "modern"
+    """In every request: since 2026-07-28."""
 
 
 class Surface(enum.Enum):
-    """What `tools/list` shows."""
+    """What `tools/list` shows of the tools."""
 
     FULL = "full"
     """Every tool with its schema."""
     PROGRESSIVE = "progressive"
-    """Names and summaries; `tools/describe` gives the rest. Only where a client asked for it."""
+    """Names and summaries; `tools/describe` returns the rest. Only for clients that negotiated it."""
     META = "meta"
-    """Four tools that find, describe and run all others."""
+    """Four meta-tools, which find, describe and run all other tools."""
 
 
-class ResultShape(enum.Enum):
-    """Whose shape a tool's result has on the wire; `delivery/` has a class for each."""
+class ResultShape(enum.StrEnum):
+    """The protocol whose result format a client expects; `delivery/` has a class for each."""
 
     MCP = "mcp"
     DELTA_MCP = "delta-mcp"
-    """JSON in one text, and pages that clients turn by the arguments `page` and `pageSize`."""
+    """JSON in one text; clients request pages by the arguments `page` and `pageSize`."""
 
 
 class Terms(Struct, frozen=True, gc=False):
-    """Who sent a request, and what they understand."""
+    """The caller of a request, with the protocol version, capabilities and options that apply to it."""
 
     era: Era
     version: str
@@ -131,18 +135,18 @@ class Terms(Struct, frozen=True, gc=False):
     meta: dict[str, JSON]
     """The request's `_meta`, untouched."""
     log_level: LogLevel | None = None
-    """Send log messages at or above this; none at all without it."""
+    """The lowest level of log messages that the client wants; None if it wants none."""
     caller: Caller = Caller(ANONYMOUS)
     surface: Surface | None = None
-    """What the sender negotiated to be shown; None leaves it to the server."""
+    """The surface that the client negotiated; None leaves the choice to the server."""
     result_shape: ResultShape = ResultShape.MCP
 
 
-# What is asked for
+# Asks
 
 
 class Inputs(Struct, frozen=True):
-    """What a retried request brings along: the client's answers, and our own sealed state."""
+    """The client's answers in a request that it sends again, and the state that the server sealed for it."""
 
     responses: dict[str, JSON] = {}
     state: str | None = None
@@ -152,33 +156,41 @@ NO_INPUTS = Inputs()
 
 
 class CallTool(Struct, frozen=True, gc=False):
+    """`tools/call`."""
+
     name: str
     arguments: dict[str, JSON]
     inputs: Inputs = NO_INPUTS
 
 
 class ReadResource(Struct, frozen=True):
+    """`resources/read`."""
+
     uri: str
     inputs: Inputs = NO_INPUTS
 
 
 class GetPrompt(Struct, frozen=True):
+    """`prompts/get`."""
+
     name: str
     arguments: dict[str, str]
     inputs: Inputs = NO_INPUTS
 
 
 class Complete(Struct, frozen=True):
+    """`completion/complete`."""
+
     kind: Literal["prompt", "template"]
     target: str
-    """The prompt's name or the template's URI."""
+    """The name of the prompt, or the URI template of the resource."""
     argument: str
     value: str
     context: dict[str, str]
 
 
 class Kind(enum.Enum):
-    """What can be listed; the value is the key of the list in its result."""
+    """The kinds of lists; the value is the key of the list in the result."""
 
     TOOLS = "tools"
     RESOURCES = "resources"
@@ -187,70 +199,76 @@ class Kind(enum.Enum):
 
 
 class ListItems(Struct, frozen=True):
+    """`tools/list`, `resources/list`, `resources/templates/list` or `prompts/list`."""
+
     kind: Kind
     cursor: str | None = None
     whole: bool = False
-    """All on one page: for a client that knows no cursors."""
+    """Whether to put the list on one page, for a client that has no cursors."""
 
 
 class Describe(Struct, frozen=True):
-    """Tools by name, whole."""
+    """`tools/describe`: the full definitions of tools, by name."""
 
     names: tuple[str, ...]
     alone: bool
-    """One was asked for, and its definition is the result itself."""
+    """Whether the client sent one `name`, so that the definition is the result itself."""
 
 
 class ListManifest(Struct, frozen=True):
-    """Every tool by digest and size (SEP-2636)."""
+    """`tools/manifest`: the digest and size of every tool (SEP-2636)."""
 
     cursor: str | None = None
 
 
 class Discover(Struct, frozen=True):
-    """Versions, capabilities, instructions: `server/discover`."""
+    """`server/discover`: the server's versions, capabilities and instructions."""
 
 
 class Ping(Struct, frozen=True):
-    """Answered with nothing."""
+    """`ping`; its result is empty."""
 
 
 class SetLevel(Struct, frozen=True):
+    """`logging/setLevel`."""
+
     level: LogLevel
 
 
 class Watch(Struct, frozen=True):
-    """`resources/subscribe`, or its opposite."""
+    """`resources/subscribe` if `on`, else `resources/unsubscribe`."""
 
     uri: str
     on: bool
 
 
 class Filter(Struct, frozen=True):
-    """Which changes a subscriber wants to hear of."""
+    """The changes that a client subscribes to: of lists, and of resources by URI."""
 
     kinds: frozenset[Kind] = frozenset()
     uris: frozenset[str] = frozenset()
 
 
 class Listen(Struct, frozen=True):
+    """`subscriptions/listen`."""
+
     filter: Filter
 
 
 EngineAsk: TypeAlias = (
     CallTool | ReadResource | GetPrompt | Complete | ListItems | Describe | ListManifest | Discover | Ping
 )
-"""What the engine performs."""
+"""The asks that the engine performs."""
 SessionAsk: TypeAlias = SetLevel | Watch
-"""What changes a handshake session, and nothing else."""
+"""The asks that only change a handshake session."""
 Ask: TypeAlias = EngineAsk | SessionAsk | Listen
 
 
-# Content: what authors return and clients show
+# Content and results
 
 
 class Annotations(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Hints on how content or a resource is meant."""
+    """Hints on how a client should use content or a resource."""
 
     audience: list[Role] | None = None
     priority: float | None = None
@@ -275,7 +293,7 @@ class Text(Struct, frozen=True, gc=False, tag_field="type", tag="text", omit_def
 
 
 class Image(Struct, frozen=True, tag_field="type", tag="image", rename="camel", omit_defaults=True):
-    """An image; `data` is the file's bytes."""
+    """An image; `data` is the contents of the file."""
 
     data: bytes
     mime_type: str
@@ -284,7 +302,7 @@ class Image(Struct, frozen=True, tag_field="type", tag="image", rename="camel", 
 
 
 class Audio(Struct, frozen=True, tag_field="type", tag="audio", rename="camel", omit_defaults=True):
-    """A sound; `data` is the file's bytes."""
+    """A sound; `data` is the contents of the file."""
 
     data: bytes
     mime_type: str
@@ -293,7 +311,7 @@ class Audio(Struct, frozen=True, tag_field="type", tag="audio", rename="camel", 
 
 
 class ResourceLink(Struct, frozen=True, tag_field="type", tag="resource_link", rename="camel", omit_defaults=True):
-    """Where something can be read, instead of the thing itself."""
+    """A link to a resource, which the client can read."""
 
     uri: str
     name: str
@@ -307,7 +325,7 @@ class ResourceLink(Struct, frozen=True, tag_field="type", tag="resource_link", r
 
 
 class TextResource(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What a resource holds, as text."""
+    """The contents of a resource, as text."""
 
     uri: str
     text: str
@@ -316,7 +334,7 @@ class TextResource(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class BlobResource(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What a resource holds, as bytes."""
+    """The contents of a resource, as bytes."""
 
     uri: str
     blob: bytes
@@ -325,7 +343,7 @@ class BlobResource(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class EmbeddedResource(Struct, frozen=True, tag_field="type", tag="resource", omit_defaults=True):
-    """A resource carried inside a result."""
+    """A resource whose contents are part of a result."""
 
     resource: TextResource | BlobResource
     annotations: Annotations | None = None
@@ -337,14 +355,14 @@ CONTENT_TYPES = (Text, Image, Audio, ResourceLink, EmbeddedResource)
 
 
 class PromptMessage(Struct, frozen=True):
-    """One turn of a prompt."""
+    """One message of a prompt."""
 
     role: Role
     content: Content
 
 
 class ToolResult(Struct, frozen=True, gc=False):
-    """What a tool gives back when it wants to decide every part of it."""
+    """The result of a tool call. A tool may return one to set every part of its result."""
 
     content: list[Content]
     structured: JSON | UnsetType = UNSET
@@ -353,7 +371,7 @@ class ToolResult(Struct, frozen=True, gc=False):
 
 
 class Contents(Struct, frozen=True):
-    """What was read at a resource's address."""
+    """The result of `resources/read`."""
 
     items: list[TextResource | BlobResource]
     meta: dict[str, JSON] | None = None
@@ -361,7 +379,7 @@ class Contents(Struct, frozen=True):
 
 
 class PromptResult(Struct, frozen=True):
-    """A prompt, filled in."""
+    """The result of `prompts/get`: the messages of a prompt with its arguments filled in."""
 
     messages: list[PromptMessage]
     description: str | None = None
@@ -369,7 +387,7 @@ class PromptResult(Struct, frozen=True):
 
 
 class Completion(Struct, frozen=True):
-    """Suggestions for an argument; clients show at most 100."""
+    """Suggested values for an argument; clients show at most 100."""
 
     values: list[str]
     total: int | None = None
@@ -377,26 +395,26 @@ class Completion(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True, weakref=True):
-    """One page of a list, its items already in the form of the newest revision."""
+    """One page of a list; the items have the fields of the newest protocol version."""
 
     kind: Kind
     items: tuple[dict[str, JSON], ...]
     next_cursor: str | None
     encoded: dict[str, bytes]
-    """The page's bytes by protocol version, filled by the dialects: a page never changes."""
+    """The encoded page by protocol version. The dialects fill it; it stays valid because pages do not change."""
     public: bool = True
-    """Whether every caller sees the same, so that caches between may keep it."""
+    """Whether every caller gets this page, so that shared caches may store it."""
 
 
 class Definitions(Struct, frozen=True):
-    """Tools, whole; `alone` as in `Describe`."""
+    """The result of `tools/describe`: full definitions. `alone` is that of `Describe`."""
 
     tools: tuple[dict[str, JSON], ...]
     alone: bool
 
 
 class Manifest(Struct, frozen=True):
-    """One page of SEP-2636's entries."""
+    """The result of `tools/manifest`: one page of entries (SEP-2636)."""
 
     entries: list[dict[str, JSON]]
     next_cursor: str | None
@@ -405,7 +423,7 @@ class Manifest(Struct, frozen=True):
 
 
 class About(Struct, frozen=True):
-    """A server's own description: the answer to `initialize` and `server/discover`."""
+    """The server's description of itself: the result of `initialize` and `server/discover`."""
 
     info: dict[str, JSON]
     capabilities: dict[str, JSON]
@@ -413,18 +431,18 @@ class About(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """Nothing to say but that it was done."""
+    """An empty result."""
 
 
 class SubscriptionEnd(Struct, frozen=True):
-    """The answer to a `subscriptions/listen` that the server ends."""
+    """The result of a `subscriptions/listen` that the server ends."""
 
 
-# What came of it
+# Outcomes
 
 
 class Answer(Struct, frozen=True, gc=False):
-    """The request succeeded, a tool's own failure included: the model reads that."""
+    """The outcome of a request that succeeded. A tool's error is an answer too, because the model reads it."""
 
     value: (
         ToolResult
@@ -441,7 +459,10 @@ class Answer(Struct, frozen=True, gc=False):
 
 
 class Failure(Struct, frozen=True):
-    """The request was refused or broke; `message` is for the peer and leaks nothing of ours."""
+    """The outcome of a request that the server refused or failed to perform.
+
+    The client reads `message`, which must not reveal the server's internals.
+    """
 
     fault: Fault
     message: str
@@ -456,7 +477,7 @@ class InputRequest(Struct, frozen=True):
 
 
 class InputRequired(Struct, frozen=True):
-    """The request must be sent again with answers to these questions."""
+    """The outcome of a request that the client must send again, with answers to these questions."""
 
     requests: dict[str, InputRequest]
     state: str | None

@@ -1,4 +1,4 @@
-"""The benchmark of deltas: what the project promises of real data, and what it says of odd ones."""
+"""The delta benchmark: the project's promises over the corpus, and the report over unusual data."""
 
 import json
 import random
@@ -61,7 +61,7 @@ def test_the_table_names_every_series(corpus):
 
 
 def test_long_series_are_anchored_again_and_told(tmp_path):
-    """More steps than deltas come in a row, of every kind of value; nothing is ever above the full form."""
+    """More steps than deltas may follow each other, with all kinds of values; no step exceeds the full form."""
     chance = random.Random(1)
     rows = [
         {"id": n, "name": f"host-{n}", "load": 0.5, "tags": ["a"], "os": {"name": "Debian", "v": 12}} for n in range(40)

@@ -1,4 +1,4 @@
-"""The benchmark of results: what it says of odd data, and what the project promises of the real ones."""
+"""The result benchmark: the report over unusual data, and the project's promises over the corpus."""
 
 import asyncio
 import json
@@ -14,7 +14,8 @@ from bench.sample_results import write_odd_results
 from deltamcp.bench import results
 from deltamcp.client.recovery import ResultLostError, recover
 from deltamcp.client.reply import Reply
-from deltamcp.results.policy import META_KEY, MIN_TOKENS
+from deltamcp.results.budget import MIN_MAX_TOKENS
+from deltamcp.results.policy import META_KEY
 from deltamcp.values import Text, ToolResult
 from deltamcp.wire import jsonrpc
 from tests.support.properties import examples
@@ -24,7 +25,7 @@ GIANT = 300_000
 """Bytes; `python -m bench --only results` has 50 MB."""
 NOTHING_LOST = {"budget_overruns": 0, "not_recovered": 0, "above_compact": 0}
 
-budgets = st.integers(MIN_TOKENS, 400)
+budgets = st.integers(MIN_MAX_TOKENS, 400)
 texts = st.text(max_size=3_000) | st.lists(st.text(max_size=60), max_size=90).map("\n".join)
 
 
@@ -131,7 +132,7 @@ async def test_replies_that_do_not_go_on_are_not_followed_forever():
     first = reply("[1]", unit="rows", start=0, end=1, total=2)
     with pytest.raises(ResultLostError, match="answered by 0-1 of 2"):
         await recover(first, stuck)
-    with pytest.raises(ResultLostError, match="1 rows, said to be 2"):
+    with pytest.raises(ResultLostError, match="1 rows instead of 2"):
         await recover(first, fewer)
 
 
@@ -143,15 +144,15 @@ def check(data: str | bytes, budget: int) -> None:
 
 @given(any_json | st.lists(any_json, min_size=5, max_size=40), budgets)
 @settings(max_examples=examples(150))
-@example([{"a": 1, "b": 1.0, "c": True}] * 90, MIN_TOKENS)
-@example({"…": {"…": ["…"] * 90}, "": {"/~": "x" * 900}}, MIN_TOKENS)
+@example([{"a": 1, "b": 1.0, "c": True}] * 90, MIN_MAX_TOKENS)
+@example({"…": {"…": ["…"] * 90}, "": {"/~": "x" * 900}}, MIN_MAX_TOKENS)
 def test_any_value_is_recovered_within_any_budget(value, budget):
     check(jsonrpc.encode_finite(value), budget)
 
 
 @given(texts, budgets)
 @settings(max_examples=examples(150))
-@example("e" + "\u0301" * 900, MIN_TOKENS)
-@example("👩‍👩‍👧‍👦" * 200, MIN_TOKENS)
+@example("e" + "\u0301" * 900, MIN_MAX_TOKENS)
+@example("👩‍👩‍👧‍👦" * 200, MIN_MAX_TOKENS)
 def test_any_text_is_recovered_within_any_budget(text, budget):
     check(text, budget)

@@ -48,7 +48,7 @@ def data(tmp_path):
 
 @pytest.fixture
 def fewer(monkeypatch):
-    """A large catalogue that is made in no time."""
+    """Makes the large catalogue small, so that it is built fast."""
     monkeypatch.setattr(retrieval, "LARGE", 12)
 
 

@@ -1,4 +1,4 @@
-"""The benchmarks of speed: what their figures are made of, and that they run without peers, without wrk, anywhere."""
+"""The speed benchmarks: how they compute their figures, and that they run without peers and without wrk."""
 
 import ast
 import json
@@ -37,7 +37,7 @@ def command(name: str, folder: Path) -> dict[str, Any]:
 
 
 def shape(found: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    """Each table's title and sides; of a side, a figure for each column."""
+    """Returns the title and sides of each table; a side has a figure for each column."""
     for table in found["tables"]:
         assert all(len(figures) == len(table["columns"]) for _, figures in table["rows"])
     return [(table["title"], [side for side, _ in table["rows"]]) for table in found["tables"]]

@@ -1,4 +1,4 @@
-"""The token benchmark: what it says of a small corpus, and what the project promises of the real one."""
+"""The token benchmark: the report over a small corpus, and the project's promises over the real one."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Operations run by `execute` and `query`, and long results read by `continue`, as a model meets them."""
+"""Operations that a model runs by `execute` and `query`, and long results that it reads by `continue`."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Observers of calls: what they are told, when, and that a call does not depend on them."""
+"""Observers of calls: the events they receive, and calls whose observers fail."""
 
 import asyncio
 from typing import Any

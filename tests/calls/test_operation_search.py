@@ -1,4 +1,4 @@
-"""The search with an embedder: what it adds, what it is asked, and what happens when it fails."""
+"""The search with an embedder: its hits, the texts that the embedder gets, and its failures."""
 
 import asyncio
 import logging

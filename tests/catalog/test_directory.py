@@ -1,4 +1,4 @@
-"""The tree of operations: what is where, and what a model reads of it."""
+"""The tree of operations: its categories, and its texts for a model."""
 
 import random
 from typing import Any

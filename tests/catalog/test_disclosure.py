@@ -1,4 +1,4 @@
-"""Which tools are listed: meta-tools, pinned tools or all of them, and what is refused."""
+"""Which tools a server lists: meta-tools, pinned tools or all of them; and which options it refuses."""
 
 import json
 import re
@@ -141,7 +141,7 @@ def test_options_that_cannot_be_meant_are_refused(options):
 @pytest.mark.parametrize("option", ["prefix", "scheme"])
 @pytest.mark.parametrize("value", ["my_app", "1st", "_", "A.B", "x-y", "a b", "é"])
 async def test_every_prefix_makes_a_scheme_by_the_rules(option, value):
-    """Or is refused."""
+    """The server refuses the others."""
     try:
         server = large_server(3, disclosure=Disclosure("meta", **{option: value}))
     except ConfigurationError:
@@ -171,7 +171,7 @@ CLASHES: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("clash", CLASHES)
 async def test_two_operations_never_share_an_id(clash):
-    """Refused, or both can be reached; never one silently instead of the other."""
+    """The server refuses the second one, or a client can call both; one never silently replaces the other."""
     server = DeltaServer("x", disclosure="meta")
     try:
         for number, options in enumerate(CLASHES[clash]):

@@ -1,4 +1,4 @@
-"""What `discover` finds and `get_schema` shows."""
+"""The answers of `discover` and `get_schema`."""
 
 import json
 import logging
@@ -129,7 +129,7 @@ async def test_a_short_or_odd_word_that_names_an_operation_finds_it(action):
 
 @pytest.mark.parametrize("word", ["thing", "do", "number", "spaces"])
 async def test_a_word_of_every_summary_finds_something(word):
-    """`Nothing fits` would be untrue."""
+    """The answer `Nothing fits` would be false."""
     server = DeltaServer("x", disclosure="meta")
     for number in range(40):
         summary = f"Do the thing number {number} spaces"

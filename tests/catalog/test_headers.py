@@ -1,4 +1,4 @@
-"""`Mcp-Param-*` headers: the table of SEP-2243 and the laws of its encoding."""
+"""`Mcp-Param-*` headers: the table of SEP-2243 and properties of its encoding."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Operations as resources: their tree, their addresses, and what changes while a server runs."""
+"""Operations as resources: their tree, their URIs, and changes while a server runs."""
 
 from typing import Any
 
@@ -83,7 +83,7 @@ async def test_an_unknown_address_has_the_code_of_its_revision_and_suggestions(p
 
 
 async def test_suggestions_for_an_address_are_addresses():
-    """Whoever reads resources cannot read `posts.list`."""
+    """A client cannot read a resource at the id `posts.list`."""
     async with meta_tool_client(community_server()) as peer:
         error = (await peer.ask("resources/read", uri="circle://operations/posts.list"))["error"]
     assert "circle://operations/posts/list" in error["message"]

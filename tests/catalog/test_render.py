@@ -1,4 +1,4 @@
-"""Definitions as text: what is shown, within what, of any schema there is."""
+"""Texts of tool definitions: their content and their size, for any schema."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Resource templates: matching, and what they refuse to match."""
+"""Resource templates: the URIs they match and the URIs they refuse."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What one caller sees of the catalogue: scopes hide tools, categories and pages."""
+"""Views of the catalogue: scopes hide tools, categories and pages from a caller."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The audit: what is counted, what is told of servers that fail, and that nothing secret is told of any."""
+"""The audit: what it counts, how it reports servers that fail, and that it reports no secrets."""
 
 import argparse
 import asyncio
@@ -140,7 +140,7 @@ def test_no_more_than_four_are_started_at_a_time():
         return ServerAnswer([])
 
     audited(*(found(f"s{n}") for n in range(20)), look=look)
-    assert most == server_audit.AT_ONCE
+    assert most == server_audit.MAX_CONCURRENT
 
 
 def test_what_is_passed_over_is_not_asked():
@@ -149,7 +149,7 @@ def test_what_is_passed_over_is_not_asked():
     assert report.skipped[0].why == "it needs the variable TOKEN, which is not set"
 
 
-# What must not be told
+# Secrets
 
 SECRETS = (
     "s3cret-env",
@@ -180,7 +180,7 @@ def test_secrets_are_in_no_output(capsys, monkeypatch, tmp_path):
 
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps({"mcpServers": {"program": PROGRAM, "address": ADDRESS}}))
-    monkeypatch.setattr(audit, "_look", telltale)
+    monkeypatch.setattr(audit, "_ask_server", telltale)
     for flags in ([], ["--json"], ["--html", str(tmp_path / "page.html")]):
         with pytest.raises(SystemExit) as left:
             run(str(path), *flags)
@@ -193,7 +193,7 @@ def test_secrets_are_in_no_output(capsys, monkeypatch, tmp_path):
 def test_secrets_are_in_no_output_of_what_works(capsys, monkeypatch, tmp_path):
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps({"mcpServers": {"program": PROGRAM, "address": ADDRESS}}))
-    monkeypatch.setattr(audit, "_look", lambda entry, seconds: many(entry))
+    monkeypatch.setattr(audit, "_ask_server", lambda entry, seconds: many(entry))
     for flags in ([], ["--json"], ["--html", str(tmp_path / "page.html")]):
         run(str(path), *flags)
     said = "".join(capsys.readouterr()) + (tmp_path / "page.html").read_text()
@@ -219,7 +219,7 @@ def config(tmp_path, monkeypatch):
         "off": {"command": "x", "disabled": True},
     }
     path.write_text(json.dumps({"mcpServers": servers}))
-    monkeypatch.setattr(audit, "_look", lambda entry, seconds: many(entry))
+    monkeypatch.setattr(audit, "_ask_server", lambda entry, seconds: many(entry))
     return str(path)
 
 
@@ -275,14 +275,14 @@ def test_names_do_not_steer_the_terminal(capsys):
     async def look(entry):
         return ServerAnswer([{"name": "\x1b[2J\u202etool [red]x[/red]", "inputSchema": {}}])
 
-    audit._show(audited(found("\x1b]0;evil\x07"), look=look))
+    audit._print_report(audited(found("\x1b]0;evil\x07"), look=look))
     said = capsys.readouterr().out
     assert not re.search("[\x1b\x07\u202e]", said)
     assert "[red]x[/red]" in said
 
 
 def test_the_table_says_where_servers_are_that_are_in_several_places(capsys):
-    audit._show(audited(found("one"), found("one", "Zed"), found("two")))
+    audit._print_report(audited(found("one"), found("one", "Zed"), found("two")))
     said = capsys.readouterr().out
     assert re.search(r"one +Cursor: /home/of/mcp.json +29 ", said) and "Zed: /home/of/mcp.json" in said
 
@@ -293,7 +293,7 @@ VOID = {"meta", "wbr", "rect", "link", "img", "br", "input"}
 
 
 class Page(html.parser.HTMLParser):
-    """Reads a page as strictly as it should have been written."""
+    """Parses a page and fails on any invalid HTML."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every verb of the command line as strangers use it, against servers that nobody here wrote or wishes to meet."""
+"""Every verb of the command line, against this library's server, foreign servers and hostile servers."""
 
 import base64
 import contextlib
@@ -158,7 +158,7 @@ for line in sys.stdin:
         codes = {LookupError: -32601, ValueError: -32602}
         say({"id": message["id"], "error": {"code": codes.get(type(error), -32603), "message": str(error)}})
 """
-"""An MCP server of the handshake era on the standard library alone, to start in no time."""
+"""An MCP server of the handshake era that uses only the standard library, so that it starts fast."""
 
 OFFICIAL = """
 from mcp.server.mcpserver import MCPServer
@@ -234,7 +234,7 @@ def official(place) -> list[str]:
 
 @pytest.fixture(scope="module")
 def ours(place) -> Iterator[str]:
-    """Our own server's address."""
+    """The URL of a `DeltaServer`."""
     address = f"127.0.0.1:{free_port()}"
     command = [PROGRAM, "serve", place / "ours.py", "--http", address]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True) as process:
@@ -247,7 +247,7 @@ def ours(place) -> Iterator[str]:
 
 @pytest.fixture
 def say(place, monkeypatch, capsys) -> Say:
-    """The command line in this process."""
+    """Runs the command line in this process."""
     monkeypatch.chdir(place)
     monkeypatch.delenv("DELTA_MCP_TOKEN", raising=False)
 
@@ -264,7 +264,7 @@ def say(place, monkeypatch, capsys) -> Say:
 
 
 def run(*words: str, cwd: Path, stdin: bytes = b"", **environment: str) -> Done:
-    """The command line as a process of its own, its output piped."""
+    """Runs the command line as a process whose output is piped."""
     done = subprocess.run(
         [str(PROGRAM), *words],
         input=stdin,
@@ -288,12 +288,12 @@ from deltamcp.cli import main, progress
 progress._DELAY_SECONDS = float(sys.argv.pop(1))
 main.main(sys.argv[1:])
 """
-"""The command line with a bar on what takes longer than so many seconds."""
+"""Runs the command line with a progress bar after the given number of seconds."""
 NO_BAR, BAR_AT_ONCE = "3600", "0"
 
 
 def watched(*words: str, cwd: Path, typed: bytes = b"", bar: str = NO_BAR, **environment: str) -> Seen:
-    """What a terminal is sent."""
+    """Runs the command line on a pseudo-terminal and returns everything that it wrote there."""
     ours, theirs = pty.openpty()
     surroundings = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
     heard = b""
@@ -320,7 +320,7 @@ def assert_one_sentence(done: Done, code: int) -> None:
     assert re.fullmatch(r"delta-mcp: [^\n]+\n", done.err), done.err
 
 
-# Words, and what they mean
+# Words of the command line
 
 
 def test_a_call_is_written_in_the_seeds_own_order_of_words(say, standard):
@@ -572,7 +572,7 @@ def test_an_option_at_the_end_without_its_value_is_told(say, standard, word):
     assert "needs a value" in done.err
 
 
-# Tools that are not there, and tools that fail
+# Unknown tools, and tools that fail
 
 
 @pytest.mark.parametrize("words", [["describe"], ["call", "text=1"]])
@@ -652,7 +652,7 @@ def test_debug_at_the_end_shows_what_the_server_says_beside(standard, place):
     assert "Traceback" in done.err
 
 
-# What is shown
+# Output
 
 
 def test_what_is_no_text_is_named(say, standard):
@@ -718,7 +718,7 @@ def test_an_output_that_cannot_write_everything_is_written_what_it_can(standard,
     assert done.code == 0
 
 
-# Somebody else's words at a terminal
+# Servers' texts at a terminal
 
 
 @pytest.mark.parametrize(
@@ -1170,7 +1170,7 @@ def test_a_completion_script_names_every_verb_and_parses(say, place, shell):
 
 
 def completed(script: str, *words: str) -> list[str]:
-    """What bash offers for the last word."""
+    """Returns bash's completions of the last word."""
     line = f"""{script}
     COMP_WORDS=({" ".join(words)}) COMP_CWORD={len(words) - 1}
     function=$(complete -p delta-mcp); function=${{function##*-F }}; function=${{function%% *}}

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: one sentence and the right exit code."""
+"""Errors of `delta-mcp serve`: one sentence and the right exit code."""
 
 import subprocess
 from pathlib import Path

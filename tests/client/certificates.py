@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority and what it signed."""
+"""Certificates for tests: an authority and the certificates it signs."""
 
 import datetime
 import ipaddress
@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 
 
 class Authority:
-    """Signs certificates for servers. `file` is what a client is to trust."""
+    """Signs certificates for servers. `file` is the authority's certificate, which clients trust."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -29,7 +29,7 @@ class Authority:
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def server_context(self, *hosts: str) -> ssl.SSLContext:
-        """For a server that goes by these names and addresses."""
+        """Makes a certificate for a server with these names and addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = self._key.public_key()
         certificate = (

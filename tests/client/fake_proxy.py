@@ -1,6 +1,6 @@
-"""A forward proxy on bare sockets: tunnels by CONNECT, and passes on requests that name a whole address.
+"""A forward proxy on bare sockets: opens tunnels for CONNECT, and forwards requests that name an absolute URL.
 
-Like tinyproxy it hangs up after every answer that it passed on, and does not say so in the answer.
+Like tinyproxy it closes the connection after each response that it forwards, without announcing it.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ class ProxyRequest:
 
 
 class FakeProxy:
-    """Knows which port of this machine a name stands for."""
+    """A proxy that maps host names to ports of this machine."""
 
     def __init__(self, ports: Mapping[str, int], authorization: str | None = None) -> None:
         self._ports, self._authorization = ports, authorization
         self.asked: list[ProxyRequest] = []
         self.hang_ups = 0
-        """So many of the next requests are hung up on before they are answered."""
+        """How many of the next requests the proxy closes without an answer."""
         self.url = ""
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -36,7 +36,7 @@ class FakeProxy:
         try:
             await self._serve(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the end of a connection is never a mistake here
+            pass  # clients may close connections at any time
         finally:
             self._tasks.discard(task)
             writer.close()
@@ -76,7 +76,7 @@ class FakeProxy:
 
 
 async def _tunnel(*ways: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-    """Ends when either side hangs up."""
+    """Copies bytes both ways until either side closes."""
     tasks = [asyncio.create_task(_pass_on(*way)) for way in ways]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -93,7 +93,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 async def _answer(reader: asyncio.StreamReader) -> bytes:
-    """One that says how long it is."""
+    """Writes a response with a content length."""
     head = await reader.readuntil(b"\r\n\r\n")
     headers = dict(line.split(": ", 1) for line in head.decode("latin-1").lower().splitlines()[1:] if line)
     return head + await reader.readexactly(int(headers["content-length"]))

@@ -1,4 +1,4 @@
-"""Calls: what is checked before they are sent, what comes of them, how they are hurried, stopped and multiplied."""
+"""Tool calls: argument checks, results, timeouts, cancellation and concurrency."""
 
 import asyncio
 from pathlib import Path
@@ -69,7 +69,7 @@ def make_server() -> DeltaServer:
     return server
 
 
-# Checked before they are sent
+# Argument checks
 
 
 @pytest.mark.parametrize("speak", SPEAK)
@@ -106,7 +106,7 @@ async def test_null_stands_for_left_out_where_it_may(speak):
 
 
 async def test_null_for_what_is_optional_but_may_not_be_null_is_left_out(log):
-    """Models write null for what they leave open; a schema that does not admit it means the same."""
+    """Models write null for arguments that they leave out, even if the schema does not allow null."""
     schema = {"type": "object", "properties": {"q": {"type": "string"}, "n": {"type": "integer"}}, "required": ["q"]}
     tools = [{"name": "echo", "inputSchema": schema}]
     async with connect(fake_stdio.command(log=log, tools=tools)) as client:
@@ -114,7 +114,7 @@ async def test_null_for_what_is_optional_but_may_not_be_null_is_left_out(log):
 
 
 async def test_null_that_the_schema_admits_is_sent(log):
-    """It may mean something else than nothing: "set it to null"."""
+    """Where the schema allows null, it may mean "set it to null"."""
     schema = {"type": "object", "properties": {"due": {"type": ["string", "null"]}, "any": {}, "deep": ANY}}
     async with connect(fake_stdio.command(log=log, tools=[{"name": "echo", "inputSchema": schema}])) as client:
         assert (await client.call("echo", due=None))["given"] == {"due": None}
@@ -178,7 +178,7 @@ async def test_a_tool_that_does_not_exist_is_told(speak):
             await client.call("ad", a=1)
 
 
-# What comes of them
+# Results
 
 
 @pytest.mark.parametrize("speak", SPEAK)
@@ -250,7 +250,7 @@ async def test_a_value_is_given_back_as_the_function_returned_it(speak, value):
 @pytest.mark.parametrize("text", ["123", "null", "true", '{"a": 1}', "[1, 2]", '"quoted"', "plain", ""])
 @pytest.mark.parametrize("declared", [True, False])
 async def test_a_text_stays_a_text_whatever_is_in_it(speak, text, declared):
-    """Or a file that holds JSON is read as something else than a file that does not."""
+    """A tool that returns a file's text returns text even if the file holds JSON."""
     server = DeltaServer("texts")
 
     def undeclared():
@@ -280,7 +280,7 @@ async def test_content_that_is_no_text_comes_as_it_is(speak):
         assert reply.content[0]["type"] == "image"
 
 
-# Hurried and stopped
+# Timeouts and cancellation
 
 
 @pytest.mark.parametrize("speak", ["modern", "handshake"])
@@ -446,12 +446,12 @@ async def test_a_deadline_over_http_closes_the_connection():
             assert (await client.call("echo", a=1))["given"] == {"a": 1}
 
 
-# Many
+# Concurrency
 
 
 @pytest.mark.parametrize("speak", SPEAK)
 async def test_a_thousand_calls_at_once_in_this_process(speak):
-    """None of them ends before the last has begun."""
+    """No call ends before the last one has begun."""
     server = DeltaServer("many")
     inside = 0
     everyone = asyncio.Event()

@@ -1,4 +1,4 @@
-"""An index first, schemas when they are needed, each of them once; and lists with odd things in them."""
+"""Lists and definitions: the client fetches the index first and each schema once, and survives invalid lists."""
 
 import asyncio
 from pathlib import Path
@@ -49,7 +49,7 @@ def fetched(counted: RequestCount) -> int:
     return counted.count(ListItems) + counted.count(Describe) + counted.count(ListManifest)
 
 
-# Ours
+# Delta-MCP servers
 
 
 @pytest.mark.parametrize("speak", SPEAK)
@@ -100,7 +100,7 @@ async def test_many_schemas_are_fetched_in_batches(speak: Any):
 
 @pytest.mark.parametrize("speak", ["modern", "handshake"])
 async def test_calls_side_by_side_share_one_batch(speak: Any):
-    """On demand and in batches: what is asked for at the same time is asked for together, or at least once each."""
+    """The client fetches definitions on demand and in batches; each is fetched once."""
     server = make_server()
     counted = count_requests(server)
     async with connect(server, speak=speak) as client:
@@ -226,7 +226,7 @@ async def test_a_server_that_neither_says_nor_tells_is_believed_for_the_clients_
 
 
 async def test_expired_schemas_are_not_validated_against():
-    """The server changed while nobody listened; after the time it gave, the new schema counts."""
+    """The server's tools change while the client does not listen; after the TTL the client uses the new schema."""
     server = make_server(1, cache_seconds=60)
     async with connect(server, listen=False) as client:
         assert await client.call("tool_0", n=1) == 1
@@ -242,7 +242,7 @@ async def test_expired_schemas_are_not_validated_against():
 
 
 async def test_a_schema_that_is_still_believed_but_no_longer_true_does_not_lock_a_tool():
-    """Arguments that do not fit what we hold may fit what there is: look again before refusing, or refuse once."""
+    """Arguments that do not match the cached schema may match the current one, so the client fetches it first."""
     server = make_server(1, cache_seconds=3600)
     async with connect(server, listen=False) as client:
         assert await client.call("tool_0", n=1) == 1
@@ -265,7 +265,7 @@ async def test_paged_lists_of_ours():
             assert len(await client.tools()) == 25
 
 
-# Others'
+# Other servers
 
 
 ODD: list[Any] = [
@@ -370,7 +370,7 @@ async def test_a_modern_process_is_asked_to_tell_of_changes_before_it_is_believe
 
 
 async def test_a_change_told_over_http_in_the_old_way():
-    """By the stream that a GET opens."""
+    """The client receives them on the stream that a GET opens."""
     change = asyncio.Event()
     heard = asyncio.Event()
 

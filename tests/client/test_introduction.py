@@ -1,4 +1,4 @@
-"""Which era a server is of is found out, whatever it does when it is asked."""
+"""Negotiation: the client detects a server's era, however the server reacts to the probe."""
 
 import asyncio
 from pathlib import Path
@@ -225,7 +225,7 @@ async def test_a_refused_call_does_not_make_a_modern_server_an_old_one():
 
 
 async def test_a_server_that_stumbles_over_the_probe_is_not_taken_for_one_that_refuses_it():
-    """5xx and 429 say nothing of an era."""
+    """5xx and 429 do not show the server's era."""
 
     async def stumbles(asked: Asked, wire: Wire) -> None:
         await wire.answer(503, retry_after="0")
@@ -236,7 +236,7 @@ async def test_a_server_that_stumbles_over_the_probe_is_not_taken_for_one_that_r
             assert client.server.era is Era.MODERN
 
 
-# Ours, and the original Delta-MCP
+# Delta-MCP servers, and the original Delta-MCP
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ async def test_our_server_is_spoken_to_as_is_asked_for(speak: Any, era: Era, pro
 
 
 async def test_the_original_delta_mcp_is_recognised_by_its_words_and_offered_its_own(log):
-    """`Unknown method: server/discover` is what it says to the probe (delta-mcp.md §2)."""
+    """The original Delta-MCP answers the probe with `Unknown method: server/discover` (delta-mcp.md §2)."""
     discover = {"code": -32601, "message": "Unknown method: server/discover"}
     async with connect(fake_stdio.command(log=log, discover=discover, protocol="delta-mcp/0.2.0")) as client:
         assert client.server.protocol == "delta-mcp/0.2.0"

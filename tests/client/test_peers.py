@@ -1,4 +1,4 @@
-"""Servers nobody here wrote, and ours by every way there is: the value a client gets is the function's own."""
+"""The client against the official SDK's server and over every transport: `call` returns the function's value."""
 
 import asyncio
 import contextlib
@@ -68,7 +68,7 @@ async def test_the_official_sdk(sdk: Any, speak: Any, encoding: Any):
 
 
 async def test_a_budget_for_results_of_the_official_sdk(sdk: Any):
-    """It sends a block for every row, and all of them again as structured content."""
+    """The SDK's server sends a block for every row, and all rows again as structured content."""
     async with connect(sdk, quiet=True) as client:
         small = await client.call_tool("rows", {"n": 300}, want=ResultPolicy(max_tokens=300))
         assert len(str(small.raw)) < 5000
@@ -76,19 +76,19 @@ async def test_a_budget_for_results_of_the_official_sdk(sdk: Any):
 
 
 async def test_null_for_an_optional_argument_of_the_official_sdk(sdk: Any):
-    """`b: int = 1` does not admit null; a model that writes it means that it leaves it out."""
+    """`b: int = 1` does not allow null; a model that writes null means to leave the argument out."""
     async with connect(sdk, quiet=True) as client:
         assert await client.call("add", a=1, b=None) in (2, {"result": 2})
 
 
 async def test_a_wrapped_result_of_the_official_sdk_is_given_as_the_function_returned_it(sdk: Any):
-    """`x-fastmcp-wrap-result`-like wrapping is the server's; the promise is the value of structured content."""
+    """The client does not undo a server's wrapping (as `x-fastmcp-wrap-result`): it returns the structured content."""
     async with connect(sdk, quiet=True) as client:
         reply = await client.call_tool("words", {"text": "123"})
         assert reply.value == reply.raw["structuredContent"]
 
 
-# Ours, by every way
+# DeltaServer over every transport
 
 
 def make_server() -> DeltaServer:

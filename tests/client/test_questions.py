@@ -1,4 +1,4 @@
-"""What a server asks its client in the middle of a call: elicitation, sampling, roots, in both eras."""
+"""A server's requests to the client during a call: elicitation, sampling and roots, in both eras."""
 
 import asyncio
 import contextlib
@@ -213,7 +213,7 @@ async def test_answers_come_under_the_keys_of_their_questions(log, discover):
     assert value["answers"]["r"]["roots"][0]["uri"] == "file:///work"
 
 
-# The rounds of the modern era
+# Round trips of the modern era
 
 
 async def test_every_round_is_a_request_of_its_own_with_the_state_of_the_last(log):
@@ -286,7 +286,7 @@ async def test_prompts_and_resources_may_ask_too(method):
 
 
 async def test_a_question_that_was_never_offered_to_be_answered_is_refused(log, discover):
-    """`tools/call` back at the client, sampling it never declared."""
+    """The server sends `tools/call` to the client, or sampling that the client did not declare."""
     script = fake_stdio.command(log=log, discover=discover, tools=TOOLS)
     async with connect(script, on_elicitation=answered) as client:
         if discover == "answer":

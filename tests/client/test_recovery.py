@@ -1,4 +1,4 @@
-"""Results that come in parts, and results that come as changes: what the program sees is whole."""
+"""Results that a server sends in parts or as changes: the program gets the complete value."""
 
 import random
 from pathlib import Path
@@ -195,7 +195,7 @@ async def test_the_caller_says_how_much_it_wants(speak: Any):
 
 
 async def test_what_is_gone_cannot_be_had_whole():
-    """The server was restarted, its memory with it."""
+    """The server restarts and loses its stored results."""
     first, _ = make_server()
     async with connect(first) as client:
         reply = await client.call_tool("rows")
@@ -206,7 +206,7 @@ async def test_what_is_gone_cannot_be_had_whole():
     assert not runs
 
 
-# Servers that know nothing of budgets
+# Servers that do not know Delta-MCP
 
 
 @pytest.fixture(params=["modern", "handshake"])
@@ -322,7 +322,7 @@ async def test_results_of_different_arguments_are_not_mixed_up(speak: Any):
 
 @pytest.mark.parametrize("speak", ["modern", "handshake"])
 async def test_the_program_may_change_what_it_was_given(speak: Any):
-    """The base of the next delta is the client's own, not the list the program sorts and empties."""
+    """The client applies the next delta to its own copy, not to the list that the program sorts and empties."""
     value, given = changing(5)
     server, _ = make_server(value, ResultPolicy(deltas=True))
     async with connect(server, speak=speak, deltas=True) as client:
@@ -337,7 +337,7 @@ async def test_the_program_may_change_what_it_was_given(speak: Any):
 
 @pytest.mark.parametrize("speak", ["modern", "handshake"])
 async def test_a_server_that_lost_its_bases_sends_it_whole(speak: Any):
-    """Two servers behind one address that do not share a store."""
+    """Two servers behind one URL do not share a store."""
     one, _ = make_server(ROWS, ResultPolicy(deltas=True))
     changed = [*ROWS[:5], {"id": -1}, *ROWS[6:]]
     other, _ = make_server(changed, ResultPolicy(deltas=True))
@@ -355,7 +355,7 @@ async def test_a_server_that_lost_its_bases_sends_it_whole(speak: Any):
 
 
 async def test_a_server_restarted_in_the_middle_of_deltas(tmp_path):
-    """What the new process knows nothing of is asked for whole."""
+    """The client asks a new process, which does not know earlier results, for the complete result."""
     file = tmp_path / "server.py"
     file.write_text(
         "import os\n"

@@ -1,4 +1,4 @@
-"""A call that is not idempotent is never done twice, whatever breaks; one that is, is repeated and succeeds."""
+"""Lost connections: the server never does a call twice that is not idempotent; the client repeats one that is."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def fake(request: Any) -> Fake:
     return Fake(modern=modern, handshake=not modern, sessions=not modern)
 
 
-# A process that dies
+# A process that exits
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["silent", "mid-line"])
@@ -66,7 +66,7 @@ async def test_what_may_be_repeated_is_not_repeated_for_ever(log, name):
 
 
 async def test_what_a_tool_says_of_itself_that_is_not_true_counts_as_not_said(log):
-    """Hints are booleans; a text is no promise."""
+    """A hint is a boolean; the client ignores a text."""
     tools = [{"name": "buy", "inputSchema": ANY, "annotations": {"readOnlyHint": "false", "idempotentHint": None}}]
     async with connect(fake_stdio.command(log=log, tools=tools)) as client:
         with pytest.raises(ConnectionLostError):
@@ -89,7 +89,7 @@ async def test_a_call_sent_as_a_bare_request_is_not_repeated(log, discover):
 
 
 async def test_a_process_that_dies_between_calls(log, discover):
-    """Whether the client has noticed yet or not: done once, or told that it may have been."""
+    """Whether or not the client has noticed the end: the call is done once, or its error says that it may have been."""
     tools = [*fake_stdio.TOOLS, {"name": "last", "inputSchema": ANY}]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         for _ in range(5):
@@ -104,7 +104,7 @@ async def test_a_process_that_dies_between_calls(log, discover):
 
 
 async def test_many_calls_while_the_process_is_killed(log, discover):
-    """Each is done at most once; each that is answered was done; each that is told as not done was not."""
+    """Each call is done at most once; each answered call was done; each call reported as not done was not."""
     tools = [
         {"name": "buy", "inputSchema": ANY},
         {"name": "look", "inputSchema": ANY, "annotations": {"readOnlyHint": True}},
@@ -146,7 +146,7 @@ async def test_a_deadline_is_no_reason_to_do_it_again(log, discover):
     assert fake_stdio.ran(log) == ["hang", "echo"]
 
 
-# An address whose connections break
+# A URL whose connections break
 
 
 def _closed(fake: Fake, run: bool) -> Callable[[Asked, Wire], Awaitable[None]]:
@@ -233,7 +233,7 @@ async def test_an_answer_that_is_cut_is_asked_for_again_where_that_does_no_harm(
 
 
 async def test_a_json_answer_that_is_whole_is_taken_though_the_last_chunk_is_missing(fake):
-    """Cut or whole, it is never done twice."""
+    """Whether the response is complete or cut, the call is not done twice."""
     async with serving(fake):
         fake.once("tools/call", _cut(fake, "between chunks"))
         async with connect(fake.url) as client:
@@ -262,7 +262,7 @@ async def test_a_connection_that_breaks_before_any_answer(fake, how, name):
 
 
 async def test_a_connection_that_breaks_while_the_body_is_on_its_way():
-    """The server surely did nothing, but nobody can know: never more than once."""
+    """The server did nothing, but the client cannot know that: it sends the call once."""
     async with serving(Fake()) as fake:
         fake.before_body.add("tools/call")
         async with connect(fake.url) as client:
@@ -277,7 +277,7 @@ async def test_a_connection_that_breaks_while_the_body_is_on_its_way():
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 520])
 async def test_a_status_that_hides_what_happened_is_no_reason_to_do_it_again(fake, status):
-    """A gateway says 502, 503 or 504 of what its upstream may well have done."""
+    """A gateway may answer 502, 503 or 504 to a call that its upstream has done."""
 
     async def fault(asked: Asked, wire: Wire) -> None:
         fake.run(asked)
@@ -321,7 +321,7 @@ async def test_a_refused_token_is_another_try_not_another_run(fake):
 
 
 async def test_many_calls_over_connections_that_break_at_random(fake):
-    """Every third is run and not answered, every fifth neither."""
+    """At the first try the server runs every third call without answering, and drops every fifth."""
     ran: Counter[int] = Counter()
 
     async def chancy(asked: Asked, wire: Wire) -> None:
@@ -357,7 +357,7 @@ async def test_many_calls_over_connections_that_break_at_random(fake):
 
 
 async def test_a_server_that_comes_back_is_reached_again():
-    """Nothing can be sent while nobody listens, so everything may be asked again."""
+    """While the port is closed the client cannot send anything, so it may repeat every call."""
     port = free_port()
     first, second = Fake(), Fake()
     url = f"http://127.0.0.1:{port}/mcp"

@@ -1,4 +1,4 @@
-"""Everything that can be connected to, and what is said where it cannot."""
+"""Targets: everything that the client can connect to, and the errors for everything else."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ SCRIPT = json.dumps({"tools": TOOLS})
 
 
 async def told(target: Any, **options: Any) -> dict[str, Any]:
-    """What the process that was started sees of itself."""
+    """Starts a server and returns its arguments and environment."""
     async with connect(target, **options) as client:
         value: dict[str, Any] = await client.call("environment")
         return value
@@ -122,7 +122,7 @@ async def test_an_entry_that_starts_a_process(tmp_path):
 
 
 async def test_a_process_gets_nothing_of_our_environment_it_was_not_given(monkeypatch):
-    """As the official SDKs do: what is in our environment may be secret."""
+    """The client's environment may hold secrets; the official SDKs do not pass it on either."""
     monkeypatch.setenv("OUR_API_KEY", SECRET)
     for target in (
         {"command": sys.executable, "args": [FAKE, SCRIPT], "env": {"A": "1"}},
@@ -201,7 +201,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 async def error_of(target: Any, **options: Any) -> str:
-    """Everything an error shows: its text, its causes, its notes."""
+    """Returns everything that an error shows: its text, its causes and its notes."""
     with pytest.raises(DeltaError) as caught:
         async with connect(target, start_timeout=HANG_SECONDS, **options) as client:
             await client.call("buy")
@@ -300,7 +300,7 @@ async def test_values_that_no_header_can_hold_are_refused_not_sent(value, where)
 
 
 async def test_a_server_that_ends_with_a_secret_in_its_last_words_is_quoted_only_when_quiet():
-    """What it writes itself is its own to say; what we were given is not."""
+    """The error quotes what the server writes, but not the arguments that it was started with."""
     code = "import sys; sys.exit('cannot connect')"
     text = await error_of([sys.executable, "-c", code, SECRET], quiet=True)
     assert "cannot connect" in text

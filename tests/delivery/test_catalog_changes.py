@@ -1,4 +1,4 @@
-"""Changes of the catalogue: told by `discover`, by resources and by the manifest."""
+"""Changes of the catalogue, which `discover`, resources and the manifest report to clients."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whatever a server returns in whatever order, a client that keeps what it is sent has its value."""
+"""Property tests: a client that stores the replies it gets can rebuild every result of the server."""
 
 import asyncio
 import copy

@@ -1,4 +1,4 @@
-"""Unchanged, a delta, or in full: what a caller is sent of a result that it was sent before.
+"""Replies to a caller that has an earlier result: "unchanged", a delta, or the whole result.
 
 Written from the promise, not from our source: a client keeps what it was sent, by root, and must always be able to make
 the server's value from that and the reply.

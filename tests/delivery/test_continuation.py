@@ -1,4 +1,4 @@
-"""Reading on: by page, offset, path, fields and grep; once run, from any replica, by its owner, for a while."""
+"""`continue`: reads by page, offset, path, fields and grep, from any replica, only for the owner, until expiry."""
 
 import contextlib
 import copy

@@ -1,4 +1,4 @@
-"""Results within a budget, and read to their end: as a program does it by `_meta`, as a model does it by the notes."""
+"""Results that fit a budget, and clients that read them to the end: a program by `_meta`, a model by the notes."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Clients of Delta-MCP: its shapes within a budget, its examples, its mistakes where they are asked for."""
+"""Delivery to Delta-MCP clients: shapes within a budget, the protocol's examples, and its `compat` mode."""
 
 import contextlib
 import json

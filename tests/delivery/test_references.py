@@ -1,4 +1,4 @@
-"""Rows that refer to what was sent before: never to what was not shown, never to another result."""
+"""Rows that refer to rows sent before: only to rows that the caller was shown, and never to a wrong result."""
 
 import copy
 from typing import Any

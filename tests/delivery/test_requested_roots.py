@@ -1,4 +1,4 @@
-"""Roots that a caller sends: which call is the same, how a root may be written, how it is offered."""
+"""Roots that a caller sends: which calls are the same, the forms of a root, and the notes that offer one."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which results the server remembers for whom: connections, sessions, principals, stores, and calls at once."""
+"""The callers for which the server remembers results: connections, sessions, principals, stores, parallel calls."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Stored results: kept apart between callers and servers, bounded, and not lost after a tool has run."""
+"""Stored results: separate for callers and servers, bounded, and delivered even if the store fails."""
 
 from typing import Any
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from deltamcp.deltas import diff as diffing
 from deltamcp.deltas import strings
-from deltamcp.deltas.alignment import Effort, align, longest_rising_run
+from deltamcp.deltas.alignment import Effort, align, longest_increasing_subsequence
 from deltamcp.deltas.delta import apply_delta, make_delta
 from deltamcp.deltas.edits import InvalidDeltaError
 from deltamcp.deltas.root import root_digits, root_of
@@ -296,7 +296,7 @@ def test_alignment_pairs_equal_items_in_order(base, new):
 
 @given(st.lists(st.integers(0, 50), max_size=40, unique=True))
 def test_a_rising_run_rises(numbers):
-    run = [numbers[place] for place in longest_rising_run(numbers)]
+    run = [numbers[place] for place in longest_increasing_subsequence(numbers)]
     assert run == sorted(run)
     assert len(run) >= 1 or not numbers
 

@@ -1,4 +1,4 @@
-"""Delta-MCP as its own clients know it, and the extension through which others reach the same: byte for byte.
+"""The Delta-MCP dialect, byte for byte, and the MCP extension that offers the same to other clients.
 
 Written from the specification of the original, not from our source.
 """

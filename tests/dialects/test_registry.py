@@ -1,4 +1,4 @@
-"""The table of dialects: which one a first message selects, and that each declares what it should."""
+"""The table of dialects: which dialect a first message selects, and the capabilities that each declares."""
 
 import pytest
 

@@ -277,7 +277,7 @@ def test_16_a_text_too_deep_is_refused() -> None:
         ("GCF profile=generic delta=true base_root=a new_root=b key=id", "decode_generic_delta"),
         ("GCF profile=generic pack_root=sha256:0 key=id", "decode_generic_full"),
         ("GCF profile=generic unchanged=true pack_root=sha256:0 count=2", "decode_unchanged"),
-        ("GCF profile=graph tool=t symbols=0", "graph is read by decode"),
+        ("GCF profile=graph tool=t symbols=0", "the text is a graph: use decode"),
     ],
 )
 def test_18_other_payloads_are_named(header: str, function: str) -> None:

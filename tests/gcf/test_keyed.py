@@ -142,7 +142,7 @@ ROWS = GenericSet("id", ["id", "n"], [{"id": 1, "n": "a"}, {"id": 2, "n": None},
 
 def test_the_policies():
     assert fixed_n().every == DEFAULT_REANCHOR_N == 15
-    with pytest.raises(ValueError, match="first"):
+    with pytest.raises(ValueError, match="at least 1"):
         fixed_n(0)
     session = GenericDeltaSession(ROWS)
     assert [session.next(ROWS)[1] for _ in range(30)] == 2 * [*14 * [False], True]

@@ -1,4 +1,4 @@
-"""Hooks and deadlines: started only by calls that wait, in the caller's own task."""
+"""Hooks and deadlines, which only calls that wait start, in the task of the caller."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""State that clients carry: closed, bound, and of limited life."""
+"""Sealed state: clients cannot read or change it, it is bound to its request, and it expires."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The pool of plain functions: bounded, fair, and indifferent to what they raise."""
+"""The thread pool: its bound, its fairness between callers, and the errors that functions raise."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Operations that are HTTP requests, against a server on a socket; and functions and variables by name."""
+"""Operations that send HTTP requests to a server on a socket; Python handlers and environment variables."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ class Heard(NamedTuple):
 
 
 class Peer:
-    """An HTTP server that notes what it hears and answers as told; None closes the connection instead."""
+    """An HTTP server that records its requests and answers with `answer`; None closes the connection instead."""
 
     def __init__(self, answer: Callable[[Heard], bytes | None]) -> None:
         self.heard: list[Heard] = []
@@ -259,7 +259,7 @@ async def test_redirects_are_followed_on_the_same_host_only():
     async with service(answer, headers={"X-Key": "${KEY}"}) as (made, peer):
         assert await made.call(GET, {}) == 1
         assert [heard.headers["x-key"] for heard in peer.heard] == [SECRET, SECRET]
-        with pytest.raises(ToolError, match="host localhost, where it is not followed"):
+        with pytest.raises(ToolError, match="host localhost, which is not followed"):
             await made.call(HttpHandler("GET", "/away"), {})
         with pytest.raises(ToolError, match="answered 302"):
             await made.call(HttpHandler("GET", "/loop"), {})
@@ -331,9 +331,9 @@ def test_variables_are_filled_in_and_a_missing_one_is_named():
 @pytest.mark.parametrize(
     ("given", "part"),
     [
-        (ServiceEntry(base_url="${HOST}/v1"), "'\\${HOST}/v1' must come to an address"),
-        (ServiceEntry(base_url="http://"), "must come to an address"),
-        (ServiceEntry(base_url="https://x", headers={"A": "${LINES}"}), "header a comes to a text with line breaks"),
+        (ServiceEntry(base_url="${HOST}/v1"), "'\\${HOST}/v1' must give an address"),
+        (ServiceEntry(base_url="http://"), "must give an address"),
+        (ServiceEntry(base_url="https://x", headers={"A": "${LINES}"}), "header a gets a value with line breaks"),
         (ServiceEntry(base_url="https://x", headers={"A": "${NOPE}"}), "NOPE is not set"),
     ],
 )
@@ -358,7 +358,7 @@ def test_functions_and_methods_are_found_by_name():
         ("no_such_module:f", "There is no module no_such_module"),
         ("json.nothing:f", "There is no module json.nothing"),
         ("math:flor", "The module math has no flor"),
-        ("math:pi", "is no function but of type float"),
+        ("math:pi", "must be a function; it is of type float"),
     ],
 )
 def test_what_is_not_there_is_told_in_one_sentence(ref, part):

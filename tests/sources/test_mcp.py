@@ -1,4 +1,4 @@
-"""Operations that are tools of other MCP servers: ours, the official SDK's, and ones that misbehave."""
+"""Operations that call tools of other MCP servers: ours, the official SDK's, and servers that misbehave."""
 
 import asyncio
 import contextlib
@@ -95,15 +95,15 @@ def odd(**env: str) -> contextlib.AbstractAsyncContextManager[McpUpstream]:
 
 
 async def heard_by(made: McpUpstream) -> list[dict[str, Any]]:
-    """Every message the odd server was sent, this last question included."""
-    told: Any = (await made.call("heard", {})).structured
-    heard: list[dict[str, Any]] = told["heard"]
+    """Returns every message that the odd server received, including this request."""
+    structured: Any = (await made.call("heard", {})).structured
+    heard: list[dict[str, Any]] = structured["heard"]
     return heard
 
 
 @pytest.fixture(params=["stdio", "http"])
 async def everything_upstream(request, command, everything) -> AsyncIterator[McpUpstream]:
-    """The example server, by either way."""
+    """The example server, over stdio or HTTP."""
     options = {"command": command[0], "args": command[1:]} if request.param == "stdio" else {"url": everything}
     async with upstream(**options) as made:
         yield made
@@ -197,7 +197,8 @@ async def test_a_process_that_ends_fails_every_call_and_is_started_again():
         for lost in await asyncio.gather(made.call("die", {}), waiting, return_exceptions=True):
             assert isinstance(lost, ToolError)
             assert str(lost) == (
-                "The server peer behind this operation ended before it had answered; look before you try again."
+                "The server peer behind this operation ended before it answered; "
+                "check whether the call took effect before you try again."
             )
         assert [message["method"] for message in await heard_by(made)] == [
             "initialize",
@@ -209,7 +210,7 @@ async def test_a_process_that_ends_fails_every_call_and_is_started_again():
 async def test_a_line_too_long_fails_the_call_and_not_the_server(monkeypatch):
     monkeypatch.setattr(process, "LIMITS", Limits(message_bytes=100_000))
     async with odd() as made:
-        with pytest.raises(ToolError, match="ended before it had answered"):
+        with pytest.raises(ToolError, match="ended before it answered"):
             await made.call("long", {})
         assert await made.call("heard", {})
 

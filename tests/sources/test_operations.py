@@ -1,4 +1,4 @@
-"""An `operations.json` behind a running server: what it offers, how it follows the file, and the command line."""
+"""A server with an `operations.json`: its operations, reloads of the file, and the command line."""
 
 import asyncio
 import contextlib
@@ -106,7 +106,7 @@ async def overview(raw: RawClient) -> str:
 
 
 async def until(true: Callable[[], Any]) -> None:
-    """Waits for something asynchronous or plain to hold."""
+    """Waits until a plain or asynchronous function returns a true value."""
     for _ in range(ATTEMPTS):
         found = true()
         if await found if asyncio.iscoroutine(found) else found:
@@ -363,7 +363,7 @@ async def test_a_python_handler_is_a_function_by_its_reference(file):
 
 
 class Upstream(http.server.BaseHTTPRequestHandler):
-    """Says what it was asked."""
+    """Answers each request with its method, path and body."""
 
     def answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -758,5 +758,5 @@ async def test_an_edit_after_a_tool_was_taken_out_is_still_followed(tmp_path):
     file.write_text(f'{{"operations": {{"c": {{"b": {leaf}, "d": {leaf}}}}}}}')
     followed = OperationsFile(file, {}, {})
     followed.activate(followed.load(), lambda old, new: None)
-    server._exchange(["c.a", "c.b"], followed.load().operations)
+    server._replace_operations(["c.a", "c.b"], followed.load().operations)
     assert list(server.engine.catalog.operations) == ["c.b", "c.d"]

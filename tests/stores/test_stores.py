@@ -1,4 +1,4 @@
-"""Stores: one contract, kept in memory, in a file and in Redis."""
+"""Stores: memory, SQLite and Redis fulfil one contract."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ async def until(happened: Callable[[], Awaitable[bool]]) -> None:
     """Waits for what must come, however slow the machine is."""
     end = time.monotonic() + HANG_SECONDS
     while not await happened():
-        assert time.monotonic() < end, "it did not come"
+        assert time.monotonic() < end, "the condition did not come to hold"
         await asyncio.sleep(0.05)
 
 
@@ -75,7 +75,7 @@ def redis_url(tmp_path_factory) -> Iterator[str]:
 
 
 class Medium:
-    """Where several stores keep the same."""
+    """A medium that several stores share."""
 
     def __init__(self, kind: str, path: Path, url: str) -> None:
         self.kind = kind
@@ -358,7 +358,7 @@ MOST = 3 * (900 + ENTRY_BYTES)
 
 
 class Against(RuleBasedStateMachine):
-    """Memory and SQLite beside a dict that says what they should do, in its order of reading."""
+    """Compares memory and SQLite with a dict in the order of reads, which serves as the model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -686,7 +686,7 @@ def test_any_other_url_is_told_what_is_possible(url):
     "url", ["redis://u:s3cret@h:port/0", "redis://u:s3cret@[h/0", "redis://:s3cret/@h:1:2/0", "redis://h?option=s3cret"]
 )
 def test_a_redis_url_that_is_none_is_told_without_its_password(url):
-    with pytest.raises(ConfigurationError, match=r"^The url of a store in Redis reads \S+\.$") as caught:
+    with pytest.raises(ConfigurationError, match=r"^The url of a store in Redis must read \S+\.$") as caught:
         open_store(url)
     assert caught.value.__cause__ is None
 

@@ -1,4 +1,4 @@
-"""RFC 8785, by its own samples and by laws."""
+"""Canonical JSON: the samples of RFC 8785, and properties of any value."""
 
 import json
 

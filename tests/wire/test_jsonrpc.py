@@ -1,4 +1,4 @@
-"""Reading and writing JSON-RPC: what is accepted, what is refused and why."""
+"""JSON-RPC: the messages that are read, and the reasons why others are refused."""
 
 import dataclasses
 import datetime

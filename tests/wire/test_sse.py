@@ -1,4 +1,4 @@
-"""Server-sent events: what is written is read again, however it is cut on its way."""
+"""Server-sent events: the reader reads what the encoder writes, however the bytes are split."""
 
 import pytest
 from hypothesis import given

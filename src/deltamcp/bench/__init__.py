@@ -1,1 +1,1 @@
-"""Benchmarks that come with the package: anyone with the data can repeat what is claimed."""
+"""Benchmarks that come with the package, so that users can repeat the measurements over their own data."""

@@ -1,4 +1,4 @@
-"""Servers asked for their tools, each once and within its time, and what they cost; nothing secret is told of them."""
+"""Asks configured servers for their tools and counts what these cost a model; reports no secrets of the entries."""
 
 import asyncio
 import contextlib
@@ -17,14 +17,14 @@ from deltamcp.client.configs.files import ConfiguredServer
 from deltamcp.sources.secrets import Secrets
 from deltamcp.values import JSON
 
-AT_ONCE = 4
-_PROBLEM_CHARS = 300
-_TELLING = ("key", "token", "secret", "password", "passwd", "auth", "credential", "header", "bearer")
-"""Options with one of these in their names are followed by what must not be shown."""
+MAX_CONCURRENT = 4
+_MAX_PROBLEM_CHARS = 300
+_SECRET_OPTION_WORDS = ("key", "token", "secret", "password", "passwd", "auth", "credential", "header", "bearer")
+"""If an option's name has one of these words, its value is a secret."""
 
 
 class ServerAnswer(Struct, frozen=True):
-    """What a server says of itself."""
+    """A server's tools and instructions."""
 
     tools: list[dict[str, JSON]]
     instructions: str = ""
@@ -34,19 +34,19 @@ AskServer: TypeAlias = Callable[[dict[str, Any]], Awaitable[ServerAnswer]]
 
 
 class AuditedServer(Struct, frozen=True):
-    """One server, wherever it is written down, with nothing of it that may be secret."""
+    """A server, the places that list it, and its cost or its problem; without anything that may be secret."""
 
     name: str
     runs: str
-    """The program, or the host of the address."""
+    """The program, or the host of the URL."""
     places: list[str]
     cost: Cost | None = None
     problem: str | None = None
-    """Why it could not be asked, as a sentence."""
+    """Why the server could not be asked, as a sentence."""
 
 
 class SkippedEntry(Struct, frozen=True):
-    """A server that was not asked, or a file that could not be read."""
+    """A server that the audit did not ask, or a file that it could not read."""
 
     name: str
     place: str
@@ -54,7 +54,7 @@ class SkippedEntry(Struct, frozen=True):
 
 
 class AuditReport(Struct, frozen=True):
-    """What `delta-mcp audit` reports, as a table, as JSON or as a page."""
+    """The report of `delta-mcp audit`; printed as a table, as JSON or as a page."""
 
     tokenizer: str
     together: Cost
@@ -66,83 +66,92 @@ class AuditReport(Struct, frozen=True):
 
 
 async def audit(
-    found: Iterable[ConfiguredServer], ask: AskServer, seconds: float, on_answer: Callable[[], None] = lambda: None
+    servers: Iterable[ConfiguredServer], ask: AskServer, seconds: float, on_answer: Callable[[], None] = lambda: None
 ) -> AuditReport:
-    """Asks each server once, some at a time, each within so many seconds; `on_answer` is called after each.
+    """Asks each server once, some concurrently, and counts the costs; reports an error of a server for that server.
 
-    What goes wrong with one server is reported of that one.
+    Args:
+        seconds: the timeout of each server.
+        on_answer: called after each server has answered or failed.
     """
-    found = list(found)
-    unique = unique_servers(found)
-    gate = asyncio.Semaphore(AT_ONCE)
+    servers = list(servers)
+    unique = unique_servers(servers)
+    semaphore = asyncio.Semaphore(MAX_CONCURRENT)
 
-    async def answer_of(entry: dict[str, Any]) -> ServerAnswer | str:
-        async with gate:
+    async def answer_or_problem(entry: dict[str, Any]) -> ServerAnswer | str:
+        async with semaphore:
             try:
                 async with asyncio.timeout(seconds):
                     return await ask(entry)
             except TimeoutError:
                 return f"It did not answer within {seconds:g} seconds."
-            except Exception as error:  # whatever it is, the others are asked
-                return _problem(error, entry)
+            except Exception as error:  # one server's error must not stop the audit of the others
+                return _problem_text(error, entry)
             finally:
                 on_answer()
 
-    outcomes = await asyncio.gather(*(answer_of(same[0].entry) for same in unique.values()))
-    answers = {name: one for name, one in zip(unique, outcomes, strict=True) if isinstance(one, ServerAnswer)}
-    counted = count_costs([ServerListing(name, one.tools, one.instructions) for name, one in answers.items()])
+    results = await asyncio.gather(*(answer_or_problem(listed[0].entry) for listed in unique.values()))
+    answers = {name: answer for name, answer in zip(unique, results, strict=True) if isinstance(answer, ServerAnswer)}
+    costs = count_costs([ServerListing(name, answer.tools, answer.instructions) for name, answer in answers.items()])
     return AuditReport(
         tokenizer="o200k, exact" if tokens.is_exact() else "an estimate of o200k, 4 % off on average",
-        together=counted.together,
+        together=costs.together,
         servers=[
             AuditedServer(
                 name,
-                _runs(same[0].entry),
-                [_place(one) for one in same],
-                counted.servers.get(name),
-                None if isinstance(one, ServerAnswer) else one,
+                _program_or_host(listed[0].entry),
+                [_place(server) for server in listed],
+                costs.servers.get(name),
+                None if isinstance(result, ServerAnswer) else result,
             )
-            for (name, same), one in zip(unique.items(), outcomes, strict=True)
+            for (name, listed), result in zip(unique.items(), results, strict=True)
         ],
-        tools=counted.tools,
-        skipped=[SkippedEntry(one.name, _place(one), one.skip_reason) for one in found if one.skip_reason is not None],
-        refused=counted.refused,
+        tools=costs.tools,
+        skipped=[
+            SkippedEntry(server.name, _place(server), server.skip_reason)
+            for server in servers
+            if server.skip_reason is not None
+        ],
+        refused=costs.refused,
     )
 
 
-def unique_servers(found: Iterable[ConfiguredServer]) -> dict[str, list[ConfiguredServer]]:
-    """What is to be asked, by a name of its own: entries that are the same are one server in several places."""
-    same: dict[bytes, list[ConfiguredServer]] = {}
-    for one in found:
-        if one.skip_reason is None:
-            same.setdefault(msgspec.json.encode(one.entry, order="sorted"), []).append(one)
-    made: dict[str, list[ConfiguredServer]] = {}
-    for places in same.values():
-        name, host = places[0].name, places[0].host
-        names = (name, f"{name} ({host})", *(f"{name} ({host} {n})" for n in range(2, len(same) + 2)))
-        made[next(name for name in names if name not in made)] = places
-    return made
+def unique_servers(servers: Iterable[ConfiguredServer]) -> dict[str, list[ConfiguredServer]]:
+    """Groups the servers to ask by a unique name; equal entries are one server that several places list."""
+    by_entry: dict[bytes, list[ConfiguredServer]] = {}
+    for server in servers:
+        if server.skip_reason is None:
+            by_entry.setdefault(msgspec.json.encode(server.entry, order="sorted"), []).append(server)
+    by_name: dict[str, list[ConfiguredServer]] = {}
+    for listed in by_entry.values():
+        name, host = listed[0].name, listed[0].host
+        names = (name, f"{name} ({host})", *(f"{name} ({host} {n})" for n in range(2, len(by_entry) + 2)))
+        by_name[next(name for name in names if name not in by_name)] = listed
+    return by_name
 
 
 def uncounted_sentences(report: AuditReport) -> list[str]:
-    """What is not in the figures, and why, in sentences."""
-    failed = (one for one in report.servers if one.problem)
+    """Returns a sentence for each server, file and tool that the figures leave out, with the reason."""
+    failed = (server for server in report.servers if server.problem)
     return [
         *(f"{server.name} ({server.runs}) was not counted. {server.problem}" for server in failed),
-        *(f"{one.name} ({one.place}) was passed over: {one.why}." if one.name else one.why for one in report.skipped),
-        *(f"{name} is not in the figures behind the planned gateway. {why}" for name, why in report.refused.items()),
+        *(
+            f"{entry.name} ({entry.place}) was passed over: {entry.why}." if entry.name else entry.why
+            for entry in report.skipped
+        ),
+        *(
+            f"{name} is not in the figures behind the planned gateway. {reason}"
+            for name, reason in report.refused.items()
+        ),
     ]
 
 
-# What is reported of a server
+def _place(server: ConfiguredServer) -> str:
+    path, home = str(server.path), str(Path.home())
+    return f"{server.host}: ~{path.removeprefix(home)}" if path.startswith(home + os.sep) else f"{server.host}: {path}"
 
 
-def _place(one: ConfiguredServer) -> str:
-    path, home = str(one.path), str(Path.home())
-    return f"{one.host}: ~{path.removeprefix(home)}" if path.startswith(home + os.sep) else f"{one.host}: {path}"
-
-
-def _runs(entry: dict[str, Any]) -> str:
+def _program_or_host(entry: dict[str, Any]) -> str:
     if "url" in entry:
         with contextlib.suppress(ValueError):
             return urlsplit(entry["url"]).hostname or "an address"
@@ -151,29 +160,29 @@ def _runs(entry: dict[str, Any]) -> str:
     return command.replace("\\", "/").rpartition("/")[2]
 
 
-def _problem(error: Exception, entry: dict[str, Any]) -> str:
-    text = " ".join(Secrets(_secrets(entry)).redact(str(error) or f"{type(error).__name__}.").split())
-    return text if len(text) <= _PROBLEM_CHARS else f"{text[: _PROBLEM_CHARS - 1]}…"
+def _problem_text(error: Exception, entry: dict[str, Any]) -> str:
+    text = " ".join(Secrets(_possible_secrets(entry)).redact(str(error) or f"{type(error).__name__}.").split())
+    return text if len(text) <= _MAX_PROBLEM_CHARS else f"{text[: _MAX_PROBLEM_CHARS - 1]}…"
 
 
-def _secrets(entry: dict[str, Any]) -> set[str]:
-    """Everything of an entry but the program and the first word it is given, most often a package or a verb."""
-    made = set(entry.get("env", {}).values())
+def _possible_secrets(entry: dict[str, Any]) -> set[str]:
+    """Returns all values of an entry but the program and its first argument, most often a package or a verb."""
+    secrets = set(entry.get("env", {}).values())
     for value in entry.get("headers", {}).values():
-        made |= {value, *value.split()}
+        secrets |= {value, *value.split()}
     if "url" in entry:
         with contextlib.suppress(ValueError):
             parts = urlsplit(entry["url"])
-            made |= {parts.netloc.rpartition("@")[0], parts.username or "", parts.password or "", parts.query}
-            made |= {parts.path, *parts.path.split("/"), *(value for _, value in parse_qsl(parts.query))}
-    is_told, is_first = False, True
+            secrets |= {parts.netloc.rpartition("@")[0], parts.username or "", parts.password or "", parts.query}
+            secrets |= {parts.path, *parts.path.split("/"), *(value for _, value in parse_qsl(parts.query))}
+    is_secret_value, is_first = False, True
     for word in entry.get("args", ()):
         option, _, value = word.partition("=")
-        made.add(value)
+        secrets.add(value)
         if word.startswith("-"):
-            is_told = any(part in option.casefold() for part in _TELLING)
+            is_secret_value = any(part in option.casefold() for part in _SECRET_OPTION_WORDS)
             continue
-        if is_told or not is_first:
-            made |= {word, *word.split()}
-        is_told, is_first = False, is_first and is_told
-    return made
+        if is_secret_value or not is_first:
+            secrets |= {word, *word.split()}
+        is_secret_value, is_first = False, is_first and is_secret_value
+    return secrets

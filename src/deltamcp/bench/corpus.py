@@ -1,4 +1,4 @@
-"""The corpus of the retrieval benchmark: tools, and queries with the tools that answer them, read from a directory.
+"""Reads the corpus of the retrieval benchmark: tools, and queries with the tools that answer them.
 
 mcp_tools/*.json          {"server": ..., "tools": [MCP tool definitions]}
 retrieval/*/pool.jsonl    {"id": ..., "server": ..., and an MCP tool definition}; without it, all of mcp_tools
@@ -15,7 +15,7 @@ from deltamcp.values import JSON
 
 
 class Entry(NamedTuple):
-    """A tool to be found."""
+    """A tool of the corpus."""
 
     id: str
     group: str
@@ -23,28 +23,34 @@ class Entry(NamedTuple):
 
 
 class Query(NamedTuple):
+    """A query and the tools that answer it."""
+
     text: str
     gold: tuple[frozenset[str], ...]
-    """What is needed: one tool of each."""
+    """Groups of tool ids; an answer needs one tool of each group."""
 
 
 class QuerySet(NamedTuple):
+    """The queries of one file."""
+
     name: str
     folder: str
-    """Sets of one folder are about the same tools."""
+    """The sets of one folder search the same pool of tools."""
     queries: tuple[Query, ...]
 
 
 class Corpus(NamedTuple):
+    """All tools and queries of a directory."""
+
     pools: dict[str, tuple[Entry, ...]]
-    """By folder."""
+    """The tools that each folder's queries search."""
     sets: tuple[QuerySet, ...]
     servers: tuple[Entry, ...]
     """Every tool of mcp_tools."""
 
 
 def read(data: Path) -> Corpus:
-    """Reads what is there; rows and files of another shape are passed over."""
+    """Reads a corpus from a directory; passes over rows and files of another shape."""
     servers = tuple(_read_servers(data / "mcp_tools"))
     pools: dict[str, tuple[Entry, ...]] = {}
     sets: list[QuerySet] = []

@@ -1,4 +1,4 @@
-"""What servers cost a model: their tools as hosts show them now, and behind our meta-tools; counted, not guessed."""
+"""Counts the tokens that servers cost a model: all definitions as hosts show them now, or the gateway's meta-tools."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -22,14 +22,14 @@ METHOD = (
     "counted by itself; output schemas, annotations and titles are not sent to models and not counted, nor is what a "
     "host puts before a tool's name. The gateway is planned. Behind it the model would see four meta-tools, counted "
     "the same way over a catalogue that was built of these tools, each server a category. Using one tool would cost "
-    "the meta-tools, one discover() and one get_schema(), as they answer where no more is asked; of get_schema() the "
-    "mean is told. "
+    "the meta-tools, one discover() and one get_schema(), with their default arguments; for get_schema() the mean over "
+    "all tools counts. "
     "Instructions, which hosts put into the system prompt, are counted by themselves."
 )
 
 
 class ServerListing(Struct, frozen=True):
-    """What a server says of itself: its tools as `tools/list` gave them, every page, and its instructions."""
+    """A server's tools, from every page of `tools/list`, and its instructions."""
 
     name: str
     tools: list[dict[str, JSON]]
@@ -42,17 +42,17 @@ class ToolCost(Struct, frozen=True):
     server: str
     name: str
     now: int
-    """Its definition, in every conversation."""
+    """The definition, which every conversation pays for now."""
     schema: int | None
-    """One `get_schema` of it, where it is used; None where our catalogue refuses it."""
+    """One `get_schema` of the tool; None if the gateway's catalogue refuses the tool."""
 
 
 class Cost(Struct, frozen=True):
-    """Tokens of some tools."""
+    """Tokens of a set of tools."""
 
     tools: int
     now: int
-    """Every definition, up front."""
+    """All definitions, up front."""
     instructions: int
     surface: int
     """The meta-tools, up front."""
@@ -61,7 +61,7 @@ class Cost(Struct, frozen=True):
     schema: int
     """One `get_schema`, on average."""
     one_tool: int
-    """A conversation that uses one: all three."""
+    """A conversation that uses one tool behind the gateway: `surface`, `overview` and `schema`."""
 
 
 class ServerCosts(Struct, frozen=True):
@@ -70,20 +70,22 @@ class ServerCosts(Struct, frozen=True):
     servers: dict[str, Cost]
     together: Cost
     tools: list[ToolCost]
-    """The largest first."""
+    """Sorted by size, the largest first."""
     refused: dict[str, str]
-    """Tools that our catalogue does not take, as `server/tool`, and why. What they cost now is counted."""
+    """Tools that the gateway's catalogue refuses, as `server/tool`, with the reason. Their cost now is counted."""
 
 
 def count_costs(listings: Sequence[ServerListing]) -> ServerCosts:
-    """Counts what servers cost; each has a name of its own."""
+    """Counts what servers cost, each alone and all together; their names must be unique."""
     view, refused = _make_catalogue(listings)
     tools = [cost for listing in listings for cost in _tool_costs(listing, view)]
-    alone = {
-        one.name: _add_up([one], _make_catalogue([one])[0], [cost for cost in tools if cost.server == one.name])
-        for one in listings
+    by_server = {
+        listing.name: _add_up(
+            [listing], _make_catalogue([listing])[0], [cost for cost in tools if cost.server == listing.name]
+        )
+        for listing in listings
     }
-    return ServerCosts(alone, _add_up(listings, view, tools), sorted(tools, key=lambda cost: -cost.now), refused)
+    return ServerCosts(by_server, _add_up(listings, view, tools), sorted(tools, key=lambda cost: -cost.now), refused)
 
 
 def _add_up(listings: Iterable[ServerListing], view: View, tools: Sequence[ToolCost]) -> Cost:
@@ -104,31 +106,31 @@ def _add_up(listings: Iterable[ServerListing], view: View, tools: Sequence[ToolC
 
 
 def _tool_costs(listing: ServerListing, view: View) -> list[ToolCost]:
-    made = []
+    costs = []
     for tool in listing.tools:
         name = str(tool.get("name"))
         operation = view.operations.get(_id(listing, name))
         schema = (
             None if operation is None else tokens.count(discovery.schemas_text(view, [operation.id], DetailLevel.NOTES))
         )
-        made.append(ToolCost(listing.name, name, definition_tokens(tool), schema))
-    return made
+        costs.append(ToolCost(listing.name, name, definition_tokens(tool), schema))
+    return costs
 
 
 def definition_tokens(tool: dict[str, JSON]) -> int:
-    """Tokens of one tool as hosts put it before a model."""
+    """Counts the tokens of a tool's definition as hosts show it to a model."""
     return tokens.count(model_facing_json([{"inputSchema": {}, **tool, "name": tool.get("name")}])[1:-1])
 
 
 def _make_catalogue(listings: Iterable[ServerListing]) -> tuple[View, dict[str, str]]:
-    """The catalogue that a gateway would have of these servers, and why some tools are not in it."""
+    """Returns the catalogue that a gateway would have of these servers, and the reasons for which it refused tools."""
     catalog = Catalog("gateway", disclosure=Disclosure("meta"))
     refused: dict[str, str] = {}
     categories: set[str] = set()
     for listing in listings:
         category = _category(listing.name, categories)
         for tool in listing.tools:
-            name, described, schema = str(tool.get("name")), tool.get("description"), tool.get("inputSchema")
+            name, description, schema = str(tool.get("name")), tool.get("description"), tool.get("inputSchema")
             try:
                 catalog.add(
                     Operation(
@@ -136,9 +138,9 @@ def _make_catalogue(listings: Iterable[ServerListing]) -> tuple[View, dict[str, 
                         Context,
                         name=_id(listing, name),
                         category=category,
-                        # A dot would make a category of what is a name.
+                        # The catalogue reads what stands before a dot as a category.
                         action=name.replace(".", "_"),
-                        description=described if isinstance(described, str) else "",
+                        description=description if isinstance(description, str) else "",
                         input_schema=schema if isinstance(schema, dict) else {},
                     )
                 )
@@ -155,11 +157,10 @@ def _id(listing: ServerListing, name: str) -> str:
 
 
 def _category(name: str, taken: set[str]) -> str:
-    """A server's name as a word of the tree, once."""
+    """Converts a server's name to a category that is not taken yet."""
     word = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:50] or "server"
-    # The catalogue has a use of its own for `index`.
-    made = next(
-        made for made in (word, *(f"{word}-{n}" for n in range(2, len(taken) + 3))) if made not in (*taken, "index")
-    )
-    taken.add(made)
-    return made
+    candidates = (word, *(f"{word}-{n}" for n in range(2, len(taken) + 3)))
+    # The catalogue reserves `index`.
+    category = next(candidate for candidate in candidates if candidate not in (*taken, "index"))
+    taken.add(category)
+    return category

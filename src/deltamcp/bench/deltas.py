@@ -1,4 +1,4 @@
-"""The benchmark of deltas: what each change of a result costs a model, as our deltas and as those of other formats."""
+"""The delta benchmark: counts what each change of a result costs a model, in Delta-MCP's and in other formats."""
 
 import asyncio
 import time
@@ -31,21 +31,21 @@ Progress: TypeAlias = Callable[[str], None]
 METHOD = (
     "Tokens of o200k_base. A step is a result after the first of its series, a series a file of states, or a session "
     "of calls, in which a call's earlier result is its base. Full: the text, or compact JSON. Ours: everything the "
-    "server sends for it, without a budget, to a caller it remembers. Others: the bare patch, the diff as `diff -U0` "
-    "has it, without a word on what they belong to; gcf-python's delta of the flattened rows as it goes out, with its "
-    "roots; their columns count what they tell, or the full form where they tell nothing. Best is the best of them at "
-    "every step. There all sides play by the same rules: a step without a change costs "
-    "every side our sentence (`[]` or an empty diff would not tell a model so), a delta of 60 % of the full "
-    "form or more is not sent but that, and after 15 deltas a result is sent whole again. Bare is the best of them "
-    "without any rule, a step without a change for nothing. Reconstructed: what a caller puts together from the "
-    "replies is the result, 1, 1.0 and true told apart."
+    "server sends for it, without a budget, to a caller it remembers. Others: the bare patch, and the diff of "
+    "`diff -U0`, without a note on what they belong to; gcf-python's delta of the flattened rows as it is sent, with "
+    "its roots; their columns count the delta, or the full form where the format has none. Best is the best of them "
+    "at every step. There the same rules apply to all sides: a step without a change costs every side our sentence "
+    "(`[]` or an empty diff would not tell a model so), the full form replaces a delta of 60 % of it or more, and "
+    "after 15 deltas a result is sent whole again. Bare is the best of them without any rule; a step without a change "
+    "costs nothing. Reconstructed: a caller gets the result back from the replies, with 1, 1.0 and true as different "
+    "values."
 )
 _OTHERS = ("json_patch", "unified_diff", "gcf")
 _UNBOUNDED = 1 << 40
 
 
 class _Step(NamedTuple):
-    """One result after another, as our server sent it."""
+    """A result after the first of its series, and how the server sent it."""
 
     base: State | None
     state: State
@@ -53,17 +53,17 @@ class _Step(NamedTuple):
     outcome: str
     reconstructed: bool
     anchor: bool
-    """It is sent whole because it was told by changes often enough."""
+    """Whether the server sent it whole because it had sent deltas often enough in a row."""
 
 
 def run(data: Path, progress: Progress = lambda _: None) -> Figures:
     """Measures every series in `data`; gcf-python is measured where it is installed."""
-    found, passed_over = read(data)
+    all_series, passed_over = read(data)
     rows: list[Figures] = []
     version = other_deltas.gcf_version()
-    for series in found:
+    for series in all_series:
         progress(series.name)
-        steps = asyncio.run(_steps(series))
+        steps = asyncio.run(_deliver_steps(series))
         rows.append(_row(series.name, [_costs(step, with_gcf=version is not None) for step in steps]))
     return {
         "summary": _summary(rows),
@@ -75,36 +75,37 @@ def run(data: Path, progress: Progress = lambda _: None) -> Figures:
     }
 
 
-async def _steps(series: Series) -> list[_Step]:
+async def _deliver_steps(series: Series) -> list[_Step]:
     limits = Limits(kept_seconds=86_400, kept_seconds_in_all=86_400)
     stored = StoredResults(MemoryStore(), limits, "bench", "bench", "continue")
-    delivery, holdings = ChangeDelivery(stored, Continuation(stored)), ResultCache()
+    delivery, client_cache = ChangeDelivery(stored, Continuation(stored)), ResultCache()
     policy = ResolvedPolicy(max_tokens=_UNBOUNDED, deltas=True, dedup=True)
-    held: dict[str, State] = {}
+    last_states: dict[str, State] = {}
     deltas: Counter[str] = Counter()
     steps: list[_Step] = []
     for state in series.states:
         call = CallKey(Caller(Principal("bench"), "1"), state.call)
         reply = Reply.of(await delivery.deliver(ResultData(state.data), policy, call, time.monotonic()))
-        same = root_of(holdings.resolve_value(reply)) == root_of(state.value)
+        reconstructed = root_of(client_cache.resolve_value(reply)) == root_of(state.value)
         outcome = reply.told.get("outcome", "full")
         anchor = outcome == "full" and deltas[state.call] == REANCHOR_AFTER_DELTAS
-        steps.append(_Step(held.get(state.call), state, tokens.count(reply.text), outcome, same, anchor))
+        base = last_states.get(state.call)
+        steps.append(_Step(base, state, tokens.count(reply.text), outcome, reconstructed, anchor))
         deltas[state.call] = 0 if outcome == "full" else deltas[state.call] + (outcome == "delta")
-        held[state.call] = state
+        last_states[state.call] = state
     return steps[1:]
 
 
-def _is_same(step: _Step) -> bool:
+def _is_unchanged(step: _Step) -> bool:
     return step.base is not None and root_of(step.base.value) == root_of(step.state.value)
 
 
 def _costs(step: _Step, with_gcf: bool) -> Figures:
     full = tokens.count(step.state.text)
     costs: Figures = {"outcome": step.outcome, "full": full, "ours": step.ours, "reconstructed": step.reconstructed}
-    if _is_same(step):
-        said = step.ours if step.outcome == "unchanged" else full
-        return costs | dict.fromkeys((*_OTHERS, "best_other"), said) | {"best_bare": 0}
+    if _is_unchanged(step):
+        cost = step.ours if step.outcome == "unchanged" else full
+        return costs | dict.fromkeys((*_OTHERS, "best_other"), cost) | {"best_bare": 0}
     texts: dict[str, str | None] = {}
     if step.base is not None:
         texts["json_patch"] = other_deltas.json_patch(step.base, step.state)
@@ -123,8 +124,8 @@ def _row(name: str, steps: list[Figures]) -> Figures:
         for column in ("full", *_OTHERS, "best_other", "best_bare", "ours")
     }
     changed = [step for step in steps if step["outcome"] != "unchanged"]
-    without = [name for name in _OTHERS if changed and all(step[name] is None for step in changed)]
-    totals |= dict.fromkeys(without)
+    inapplicable = [name for name in _OTHERS if changed and all(step[name] is None for step in changed)]
+    totals |= dict.fromkeys(inapplicable)
     unchanged = [step["ours"] for step in steps if step["outcome"] == "unchanged"]
     return {
         "name": name,
@@ -161,7 +162,7 @@ def _summary(rows: list[Figures]) -> Figures:
 
 
 def table(report: Figures) -> str:
-    """Writes a report for people."""
+    """Formats a report for people."""
     head = ("series", "steps", "full", "JSON Patch", "diff", "gcf", "best", "ours", "of full", "of best")
     columns = ("name", "steps", "full", "json_patch", "unified_diff", "gcf", "best_other", "ours")
     rows = [

@@ -1,4 +1,4 @@
-"""Figures of a benchmark, as JSON has them and as columns of text."""
+"""The figures of a benchmark, and their layout as columns of text."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
@@ -7,12 +7,12 @@ Figures: TypeAlias = dict[str, Any]
 
 
 def align(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
-    """Lays cells out as lines of columns, two spaces apart; the columns numbered in `left` begin at their left."""
+    """Lays cells out in columns, two spaces apart; the columns numbered in `left` are left-aligned, others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
-            cell.ljust(width) if place in left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     ]

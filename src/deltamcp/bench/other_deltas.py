@@ -1,4 +1,4 @@
-"""Deltas of other formats, to compare ours with: JSON Patch, a unified diff, gcf-python's delta of keyed rows."""
+"""Writes deltas in other formats, for comparison: JSON Patch, unified diff, and gcf-python's delta of keyed rows."""
 
 import difflib
 import json
@@ -17,14 +17,14 @@ GCF_PACKAGE = "gcf-python"
 
 
 def json_patch(base: State, new: State) -> str | None:
-    """Writes a JSON Patch (RFC 6902) as compact JSON; None for texts."""
+    """Writes a JSON Patch (RFC 6902) as compact JSON; returns None for texts."""
     if isinstance(base.data, str) or isinstance(new.data, str):
         return None
     return jsonrpc.encode(jsonpatch.make_patch(base.value, new.value).patch).decode()
 
 
 def unified_diff(base: State, new: State) -> str:
-    """Writes a diff without context, which is its shortest; JSON has an item or member a line."""
+    """Writes a diff without context, its shortest form; JSON is written with one item or member per line."""
     return "\n".join(difflib.unified_diff(_lines(base), _lines(new), n=0, lineterm=""))
 
 
@@ -34,7 +34,7 @@ def _lines(state: State) -> list[str]:
 
 
 class KeyedRows(NamedTuple):
-    """Two states as gcf-python takes them: rows of the same fields, with a key that identifies them."""
+    """Two states in the form that gcf-python takes: rows with the same fields and a key that identifies them."""
 
     key: str
     fields: list[str]
@@ -43,9 +43,10 @@ class KeyedRows(NamedTuple):
 
 
 def keyed_rows(base: State, new: State) -> KeyedRows | None:
-    """Converts two states; None where the rows are not all that differs, or have not the same fields.
+    """Converts two states; returns None if more than the rows differs, or the rows do not have the same fields.
 
-    Objects in rows are columns by GCF's path names, lists in them their JSON: the format has no other cells.
+    The members of objects in rows become columns with GCF's path names, and lists become their JSON, because the format
+    has no other cells.
     """
     if isinstance(base.data, str) or isinstance(new.data, str):
         return None
@@ -77,20 +78,20 @@ def _split_rows(value: Any, path: list[str]) -> tuple[JSON, list[Any]]:
     return [around if place == int(path[0]) else item for place, item in enumerate(value)], rows
 
 
-def _flatten(row: Any, above: str = "") -> dict[str, JSON]:
+def _flatten(row: Any, prefix: str = "") -> dict[str, JSON]:
     if not isinstance(row, dict):
         return {}
-    made: dict[str, JSON] = {}
+    columns: dict[str, JSON] = {}
     for name, value in row.items():
         if isinstance(value, dict) and value:
-            made |= _flatten(value, f"{above}{name}>")
+            columns |= _flatten(value, f"{prefix}{name}>")
         else:
-            made[above + name] = jsonrpc.encode(value).decode() if isinstance(value, dict | list) else value
-    return made
+            columns[prefix + name] = jsonrpc.encode(value).decode() if isinstance(value, dict | list) else value
+    return columns
 
 
 def gcf_version() -> str | None:
-    """The version of gcf-python that is installed, if one is."""
+    """Returns the version of gcf-python, or None if it is not installed."""
     try:
         return metadata.version(GCF_PACKAGE)
     except metadata.PackageNotFoundError:
@@ -98,7 +99,7 @@ def gcf_version() -> str | None:
 
 
 def gcf_delta(rows: KeyedRows) -> str | None:
-    """Writes the delta of gcf-python, which must be installed; None where it refuses the rows."""
+    """Writes the delta of gcf-python, which must be installed; returns None if it refuses the rows."""
     from gcf import GenericSet, diff_generic_sets, encode_generic_delta
 
     try:

@@ -1,11 +1,11 @@
-"""The benchmark of results: what they cost a model whole and under budgets, and whether all of them can be read.
+"""The result benchmark: counts what results cost a model, whole and under budgets, and checks that none is lost.
 
-Measured are the files under DIR/results and DIR/evolving, or under DIR where it has neither:
+It measures the files under DIR/results and DIR/evolving, or under DIR if it has neither:
 
-*.json     a JSON value; what does not parse is a text
+*.json     a JSON value; a text if it does not parse
 *.jsonl    a result a line, {"t": ..., "data": a JSON value} or {"t": ..., "text": a text}; or a session a line,
            {"session": ..., "calls": [{"t": ..., "tool": ..., "args": ..., "result": a JSON value}]}; or a text
-*          a text; what is not UTF-8 is passed over
+*          a text; files that are not UTF-8 are passed over
 """
 
 import asyncio
@@ -38,27 +38,27 @@ Progress: TypeAlias = Callable[[str], None]
 
 BUDGETS = (500, 2_000, 10_000)
 CALLER = Caller(Principal("bench"))
-# Reading on in a giant takes longer than a client may.
+# Reading a very large result to its end takes longer than the default lifetime of a stored result.
 LIMITS = Limits(kept_seconds=86_400, kept_seconds_in_all=86_400)
 
 METHOD = (
     "Tokens of o200k_base. As sent: a file's own text, an entry of a .jsonl as compact JSON or its text. In full: the "
     "shortest form of the whole. Under a budget: everything a model is shown of a reply, texts, structured content and "
-    "links, joined or block by block, whichever is dearer; told is the dearest first reply of a file. Every reply of "
-    "`continue` is held against the same budget; one above it is an overrun. Recovered: the replies alone, their texts "
-    "and _meta, give the value back, 1, 1.0 and true told apart; so do the forms in full. Every result is read to its "
-    "end under every budget, however long that takes."
+    "links, joined or block by block, whichever is more; reported is the largest first reply of a file. Every reply of "
+    "`continue` has the same budget; one above it is an overrun. Recovered: the replies alone, their texts and _meta, "
+    "give the value back, with 1, 1.0 and true as different values; so do the forms in full. Every result is read to "
+    "its end under every budget, however long that takes."
 )
 _SAMPLED = f"~: longer than {tokens.SAMPLED_ABOVE_CHARS:,} characters, tokens estimated from samples."
 
 
 class SampleResult(NamedTuple):
-    """What a tool may have returned."""
+    """A result as a tool might return it."""
 
     data: str | bytes
     """Text as `str`, compact JSON as `bytes`."""
     sent: str | None = None
-    """As it stands in its file, where it has one of its own."""
+    """The text of its file, if it has a file of its own."""
 
     @property
     def compact(self) -> str:
@@ -66,11 +66,11 @@ class SampleResult(NamedTuple):
 
 
 def run(data: Path, progress: Progress = lambda _: None) -> Figures:
-    """Measures every file; `progress` is told what is being done. What fails is told in the report, never raised."""
+    """Measures every file and returns the report, which includes failures; calls `progress` with the current step."""
     rows: list[Figures] = []
     passed_over: dict[str, str] = {}
     for path in files(data):
-        # A name may be bytes that are no text.
+        # A file name may have bytes that are not UTF-8.
         name = str(path.relative_to(data)).encode(errors="replace").decode()
         try:
             content = path.read_bytes().decode()
@@ -89,7 +89,7 @@ def run(data: Path, progress: Progress = lambda _: None) -> Figures:
     }
 
 
-# What is measured
+# Reading files
 
 
 def files(data: Path) -> list[Path]:
@@ -98,7 +98,7 @@ def files(data: Path) -> list[Path]:
 
 
 def read_results(suffix: str, content: str) -> list[SampleResult]:
-    """Reads the results a file holds; one text, where it is not what its suffix says."""
+    """Reads the results in a file; the file is one text if it is not in the format of its suffix."""
     with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError, MemoryError):
         if suffix == ".json":
             return [SampleResult(_compact_json(content), content)]
@@ -109,7 +109,10 @@ def read_results(suffix: str, content: str) -> list[SampleResult]:
 
 
 def _compact_json(content: str) -> bytes:
-    """Raises ValueError for what no tool could return: infinite numbers, halves of characters."""
+    """
+    Raises:
+        ValueError: no tool could return this: it has an infinite number or a lone surrogate.
+    """
     return jsonrpc.encode_finite(json.loads(content))
 
 
@@ -122,7 +125,7 @@ def _entries(line: Any) -> Iterator[SampleResult]:
     else:
         if not isinstance(line["text"], str):
             raise TypeError("text is a text")
-        jsonrpc.encode(line["text"])  # refuses halves of characters, as of data
+        jsonrpc.encode(line["text"])  # refuses lone surrogates, as `encode_finite` does
         yield SampleResult(line["text"])
 
 
@@ -130,7 +133,7 @@ def _entries(line: Any) -> Iterator[SampleResult]:
 
 
 def _measure_file(listed: Sequence[SampleResult], name: str, progress: Progress) -> Figures:
-    """The figures of a file, added up over its results."""
+    """Adds up the figures of a file's results."""
     row: Figures = {
         "results": len(listed),
         "tokens_as_sent": 0,
@@ -144,77 +147,77 @@ def _measure_file(listed: Sequence[SampleResult], name: str, progress: Progress)
         "not_recovered": [],
     }
     for number, result in enumerate(listed, 1):
-        where = name if len(listed) == 1 else f"{name}, result {number} of {len(listed)}"
-        progress(f"{where}: in full")
+        label = name if len(listed) == 1 else f"{name}, result {number} of {len(listed)}"
+        progress(f"{label}: in full")
         _count_in_full(result, number, row)
         for budget in BUDGETS:
-            found, began = row["budgets"][str(budget)], time.perf_counter()
+            figures, began = row["budgets"][str(budget)], time.perf_counter()
 
-            def tell(replies: int, where: str = f"{where}: {budget:,} tokens") -> None:
-                progress(f"{where}, reply {replies:,}")
+            def on_reply(replies: int, label: str = f"{label}: {budget:,} tokens") -> None:
+                progress(f"{label}, reply {replies:,}")
 
-            meter = Meter(budget, tell)
+            meter = Meter(budget, on_reply)
             try:
-                back = asyncio.run(meter.read(result.data))
-                trouble = None if is_same(back, result.data) else "what came back differs"
+                recovered = asyncio.run(meter.read(result.data))
+                problem = None if is_same(recovered, result.data) else "what came back differs"
             except Exception as error:
-                trouble = _reason(error)
-            found["first_reply"] = max(found["first_reply"], meter.first)
-            found["replies"] += meter.replies
-            found["overruns"] += meter.overruns
-            found["recovered"] += trouble is None
-            found["seconds"] += time.perf_counter() - began
-            if trouble is not None:
-                row["not_recovered"].append({"result": number, "budget": budget, "reason": trouble})
-    for found in row["budgets"].values():
-        found["seconds"] = round(found["seconds"], 3)
+                problem = _reason(error)
+            figures["first_reply"] = max(figures["first_reply"], meter.first)
+            figures["replies"] += meter.replies
+            figures["overruns"] += meter.overruns
+            figures["recovered"] += problem is None
+            figures["seconds"] += time.perf_counter() - began
+            if problem is not None:
+                row["not_recovered"].append({"result": number, "budget": budget, "reason": problem})
+    for figures in row["budgets"].values():
+        figures["seconds"] = round(figures["seconds"], 3)
     return row
 
 
 def _count_in_full(result: SampleResult, number: int, row: Figures) -> None:
     compact = result.compact
-    least = tokens.count(compact)
-    row["tokens_as_sent"] += least if result.sent is None else tokens.count(result.sent)
-    row["tokens_compact"] += least
+    compact_tokens = tokens.count(compact)
+    row["tokens_as_sent"] += compact_tokens if result.sent is None else tokens.count(result.sent)
+    row["tokens_compact"] += compact_tokens
     try:
-        made = [_encode_in_full(result.data, dictionary) for dictionary in (True, False)]
+        encoded = [_encode_in_full(result.data, dictionary) for dictionary in (True, False)]
     except Exception as error:
         row["not_recovered"].append({"result": number, "budget": None, "reason": _reason(error)})
-        row["tokens_ours_full"] += least
-        row["tokens_ours_full_without_dictionary"] += least
+        row["tokens_ours_full"] += compact_tokens
+        row["tokens_ours_full_without_dictionary"] += compact_tokens
         return
-    costs = [least if one.text == compact else tokens.count(one.text) for one in made]
-    row["forms"]["text" if isinstance(result.data, str) else made[0].form] += 1
+    costs = [compact_tokens if form.text == compact else tokens.count(form.text) for form in encoded]
+    row["forms"]["text" if isinstance(result.data, str) else encoded[0].form] += 1
     row["tokens_ours_full"] += costs[0]
     row["tokens_ours_full_without_dictionary"] += costs[1]
-    row["above_compact"] += max(costs) > least
+    row["above_compact"] += max(costs) > compact_tokens
 
 
 def _encode_in_full(data: str | bytes, dictionary: bool) -> EncodedText:
     if isinstance(data, str):
         return EncodedText(data, "json")
-    made = encode(msgspec.json.decode(data), dictionary=dictionary)
-    if not is_same(decode(made.text), data):
-        raise ValueError(f"the {made.form} in full {'with' if dictionary else 'without'} dictionary differs")
-    return made
+    encoded = encode(msgspec.json.decode(data), dictionary=dictionary)
+    if not is_same(decode(encoded.text), data):
+        raise ValueError(f"the {encoded.form} in full {'with' if dictionary else 'without'} dictionary differs")
+    return encoded
 
 
 class Meter:
-    """Reads a result under a budget to its end, and holds every reply against it."""
+    """Reads a result to its end under a budget, and counts the replies that exceed the budget."""
 
-    def __init__(self, budget: int, tell: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, budget: int, on_reply: Callable[[int], None] = lambda _: None) -> None:
         self.budget = budget
         self.first = 0
         """Tokens of the first reply."""
         self.replies = 0
         self.overruns = 0
-        self._tell = tell
+        self._on_reply = on_reply
 
     async def read(self, data: str | bytes) -> JSON:
-        """What the replies give back.
+        """Delivers a result reply by reply and returns the value that a client reassembles from the replies.
 
         Raises:
-            Exception: whatever keeps them from it.
+            Exception: the result could not be delivered or reassembled.
         """
         continuation = Continuation(StoredResults(MemoryStore(), LIMITS, "bench", "delta", "continue"))
         value = None if isinstance(data, str) else msgspec.json.decode(data)
@@ -223,28 +226,28 @@ class Meter:
         )
         self.first = self._count(first)
 
-        async def go_on(arguments: dict[str, JSON]) -> Reply:
+        async def continue_call(arguments: dict[str, JSON]) -> Reply:
             reply = await continuation.next_reply(arguments, CALLER)
             self._count(reply)
             return Reply.of(reply)
 
         reply = Reply.of(first)
-        if not reply.is_part:  # whether it is a text or JSON is known here, and need not be guessed
+        if not reply.is_part:  # `Reply.value` would guess whether it is a text or JSON; here that is known
             if isinstance(data, str):
                 return reply.texts[0]
             return reply.value if reply.told else jsonrpc.decode(reply.texts[0].encode())
-        return await recover(reply, go_on)
+        return await recover(reply, continue_call)
 
     def _count(self, reply: ToolResult) -> int:
-        spent = cost(reply)
+        reply_tokens = cost(reply)
         self.replies += 1
-        self.overruns += spent > self.budget
-        self._tell(self.replies)
-        return spent
+        self.overruns += reply_tokens > self.budget
+        self._on_reply(self.replies)
+        return reply_tokens
 
 
 def cost(reply: ToolResult) -> int:
-    """Tokens of all that a model may be shown of a reply, its blocks joined or apart, whichever is dearer."""
+    """Counts the tokens of all that a host may show of a reply, its blocks joined or apart, whichever is more."""
     parts = [block.text if isinstance(block, Text) else jsonrpc.encode(block).decode() for block in reply.content]
     if reply.structured is not UNSET:
         parts.append(jsonrpc.encode(reply.structured).decode())
@@ -252,7 +255,7 @@ def cost(reply: ToolResult) -> int:
 
 
 def is_same(value: JSON, data: str | bytes) -> bool:
-    """Whether a value is the very one: JSON tells 1, 1.0 and true apart, as == does not."""
+    """Whether a value equals the encoded one; 1, 1.0 and true differ here, unlike with `==`."""
     if isinstance(data, str):
         return isinstance(value, str) and value == data
     # The members of an object have no order.
@@ -282,7 +285,7 @@ def _summary(rows: Sequence[Figures]) -> Figures:
 
 
 def table(report: Figures) -> str:
-    """For people."""
+    """Formats a report for people."""
     head = ["file", "results", "as sent", "compact", "in full", "no dict.", "form"]
     lines = [[*head, *(text for budget in BUDGETS for text in (f"≤{budget:,}", "replies", "back"))]]
     lines += [_line(row) for row in report["files"]]

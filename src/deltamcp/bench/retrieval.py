@@ -1,4 +1,4 @@
-"""The retrieval benchmark: how often the tool a query needs is among the first found, and how long finding takes."""
+"""The retrieval benchmark: measures how often a search ranks the right tool among the first, and how long it takes."""
 
 import platform
 import time
@@ -19,7 +19,7 @@ TOP = 10
 DEPTHS = (1, 5, 10)
 LARGE = 10_000
 ADDED = 100
-"""Tools put one by one into the large catalogue, to time one."""
+"""How many tools are added one by one to the large catalogue, to time adding one."""
 
 METHOD = (
     "recall@k: the share of a query's gold groups of which a member is among the first k, averaged over queries. "
@@ -52,7 +52,7 @@ def _index(entries: Iterable[Entry]) -> SearchIndex:
 
 
 def grade(corpus: Corpus, rankings: dict[str, Rankings]) -> Figures:
-    """Grades what a search found for the queries of each set, best first."""
+    """Grades a search by its rankings (tool ids, best first) for the queries of each set."""
     sets = {each.name: _grade_set(each, rankings[each.name], len(corpus.pools[each.folder])) for each in corpus.sets}
     names = [*(f"recall_at_{depth}" for depth in DEPTHS), "mrr"]
     macro = {f"macro_{name}": _mean([scores[name] for scores in sets.values()]) for name in names}
@@ -70,14 +70,14 @@ def _grade_set(each: QuerySet, rankings: Rankings, tools: int) -> Figures:
 
 
 def _places(query: Query, ranking: list[str]) -> list[int]:
-    """For each gold group the place of its first member; one past the last where none was found."""
+    """Returns the rank of the first found member of each gold group; `TOP + 1` if none was found."""
     return [
         next((place for place, found in enumerate(ranking[:TOP], 1) if found in group), TOP + 1) for group in query.gold
     ]
 
 
 def large_catalogue(corpus: Corpus) -> list[Entry]:
-    """Makes a catalogue of as many tools as latency is promised for."""
+    """Makes a catalogue of `LARGE` tools, the size for which the project promises its latency."""
     pools = list(corpus.pools.values())
     if not any(pool is corpus.servers for pool in pools):
         pools.append(corpus.servers)
@@ -86,7 +86,7 @@ def large_catalogue(corpus: Corpus) -> list[Entry]:
 
 
 def _edition(place: int, distinct: int, entry: Entry) -> Entry:
-    """The entry as it is in the first round, under another name and group in later ones."""
+    """Returns the entry unchanged in the first round, under another name and group in later rounds."""
     edition = place // distinct
     if not edition:
         return entry._replace(id=f"{place}:{entry.id}")
@@ -126,13 +126,13 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def percentile_ms(seconds: Sequence[float], percent: int) -> float:
-    """A percentile of some times, in milliseconds."""
+    """Returns a percentile of times, in milliseconds."""
     ranked = sorted(seconds)
     return round(1000 * ranked[min(len(ranked) * percent // 100, len(ranked) - 1)], 3) if ranked else 0.0
 
 
 def table(report: Figures) -> str:
-    """A report for people: each set's recall at 1, 5 and 10."""
+    """Formats a report for people, with each set's recall at 1, 5 and 10."""
     summary = report["summary"]
     lines = [f"{'recall at 1 / 5 / 10, %':30}{'queries':>8}{'tools':>7}"]
     for name, grades in summary["sets"].items():

@@ -1,8 +1,8 @@
-"""States of results, one after another, read from a directory.
+"""Reads series of results, as a call returned them one after another, from a directory.
 
 DIR/evolving/*.jsonl           a state a line, oldest first: {"t": ..., "data": a JSON value}, or "text" and a text
 DIR/results/sessions/*.jsonl   a session a line: {"session": ..., "calls": [{"tool": ..., "args": ..., "result": ...}]},
-                               each result a JSON value, a text, or what MCP's `tools/call` answers
+                               each result a JSON value, a text, or a result of MCP's `tools/call`
 DIR/**/*.jsonl                 either, where DIR has none of these folders
 """
 
@@ -17,10 +17,10 @@ from deltamcp.wire import jsonrpc
 
 
 class State(NamedTuple):
-    """What a call answered."""
+    """A result that a call returned."""
 
     call: str
-    """States of the same call follow each other."""
+    """Identifies the tool and its arguments; later states of the same call may be deltas to earlier ones."""
     data: str | bytes
     """Text as `str`, compact JSON as `bytes`."""
 
@@ -34,25 +34,27 @@ class State(NamedTuple):
 
 
 class Series(NamedTuple):
+    """The results of one file or session, oldest first."""
+
     name: str
     states: list[State]
 
 
 def read(data: Path) -> tuple[list[Series], dict[str, str]]:
-    """What is there, and what was passed over with the reason."""
+    """Returns the series in a directory, and the files that were passed over with the reasons."""
     folders = [folder for folder in (data / "evolving", data / "results" / "sessions") if folder.is_dir()] or [data]
-    found: list[Series] = []
+    all_series: list[Series] = []
     passed_over: dict[str, str] = {}
     for path in sorted(path for folder in folders for path in folder.rglob("*.jsonl")):
         name = str(path.relative_to(data)).removesuffix(".jsonl")
         try:
             lines = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
-            made = list(_read_series(name, lines))
+            read_series = list(_read_series(name, lines))
         except (ValueError, LookupError, TypeError, RecursionError, OSError) as error:
             passed_over[name] = f"{type(error).__name__}: {str(error)[:100]}"
         else:
-            found += [one for one in made if len(one.states) > 1]
-    return found, passed_over
+            all_series += [series for series in read_series if len(series.states) > 1]
+    return all_series, passed_over
 
 
 def _read_series(name: str, lines: list[Any]) -> Iterator[Series]:
@@ -72,16 +74,16 @@ def _state_data(line: Any) -> str | bytes:
     if "data" in line:
         return jsonrpc.encode_finite(line["data"])
     text = line["text"]
-    jsonrpc.encode(text)  # refuses halves of characters, as of data
+    jsonrpc.encode(text)  # refuses lone surrogates, as `encode_finite` does
     return str(text)
 
 
 def _result_data(result: Any) -> str | bytes:
-    """What the model would see of it: the text or value it consists of; the whole where it is more than that."""
+    """Returns the single text or value of a result; the whole result if it has more than one."""
     if isinstance(result, str):
         return result
     if isinstance(result, dict) and isinstance(result.get("content"), list):
-        source: ResultData | None = single_data(ToolResult(result["content"]))
-        if source is not None:
-            return source.data if isinstance(source.data, str) else jsonrpc.encode_finite(json.loads(source.data))
+        single: ResultData | None = single_data(ToolResult(result["content"]))
+        if single is not None:
+            return single.data if isinstance(single.data, str) else jsonrpc.encode_finite(json.loads(single.data))
     return jsonrpc.encode_finite(result)

@@ -1,4 +1,4 @@
-"""One server, measured from its client's side: how long it takes, what it costs a model, how large its messages are."""
+"""Measures one server as its client: its latency, its tokens for a model, and the size of its messages."""
 
 import gzip
 import statistics
@@ -15,50 +15,52 @@ from deltamcp.wire import jsonrpc
 from deltamcp.wire.codecs import CODECS
 
 Connect: TypeAlias = Callable[..., DeltaClient]
-"""A client of the server; `progressive` says whether it knows Delta-MCP."""
-Say: TypeAlias = Callable[[str], None]
+"""Makes a client of the server; `progressive` says whether the client declares Delta-MCP's extension."""
+OnStep: TypeAlias = Callable[[str], None]
+"""Called with the name of each step of the measurement."""
 
 _STARTS = 3
 
 
 async def run(
-    connect: Connect, tool: str | None, arguments: dict[str, JSON], rounds: int, say: Say = lambda _: None
+    connect: Connect, tool: str | None, arguments: dict[str, JSON], rounds: int, on_step: OnStep = lambda _: None
 ) -> Figures:
-    """Starts and introduces the server some times, then asks it `rounds` times for each thing.
+    """Connects to the server some times, then sends it each request `rounds` times.
 
-    `tool` is what is called; without one, a tool that says it only reads and needs no arguments.
+    Args:
+        tool: the tool to call; if None, one that declares itself read-only and needs no arguments.
 
     Raises:
         ClientError: the server cannot be measured.
     """
     starts = []
     for number in range(_STARTS):
-        say(f"start {number + 1} of {_STARTS}")
+        on_step(f"start {number + 1} of {_STARTS}")
         began = time.perf_counter()
         async with connect(progressive=False):
             starts.append(time.perf_counter() - began)
     async with connect(progressive=False) as client:
         definitions = await client.describe()
-        name = tool or _find_harmless(definitions)
+        name = tool or _find_read_only_tool(definitions)
         latency = {"start and introduction": _figures(starts)}
-        say("tools/list")
+        on_step("tools/list")
         latency["tools/list"] = await _measure_time(lambda: client.request("tools/list"), rounds)
         if name is not None:
-            say(f"tools/call of {name}")
+            on_step(f"tools/call of {name}")
             latency[f"tools/call {name}"] = await _measure_time(lambda: client.call_tool(name, arguments), rounds)
         server = client.server
     async with connect(progressive=True) as client:
         if client.server.progressive is not None and definitions:
             first = definitions[0]["name"]
-            say("tools/describe")
+            on_step("tools/describe")
             latency["tools/list, names and summaries"] = await _measure_time(
                 lambda: client.request("tools/list"), rounds
             )
             latency["tools/describe"] = await _measure_time(
                 lambda: client.request("tools/describe", {"names": [first]}), rounds
             )
-        lines = "\n".join(f"{one.name}: {one.summary}" for one in await client.tools())
-    say("tokens")
+        lines = "\n".join(f"{line.name}: {line.summary}" for line in await client.tools())
+    on_step("tokens")
     return {
         "server": {"name": server.name, "version": server.version, "protocol": server.protocol},
         "tools": len(definitions),
@@ -69,21 +71,21 @@ async def run(
     }
 
 
-def _find_harmless(definitions: list[dict[str, JSON]]) -> str | None:
+def _find_read_only_tool(definitions: list[dict[str, JSON]]) -> str | None:
     for raw in definitions:
         annotations, schema = raw.get("annotations"), raw.get("inputSchema")
-        reads = isinstance(annotations, dict) and annotations.get("readOnlyHint") is True
-        if reads and isinstance(schema, dict) and not schema.get("required"):
+        is_read_only = isinstance(annotations, dict) and annotations.get("readOnlyHint") is True
+        if is_read_only and isinstance(schema, dict) and not schema.get("required"):
             return str(raw["name"])
     return None
 
 
-async def _measure_time(ask: Callable[[], Awaitable[Any]], rounds: int) -> Figures:
-    await ask()
+async def _measure_time(send_request: Callable[[], Awaitable[Any]], rounds: int) -> Figures:
+    await send_request()
     times = []
     for _ in range(rounds):
         began = time.perf_counter()
-        await ask()
+        await send_request()
         times.append(time.perf_counter() - began)
     return _figures(times)
 
@@ -100,29 +102,30 @@ def _figures(seconds: list[float]) -> Figures:
 def _tokens(
     server: str, definitions: list[dict[str, JSON]], instructions: str, lines: str, called: str | None
 ) -> Figures:
-    """Up front, and for a conversation that uses one tool: all definitions, an index and one of them, meta-tools."""
+    """Counts tokens up front and for a conversation that uses one tool: with all definitions, with an index and one
+    definition, and with the meta-tools."""
     cost = count_costs([ServerListing(server, definitions, instructions)]).together
-    each = [tokens.count(jsonrpc.encode(raw).decode()) for raw in definitions]
-    named = [count for raw, count in zip(definitions, each, strict=True) if raw.get("name") == called]
-    one = named[0] if named else round(statistics.mean(each)) if each else 0
+    counts = [tokens.count(jsonrpc.encode(raw).decode()) for raw in definitions]
+    called_counts = [count for raw, count in zip(definitions, counts, strict=True) if raw.get("name") == called]
+    definition = called_counts[0] if called_counts else round(statistics.mean(counts)) if counts else 0
     index = tokens.count(lines)
     return {
         "all definitions": {"up front": cost.now, "one tool used": cost.now},
-        "names and summaries": {"up front": index, "one tool used": index + one},
+        "names and summaries": {"up front": index, "one tool used": index + definition},
         "meta-tools": {"up front": cost.surface, "one tool used": cost.one_tool},
         "instructions": cost.instructions,
     }
 
 
 def _bytes(definitions: list[dict[str, JSON]]) -> Figures:
-    """Of the answer to `tools/list`."""
-    answer = {"jsonrpc": "2.0", "id": 1, "result": {"tools": definitions}}
-    written = {name: codec.encode(answer) for name, codec in CODECS.items()}
-    return {name: {"plain": len(body), "gzip": len(gzip.compress(body, mtime=0))} for name, body in written.items()}
+    """Returns the size of the response to `tools/list` in each encoding."""
+    response = {"jsonrpc": "2.0", "id": 1, "result": {"tools": definitions}}
+    bodies = {name: codec.encode(response) for name, codec in CODECS.items()}
+    return {name: {"plain": len(body), "gzip": len(gzip.compress(body, mtime=0))} for name, body in bodies.items()}
 
 
 def table(report: Figures) -> str:
-    """For people."""
+    """Formats a report for people."""
     server = report["server"]
     rows = [f"{server['name']} {server['version']}, {server['protocol']}, {report['tools']} tools", ""]
     rows += align(
@@ -137,10 +140,10 @@ def table(report: Figures) -> str:
     if report["called"] is None:
         rows.append("no tool says that it only reads and needs no arguments: name one by --tool NAME")
     counted = {name: figures for name, figures in report["tokens"].items() if isinstance(figures, dict)}
-    rows += ["", *_table_of("tokens", ("up front", "one tool used"), counted)]
-    rows += ["", *_table_of("bytes of tools/list", ("plain", "gzip"), report["bytes"])]
+    rows += ["", *_count_table("tokens", ("up front", "one tool used"), counted)]
+    rows += ["", *_count_table("bytes of tools/list", ("plain", "gzip"), report["bytes"])]
     return "\n".join(rows)
 
 
-def _table_of(title: str, keys: tuple[str, ...], figures: Figures) -> list[str]:
+def _count_table(title: str, keys: tuple[str, ...], figures: Figures) -> list[str]:
     return align([(title, *keys), *((name, *(f"{counts[key]:,}" for key in keys)) for name, counts in figures.items())])

@@ -1,4 +1,4 @@
-"""The token benchmark: what a catalogue costs a model, up front and on demand, and whether all of it can be served."""
+"""The token benchmark: counts what a catalogue costs a model, up front and on demand, and checks that all is served."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,47 +23,47 @@ from deltamcp.values import JSON, Kind, Surface
 
 SIZES = (10, 84, 300, 1000, 2500)
 SEARCHED = 200
-"""Queries whose five hits are counted."""
+"""How many queries are searched to count the tokens of their five hits."""
 META = Disclosure("meta")
 
 METHOD = (
     "Tokens of o200k_base, counted. A tool as a model sees it is {name, description, input_schema} as compact JSON; "
     "get_schema is compared with that. Index: the lines of discover(detail='brief'). Meta surface: the four meta-tools "
     f"as a model sees them, for {', '.join(map(str, SIZES))} operations drawn from all tools, each under its server as "
-    "category; the largest is told. Index, signature and get_schema show a tool under its own name, as its server "
+    "category; the largest is reported. Index, signature and get_schema show a tool under its own name, as its server "
     "alone would. A tool is rejected where it cannot be registered, listed, described, or found by its id. Demo: "
     "Delta-MCP's six tools as text; as JSON its own list of them is 90 tokens, ours by its protocol demo_progressive."
 )
 
 
 def run(data: Path) -> Figures:
-    """Counts over the tools in `data`; figures of the six demo tools where their file lies beside it."""
+    """Counts tokens over the tools in `data`, and over Delta-MCP's six demo tools if their file lies beside it."""
     entries = list(read(data).servers)
     random.Random(0).shuffle(entries)  # noqa: S311 - the same order every time
     view, rejected = _make_catalogue(entries)
     rejected |= _find_unserved(view)
     operations = list(view.operations.values())
-    whole = [_definition_tokens(operation) for operation in operations]
+    full = [_definition_tokens(operation) for operation in operations]
     surfaces = {size: _surface_tokens(entries, size) for size in SIZES}
     of_84 = _make_catalogue(entries[:84])[0]
-    found = [tokens.count(_five_hits(view, operation)) for operation in operations[:SEARCHED]]
+    hits = [tokens.count(_five_hits(view, operation)) for operation in operations[:SEARCHED]]
     summary: Figures = {
         "tools": len(entries),
         "rejected_tools": len(rejected),
-        "full_tokens_per_tool": _mean(whole),
+        "full_tokens_per_tool": _mean(full),
         "index_tokens_per_tool": _mean([tokens.count(_index_line(operation)) for operation in operations]),
         "signature_tokens_per_tool": _mean([_tokens(tool_text.signature_line, operation) for operation in operations]),
         "get_schema_tokens_per_tool": _mean(
             [_tokens(tool_text.signature_with_notes, operation) for operation in operations]
         ),
         "get_schema_full_ratio": round(
-            sum(_tokens(tool_text.full_text, operation) for operation in operations) / max(1, sum(whole)), 4
+            sum(_tokens(tool_text.full_text, operation) for operation in operations) / max(1, sum(full)), 4
         ),
         "meta_surface_tokens": max(surfaces.values(), default=0),
         "meta_surface_tokens_by_operations": {str(size): count for size, count in surfaces.items()},
         "discover_84_tokens": tokens.count(of_84.directory.overview),
-        "five_hits_tokens": max(found, default=0),
-        "five_hits_tokens_mean": _mean(found),
+        "five_hits_tokens": max(hits, default=0),
+        "five_hits_tokens_mean": _mean(hits),
         **_demo_figures(data),
     }
     counted = "measured" if tokens.is_exact() else "estimated"
@@ -82,7 +82,7 @@ async def _answer_nothing(arguments: dict[str, JSON]) -> None: ...
 
 
 def _make_catalogue(entries: Iterable[Entry]) -> tuple[View, dict[str, str]]:
-    """A server's catalogue of these tools behind meta-tools, and why some are not in it."""
+    """Returns a server's catalogue of these tools behind meta-tools, and the reasons for which it rejected tools."""
     catalog = Catalog("bench", disclosure=META)
     rejected: dict[str, str] = {}
     for entry in entries:
@@ -94,7 +94,7 @@ def _make_catalogue(entries: Iterable[Entry]) -> tuple[View, dict[str, str]]:
                     Context,
                     name=entry.id,
                     category="".join(char if char.isalnum() or char in "_-" else "-" for char in entry.group) or "none",
-                    # A dot would make a category of what is a name.
+                    # The catalogue reads what stands before a dot as a category.
                     action=tool["name"].replace(".", "_"),
                     description=tool.get("description") or "",
                     input_schema=schema if isinstance(schema, dict) else {},
@@ -106,16 +106,16 @@ def _make_catalogue(entries: Iterable[Entry]) -> tuple[View, dict[str, str]]:
 
 
 def _find_unserved(view: View) -> dict[str, str]:
-    """Operations that are in the catalogue and yet cannot be listed, described or found, and which of these."""
+    """Returns the operations of the catalogue that cannot be listed, described or found, with which of these failed."""
     page = view.page(Kind.TOOLS, Surface.FULL, None)
     listed = {tool["name"] for tool in page.items} if page is not None else set()
     missing: dict[str, str] = {}
     for name, operation in view.operations.items():
-        said = discovery.schemas_text(view, [operation.id], DetailLevel.NOTES)
-        exact = msgspec.json.decode(discovery.schemas_text(view, [operation.id], DetailLevel.SCHEMA))
+        text = discovery.schemas_text(view, [operation.id], DetailLevel.NOTES)
+        definition = msgspec.json.decode(discovery.schemas_text(view, [operation.id], DetailLevel.SCHEMA))
         if name not in listed:
             missing[name] = "not listed"
-        elif not said.startswith(operation.id) or exact["inputSchema"] != operation.tool["inputSchema"]:
+        elif not text.startswith(operation.id) or definition["inputSchema"] != operation.tool["inputSchema"]:
             missing[name] = "not described"
         elif operation not in view.search([operation.id], 10, view.operations.keys()):
             missing[name] = "not found"
@@ -123,7 +123,7 @@ def _find_unserved(view: View) -> dict[str, str]:
 
 
 def _own_definition(operation: Operation) -> dict[str, JSON]:
-    """The definition under the name its own server gave it."""
+    """Returns the definition under the name that the tool has on its own server."""
     return {**operation.tool, "name": operation.name.partition("/")[2]}
 
 
@@ -140,8 +140,9 @@ def _index_line(operation: Operation) -> str:
 
 
 def _five_hits(view: View, operation: Operation) -> str:
-    asked = discovery.parse_discover_arguments({"query": operation.summary})
-    return discovery.hits_text(view, view.search([operation.summary], asked.limit + 1, view.operations.keys()), asked)
+    arguments = discovery.parse_discover_arguments({"query": operation.summary})
+    hits = view.search([operation.summary], arguments.limit + 1, view.operations.keys())
+    return discovery.hits_text(view, hits, arguments)
 
 
 def _surface_tokens(entries: Sequence[Entry], size: int) -> int:
@@ -151,22 +152,22 @@ def _surface_tokens(entries: Sequence[Entry], size: int) -> int:
 
 
 def _repeat(entries: Sequence[Entry], size: int) -> Iterator[Entry]:
-    """So many of them, repeated under other names where there are fewer."""
-    for place, entry in zip(range(size), cycle(entries), strict=False):
-        again = place // len(entries)
-        yield entry if not again else Entry(f"{entry.id}-{again}", f"{entry.group}-{again}", entry.tool)
+    """Yields `size` entries; if there are fewer, repeats them under other names."""
+    for index, entry in zip(range(size), cycle(entries), strict=False):
+        repetition = index // len(entries)
+        yield entry if not repetition else Entry(f"{entry.id}-{repetition}", f"{entry.group}-{repetition}", entry.tool)
 
 
 def _server_figures(entries: Iterable[Entry]) -> dict[str, Figures]:
-    """Each server's own cost, whole and behind meta-tools, and from how many operations on meta is dearer."""
+    """Returns each server's cost with all definitions and with meta-tools, and how many used operations break even."""
     by_server: dict[str, list[Entry]] = {}
     for entry in entries:
         by_server.setdefault(entry.group, []).append(entry)
-    made: dict[str, Figures] = {}
-    for server, own in sorted(by_server.items()):
-        costs = _make_catalogue(own)[0].surface_costs
-        made[server] = {
-            "tools": len(own),
+    figures: dict[str, Figures] = {}
+    for server, server_entries in sorted(by_server.items()):
+        costs = _make_catalogue(server_entries)[0].surface_costs
+        figures[server] = {
+            "tools": len(server_entries),
             "full": costs.full,
             "meta": costs.meta,
             "overview": costs.overview,
@@ -174,11 +175,11 @@ def _server_figures(entries: Iterable[Entry]) -> dict[str, Figures]:
             "break_even": costs.break_even,
             "auto": costs.cheaper.value,
         }
-    return made
+    return figures
 
 
 def _demo_figures(data: Path) -> Figures:
-    """Delta-MCP's own six tools, whose index cost it 90 tokens and index and one describe 299."""
+    """Counts the original Delta-MCP's six demo tools; there the index cost 90 tokens, index and one describe 299."""
     file = data.parent / "fixtures" / "delta-mcp" / "demo-tools.json"
     if not file.is_file():
         return {}
@@ -189,12 +190,12 @@ def _demo_figures(data: Path) -> Figures:
         catalog.add(Operation(_answer_nothing, Context, **options))
     view = catalog.view()
     index = tokens.count(discovery.listing_text(view, discovery.parse_discover_arguments({"detail": "brief"})))
-    described = tokens.count(discovery.schemas_text(view, [tools[0]["name"]], DetailLevel.NOTES))
+    description = tokens.count(discovery.schemas_text(view, [tools[0]["name"]], DetailLevel.NOTES))
     page = view.page(Kind.TOOLS, Surface.PROGRESSIVE, None)
     listed = msgspec.json.encode({"tools": page.items if page is not None else []}).decode()
     return {
         "demo_index_tokens": index,
-        "demo_index_and_describe_tokens": index + described,
+        "demo_index_and_describe_tokens": index + description,
         "demo_progressive_tokens": tokens.count(listed),
     }
 
@@ -204,7 +205,7 @@ def _mean(counts: Sequence[int]) -> float:
 
 
 def table(report: Figures) -> str:
-    """For people."""
+    """Formats a report for people."""
     lines = [report["tokenizer"], ""]
     for name, value in report["summary"].items():
         shown = ", ".join(f"{key}: {count}" for key, count in value.items()) if isinstance(value, dict) else str(value)

@@ -1,1 +1,1 @@
-"""Serving one request: `engine.py` dispatches, `tool_call.py` is the way of one call."""
+"""Serving one request: `engine.py` dispatches, `tool_calls.py` has one call from top to bottom."""

@@ -1,8 +1,8 @@
-"""Who ran what: a line a call in the log `deltamcp.calls`, once somebody sets that logger's level.
+"""The call log: writes one line for every call to the logger `deltamcp.calls`, once its level is set.
 
     logging.getLogger("deltamcp.calls").setLevel(logging.INFO)
 
-Arguments are logged by hash: two calls with the same ones can be seen to be, and nothing of them is.
+A line has a hash of the arguments, which shows that two calls had the same arguments and reveals nothing else of them.
 """
 
 import hashlib
@@ -16,15 +16,15 @@ logger = logging.getLogger("deltamcp.calls")
 
 
 class CallLog:
-    """Observes every call, while its logger is on."""
+    """Logs every call, while its logger is enabled."""
 
     @property
     def is_active(self) -> bool:
-        """Only where the logger has a level of its own; the root's INFO does not ask for a line a call."""
+        """Whether the logger has a level of its own; INFO at the root logger does not turn the call log on."""
         return logger.level != logging.NOTSET and logger.isEnabledFor(logging.INFO)
 
     def call_started(self, call: ObservedCall) -> None:
-        """A call is logged when it has finished."""
+        """Does nothing: the log has a line for a call when it has finished."""
 
     def call_finished(self, call: ObservedCall) -> None:
         principal = call.caller.principal.id

@@ -1,11 +1,11 @@
-"""What a server says of itself: its name, its instructions, and what it offers."""
+"""The server's description of itself for clients: its name, instructions and capabilities."""
 
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.values import JSON, About, Filter, Kind
 
 
 class Capabilities:
-    """Follows the catalogue: what is registered while the server runs is offered from then on."""
+    """Derives the server's capabilities from the catalogue, as it is at the time of the request."""
 
     def __init__(self, catalog: Catalog, info: dict[str, JSON], instructions: str | None) -> None:
         self._catalog = catalog
@@ -13,7 +13,7 @@ class Capabilities:
         self._instructions = instructions
 
     def about(self) -> About:
-        """The server's description, for `initialize` and `server/discover`."""
+        """Returns the server's description, for `initialize` and `server/discover`."""
         capabilities: dict[str, JSON] = {"logging": {}}
         if self._catalog.completions:
             capabilities["completions"] = {}
@@ -26,15 +26,16 @@ class Capabilities:
         return About(self._info, capabilities, self._instructions)
 
     def offers(self, kind: Kind) -> bool:
+        """Whether the server has items of a kind, or may get some while it runs."""
         catalog = self._catalog
         if kind is Kind.TOOLS:
-            # A server without anything is taken for one whose tools are yet to come.
+            # The author of an empty server is assumed to register tools later.
             return bool(catalog.operations) or not (catalog.prompts or catalog.resources or catalog.templates)
         if kind is Kind.PROMPTS:
             return bool(catalog.prompts)
-        # Behind meta-tools operations are resources; under `auto` they may come to be.
+        # Behind meta-tools operations are resources too, and `auto` may choose meta-tools later.
         return bool(catalog.resources or catalog.templates) or catalog.view().may_cut_results
 
-    def supported_filter(self, wanted: Filter) -> Filter:
-        """The part of a subscription that this server can keep."""
-        return Filter(frozenset(kind for kind in wanted.kinds if self.offers(kind)), wanted.uris)
+    def supported_filter(self, requested: Filter) -> Filter:
+        """Returns the part of a client's filter that this server supports."""
+        return Filter(frozenset(kind for kind in requested.kinds if self.offers(kind)), requested.uris)

@@ -1,9 +1,9 @@
-"""One ask to one outcome. Read this first.
+"""The engine: performs one ask and returns its outcome. Read this module first.
 
-A transport reads bytes, a dialect makes `Terms` and an `Ask` of them, `Engine.perform` gives an `Outcome`, and the same
-dialect writes it. The engine only dispatches: each kind of ask is served by one module of this package, and
-`tool_calls.py` has the way of one call. What goes wrong inside an author's function ends there, as an error the model
-can read or a failure with an id that the log explains; nothing else leaks.
+A transport reads bytes, a dialect reads them as `Terms` and an `Ask`, `Engine.perform` returns an `Outcome`, and the
+same dialect writes that. The engine only dispatches: one module of this package performs each kind of ask, and
+`tool_calls.py` calls operations. An exception in an author's function becomes an error result that the model reads, or
+a failure with an id under which the server's log has the traceback; clients see nothing else of it.
 """
 
 from collections.abc import Coroutine, Sequence
@@ -33,7 +33,7 @@ from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.dialects.registry import Dialects
 from deltamcp.limits import Limits
 from deltamcp.runtime.change_hub import ChangeHub
-from deltamcp.runtime.lifespan import Lifespan, ServerLifespan
+from deltamcp.runtime.lifespan import LifespanFactory, ServerLifespan
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.threads import Threads
 from deltamcp.runtime.watchdog import Watchdog
@@ -64,7 +64,7 @@ from deltamcp.values import (
 
 
 class Engine:
-    """A catalogue that is served: what the transports share of one server."""
+    """Performs the requests of all transports of one server."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Engine:
         info: dict[str, JSON],
         instructions: str | None,
         limits: Limits,
-        lifespan: Lifespan | None,
+        lifespan: LifespanFactory | None,
         state_key: bytes | None,
         cache_seconds: float,
         search: OperationSearch,
@@ -105,17 +105,17 @@ class Engine:
         self._prompts = Prompts(catalog, self.capabilities, self._lists, runner)
 
     def identify(self, principal: Principal, conversation: str | None = None) -> Caller:
-        """The caller of a request that a transport received on behalf of a principal."""
+        """Returns the caller of a request, by its principal and the connection or session it came by."""
         if principal is ANONYMOUS and conversation is None:
             return self._anonymous
-        # Whoever else reaches a shared store under the same name would share handles too.
+        # Other processes that use the same store are the local principal too.
         shares = principal.id == ANONYMOUS.id or (principal is LOCAL and not self._store_is_private)
         return Caller(principal, conversation, shares)
 
     def perform(
         self, ask: EngineAsk, terms: Terms, channel: Channel, request_id: RequestId
     ) -> Coroutine[Any, Any, Outcome]:
-        """Performs every ask that is not about a session or a subscription. Await what it returns."""
+        """Returns a coroutine that performs an ask; transports themselves serve sessions and subscriptions."""
         request = RequestContext(terms, self.catalog.view(terms.caller.principal.scopes), channel, request_id)
         match ask:
             case CallTool():

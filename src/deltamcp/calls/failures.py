@@ -1,4 +1,4 @@
-"""What a caller is told when something breaks: a sentence, and an id that the server's log explains."""
+"""Errors for callers: one sentence, with an id under which the server's log has the traceback."""
 
 import asyncio
 import logging
@@ -11,13 +11,16 @@ from deltamcp.values import Failure
 logger = logging.getLogger("deltamcp")
 
 
-def log_failure(what: str, error: BaseException) -> str:
-    """Logs an error in full under an id, and gives the sentence that a caller may read."""
+def log_failure(subject: str, error: BaseException) -> str:
+    """Logs an error with its traceback under a new id, and returns a sentence for the caller.
+
+    `subject` names the failed item and begins the sentence, such as "The tool add".
+    """
     if isinstance(error, PeerError):
-        return f"{what} failed: the client refused a request ({error})."
-    reference = secrets.token_hex(4)
-    logger.error("%s failed, error %s", what, reference, exc_info=error)
-    return f"{what} failed (error {reference}); the server's log says why."
+        return f"{subject} failed: the client refused a request ({error})."
+    error_id = secrets.token_hex(4)
+    logger.error("%s failed, error %s", subject, error_id, exc_info=error)
+    return f"{subject} failed (error {error_id}); the server's log says why."
 
 
 def missing_capability(error: MissingCapabilityError) -> Failure:
@@ -25,6 +28,6 @@ def missing_capability(error: MissingCapabilityError) -> Failure:
 
 
 def is_cancelled() -> bool:
-    """Whether somebody cancelled this request, rather than a function raising CancelledError of its own."""
+    """Whether the current request was cancelled; False if a function raised CancelledError by itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Runs an author's functions: async ones on the loop, plain ones in a thread, each within a deadline."""
+"""The runner of authors' functions: async ones on the loop, plain ones in a thread, each with a deadline."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -16,7 +16,7 @@ from deltamcp.values import JSON, Failure, Inputs, Outcome
 
 
 class Runnable(Protocol):
-    """What the catalogue holds: an author's function and how to call it."""
+    """An item of the catalogue that has an author's function."""
 
     @property
     def function(self) -> Callable[..., Any]: ...
@@ -27,10 +27,10 @@ class Runnable(Protocol):
 
 
 class FunctionRunner:
-    """Functions get a `Context` where they take one."""
+    """Runs functions, and passes a `Context` to those that declare one."""
 
     def __init__(self, lifespan: ServerLifespan, threads: Threads, state: RequestState, seconds: float) -> None:
-        """`seconds` is the deadline of a function that sets none of its own."""
+        """`seconds` is the time of a function whose author set no timeout."""
         self._lifespan = lifespan
         self._threads = threads
         self._state = state
@@ -47,7 +47,7 @@ class FunctionRunner:
         answers: Mapping[str, JSON],
         deadline: Deadline,
     ) -> Any:
-        """What the function returns."""
+        """Runs a function and returns its value. Exceptions of the function pass through."""
         context: Context | None = None
         if runnable.context_name is not None:
             context = self.context(request, answers, deadline)
@@ -64,15 +64,19 @@ class FunctionRunner:
 
     async def perform(
         self,
-        what: str,
+        subject: str,
         key: list[JSON],
         inputs: Inputs,
         request: RequestContext,
         body: Callable[[Mapping[str, JSON], Deadline], Coroutine[Any, Any, Outcome]],
     ) -> Outcome:
-        """Performs what is not a tool: its errors are protocol errors, for there is no result to carry them.
+        """Performs a request that is no tool call. Its errors are protocol errors: only tools have error results.
 
-        `key` names the request for its sealed state, `what` names it in errors.
+        Args:
+            subject: Begins the texts of errors, such as "The prompt greet".
+            key: Identifies the request, to bind its sealed state to it.
+            inputs: The client's answers to questions of earlier rounds.
+            body: Runs the function and returns the outcome.
         """
         answers = self._state.read_answers(inputs, request.terms.caller, key)
         if isinstance(answers, Failure):
@@ -88,9 +92,9 @@ class FunctionRunner:
             return self._state.ask(pending, request.terms.caller, key, answers)
         except asyncio.CancelledError as error:
             if deadline.expired and deadline.undo_cancel():
-                return Failure(Fault.TIMEOUT, f"{what} took too long.")
+                return Failure(Fault.TIMEOUT, f"{subject} took too long.")
             if not is_cancelled():
-                return Failure(Fault.INTERNAL, log_failure(what, error))
+                return Failure(Fault.INTERNAL, log_failure(subject, error))
             raise
         except BaseException as error:
-            return Failure(Fault.INTERNAL, log_failure(what, error))
+            return Failure(Fault.INTERNAL, log_failure(subject, error))

@@ -1,4 +1,4 @@
-"""The lists of a server: pages of tools, resources and prompts, definitions by name, and the manifest."""
+"""Answers to list requests: pages of tools, resources and prompts, tool definitions by name, and the manifest."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -10,15 +10,15 @@ from deltamcp.catalog.view import did_you_mean
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.dialects.progressive_disclosure import MAX_NAMES
-from deltamcp.errors import Fault, UnfitError
+from deltamcp.errors import Fault, UsageError
 from deltamcp.results.policy import requested_root
 from deltamcp.values import Answer, Definitions, Describe, Failure, ListItems, ListManifest, Outcome
 
-_WRONG_CURSOR = Failure(Fault.INVALID_PARAMS, "params.cursor is not one this server gave; start without it.")
+_WRONG_CURSOR = Failure(Fault.INVALID_PARAMS, "params.cursor is not a cursor of this server; start without one.")
 
 
 class Lists:
-    """Lists what one caller sees of the catalogue."""
+    """Lists the items of the catalogue that the caller may see."""
 
     def __init__(self, catalog: Catalog, capabilities: Capabilities, changes: ChangeDelivery) -> None:
         self._catalog = catalog
@@ -59,25 +59,28 @@ class Lists:
         call = CallKey(request.terms.caller, call_digest(["tools/manifest", ask.cursor]))
         return Answer(await self._changes.deliver_manifest(page, call, root))
 
-    def unknown(self, what: Literal["tool", "prompt", "template"], name: str, request: RequestContext) -> Failure:
-        """The failure that names what the caller may have meant."""
+    def unknown(self, kind: Literal["tool", "prompt", "template"], name: str, request: RequestContext) -> Failure:
+        """Returns the failure of a request for an unknown name, with the most similar known names."""
         view = request.view
-        among: dict[str, Mapping[str, Any]] = {
+        items: dict[str, Mapping[str, Any]] = {
             "tool": view.operations,
             "prompt": self._catalog.prompts,
             "template": self._catalog.templates,
         }
-        meant = view.find(name) if what == "tool" else None
-        nearest = [meant.name] if meant is not None else view.nearest_names(name[:200], among[what])
-        message = f"There is no {what} {name[:200]!r}.{did_you_mean(nearest)}"
+        operation = view.find(name) if kind == "tool" else None
+        nearest = [operation.name] if operation is not None else view.nearest_names(name[:200], items[kind])
+        message = f"There is no {kind} {name[:200]!r}.{did_you_mean(nearest)}"
         return Failure(Fault.NOT_FOUND, message, {"name": name[:200], "nearest": nearest})
 
 
 async def accept_root(request: RequestContext, changes: ChangeDelivery) -> str | Failure | None:
-    """The root of the answer that a request's `_meta` says its sender holds; None where it says nothing."""
+    """Returns the root, in a request's `_meta`, of the answer that the client has; None if the request has no root.
+
+    If the client sends a reset instead of a root, the server forgets what it has sent to the client.
+    """
     try:
         root = requested_root(request.terms.meta)
-    except UnfitError as error:
+    except UsageError as error:
         return Failure(Fault.INVALID_PARAMS, str(error))
     await changes.accept_root(root, request.terms.caller)
     return root

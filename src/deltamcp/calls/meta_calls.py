@@ -1,4 +1,4 @@
-"""Calls of the meta-tools: what each does, and which operation it runs."""
+"""Calls of meta-tools, which find, describe and run operations and return the rest of stored results."""
 
 import time
 
@@ -12,11 +12,11 @@ from deltamcp.catalog import discovery
 from deltamcp.catalog.execute_arguments import parse_execute_arguments
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.view import View
-from deltamcp.delivery.call_policy import ResultOverride
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
+from deltamcp.delivery.result_policy import ResultOverride
 from deltamcp.delivery.sent_results import CallKey, call_digest
-from deltamcp.errors import UnfitError
+from deltamcp.errors import UsageError
 from deltamcp.results import content, projection
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import ROOT_KEY, RequestPolicy, parse_root, requested_policy, requested_root
@@ -24,7 +24,7 @@ from deltamcp.values import JSON, Answer, CallTool, Outcome, Text, ToolResult
 
 
 class MetaCalls:
-    """`discover`, `get_schema`, `execute`, `query` and `continue`."""
+    """Performs calls of `discover`, `get_schema`, `execute`, `query` and `continue`."""
 
     def __init__(
         self, search: OperationSearch, continuation: Continuation, changes: ChangeDelivery, tool_calls: ToolCalls
@@ -37,7 +37,7 @@ class MetaCalls:
     async def call(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         try:
             return await self._call(meta, ask, request)
-        except UnfitError as error:
+        except UsageError as error:
             return Answer(content.error_result(str(error)))
         except Exception as error:
             return Answer(content.error_result(log_failure(f"The tool {ask.name}", error)))
@@ -60,7 +60,7 @@ class MetaCalls:
                 return await self._execute(meta, ask, request)
 
     async def _discover(self, arguments: dict[str, JSON], request: RequestContext) -> ToolResult:
-        """The operations there are, or what changed of them since the caller held the list."""
+        """Lists or searches operations; a caller that sends the root of its last list gets the changes since then."""
         caller, root = request.terms.caller, requested_root(request.terms.meta)
         if ROOT_KEY in arguments:
             arguments = dict(arguments)
@@ -74,22 +74,22 @@ class MetaCalls:
         return await self._changes.deliver(source, policy, call, time.monotonic())
 
     async def _discovery_text(self, view: View, arguments: dict[str, JSON]) -> str:
-        asked = discovery.parse_discover_arguments(arguments)
-        if not asked.queries:
-            return discovery.listing_text(view, asked)
-        limit = asked.cursor + asked.limit + 1
-        found = await self._search.find(view, asked.queries, limit, discovery.searched_names(view, asked))
-        return discovery.hits_text(view, found[asked.cursor :], asked)
+        discover = discovery.parse_discover_arguments(arguments)
+        if not discover.queries:
+            return discovery.listing_text(view, discover)
+        limit = discover.cursor + discover.limit + 1
+        found = await self._search.find(view, discover.queries, limit, discovery.searched_names(view, discover))
+        return discovery.hits_text(view, found[discover.cursor :], discover)
 
     async def _execute(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         try:
             operation, params, fields, root, repair = parse_execute_arguments(request.view, ask.arguments)
-        except UnfitError:
+        except UsageError:
             self._tool_calls.observe_unknown(ask.arguments.get("operation"), request)
             raise
         if meta is MetaTool.QUERY and not operation.is_read_only:
-            raise UnfitError(
-                f"{operation.id} does not say that it only reads; use {request.view.meta_tool_name(MetaTool.EXECUTE)}."
+            raise UsageError(
+                f"{operation.id} is not declared read-only; use {request.view.meta_tool_name(MetaTool.EXECUTE)}."
             )
         note = f"({repair})" if repair else ""
         projection.check_fields(fields)

@@ -1,4 +1,4 @@
-"""Observers of calls: told when an operation's call starts and how it ends. The call log is one of them."""
+"""Observers of calls, which the server notifies when a call starts and when it ends. The call log is an observer."""
 
 import functools
 import logging
@@ -17,24 +17,24 @@ logger = logging.getLogger("deltamcp")
 
 
 class ObservedCall:
-    """One call. `outcome`, `seconds` and the token counts are there once it has finished."""
+    """One call of an operation. `outcome`, `seconds` and the token counts are set when the call has finished."""
 
     def __init__(self, name: str, is_known: bool, arguments: dict[str, JSON], caller: Caller) -> None:
         self.name = name
-        """The operation's id; where there is no such operation, what the caller asked for."""
+        """The operation's id, or the name that the caller sent if there is no such operation."""
         self.is_known = is_known
-        """Whether there is such an operation for this caller."""
+        """Whether the operation exists and the caller may see it."""
         self.arguments = arguments
         self.caller = caller
         self.outcome: Outcome | None = None
-        """None where the call was cancelled."""
+        """None if the call was cancelled."""
         self.seconds = 0.0
         self.value: Any = UNSET
-        """What the function returned, where it ran to its end."""
+        """The value that the function returned; UNSET if it did not return."""
 
     @functools.cached_property
     def tokens_before(self) -> int | None:
-        """What the function's whole result would cost a model; counted when it is asked for. None without a result."""
+        """The tokens of the function's whole result, counted at the first access; None if there is no result."""
         if self.value is UNSET:
             return None
         try:
@@ -44,7 +44,7 @@ class ObservedCall:
 
     @functools.cached_property
     def tokens_after(self) -> int | None:
-        """What the result costs a model as it was sent; counted when it is asked for. None without a result."""
+        """The tokens of the result as the server sent it, counted at the first access; None if there is no result."""
         match self.outcome:
             case Answer(ToolResult() as result):
                 return _count_tokens(result)
@@ -53,33 +53,41 @@ class ObservedCall:
 
 
 class CallObserver(Protocol):
-    """Pass one as `DeltaServer(observers=[...])`. Its methods must not block; what they raise is logged."""
+    """Receives an event when a call starts and when it finishes: `DeltaServer(observers=[...])`.
+
+    The methods run on the event loop and must not block. The server logs their exceptions.
+    """
 
     @property
     def is_active(self) -> bool:
-        """Whether it wants to know of calls at present."""
+        """Whether the server should notify the observer of the next call."""
         ...
 
-    def call_started(self, call: ObservedCall) -> None: ...
+    def call_started(self, call: ObservedCall) -> None:
+        """Handles the start of a call."""
+        ...
 
-    def call_finished(self, call: ObservedCall) -> None: ...
+    def call_finished(self, call: ObservedCall) -> None:
+        """Handles the end of a call."""
+        ...
 
 
 class Observation:
-    """One call on its way through the observers that are active."""
+    """Notifies the active observers of the start and the end of one call."""
 
     def __init__(self, call: ObservedCall, observers: Sequence[CallObserver]) -> None:
         self.call = call
         self._observers = observers
-        self._began = time.perf_counter()
-        self._tell("call_started")
+        self._start_time = time.perf_counter()
+        self._notify("call_started")
 
     def finish(self, outcome: Outcome | None) -> None:
-        self.call.seconds = time.perf_counter() - self._began
+        """Ends the call; `outcome` is None if it was cancelled."""
+        self.call.seconds = time.perf_counter() - self._start_time
         self.call.outcome = outcome
-        self._tell("call_finished")
+        self._notify("call_finished")
 
-    def _tell(self, event: str) -> None:
+    def _notify(self, event: str) -> None:
         for observer in self._observers:
             try:
                 getattr(observer, event)(self.call)

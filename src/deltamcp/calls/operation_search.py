@@ -1,6 +1,6 @@
-"""The search for operations: the index brought up to date, an embedder asked where there is one, both blended.
+"""The search for operations: updates the search index, calls the author's embedder, and blends the hits of both.
 
-An embedder that fails costs nothing but its part: the search goes on by words, and the log says why.
+If the embedder fails, the server searches by words only and logs the reason.
 """
 
 import asyncio
@@ -18,44 +18,44 @@ from deltamcp.catalog.signature import is_async
 from deltamcp.catalog.view import View
 
 _MAX_INDEXED_ON_LOOP = 100
-"""Operations brought into the index while everyone waits, 7 ms; more of them in a thread."""
+"""The number of operations that the event loop indexes, in 7 ms; more than these are indexed in a thread."""
 _WORD_HITS = 50
-"""Hits by words that are blended with meaning, for each query."""
+"""The number of hits by words that are blended with hits by meaning, for each query."""
 _EMBEDDER_BATCH = 256
-"""Texts given to the embedder in one call."""
+"""The number of texts in one call of the embedder."""
 _EMBEDDER_SECONDS = 10.0
-"""How long a search waits for the embedder; the vectors of a large catalogue are made on meanwhile."""
+"""How long a search waits for the embedder, which goes on to embed a large catalogue afterwards."""
 
 logger = logging.getLogger("deltamcp")
 
 
 class OperationSearch:
-    """One catalogue's search."""
+    """Searches the operations of one catalogue."""
 
     def __init__(self, catalog: Catalog, embedder: Embedder | None, weight: float) -> None:
         self._catalog = catalog
         self._embeddings = _Embeddings(catalog, embedder, weight) if embedder is not None else None
         self._building: asyncio.Future[SearchIndex] | None = None
 
-    async def find(self, view: View, queries: list[str], limit: int, among: Set[str]) -> list[Operation]:
-        """The best for each query, best first, of those among which one is sought."""
+    async def find(self, view: View, queries: list[str], limit: int, names: Set[str]) -> list[Operation]:
+        """Returns up to `limit` operations of `names`: first the best hit of each query, then the second of each."""
         vectors = await self._embeddings.embed_queries(queries) if self._embeddings is not None else None
         if self._building is None and self._catalog.unindexed_count > _MAX_INDEXED_ON_LOOP:
             self._building = asyncio.ensure_future(asyncio.to_thread(self._catalog.search_index))
             self._building.add_done_callback(self._finish_build)
-        # Shielded: the thread goes on when its first caller leaves, and nobody may look at the index meanwhile.
+        # Shielded: the thread goes on if this call is cancelled, and no call may read the index meanwhile.
         while self._building is not None:
             await asyncio.shield(self._building)
         if vectors is None or self._embeddings is None:
-            return view.search(queries, limit, among)
-        return self._embeddings.search(view, queries, vectors, limit, among)
+            return view.search(queries, limit, names)
+        return self._embeddings.search(view, queries, vectors, limit, names)
 
     def _finish_build(self, _: "asyncio.Future[SearchIndex]") -> None:
         self._building = None
 
 
 class _Embeddings:
-    """Operations as vectors, kept as the catalogue changes."""
+    """The vectors of all operations, updated when the catalogue changes."""
 
     def __init__(self, catalog: Catalog, embedder: Embedder, weight: float) -> None:
         self._catalog = catalog
@@ -66,7 +66,7 @@ class _Embeddings:
         self._updating: asyncio.Task[None] | None = None
 
     async def embed_queries(self, queries: list[str]) -> Sequence[Vector] | None:
-        """The queries' vectors, once every operation has one; None where the embedder failed or is not done."""
+        """Returns the queries' vectors when every operation has one; None if the embedder failed or is too slow."""
         try:
             async with asyncio.timeout(_EMBEDDER_SECONDS):
                 while self._version != self._catalog.version:
@@ -81,17 +81,16 @@ class _Embeddings:
         return None
 
     def search(
-        self, view: View, queries: list[str], vectors: Sequence[Vector], limit: int, among: Set[str]
+        self, view: View, queries: list[str], vectors: Sequence[Vector], limit: int, names: Set[str]
     ) -> list[Operation]:
         index = self._catalog.search_index()
-        hidden = len(index) - len(among)
+        hidden = len(index) - len(names)
         ranked = [
-            [hit.id for hit in self._fusion.blend(index.search([query], _WORD_HITS, among), vector, limit + hidden)]
+            [hit.id for hit in self._fusion.blend(index.search([query], _WORD_HITS, names), vector, limit + hidden)]
             for query, vector in zip(queries, vectors, strict=True)
         ]
-        # The best of each query first, then the second of each.
-        names = dict.fromkeys(name for name in chain.from_iterable(zip_longest(*ranked)) if name in among)
-        return [view.operations[name] for name in names if name in view.operations][:limit]
+        hits = dict.fromkeys(name for name in chain.from_iterable(zip_longest(*ranked)) if name in names)
+        return [view.operations[name] for name in hits if name in view.operations][:limit]
 
     async def _update(self) -> None:
         version, operations = self._catalog.version, dict(self._catalog.operations)
@@ -105,12 +104,12 @@ class _Embeddings:
 
     async def _embed(self, texts: list[str]) -> Sequence[Vector]:
         if is_async(self._embedder):
-            made = self._embedder(texts)
+            returned = self._embedder(texts)
         else:
-            made = await asyncio.to_thread(self._embedder, texts)
-        vectors: Sequence[Vector] = await made if inspect.isawaitable(made) else made
+            returned = await asyncio.to_thread(self._embedder, texts)
+        vectors: Sequence[Vector] = await returned if inspect.isawaitable(returned) else returned
         if len(vectors) != len(texts):
-            raise ValueError(f"the embedder gave {len(vectors)} vectors for {len(texts)} texts")
+            raise ValueError(f"the embedder returned {len(vectors)} vectors for {len(texts)} texts")
         return vectors
 
 

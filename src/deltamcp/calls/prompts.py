@@ -1,4 +1,4 @@
-"""Prompts filled in, and completions of the arguments of prompts and resource templates."""
+"""Answers to prompt requests, and completions of the arguments of prompts and resource templates."""
 
 from collections.abc import Mapping
 
@@ -43,7 +43,7 @@ class Prompts:
 
     async def complete(self, ask: Complete, request: RequestContext) -> Outcome:
         if not self._catalog.completions:
-            return Failure(Fault.UNKNOWN_METHOD, "This server completes nothing.")
+            return Failure(Fault.UNKNOWN_METHOD, "This server offers no completions.")
         known = self._catalog.prompts if ask.kind == "prompt" else self._catalog.templates
         if ask.target not in known:
             return self._lists.unknown(ask.kind, ask.target, request)

@@ -1,14 +1,14 @@
-"""One request while it is served."""
+"""The context of one request, which the engine passes to the modules that perform it."""
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from deltamcp.catalog.view import View
 from deltamcp.context import Channel
 from deltamcp.values import RequestId, Terms
 
 
-class RequestContext(NamedTuple):
-    """Who sent a request, what they see of the catalogue, and the way back to them."""
+class RequestContext(Struct):
+    """The terms of a request, its caller's view of the catalogue, and the channel to its client."""
 
     terms: Terms
     view: View

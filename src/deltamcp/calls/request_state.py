@@ -1,4 +1,4 @@
-"""The rounds of one modern request: a client brings its answers, and the state that the server sealed for it."""
+"""The state of a request that takes several rounds (2026-07-28): the client's answers, sealed between the rounds."""
 
 import hashlib
 from collections.abc import Mapping
@@ -14,29 +14,30 @@ _NO_ANSWERS: Mapping[str, JSON] = {}
 
 
 class RequestState:
-    """Opens and seals `requestState`, bound to its caller and its request."""
+    """Opens and seals `requestState`, which is valid only for its caller and its request."""
 
     def __init__(self, seal: Seal) -> None:
         self._seal = seal
 
     def read_answers(self, inputs: Inputs, caller: Caller, request: list[JSON]) -> Mapping[str, JSON] | Failure:
-        """What the client has answered so far: in this round, and in the rounds that the sealed state tells of."""
+        """Returns the client's answers by key, those of this round and those of earlier rounds in the sealed state."""
         if inputs is NO_INPUTS:
             return _NO_ANSWERS
         if inputs.state is None:
             return inputs.responses
         earlier = self._seal.open(inputs.state, _binding(caller, request))
         if earlier is None:
-            return Failure(Fault.INVALID_PARAMS, "params.requestState is not valid for this request; send it anew.")
+            return Failure(
+                Fault.INVALID_PARAMS, "params.requestState is not valid for this request; send the request without it."
+            )
         return {**earlier, **inputs.responses}
 
     def ask(
         self, pending: InputPending, caller: Caller, request: list[JSON], answers: Mapping[str, JSON]
     ) -> InputRequired:
-        """The outcome that has the client send its request again, with answers to these questions."""
+        """Returns the outcome that makes the client send its request again, with answers to the pending questions."""
         return InputRequired(pending.requests, self._seal.close(dict(answers), _binding(caller, request)))
 
 
 def _binding(caller: Caller, request: list[JSON]) -> bytes:
-    whole = msgspec.json.encode([caller.principal.id, *request], order="deterministic")
-    return hashlib.sha256(whole).digest()
+    return hashlib.sha256(msgspec.json.encode([caller.principal.id, *request], order="deterministic")).digest()

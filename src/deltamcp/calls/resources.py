@@ -1,4 +1,4 @@
-"""Reading resources: an author's, the operations behind meta-tools, and stored results."""
+"""Answers to `resources/read`: an author's resources, operations as resources, and stored results."""
 
 from collections.abc import Mapping
 
@@ -44,7 +44,7 @@ class Resources:
         self._ttl_ms = int(cache_seconds * 1000)
 
     async def read(self, ask: ReadResource, request: RequestContext) -> Outcome:
-        """The contents at a URI, or what changed of them since the caller held them."""
+        """Reads the resource at a URI; a caller that sends the root of its last read gets the changes since then."""
         root = await accept_root(request, self._changes)
         if isinstance(root, Failure):
             return root
@@ -75,14 +75,15 @@ class Resources:
                 value = await self._runner.run(resource, arguments, request, answers, deadline)
             except ResourceNotFoundError:
                 return missing
-            read = content.resource_contents(value, ask.uri, resource.mime_type)
-            return Answer(msgspec.structs.replace(read, ttl_ms=read.ttl_ms or int(resource.cache_seconds * 1000)))
+            contents = content.resource_contents(value, ask.uri, resource.mime_type)
+            ttl_ms = contents.ttl_ms or int(resource.cache_seconds * 1000)
+            return Answer(msgspec.structs.replace(contents, ttl_ms=ttl_ms))
 
         key = ["resources/read", ask.uri]
         return await self._runner.perform(f"The resource {ask.uri[:200]}", key, ask.inputs, request, read)
 
     async def _read_stored(self, uri: str, request: RequestContext) -> Outcome | None:
-        """A result that was shown in part; None where there is none at the URI."""
+        """Reads the stored result at a URI; returns None if there is none."""
         try:
             stored = await self._continuation.stored_resource(uri, request.terms.caller)
         except StoreError as error:
@@ -90,7 +91,7 @@ class Resources:
         return None if stored is None else Answer(Contents([stored]))
 
     def _read_operation(self, uri: str, view: View) -> Outcome | None:
-        """The tree, a category or an operation, where operations are resources; None where the URI is none of these."""
+        """Reads the tree of operations, a category or an operation; returns None if the URI names none of these."""
         path = view.operation_resources.parse_uri(uri) if view.operation_resources is not None else None
         if view.operation_resources is None or path is None:
             return None
@@ -98,6 +99,7 @@ class Resources:
         if value is not None:
             text = TextResource(uri, jsonrpc.encode(value).decode(), "application/json")
             return Answer(Contents([text], ttl_ms=self._ttl_ms))
-        near = [view.operation_resources.uri(id_) for id_ in view.nearest_names(path.replace("/", ".")[:200], view.ids)]
-        message = f"There is no operation at {uri[:200]}.{did_you_mean(near)}"
-        return Failure(Fault.RESOURCE_NOT_FOUND, message, {"uri": uri, "nearest": near})
+        ids = view.nearest_names(path.replace("/", ".")[:200], view.ids)
+        nearest = [view.operation_resources.uri(id_) for id_ in ids]
+        message = f"There is no operation at {uri[:200]}.{did_you_mean(nearest)}"
+        return Failure(Fault.RESOURCE_NOT_FOUND, message, {"uri": uri, "nearest": nearest})

@@ -1,9 +1,11 @@
-"""One call of an operation, from top to bottom: prepare, run, map errors, deliver."""
+"""Calls of operations. A call has these steps, from top to bottom: prepare, run, deliver, map errors."""
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
 
 from deltamcp.calls.failures import is_cancelled, log_failure, missing_capability
 from deltamcp.calls.function_runner import FunctionRunner
@@ -14,11 +16,11 @@ from deltamcp.catalog import tool_text
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.context import InputPending, MissingCapabilityError
-from deltamcp.delivery.call_policy import ResultOverride, policy_for_call, take_root
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.delivery import DeliveredCall, Delivery
-from deltamcp.errors import InputDeclinedError, ResourceNotFoundError, ToolError, UnfitError
+from deltamcp.delivery.delivery import Delivery, DeliveryRequest
+from deltamcp.delivery.result_policy import ResultOverride, policy_for_call, take_root
+from deltamcp.errors import InputDeclinedError, ResourceNotFoundError, ToolError, UsageError
 from deltamcp.results import content, reference
 from deltamcp.results.upstream_rate_limit import rate_limit_result
 from deltamcp.runtime.deadline import Deadline, run_with_hook
@@ -27,30 +29,30 @@ from deltamcp.values import JSON, Answer, CallTool, Era, Failure, Outcome, Resul
 from deltamcp.wire import jsonrpc
 
 _SIGNATURE_TOKENS = 120
-"""What the signature beside an argument error may cost."""
+"""The tokens that the signature in an argument error may cost."""
 _SHOWN_ARGUMENTS = 500
-"""Characters of the arguments that a user is shown when asked for consent."""
+"""The number of characters of the arguments that a user sees in the question for consent."""
 
 
-class _PreparedCall(NamedTuple):
+class _PreparedCall(Struct):
     """A call whose arguments are checked and bound."""
 
-    delivered: DeliveredCall
+    delivery_request: DeliveryRequest
     name: str
-    """What the caller called it by."""
+    """The name that the caller used."""
     arguments: dict[str, Any]
-    """For the function."""
+    """The arguments of the function."""
     answers: Mapping[str, JSON]
-    """What the client has answered to the function's questions."""
+    """The client's answers to the function's questions."""
     key: list[JSON]
-    """The request, as its sealed state knows it."""
+    """Identifies the request, to bind its sealed state to it."""
     request: RequestContext
     delivery: Delivery
     deadline: Deadline
 
 
 class ToolCalls:
-    """Calls operations, by whatever name or meta-tool they were found."""
+    """Calls operations, both those that clients call by name and those that meta-tools run."""
 
     def __init__(
         self,
@@ -68,24 +70,32 @@ class ToolCalls:
         self._deliveries = deliveries
         self._observers = tuple(observers)
 
-    async def call(
+    def call(
+        self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
+    ) -> Coroutine[Any, Any, Outcome]:
+        """Calls an operation; `override` is what a meta-tool that runs it says of its result. Await what it returns."""
+        for observer in self._observers:
+            if observer.is_active:
+                return self._call_observed(operation, ask, request, override)
+        return self._call(operation, ask, request, override, None)
+
+    async def _call_observed(
         self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
     ) -> Outcome:
-        """Calls an operation; `override` is what a meta-tool that runs it says of its result."""
-        observers = [observer for observer in self._observers if observer.is_active]
-        if not observers:
-            return await self._call(operation, ask, request, override, None)
         call = ObservedCall(operation.id, True, ask.arguments, request.terms.caller)
-        observation, outcome = Observation(call, observers), None
+        observation, outcome = Observation(call, self._active_observers()), None
         try:
             outcome = await self._call(operation, ask, request, override, observation)
         finally:
             observation.finish(outcome)
         return outcome
 
+    def _active_observers(self) -> list[CallObserver]:
+        return [observer for observer in self._observers if observer.is_active]
+
     def observe_unknown(self, name: JSON, request: RequestContext, outcome: Outcome | None = None) -> None:
-        """Tells observers of a call of what is not there, or not for this caller."""
-        observers = [observer for observer in self._observers if observer.is_active]
+        """Notifies observers of a call of an operation that does not exist, or that the caller may not see."""
+        observers = self._active_observers()
         if observers:
             Observation(ObservedCall(str(name), False, {}, request.terms.caller), observers).finish(outcome)
 
@@ -104,7 +114,7 @@ class ToolCalls:
             value = await self._run(call)
             if observation is not None:
                 observation.call.value = value
-            return Answer(await call.delivery.deliver(value, call.delivered))
+            return Answer(await call.delivery.deliver(value, call.delivery_request))
         except BaseException as error:
             return self._map_error(error, call)
 
@@ -113,23 +123,23 @@ class ToolCalls:
     async def _prepare(
         self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
     ) -> _PreparedCall | Outcome:
-        """The call, ready to run; or its outcome, where it cannot or need not run."""
+        """Returns the call, ready to run; or its outcome, if the function cannot or need not run."""
         terms = request.terms
         delivery = self._deliveries[terms.result_shape]
         started = time.monotonic()
         try:
             policy = policy_for_call(operation, request.view, terms, override)
-            given = ask.arguments
-            if reference.has_reference(given):
-                given = await self._continuation.resolve_references(
-                    given, terms.caller, strict=request.view.may_cut_results
+            sent_arguments = ask.arguments
+            if reference.has_reference(sent_arguments):
+                sent_arguments = await self._continuation.resolve_references(
+                    sent_arguments, terms.caller, strict=request.view.may_cut_results
                 )
             if policy is not None:
-                given, policy = take_root(operation, policy, given)
+                sent_arguments, policy = take_root(operation, policy, sent_arguments)
                 await self._changes.accept_root(policy.pack_root, terms.caller)
-            given, page = delivery.read_page(operation, given, policy)
-            arguments = operation.bind(given)
-        except UnfitError as error:
+            sent_arguments, page = delivery.read_page(operation, sent_arguments, policy)
+            arguments = operation.bind(sent_arguments)
+        except UsageError as error:
             return Answer(content.error_result(str(error)))
         except StoreError as error:
             return Answer(content.error_result(log_failure(f"The tool {ask.name}", error)))
@@ -140,35 +150,42 @@ class ToolCalls:
         answers = self._state.read_answers(ask.inputs, terms.caller, key)
         if isinstance(answers, Failure):
             return answers
-        delivered = DeliveredCall(operation, terms, given, policy, page, override is None, started)
+        delivery_request = DeliveryRequest(operation, terms, sent_arguments, policy, page, override is None, started)
         if page is not None:
-            found = await delivery.find_page(delivered)
+            found = await delivery.find_page(delivery_request)
             if found is not None:
                 return Answer(found)
         deadline = Deadline(operation.timeout or self._runner.seconds, request.channel)
-        return _PreparedCall(delivered, ask.name, arguments, answers, key, request, delivery, deadline)
+        return _PreparedCall(delivery_request, ask.name, arguments, answers, key, request, delivery, deadline)
 
     # Run
 
-    async def _run(self, call: _PreparedCall) -> Any:
-        operation = call.delivered.operation
-        if operation.call_policy == "confirm":
-            await run_with_hook(self._confirm(call), call.deadline)
+    def _run(self, call: _PreparedCall) -> Awaitable[Any]:
+        operation = call.delivery_request.operation
+        if operation.consent_policy == "confirm":
+            return self._confirm_and_run(call)
         if operation.is_async and operation.context_name is None:
-            return await run_with_hook(operation.function(**call.arguments), call.deadline)
-        return await self._runner.run(operation, call.arguments, call.request, call.answers, call.deadline)
+            return run_with_hook(operation.function(**call.arguments), call.deadline)
+        return self._runner.run(operation, call.arguments, call.request, call.answers, call.deadline)
+
+    async def _confirm_and_run(self, call: _PreparedCall) -> Any:
+        await run_with_hook(self._confirm(call), call.deadline)
+        return await self._runner.run(
+            call.delivery_request.operation, call.arguments, call.request, call.answers, call.deadline
+        )
 
     async def _confirm(self, call: _PreparedCall) -> None:
         """Asks the user for consent.
 
         Raises:
-            ToolError, InputDeclinedError: the user cannot be asked, or said no.
+            ToolError: the client cannot ask its user.
+            InputDeclinedError: the user declined.
         """
-        operation = call.delivered.operation
+        operation = call.delivery_request.operation
         context = self._runner.context(call.request, call.answers, call.deadline)
         if context.terms.era is Era.HANDSHAKE and not context.can("elicitation"):
             raise ToolError(f"{operation.id} runs only with the user's consent, and this client cannot ask for it.")
-        arguments = jsonrpc.encode(call.delivered.arguments).decode()
+        arguments = jsonrpc.encode(call.delivery_request.arguments).decode()
         shown = arguments if len(arguments) <= _SHOWN_ARGUMENTS else arguments[: _SHOWN_ARGUMENTS - 1] + "…"
         form: dict[str, JSON] = {"type": "object", "properties": {}}
         answer = await context.elicit(f"Run {operation.id} with {shown}?", form, key=f"confirm {operation.id}")
@@ -178,12 +195,12 @@ class ToolCalls:
     # Map errors
 
     def _map_error(self, error: BaseException, call: _PreparedCall) -> Outcome:
-        """The outcome of a call whose function raised, or was stopped. A cancelled request is raised on."""
+        """Returns the outcome of a call that raised an error or was stopped; re-raises if the request was cancelled."""
         match error:
-            case MissingCapabilityError() if call.delivered.terms.era is Era.MODERN:
+            case MissingCapabilityError() if call.delivery_request.terms.era is Era.MODERN:
                 return missing_capability(error)
             case InputPending():
-                return self._state.ask(error, call.delivered.terms.caller, call.key, call.answers)
+                return self._state.ask(error, call.delivery_request.terms.caller, call.key, call.answers)
             case asyncio.CancelledError():
                 if call.deadline.expired and call.deadline.undo_cancel():
                     return Answer(content.error_result(f"{call.name} was stopped: it took too long."))
@@ -194,8 +211,8 @@ class ToolCalls:
                 return Answer(self._error_result(error, call))
 
     def _error_result(self, error: BaseException, call: _PreparedCall) -> ToolResult:
-        """What the model reads of an error that a function raised."""
-        limited = _upstream_limit(error, call.delivered)
+        """Returns the error result that the model reads."""
+        limited = _upstream_limit(error, call.delivery_request)
         if limited is not None:
             return limited
         if isinstance(error, ToolError | InputDeclinedError | ResourceNotFoundError):
@@ -203,10 +220,10 @@ class ToolCalls:
         return content.error_result(log_failure(f"The tool {call.name}", error))
 
 
-def _upstream_limit(error: BaseException, call: DeliveredCall) -> ToolResult | None:
-    """An upstream's "too many requests" as a result the model can act on; None for any other failure.
+def _upstream_limit(error: BaseException, call: DeliveryRequest) -> ToolResult | None:
+    """Returns an upstream's "too many requests" as a result that the model can act on; None for any other error.
 
-    Where an output schema promises something else, clients accept it only as an error.
+    If the operation has an output schema, clients accept such a result only as an error.
     """
     operation = call.operation
     limit = rate_limit_result(error, operation.name, time.time())

@@ -1,1 +1,4 @@
-"""What can be called, read and filled in. Pure: nothing here runs an author's function."""
+"""The catalogue of operations, resources and prompts: definitions, schemas, search and texts, without I/O.
+
+Nothing in this package calls an author's function.
+"""

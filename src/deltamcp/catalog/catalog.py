@@ -1,4 +1,4 @@
-"""The catalogue: everything one server offers, found by name or address."""
+"""The catalogue of one server: looks up operations, resources and prompts by name or URI."""
 
 import copy
 import types
@@ -20,11 +20,11 @@ from deltamcp.values import Kind
 
 _CHANGED_BY_OPERATIONS = {"operations", "version", "_ids", "_categories", "_scopes", "_views", "_unindexed"}
 _MAX_VIEWS = 64
-"""Views kept, one for each set of scopes in use."""
+"""The number of cached views; there is one for each set of scopes in use."""
 
 
 class Catalog:
-    """Looks up in constant time. What a caller sees of it is a `View`."""
+    """Registers what a server offers and looks it up in constant time. Each caller sees it through a `View`."""
 
     def __init__(
         self,
@@ -44,20 +44,21 @@ class Catalog:
         self.prompts: dict[str, Prompt] = {}
         self.completions: dict[tuple[str, str, str], Completer] = {}
         self._ids: dict[str, str] = {}
-        """By id, the operation's name."""
+        """Names of operations by id."""
         self._categories: Counter[str] = Counter()
-        """By dotted path, the operations below it."""
+        """The number of operations below each category, by dotted path."""
         self._scopes: frozenset[str] = frozenset()
         self._views: dict[frozenset[str], View] = {}
         self._search_index = SearchIndex()
         self._unindexed: dict[str, Operation | None] = {}
         self.version = 0
-        """Goes up with every change."""
+        """Increases with every change."""
 
     def add(self, item: Operation | Resource | Prompt) -> Kind:
-        """
+        """Registers an item and returns the kind of list it belongs to.
+
         Raises:
-            ConfigurationError: the name or address is taken.
+            ConfigurationError: the name or the URI is taken.
         """
         if isinstance(item, Operation):
             if self.disclosure.surface != "full":
@@ -80,13 +81,15 @@ class Catalog:
         return kind
 
     def _check_id(self, item: Operation) -> None:
-        """Behind meta-tools an operation is called by its id, and stands in a tree by it."""
+        """Checks that an id is unique: the meta-tools call an operation by its id and place it in the tree by it."""
         taken = self._ids.get(item.id) or self._ids.get(item.name) or self.operations.get(item.id)
         if item.id == "index" or item.id.startswith("index."):
-            raise ConfigurationError(f"{item.name}: the id 'index' is the tree's own; pick another name or category.")
+            raise ConfigurationError(
+                f"{item.name}: the id 'index' is reserved for the tree; pick another name or category."
+            )
         if taken is not None:
             raise ConfigurationError(f"The id {item.id!r} of {item.name!r} is taken; pick another category or action.")
-        if item.id in self._categories or any(above in self._ids for above in _ancestor_categories(item.id)):
+        if item.id in self._categories or any(category in self._ids for category in _ancestor_categories(item.id)):
             raise ConfigurationError(f"{item.id!r} would be an operation and a category at once; rename one.")
 
     def _put(self, registry: dict[str, Any], name: str, item: Any, kind: Kind) -> Kind:
@@ -103,15 +106,16 @@ class Catalog:
             raise ConfigurationError(f"{name!r} is a meta-tool's name; pick another, or give the disclosure a prefix.")
 
     def _reserved_names(self) -> set[str]:
-        before = self.disclosure.meta_tool_prefix
+        prefix = self.disclosure.meta_tool_prefix
         if self.disclosure.surface == "full":
-            return {f"{before}{MetaTool.CONTINUE.value}"} if self._may_cut_results else set()
-        return {f"{before}{meta.value}" for meta in MetaTool if meta is not MetaTool.QUERY or self.disclosure.query}
+            return {f"{prefix}{MetaTool.CONTINUE.value}"} if self._may_cut_results else set()
+        return {f"{prefix}{meta.value}" for meta in MetaTool if meta is not MetaTool.QUERY or self.disclosure.query}
 
     def remove(self, kind: Kind, name: str) -> None:
-        """
+        """Removes an item.
+
         Raises:
-            ConfigurationError: there is no such thing.
+            ConfigurationError: no item of this kind has the name.
         """
         registries: dict[Kind, dict[str, Any]] = {
             Kind.TOOLS: self.operations,
@@ -120,7 +124,7 @@ class Catalog:
             Kind.PROMPTS: self.prompts,
         }
         if name not in registries[kind]:
-            raise ConfigurationError(f"There is nothing called {name!r} to remove.")
+            raise ConfigurationError(f"{name!r} is not registered, so it cannot be removed.")
         item = registries[kind].pop(name)
         if isinstance(item, Operation):
             self._unindexed[name] = None
@@ -134,25 +138,25 @@ class Catalog:
         self.version += 1
         self._views.clear()
 
-    def replace(self, old: list[str], new: list[Operation]) -> None:
-        """Takes some operations out and others in, all or none of them.
+    def replace(self, old_names: list[str], new_operations: list[Operation]) -> None:
+        """Removes some operations and adds others; on an error nothing changes.
 
         Raises:
             ConfigurationError: a name is taken by an operation that stays.
         """
-        before = {name: copy.copy(value) for name, value in vars(self).items() if name in _CHANGED_BY_OPERATIONS}
+        snapshot = {name: copy.copy(value) for name, value in vars(self).items() if name in _CHANGED_BY_OPERATIONS}
         try:
-            for name in old:
+            for name in old_names:
                 if name in self.operations:
                     self.remove(Kind.TOOLS, name)
-            for operation in new:
+            for operation in new_operations:
                 self.add(operation)
         except ConfigurationError:
-            vars(self).update(before)
+            vars(self).update(snapshot)
             raise
 
     def view(self, scopes: frozenset[str] = frozenset()) -> View:
-        """What a caller with these scopes sees."""
+        """Returns the view of a caller with these scopes."""
         granted = scopes & self._scopes if self._scopes else self._scopes
         view = self._views.get(granted)
         if view is None:
@@ -177,11 +181,11 @@ class Catalog:
 
     @property
     def unindexed_count(self) -> int:
-        """How much the index lags behind; each costs 0.07 ms when it is next used."""
+        """The number of changes that the search index lacks; each takes 0.07 ms at the next search."""
         return len(self._unindexed)
 
     def search_index(self) -> SearchIndex:
-        """The search index, brought up to date with what was registered or removed since."""
+        """Applies pending changes to the search index and returns it."""
         pending, self._unindexed = self._unindexed, {}
         for name, operation in pending.items():
             if operation is None:
@@ -194,32 +198,32 @@ class Catalog:
         return self._search_index
 
     def resource_at(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
-        """The resource at an address and the template's variables in it."""
+        """Finds the resource at a URI, and the values of its template's variables."""
         resource = self.resources.get(uri)
         if resource is not None:
             return resource, {}
         for template in self.templates.values():
-            assert template.template is not None, "only templates are on this shelf"
+            assert template.template is not None, "self.templates has only templates"
             values = template.template.match(uri)
             if values is not None:
                 return template, values
         return None
 
     def registered_label(self, code: types.CodeType) -> str | None:
-        """What is registered under a function's code, for reports on it."""
+        """Names the tool, resource or prompt that a function's code belongs to, for reports about it."""
         registries: dict[str, Mapping[str, Operation | Resource | Prompt]] = {
             "tool": self.operations,
             "resource": {**self.resources, **self.templates},
             "prompt": self.prompts,
         }
-        for what, registry in registries.items():
+        for noun, registry in registries.items():
             for name, item in registry.items():
                 if getattr(item.function, "__code__", None) is code:
-                    return f"The {what} {name}"
+                    return f"The {noun} {name}"
         return None
 
 
 def _ancestor_categories(id_: str) -> list[str]:
-    """The categories an id lies in."""
+    """Returns the categories that contain an id, outermost first."""
     parts = id_.split(".")
-    return [".".join(parts[:place]) for place in range(1, len(parts))]
+    return [".".join(parts[:length]) for length in range(1, len(parts))]

@@ -1,4 +1,4 @@
-"""Completions: suggestions for an argument of a prompt or a template while it is being typed."""
+"""Completions: an author's function suggests values for an argument of a prompt or a resource template."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,14 +8,14 @@ from deltamcp.errors import ConfigurationError
 
 
 class Completer:
-    """A function from what was typed so far, and optionally the other arguments, to suggestions."""
+    """A function that gets the text typed so far, and optionally the other arguments, and returns suggestions."""
 
     __slots__ = ("_names", "context_name", "function", "is_async")
 
     def __init__(self, function: Callable[..., Any], context_type: type) -> None:
         """
         Raises:
-            ConfigurationError: it takes neither one nor two parameters.
+            ConfigurationError: the function takes neither one nor two parameters.
         """
         self.function = function
         self.is_async, self.context_name, fields, _ = inspect_function(function, context_type)
@@ -27,4 +27,5 @@ class Completer:
         self._names = tuple(fields)
 
     def bind(self, value: str, arguments: dict[str, str]) -> dict[str, Any]:
+        """Returns the keyword arguments for a call of the function."""
         return dict(zip(self._names, (value, arguments), strict=False))

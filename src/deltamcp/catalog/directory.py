@@ -1,4 +1,4 @@
-"""The tree of operations, and what a model reads of it: an overview, lines, JSON."""
+"""The tree of operations, and its forms for a model: an overview, lines and JSON."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
@@ -8,17 +8,17 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.values import JSON
 
 OVERVIEW_TOKENS = 200
-"""The overview of up to `_FULLY_NAMED` operations; each further one adds `_TOKENS_EACH`."""
-_FULLY_NAMED = 84
-_TOKENS_EACH = 3
+"""The budget of the overview for up to `_MAX_FULLY_NAMED` operations; each further one adds `_TOKENS_PER_OPERATION`."""
+_MAX_FULLY_NAMED = 84
+_TOKENS_PER_OPERATION = 3
 _CATEGORIES_ONLY_ABOVE = 300
 _MAX_OVERVIEW_TOKENS = 900
 _MIN_PREFIX_GROUP = 3
-"""Names with the same first word that are worth writing as `word_{a,b,c}`."""
+"""The number of names with the same first word from which they are written as `word_{a,b,c}`."""
 
 
 class Category:
-    """One node: operations by action, further categories by name, both in order of registration."""
+    """A node of the tree: operations by action and child categories by name, both in order of registration."""
 
     __slots__ = ("children", "operations", "path")
 
@@ -28,7 +28,7 @@ class Category:
         self.children: dict[str, Category] = {}
 
     def walk(self) -> Iterator["Category"]:
-        """Itself and everything below it."""
+        """Yields this category and all categories below it."""
         yield self
         for child in self.children.values():
             yield from child.walk()
@@ -37,19 +37,19 @@ class Category:
         return [operation for category in self.walk() for operation in category.operations.values()]
 
     def json_tree(self) -> dict[str, JSON]:
-        """As JSON, shaped like an operations file: names and summaries, without schemas."""
-        made: dict[str, JSON] = {
+        """Returns the category as JSON in the form of an operations file: names and summaries, without schemas."""
+        tree: dict[str, JSON] = {
             action: {"name": operation.name, "description": operation.summary}
             for action, operation in self.operations.items()
         }
         for name, child in self.children.items():
-            # Where an operation has the name of a category, the category is the one that is listed.
-            made[name] = child.json_tree()
-        return made
+            # Where an operation and a category have the same name, the category is listed.
+            tree[name] = child.json_tree()
+        return tree
 
 
 class Directory:
-    """Every operation by its place."""
+    """The tree of all operations of a view."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self.root = Category("")
@@ -58,38 +58,38 @@ class Directory:
             *path, action = operation.id.split(".")
             node = self.root
             for segment in path:
-                below = f"{node.path}.{segment}" if node.path else segment
-                node = node.children.setdefault(segment, Category(below))
+                child_path = f"{node.path}.{segment}" if node.path else segment
+                node = node.children.setdefault(segment, Category(child_path))
             node.operations[action] = operation
             self.size += 1
 
     def category_at(self, path: str) -> Category | None:
-        """The category at a dotted or slashed path; the root at none."""
+        """Finds the category at a path with dots or slashes; an empty path is the root."""
         node = self.root
         for segment in path.replace("/", ".").strip(".").split(".") if path.strip("./") else ():
-            below = node.children.get(segment)
-            if below is None:
+            child = node.children.get(segment)
+            if child is None:
                 return None
-            node = below
+            node = child
         return node
 
     def operations_with_prefix(self, prefix: str) -> list[Operation]:
-        """The operations whose ids begin so."""
+        """Finds the operations whose ids begin with a prefix."""
         return [operation for operation in self.root.all_operations() if operation.id.startswith(prefix)]
 
     # Texts
 
     @functools.cached_property
     def overview(self) -> str:
-        """What there is, a line a category, in as many tokens as its size is worth; `+n` where names are left out."""
-        allowed = OVERVIEW_TOKENS + _TOKENS_EACH * max(0, self.size - _FULLY_NAMED)
+        """The operations, one line a category, within a budget that grows with their number; `+n` counts omissions."""
+        max_tokens = OVERVIEW_TOKENS + _TOKENS_PER_OPERATION * max(0, self.size - _MAX_FULLY_NAMED)
         if self.size > _CATEGORIES_ONLY_ABOVE:
             return _first_within(self._overviews_by_size(), _MAX_OVERVIEW_TOKENS)
-        return _first_within(self._overviews_by_name(), allowed)
+        return _first_within(self._overviews_by_name(), max_tokens)
 
-    def content_line(self, allowed: int) -> str:
-        """What is behind the meta-tools, in one line of so many tokens, whatever their number."""
-        return _first_within(self._overviews_by_size(), allowed).replace("\n", " ")
+    def content_line(self, max_tokens: int) -> str:
+        """Summarizes all operations on one line of at most `max_tokens`."""
+        return _first_within(self._overviews_by_size(), max_tokens).replace("\n", " ")
 
     def _overviews_by_name(self) -> Iterator[str]:
         categories = [category for category in self.root.walk() if category.operations]
@@ -102,7 +102,7 @@ class Directory:
         yield from self._overviews_by_size()
 
     def _overviews_by_size(self) -> Iterator[str]:
-        """Categories by size; what has no category, by first words."""
+        """Yields shorter and shorter lists of categories with their sizes, and of first words of other operations."""
         sizes = _prefix_sizes(list(self.root.operations))
         sizes |= {
             f"{child.path}({len(child.all_operations())})": len(child.all_operations())
@@ -116,49 +116,51 @@ class Directory:
             yield f"{' '.join(largest[:shown])} +{len(largest) - shown} more"
 
 
-def _first_within(texts: Iterator[str], allowed: int) -> str:
-    """The first that fits, or the last."""
-    made = ""
+def _first_within(texts: Iterator[str], max_tokens: int) -> str:
+    """Returns the first text within the budget, or else the last text."""
+    chosen = ""
     for text in texts:
-        made = text
-        if tokens.count(text) <= allowed:
+        chosen = text
+        if tokens.count(text) <= max_tokens:
             break
-    return made
+    return chosen
 
 
-def _category_lines(categories: list[Category], line: Callable[[list[str]], str]) -> str:
+def _category_lines(categories: list[Category], join_names: Callable[[list[str]], str]) -> str:
     return "\n".join(
-        f"{category.path}: {line(list(category.operations))}" if category.path else line(list(category.operations))
+        f"{category.path}: {join_names(list(category.operations))}"
+        if category.path
+        else join_names(list(category.operations))
         for category in categories
     )
 
 
 def _group_by_first_word(names: list[str]) -> dict[str, list[str]]:
-    """Under the word with its separator; a name of one word under itself."""
-    made: dict[str, list[str]] = {}
+    """Groups names by their first word with its separator; a name of one word forms a group of its own."""
+    groups: dict[str, list[str]] = {}
     for name in names:
         word = next((name[: place + 1] for place, char in enumerate(name) if char in "_-"), name)
-        made.setdefault(word, []).append(name)
-    return made
+        groups.setdefault(word, []).append(name)
+    return groups
 
 
 def _join_by_prefix(names: list[str], shown: int = 1 << 30) -> str:
-    """`create_{issue,branch,tag}` for names that begin alike; `+n` for what is more than so many."""
+    """Joins names, those with the same first word as `create_{issue,branch,tag}`; `+n` counts names beyond `shown`."""
     groups = _group_by_first_word(names)
-    made: list[str] = []
+    parts: list[str] = []
     for word, group in list(groups.items())[:shown]:
         rest = [name.removeprefix(word) for name in group]
         if len(group) < _MIN_PREFIX_GROUP or not all(rest):
-            made += group
+            parts += group
         else:
             more = [f"+{len(rest) - shown}"] if len(rest) > shown else []
-            made.append(f"{word}{{{','.join([*rest[:shown], *more])}}}")
-    left = sum(map(len, list(groups.values())[shown:]))
-    return " ".join([*made, *([f"+{left}"] if left else [])])
+            parts.append(f"{word}{{{','.join([*rest[:shown], *more])}}}")
+    left_out = sum(map(len, list(groups.values())[shown:]))
+    return " ".join([*parts, *([f"+{left_out}"] if left_out else [])])
 
 
 def _prefix_sizes(names: list[str]) -> dict[str, int]:
-    made: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for word, group in _group_by_first_word(names).items():
-        made |= {f"{word}*({len(group)})": len(group)} if len(group) >= _MIN_PREFIX_GROUP else dict.fromkeys(group, 1)
-    return made
+        sizes |= {f"{word}*({len(group)})": len(group)} if len(group) >= _MIN_PREFIX_GROUP else dict.fromkeys(group, 1)
+    return sizes

@@ -1,4 +1,4 @@
-"""Which face of the catalogue a client sees, and what each costs."""
+"""Disclosure: which surface of the catalogue a client sees, and what each surface costs."""
 
 import math
 import re
@@ -10,25 +10,25 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.values import Surface
 
 OPERATIONS_USED = 3
-"""Operations that `auto` takes a conversation to use; behind meta-tools conversations were seen to use 2 to 5."""
+"""The operations that `auto` expects a conversation to use; the authors of the pattern saw 2 to 5."""
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.\-]{0,100}")
 
 
 class Disclosure(Struct, frozen=True):
-    """How a server shows what it has: `DeltaServer(disclosure=Disclosure("meta", prefix="circle"))`."""
+    """How a server lists its operations: `DeltaServer(disclosure=Disclosure("meta", prefix="circle"))`."""
 
     surface: Literal["full", "meta", "auto"] = "full"
-    """`"auto"` takes meta where, counted in tokens for this catalogue, it is cheaper."""
+    """`"auto"` chooses the cheaper surface for this catalogue, counted in tokens."""
     prefix: str = ""
     """The meta-tools are called `<prefix>_discover` and so on."""
     query: bool = False
     """Adds the meta-tool `query`, which runs only operations that say they are read-only."""
     scheme: str = ""
-    """Operations are also resources, `<scheme>://operations/...`; made of prefix or server's name unless given."""
+    """The URI scheme of operations as resources, `<scheme>://operations/...`; by default from prefix or server name."""
 
     minimum: int = 0
-    """With fewer operations than this they are listed as plain tools, whatever `surface` says."""
+    """A server with fewer operations lists them as plain tools, whatever `surface` is."""
 
     def __post_init__(self) -> None:
         if self.surface not in ("full", "meta", "auto"):
@@ -38,21 +38,21 @@ class Disclosure(Struct, frozen=True):
 
     @property
     def meta_tool_prefix(self) -> str:
-        """What stands before a meta-tool's name."""
+        """The prefix of meta-tools' names with its separator, or an empty text."""
         return f"{self.prefix.rstrip('_')}_" if self.prefix else ""
 
 
 class SurfaceCosts(NamedTuple):
-    """Tokens of one catalogue's two faces, as a model sees them."""
+    """The cost of both surfaces of one catalogue, in tokens that a model reads."""
 
     full: int
-    """Every definition, up front."""
+    """All definitions, at the start of a conversation."""
     meta: int
-    """The meta-tools, up front."""
+    """The meta-tools, at the start of a conversation."""
     overview: int
-    """One `discover`."""
+    """One call of `discover`."""
     schema: float
-    """One `get_schema`, on average."""
+    """One call of `get_schema`, on average."""
 
     def __str__(self) -> str:
         return (
@@ -62,17 +62,17 @@ class SurfaceCosts(NamedTuple):
 
     @property
     def break_even(self) -> int:
-        """Operations a conversation may use before meta has cost more than everything up front."""
+        """The number of operations a conversation can use before the meta-tools cost more than all definitions."""
         left = self.full - self.meta - self.overview
         return max(0, math.floor(left / self.schema)) if self.schema else 0
 
     @property
     def cheaper(self) -> Surface:
-        """For a conversation that uses `OPERATIONS_USED` operations."""
+        """The cheaper surface for a conversation that uses `OPERATIONS_USED` operations."""
         return Surface.META if self.break_even >= OPERATIONS_USED else Surface.FULL
 
 
 def uri_scheme(name: str) -> str:
-    """A URI scheme for a name; RFC 3986 has letters, digits, `+`, `-` and `.`, a letter first."""
-    made = re.sub(r"[^a-z0-9+.-]+", "-", name.casefold()).strip("-.+")
-    return made if made[:1].isalpha() else f"x-{made}".strip("-")
+    """Derives a URI scheme from a name; RFC 3986 allows letters, digits, `+`, `-` and `.`, with a letter first."""
+    scheme = re.sub(r"[^a-z0-9+.-]+", "-", name.casefold()).strip("-.+")
+    return scheme if scheme[:1].isalpha() else f"x-{scheme}".strip("-")

@@ -1,4 +1,4 @@
-"""What `discover` and `get_schema` were asked, and what they answer."""
+"""The meta-tools `discover` and `get_schema`: parses their arguments and writes their answers."""
 
 from collections.abc import Mapping, Set
 from typing import NamedTuple
@@ -10,26 +10,26 @@ from deltamcp.catalog import tool_text
 from deltamcp.catalog.meta_tools import DetailLevel, MetaTool
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import View, did_you_mean
-from deltamcp.errors import UnfitError
+from deltamcp.errors import UsageError
 from deltamcp.values import JSON
 
 MAX_HITS = 5
 MAX_HITS_EACH = 3
-"""Hits for each of several queries."""
+"""Hits for each query where there are several."""
 MAX_HIT_CURSOR = 100
-"""Hits one can page through."""
+"""The last hit that a cursor can reach."""
 MAX_QUERIES = 10
 MAX_QUERY_CHARS = 20_000
 MAX_SCHEMAS = 10
-"""Queries, and operations to describe, in one call."""
+"""Operations that one call of `get_schema` can describe."""
 HIT_TOKENS = 34
-"""What one hit may cost, so that five and the way to call them stay under 200."""
+"""The budget of one hit, so that five hits and the usage line stay under 200 tokens."""
 PAGE_TOKENS = 1000
-"""A listing's page."""
+"""The budget of one page of a listing."""
 
 
 class DiscoverArguments(NamedTuple):
-    """What is looked for: matches of queries, or a listing."""
+    """The arguments of `discover`: queries to search for, or a category to list."""
 
     queries: list[str]
     category: str
@@ -42,51 +42,56 @@ class DiscoverArguments(NamedTuple):
 
 
 def parse_discover_arguments(arguments: Mapping[str, JSON]) -> DiscoverArguments:
-    """
+    """Parses the arguments of `discover`.
+
     Raises:
-        UnfitError: an argument is of the wrong type.
+        UsageError: an argument is unknown, of the wrong type or out of bounds.
     """
     _check_names(arguments, "query", "category", "detail", "cursor")
     queries = [query for query in _string_list(arguments, "query") if query.strip()]
     if len(queries) > MAX_QUERIES:
-        raise UnfitError(f"query takes at most {MAX_QUERIES} queries at once.")
+        raise UsageError(f"query takes at most {MAX_QUERIES} queries at once.")
     if sum(map(len, queries)) > MAX_QUERY_CHARS:
-        raise UnfitError(f"query takes at most {MAX_QUERY_CHARS} characters; say the capability, not the whole task.")
+        raise UsageError(f"query takes at most {MAX_QUERY_CHARS} characters; say the capability, not the whole task.")
     category = arguments.get("category") or ""
     if not isinstance(category, str):
-        raise UnfitError("category must be a string.")
+        raise UsageError("category must be a string.")
     cursor = str(arguments.get("cursor") or "0")
     if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 9:
-        raise UnfitError("cursor is not one discover gave; start without it.")
+        raise UsageError("cursor is not one discover gave; start without it.")
     if queries and int(cursor) > MAX_HIT_CURSOR:
-        raise UnfitError("So far down nothing fits; use other words.")
+        raise UsageError("No operation fits so far down the list; use other words.")
     category = category.strip().rstrip("*/.")
     return DiscoverArguments(
         queries, category, _parse_detail(arguments, DetailLevel.NAMES, DetailLevel.BRIEF, DetailLevel.FULL), int(cursor)
     )
 
 
-def searched_names(view: View, asked: DiscoverArguments) -> Set[str]:
-    """The names of the operations to look among.
+def searched_names(view: View, arguments: DiscoverArguments) -> Set[str]:
+    """Returns the names of the operations to search: all, or those of a category.
 
     Raises:
-        UnfitError: there is no such category.
+        UsageError: there is no such category.
     """
-    if not asked.category:
+    if not arguments.category:
         return view.operations.keys()
-    return {operation.name for operation in _operations_in(view, asked.category)}
+    return {operation.name for operation in _operations_in(view, arguments.category)}
 
 
-def hits_text(view: View, operations: list[Operation], asked: DiscoverArguments) -> str:
-    """Matches from the cursor on, a line each, and how to call them; one more than are shown says that there are."""
-    is_more = len(operations) > asked.limit
-    operations = operations[: asked.limit]
-    if not operations and asked.cursor:
+def hits_text(view: View, operations: list[Operation], arguments: DiscoverArguments) -> str:
+    """Writes search hits, one on each line, and how to call them.
+
+    Args:
+        operations: The hits from the cursor on; one more than `limit` tells that there is a next page.
+    """
+    has_more = len(operations) > arguments.limit
+    operations = operations[: arguments.limit]
+    if not operations and arguments.cursor:
         return "No more fit."
     if not operations:
-        every = f"{view.meta_tool_name(MetaTool.DISCOVER)}() for all {view.directory.size} operations"
-        return f"Nothing fits. Try other words, or {every}."
-    match asked.detail:
+        listing_hint = f"{view.meta_tool_name(MetaTool.DISCOVER)}() for all {view.directory.size} operations"
+        return f"Nothing fits. Try other words, or {listing_hint}."
+    match arguments.detail:
         case DetailLevel.NAMES:
             lines = [operation.id for operation in operations]
         case DetailLevel.FULL:
@@ -97,44 +102,44 @@ def hits_text(view: View, operations: list[Operation], asked: DiscoverArguments)
                 for operation in operations
             ]
     execute, get_schema = view.meta_tool_name(MetaTool.EXECUTE), view.meta_tool_name(MetaTool.GET_SCHEMA)
-    how = f"{execute}(operation, params) runs one; {get_schema} tells more."
-    more = f' More: cursor="{asked.cursor + asked.limit}".' if is_more else ""
-    return "\n".join([*lines, how + more])
+    usage = f"{execute}(operation, params) runs one; {get_schema} tells more."
+    more = f' More: cursor="{arguments.cursor + arguments.limit}".' if has_more else ""
+    return "\n".join([*lines, usage + more])
 
 
-def listing_text(view: View, asked: DiscoverArguments) -> str:
-    """The overview, or what is in a category.
+def listing_text(view: View, arguments: DiscoverArguments) -> str:
+    """Writes the overview, or the operations of a category.
 
     Raises:
-        UnfitError: there is no such category.
+        UsageError: there is no such category.
     """
-    if asked.detail is DetailLevel.FULL:
-        category = view.directory.category_at(asked.category)
+    if arguments.detail is DetailLevel.FULL:
+        category = view.directory.category_at(arguments.category)
         if category is None:
-            raise UnfitError(_unknown_category_text(view, asked.category))
+            raise UsageError(_unknown_category_text(view, arguments.category))
         return _json({"operations": category.json_tree()})
     if not view.operations:
         return "There are no operations yet."
-    if not asked.category and asked.detail is None:
+    if not arguments.category and arguments.detail is None:
         return view.directory.overview
-    operations = _operations_in(view, asked.category)
-    if asked.detail is DetailLevel.NAMES:
-        return _page_text([operation.id for operation in operations], asked.cursor)
+    operations = _operations_in(view, arguments.category)
+    if arguments.detail is DetailLevel.NAMES:
+        return _page_text([operation.id for operation in operations], arguments.cursor)
     return _page_text(
         [
             f"{operation.id}: {operation.summary_line}" if operation.summary else operation.id
             for operation in operations
         ],
-        asked.cursor,
+        arguments.cursor,
     )
 
 
 def _operations_in(view: View, category: str) -> list[Operation]:
     node = view.directory.category_at(category)
-    # Where nothing is in categories, the overview groups names by their first word: `create_*`.
+    # The overview groups operations without category by their first word, `create_*`, which works as a category here.
     operations = node.all_operations() if node is not None else view.directory.operations_with_prefix(category)
     if not operations:
-        raise UnfitError(_unknown_category_text(view, category))
+        raise UsageError(_unknown_category_text(view, category))
     return operations
 
 
@@ -146,9 +151,9 @@ def _unknown_category_text(view: View, category: str) -> str:
 
 
 def _page_text(lines: list[str], start: int) -> str:
-    """As many lines as a page holds, at least one, and the cursor of the next."""
+    """Returns the lines of one page, at least one, and the cursor of the next page."""
     if start >= len(lines):
-        raise UnfitError("cursor is past the end; start without it.")
+        raise UsageError("cursor is past the end; start without it.")
     end, spent = start, 0
     while end < len(lines):
         spent += tokens.count(lines[end]) + 1
@@ -163,35 +168,35 @@ def _page_text(lines: list[str], start: int) -> str:
 
 
 def parse_get_schema_arguments(arguments: Mapping[str, JSON]) -> tuple[list[str], DetailLevel]:
-    """Names and how much to say of them.
+    """Parses the arguments of `get_schema`: names of operations and the level of detail.
 
     Raises:
-        UnfitError: an argument is missing or of the wrong type.
+        UsageError: an argument is missing or of the wrong type.
     """
     _check_names(arguments, "operation", "detail")
     names = _string_list(arguments, "operation")
     if not names:
-        raise UnfitError("operation is required: an operation's id, or a list of them.")
+        raise UsageError("operation is required: an operation's id, or a list of them.")
     if len(names) > MAX_SCHEMAS:
-        raise UnfitError(f"operation takes at most {MAX_SCHEMAS} operations at once.")
+        raise UsageError(f"operation takes at most {MAX_SCHEMAS} operations at once.")
     return names, _parse_detail(arguments, DetailLevel.NOTES, DetailLevel.FULL, DetailLevel.SCHEMA) or DetailLevel.NOTES
 
 
 def schemas_text(view: View, names: list[str], detail: DetailLevel) -> str:
-    """What there is to know of each, and of those that do not exist, the nearest.
+    """Describes each operation; for a name that does not exist it suggests the nearest ones.
 
     Raises:
-        UnfitError: none of them exists.
+        UsageError: no operation of these names exists.
     """
     operations = [view.find(name) for name in names]
     if not any(operations):
-        raise UnfitError(" ".join(unknown_operation_text(view, name) for name in names))
+        raise UsageError(" ".join(unknown_operation_text(view, name) for name in names))
     if detail is DetailLevel.SCHEMA:
-        shown = [
+        details = [
             operation_details(operation) if operation is not None else {"error": unknown_operation_text(view, name)}
             for name, operation in zip(names, operations, strict=True)
         ]
-        return _json(shown if len(shown) > 1 else shown[0])
+        return _json(details if len(details) > 1 else details[0])
     return "\n\n".join(
         _schema_text(operation, detail) if operation is not None else unknown_operation_text(view, name)
         for name, operation in zip(names, operations, strict=True)
@@ -200,20 +205,20 @@ def schemas_text(view: View, names: list[str], detail: DetailLevel) -> str:
 
 def _schema_text(operation: Operation, detail: DetailLevel) -> str:
     text = tool_text.full_text if detail is DetailLevel.FULL else tool_text.signature_with_notes
-    shown = operation.examples if detail is DetailLevel.FULL else operation.examples[:1]
-    return "\n".join([text(operation.tool, operation.id), *(f"e.g. {_json(example)}" for example in shown)])
+    examples = operation.examples if detail is DetailLevel.FULL else operation.examples[:1]
+    return "\n".join([text(operation.tool, operation.id), *(f"e.g. {_json(example)}" for example in examples)])
 
 
 def operation_details(operation: Operation) -> dict[str, JSON]:
-    """An operation's exact schema and what else is known of it; the same at its resource's address."""
+    """Returns the exact schema and the metadata of an operation, as its resource shows them, too."""
     tool = operation.tool
-    kept = ("title", "description", "inputSchema", "outputSchema", "annotations")
-    made = {"id": operation.id, "name": operation.name, **{key: tool[key] for key in kept if key in tool}}
-    return {**made, "examples": operation.examples} if operation.examples else made
+    keys = ("title", "description", "inputSchema", "outputSchema", "annotations")
+    details = {"id": operation.id, "name": operation.name, **{key: tool[key] for key in keys if key in tool}}
+    return {**details, "examples": operation.examples} if operation.examples else details
 
 
 def unknown_operation_text(view: View, name: str) -> str:
-    """The answer to a name that is none: the nearest ones, and what is in the category it would be in."""
+    """Writes the answer to an unknown name: the nearest names, and the operations of the category it would be in."""
     near = view.nearest_ids(name[:200])
     hint = did_you_mean(near)
     parent = name[:200].replace("/", ".").rpartition(".")[0]
@@ -225,16 +230,16 @@ def unknown_operation_text(view: View, name: str) -> str:
 
 
 def _check_names(arguments: Mapping[str, JSON], *known: str) -> None:
-    strange = [name for name in arguments if name not in known]
-    if strange:
-        raise UnfitError(f"There is no argument {strange[0][:100]!r}; there are {', '.join(known)}.")
+    unknown = [name for name in arguments if name not in known]
+    if unknown:
+        raise UsageError(f"There is no argument {unknown[0][:100]!r}; there are {', '.join(known)}.")
 
 
 def _string_list(arguments: Mapping[str, JSON], name: str) -> list[str]:
     value = arguments.get(name)
     values = [] if value is None else value if isinstance(value, list) else [value]
     if not all(isinstance(one, str) for one in values):
-        raise UnfitError(f"{name} must be a string or a list of strings.")
+        raise UsageError(f"{name} must be a string or a list of strings.")
     return values
 
 
@@ -242,10 +247,10 @@ def _parse_detail(arguments: Mapping[str, JSON], *known: DetailLevel) -> DetailL
     value = arguments.get("detail")
     if value is None:
         return None
-    for asked in known:
-        if value == asked.value:
-            return asked
-    raise UnfitError(f"detail must be one of {', '.join(asked.value for asked in known)}.")
+    for level in known:
+        if value == level.value:
+            return level
+    raise UsageError(f"detail must be one of {', '.join(level.value for level in known)}.")
 
 
 def _json(value: JSON) -> str:

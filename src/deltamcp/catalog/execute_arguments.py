@@ -1,6 +1,6 @@
-"""`execute`'s arguments to an operation and its parameters, with what models commonly misplace put right.
+"""The arguments of the meta-tool `execute`: parses them and repairs common mistakes of models.
 
-A repair is made only where one reading fits the operation, and is told.
+It repairs arguments only where a single interpretation fits the operation, and reports each repair.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,69 +14,72 @@ from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.catalog.view import View
-from deltamcp.errors import UnfitError
+from deltamcp.errors import UsageError
 from deltamcp.results.policy import ROOT_KEY, parse_root
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
 _MAX_PARAMS_DEPTH = 128
-"""Of params that come as text, past the eyes that look at messages."""
+"""The bound for params that come as text, whose nesting the check of messages does not see."""
 _OPERATION_ALIASES = ("name", "tool", "tool_name", "operation_id", "operationId", "id")
 _PARAMS_ALIASES = ("arguments", "args", "parameters", "input", "inputs", "parameter", "kwargs")
 
 
 class ExecuteArguments(NamedTuple):
+    """The parsed arguments of `execute`."""
+
     operation: Operation
     params: dict[str, JSON]
     fields: list[str] | str | None
-    """What is wanted of the result."""
+    """The parts of the result that the caller wants."""
     held_root: str | None
-    """The root of it that the caller holds, where it says one."""
+    """The root of the result that the caller already has, where it sends one."""
     repair: str
-    """What was put right, one sentence; empty where nothing was."""
+    """Sentences that report the repairs; empty where there were none."""
 
 
 def parse_execute_arguments(view: View, arguments: Mapping[str, JSON]) -> ExecuteArguments:
-    """
+    """Parses the arguments of `execute`, and repairs them where needed.
+
     Raises:
-        UnfitError: no operation can be made of them.
+        UsageError: the arguments do not name an operation, or cannot be repaired.
     """
-    given = dict(arguments)
+    remaining = dict(arguments)
     repairs: list[str] = []
-    name = given.pop("operation", None)
+    name = remaining.pop("operation", None)
     if name is None:
-        name = _take_alias(given, _OPERATION_ALIASES, repairs, "operation", str)
+        name = _take_alias(remaining, _OPERATION_ALIASES, repairs, "operation", str)
     if not isinstance(name, str):
-        raise UnfitError(
+        raise UsageError(
             f'operation must be a string: {view.meta_tool_name(MetaTool.EXECUTE)}(operation="...", params={{...}}).'
         )
     operation = view.find(name) or view.find(name.strip().removesuffix("()"))
     if operation is None:
-        raise UnfitError(unknown_operation_text(view, name))
-    fields = None if "fields" in operation.parameter_names else given.pop("fields", None)
+        raise UsageError(unknown_operation_text(view, name))
+    fields = None if "fields" in operation.parameter_names else remaining.pop("fields", None)
     if not (fields is None or isinstance(fields, str) or (isinstance(fields, list) and all(map(_is_text, fields)))):
-        raise UnfitError("fields must be a list of paths into the result, or a JMESPath expression.")
-    theirs = ROOT_KEY in operation.parameter_names and not operation.takes_root
-    held = None if theirs or ROOT_KEY not in given else parse_root(given.pop(ROOT_KEY))
-    params = _take_params(operation, given, repairs)
-    if given:
-        params = _add_stray_params(operation, given, params, repairs)
-    return ExecuteArguments(operation, params, fields, held, " ".join(repairs))
+        raise UsageError("fields must be a list of paths into the result, or a JMESPath expression.")
+    is_own_parameter = ROOT_KEY in operation.parameter_names and not operation.takes_root
+    held_root = None if is_own_parameter or ROOT_KEY not in remaining else parse_root(remaining.pop(ROOT_KEY))
+    params = _take_params(operation, remaining, repairs)
+    if remaining:
+        params = _add_stray_params(operation, remaining, params, repairs)
+    return ExecuteArguments(operation, params, fields, held_root, " ".join(repairs))
 
 
 def _is_text(value: JSON) -> bool:
     return isinstance(value, str)
 
 
-def _take_params(operation: Operation, given: dict[str, JSON], repairs: list[str]) -> dict[str, JSON]:
+def _take_params(operation: Operation, remaining: dict[str, JSON], repairs: list[str]) -> dict[str, JSON]:
     known = operation.parameter_names
-    sent = given.pop("params", None)
+    sent = remaining.pop("params", None)
     if sent is None:
-        others = [name for name in _PARAMS_ALIASES if name not in known]
-        sent = _take_alias(given, others, repairs, "params", (dict, str))
+        aliases = [name for name in _PARAMS_ALIASES if name not in known]
+        sent = _take_alias(remaining, aliases, repairs, "params", (dict, str))
     params: dict[str, JSON] | None = _decode_params(sent, repairs)
     if params is None:
-        raise UnfitError(f"params must be an object: {tool_text.signature_line(operation.tool, operation.id)}.")
+        raise UsageError(f"params must be an object: {tool_text.signature_line(operation.tool, operation.id)}.")
     inner = next(iter(params), "") if len(params) == 1 else ""
     wrapped = inner in ("params", *_PARAMS_ALIASES) and inner not in known and isinstance(params[inner], dict)
     if wrapped and not _can_bind(operation, params):
@@ -90,7 +93,7 @@ def _take_params(operation: Operation, given: dict[str, JSON], repairs: list[str
 
 
 def _can_bind(operation: Operation, params: dict[str, JSON]) -> bool:
-    """Whether parameters can be meant as they stand."""
+    """Returns whether the operation accepts the parameters as they are."""
     try:
         operation.bind(params)
     except InvalidArgumentsError:
@@ -99,7 +102,7 @@ def _can_bind(operation: Operation, params: dict[str, JSON]) -> bool:
 
 
 def _decode_params(sent: JSON, repairs: list[str]) -> dict[str, JSON] | None:
-    """An object, whether it came as one, as text, or not at all."""
+    """Returns params that came as an object, as text or not at all as an object; None for any other value."""
     if sent is None:
         return {}
     if isinstance(sent, str):
@@ -114,26 +117,30 @@ def _decode_params(sent: JSON, repairs: list[str]) -> dict[str, JSON] | None:
 
 
 def _add_stray_params(
-    operation: Operation, beside: dict[str, JSON], params: dict[str, JSON], repairs: list[str]
+    operation: Operation, stray: dict[str, JSON], params: dict[str, JSON], repairs: list[str]
 ) -> dict[str, JSON]:
-    """The parameters with those that stood beside `params` instead of inside."""
+    """Adds parameters that came next to `params` instead of inside."""
     known = operation.parameter_names
-    stray = [name for name in beside if name not in known or name in params]
-    if stray:
-        raise UnfitError(
-            f"{', '.join(repr(name[:50]) for name in stray[:5])} is neither operation nor params. "
+    unknown = [name for name in stray if name not in known or name in params]
+    if unknown:
+        raise UsageError(
+            f"{', '.join(repr(name[:50]) for name in unknown[:5])} is neither operation nor params. "
             f"{operation.id} takes: {tool_text.signature_line(operation.tool, operation.id)}."
         )
-    repairs.append(f"Moved {', '.join(beside)} into params, where parameters belong.")
-    return {**params, **beside}
+    repairs.append(f"Moved {', '.join(stray)} into params, where parameters belong.")
+    return {**params, **stray}
 
 
 def _take_alias(
-    given: dict[str, JSON], names: Iterable[str], repairs: list[str], right: str, kinds: type | tuple[type, ...]
+    remaining: dict[str, JSON],
+    aliases: Iterable[str],
+    repairs: list[str],
+    proper_name: str,
+    types: type | tuple[type, ...],
 ) -> JSON:
-    """The value of the one other name it came under; none where there is no such name, or two."""
-    present = [name for name in names if isinstance(given.get(name), kinds)]
+    """Takes the value of the only alias that is present; None where there is no alias, or more than one."""
+    present = [name for name in aliases if isinstance(remaining.get(name), types)]
     if len(present) != 1:
         return None
-    repairs.append(f"Took {present[0]!r} for {right!r}.")
-    return given.pop(present[0])
+    repairs.append(f"Took {present[0]!r} for {proper_name!r}.")
+    return remaining.pop(present[0])

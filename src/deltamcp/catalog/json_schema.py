@@ -1,4 +1,4 @@
-"""JSON Schemas nobody here wrote: what they admit, and whether they can be compiled at all."""
+"""JSON Schemas that authors or other servers wrote: checks whether they compile, and validates values against them."""
 
 import functools
 import itertools
@@ -11,32 +11,35 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
 _MAX_PROBLEMS = 5
-"""Problems told of one value: a model mends the first few, and the next call tells the rest."""
+"""Problems reported for one value: a model corrects the first few, and the next call reports the rest."""
 
 _OLDER_DRAFTS = ("http://json-schema.org/draft-07/schema#", "http://json-schema.org/draft-04/schema#")
 
 SchemaFault: TypeAlias = tuple[list[str | int], str]
-"""Where in the schema, and a sentence."""
+"""A path in the schema, and a sentence about the fault there."""
 
 
 class ForeignSchema:
-    """A schema and what it says of values. One that cannot be compiled admits everything: who made it will check."""
+    """Validates values against a schema.
+
+    A schema that cannot be compiled accepts every value, and leaves validation to the handler behind it.
+    """
 
     def __init__(self, schema: dict[str, JSON]) -> None:
         self._schema = schema
 
     @functools.cached_property
     def _validator(self) -> "jsonschema_rs.Validator | None":
-        import jsonschema_rs  # 30 ms to import, needed only where a schema is not a function's own
+        import jsonschema_rs  # 30 ms to import, needed only for schemas not made from a function
 
         schema, fault = normalize_draft(self._schema)
-        return None if fault is not None else jsonschema_rs.validator_for(schema, retriever=_refuse)
+        return None if fault is not None else jsonschema_rs.validator_for(schema, retriever=_refuse_reference)
 
     def is_valid(self, value: JSON) -> bool:
         return self._validator is None or self._validator.is_valid(value)
 
     def problems(self, value: JSON) -> list[str]:
-        """A sentence for each of the first, with the part of the schema that it is about."""
+        """Describes the first problems of a value, each in a sentence with the part of the schema it violates."""
         if self._validator is None:
             return []
         first = itertools.islice(self._validator.iter_errors(value), _MAX_PROBLEMS)
@@ -47,8 +50,8 @@ class ForeignSchema:
         return f"{where}: {problem.message.rstrip('.')}; expected {one_line_schema(self._schema_part(problem))}."
 
     def _schema_part(self, problem: "jsonschema_rs.ValidationError") -> JSON:
-        """The part of the schema that a problem is about: for what is missing, the schema of that."""
-        said = problem.kind.as_dict()
+        """Finds the part of the schema that a problem is about; for a missing property, the schema of that property."""
+        details = problem.kind.as_dict()
         try:
             node: Any = self._schema
             *path, keyword = problem.schema_path
@@ -56,20 +59,25 @@ class ForeignSchema:
                 node = node[part]
             match keyword:
                 case "required":
-                    return node["properties"][said["property"]]
+                    return node["properties"][details["property"]]
                 case "additionalProperties":
                     return list(node["properties"])
                 case _:
                     return node
-        except (KeyError, IndexError, TypeError, ValueError):  # through a reference the path leads elsewhere
-            return said
+        except (
+            KeyError,
+            IndexError,
+            TypeError,
+            ValueError,
+        ):  # the path of a problem behind a reference does not exist here
+            return details
 
 
 def normalize_draft(schema: dict[str, JSON]) -> tuple[dict[str, JSON], SchemaFault | None]:
-    """The schema under a `$schema` it compiles by, or why there is none.
+    """Returns the schema with a `$schema` it compiles under, or with a fault where there is none.
 
-    Many schemas name no draft and are of an older one, or name one nobody knows; that is mended here, so that no
-    later reader need guess. Nothing is fetched.
+    Many schemas name no draft although they need an older one, or name an unknown draft. This function corrects that,
+    so that later readers need not guess. It fetches nothing.
     """
     if "$schema" in schema and _find_fault({"$schema": schema["$schema"]}):
         schema = {key: value for key, value in schema.items() if key != "$schema"}
@@ -84,14 +92,17 @@ def normalize_draft(schema: dict[str, JSON]) -> tuple[dict[str, JSON], SchemaFau
 
 
 def _find_fault(schema: dict[str, JSON]) -> SchemaFault | None:
-    import jsonschema_rs  # 30 ms to import, needed only where a schema is not a function's own
+    import jsonschema_rs  # 30 ms to import, needed only for schemas not made from a function
 
-    wanted: list[str] = []
+    refused: list[str] = []
     try:
-        jsonschema_rs.validator_for(schema, retriever=functools.partial(_refuse, wanted=wanted))
+        jsonschema_rs.validator_for(schema, retriever=functools.partial(_refuse_reference, refused=refused))
     except jsonschema_rs.ValidationError as error:
-        if wanted:
-            return [], f"The reference {wanted[0]} leads out of the schema, and nothing is fetched; put it under $defs."
+        if refused:
+            return (
+                [],
+                f"The reference {refused[0]} points outside the schema, and nothing is fetched; put it under $defs.",
+            )
         path = list(error.instance_path)
         if path[-1:] == ["type"] and isinstance(error.instance, str):
             return (
@@ -104,8 +115,8 @@ def _find_fault(schema: dict[str, JSON]) -> SchemaFault | None:
     return None
 
 
-def _refuse(uri: str, wanted: list[str] | None = None) -> JSON:
+def _refuse_reference(uri: str, refused: list[str] | None = None) -> JSON:
     """MCP 2026-07-28 "$ref Resolution": network references MUST NOT be dereferenced."""
-    if wanted is not None:
-        wanted.append(uri)
+    if refused is not None:
+        refused.append(uri)
     raise ValueError(f"the reference {uri} is not part of the schema, and nothing is fetched")

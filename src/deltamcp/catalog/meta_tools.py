@@ -1,6 +1,6 @@
-"""The four tools that stand for a whole catalogue: `discover`, `get_schema`, `execute`, `continue`; and `query`.
+"""The meta-tools that replace the tools of a whole catalogue: `discover`, `get_schema`, `execute`, `continue`, `query`.
 
-What they show the model costs the same for 10 operations and for 2,500.
+Their definitions cost the model the same for 10 operations as for 2,500.
 """
 
 import enum
@@ -13,14 +13,14 @@ from deltamcp.results.policy import ROOT_KEY, ResolvedPolicy, size_hint
 from deltamcp.values import JSON
 
 CHANGES_LEGEND = ' Changes: k=v set, -k gone, +row new, "like x": copy of x but for what follows, ~"a">"b": a is now b.'
-"""What a model should have read before it is told what changed."""
+"""Explains the notation of changes; a model must have read it before a result comes as changes."""
 _CONTINUE_DESCRIPTION = "Read on in a cut result."
 CONTENT_LINE_TOKENS = 48
-"""What the line naming the catalogue's content may cost."""
+"""The budget of the line that summarizes the catalogue."""
 
 
 class MetaTool(enum.Enum):
-    """The meta-tools; the value is the name without prefix."""
+    """The meta-tools; the value is the name without the prefix."""
 
     DISCOVER = "discover"
     GET_SCHEMA = "get_schema"
@@ -30,7 +30,7 @@ class MetaTool(enum.Enum):
 
 
 class DetailLevel(enum.Enum):
-    """How much `discover` and `get_schema` say."""
+    """How much detail `discover` and `get_schema` show."""
 
     NAMES = "names"
     BRIEF = "brief"
@@ -46,7 +46,7 @@ _ANNOTATIONS: Mapping[MetaTool, dict[str, JSON]] = {
     MetaTool.DISCOVER: _READ_ONLY_HINTS,
     MetaTool.GET_SCHEMA: _READ_ONLY_HINTS,
     MetaTool.CONTINUE: _READ_ONLY_HINTS,
-    # An operation may do anything its server can; `query` runs only those that say they read.
+    # `execute` may run any operation; `query` runs only those annotated as read-only.
     MetaTool.EXECUTE: {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True},
     MetaTool.QUERY: {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": True},
 }
@@ -60,7 +60,7 @@ _TITLES: Mapping[MetaTool, str] = {
 
 
 def definitions(directory: Directory, prefix: str, query: bool, policy: ResolvedPolicy) -> dict[str, dict[str, JSON]]:
-    """The definitions by name, as `tools/list` shows them; `policy` is how results are made to fit."""
+    """Returns the definitions for `tools/list` by name; `policy` decides which notations of results they explain."""
     included = [meta for meta in MetaTool if meta is not MetaTool.QUERY or query]
     return {f"{prefix}{meta.value}": definition(meta, prefix, policy, directory) for meta in included}
 
@@ -68,14 +68,14 @@ def definitions(directory: Directory, prefix: str, query: bool, policy: Resolved
 def definition(
     meta: MetaTool, prefix: str, policy: ResolvedPolicy, directory: Directory | None = None
 ) -> dict[str, JSON]:
-    """One of them; only `discover` tells of the directory."""
+    """Returns the definition of one meta-tool; only `discover` needs the directory."""
     return {
         "name": f"{prefix}{meta.value}",
         "title": _TITLES[meta],
         "description": _description(meta, policy, directory),
         "inputSchema": _schema(meta, policy),
         "annotations": _ANNOTATIONS[meta],
-        # Hosts that defer tools behind a search of their own would hide what is itself a search.
+        # Hosts that hide tools behind a search of their own would hide the meta-tools, which are a search themselves.
         "_meta": {"anthropic/alwaysLoad": True, **size_hint(policy)},
     }
 
@@ -84,11 +84,11 @@ def _description(meta: MetaTool, policy: ResolvedPolicy, directory: Directory | 
     legend = f" {TABLE_LEGEND}" if policy.tables else ""
     match meta:
         case MetaTool.DISCOVER:
-            assert directory is not None, "what there is to discover"
+            assert directory is not None, "discover needs a directory"
             content = directory.content_line(CONTENT_LINE_TOKENS)
-            there = f"{directory.size} operation{'s' * (directory.size != 1)}: {content}."
+            summary = f"{directory.size} operation{'s' * (directory.size != 1)}: {content}."
             return (
-                f"{there} Search by query (verb, object, service; not the user's words) "
+                f"{summary} Search by query (verb, object, service; not the user's words) "
                 "or list a category; neither: overview."
             )
         case MetaTool.GET_SCHEMA:
@@ -146,5 +146,5 @@ def _schema(meta: MetaTool, policy: ResolvedPolicy) -> dict[str, JSON]:
 
 
 def _object_schema(properties: dict[str, Any], *required: str) -> dict[str, JSON]:
-    made: dict[str, JSON] = {"type": "object", "properties": properties}
-    return {**made, "required": list(required)} if required else made
+    schema: dict[str, JSON] = {"type": "object", "properties": properties}
+    return {**schema, "required": list(required)} if required else schema

@@ -1,4 +1,4 @@
-"""An operation: something that can be called, and the tool that MCP lists for it."""
+"""Operations: an author's function with its name, schema and options, and the tool that MCP lists for it."""
 
 import functools
 import inspect
@@ -29,24 +29,24 @@ from deltamcp.wire.canonical_json import encode_canonical
 from deltamcp.wire.digest import sha256_digest
 
 _NAME = re.compile(r"(?! )[^\x00-\x1f\x7f]{1,256}(?<! )")
-"""What MCP asks for, letters, digits, `_`, `-` and `.`, is a SHOULD that servers of others need not keep."""
+"""MCP says tool names SHOULD have only letters, digits, `_`, `-` and `.`; other servers' tools need not."""
 _ROWLESS_TYPES = (str, int, float, bool, bytes, None, type(None), *CONTENT_TYPES)
 ID_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-"""A part of an id, where its author is at hand to choose another."""
+"""A part of an id that an author chooses."""
 
 
 class ToolOptions(TypedDict, total=False):
-    """What an author may say of a tool beyond its function."""
+    """The options that an author can give a tool."""
 
     name: str
     title: str
     description: str
     summary: str
-    """The line of the index, at most 60 characters; taken from the description unless given."""
+    """The line of the operation in an index, at most 60 characters; taken from the description by default."""
     category: str
-    """Where the operation stands in the tree, `"posts"` or `"batch.posts"`; its id is then `posts.<action>`."""
+    """The category of the operation, such as `"posts"` or `"batch.posts"`; its id is then `posts.<action>`."""
     action: str
-    """The last part of the id; the tool's name unless given."""
+    """The last part of the id; by default the tool's name."""
     annotations: dict[str, JSON]
     """MCP's hints, such as `{"readOnlyHint": True}`."""
     icons: list[Icon]
@@ -54,26 +54,26 @@ class ToolOptions(TypedDict, total=False):
     timeout: float
     """Seconds."""
     input_schema: dict[str, JSON]
-    """Replaces the signature: the function then takes the arguments as one dict, checked against this."""
+    """Replaces the schema from the signature: the function gets the arguments as one dict, validated against this."""
     output_schema: dict[str, JSON]
     examples: list[dict[str, JSON]]
-    """Arguments of calls that work, shown with the exact schema."""
+    """Arguments of valid calls, shown with the exact schema."""
     keywords: list[str]
-    """Further words to find it by."""
+    """Further words that the search finds the operation by."""
     pinned: bool
-    """Listed as a tool of its own where the others stand behind meta-tools."""
+    """Whether the tool is listed even where meta-tools replace the others."""
     policy: Literal["allow", "confirm"]
     """`"confirm"` asks the user, by elicitation, before every call."""
     scopes: list[str]
-    """What a caller must have been granted; to others the operation does not exist."""
+    """The scopes a caller needs; to other callers the operation does not exist."""
     results: ResultPolicy
-    """How its results are made to fit; what this leaves open is the server's to say."""
+    """How results are fitted to a budget; the server's policy fills in what this leaves open."""
 
 
 class Operation:
-    """A function with a name, a schema and a deadline. `tool` is what `tools/list` shows of it, key by key.
+    """A function with a name, a schema and a deadline. `tool` is its definition in `tools/list`.
 
-    `id` is what the meta-tools call it: the dotted path in the tree, the name where it has no category.
+    `id` identifies the operation in the meta-tools: its dotted path in the tree, or its name if it has no category.
     """
 
     __slots__ = (
@@ -82,7 +82,7 @@ class Operation:
         "_output_type",
         "_return_annotation",
         "_summary_source",
-        "call_policy",
+        "consent_policy",
         "context_name",
         "examples",
         "function",
@@ -102,7 +102,7 @@ class Operation:
     def __init__(self, function: Callable[..., Any], context_type: type, **options: Unpack[ToolOptions]) -> None:
         """
         Raises:
-            ConfigurationError: the name or a parameter is not usable.
+            ConfigurationError: the name, a parameter or an option cannot be used.
         """
         check_options(options, ToolOptions)
         self.function = function
@@ -114,9 +114,9 @@ class Operation:
         self.examples = tuple(options.get("examples", ()))
         self.keywords = tuple(options.get("keywords", ()))
         self.pinned = options.get("pinned", False)
-        self.call_policy = options.get("policy", "allow")
-        if self.call_policy not in ("allow", "confirm"):
-            raise ConfigurationError(f'{self.name}: the policy {self.call_policy!r} must be "allow" or "confirm".')
+        self.consent_policy = options.get("policy", "allow")
+        if self.consent_policy not in ("allow", "confirm"):
+            raise ConfigurationError(f'{self.name}: the policy {self.consent_policy!r} must be "allow" or "confirm".')
         scopes = options.get("scopes", [])
         if isinstance(scopes, str):
             raise ConfigurationError(f"{self.name}: scopes must be a list of texts, not one text.")
@@ -126,39 +126,39 @@ class Operation:
             raise ConfigurationError(f"{self.name}: results must be a ResultPolicy(...).")
         self.resolved_policy: ResolvedPolicy | None = None
         self.takes_root = False
-        """Whether it is not the function that a caller's root is for, but who sends what it returned."""
+        """Whether the server, not the function, takes the root of the result that a caller has."""
         input_schema = options.get("input_schema")
         if input_schema is None:
             signature = Signature(function, context_type)
             self._bind: Callable[[Mapping[str, JSON]], dict[str, Any]] = signature.bind
-            self.is_async, self.context_name, returned = (
+            self.is_async, self.context_name, return_annotation = (
                 signature.is_async,
                 signature.context_name,
                 signature.return_annotation,
             )
             input_schema = signature.schema
         else:
-            self.is_async, self.context_name, fields, returned = inspect_function(function, context_type)
+            self.is_async, self.context_name, fields, return_annotation = inspect_function(function, context_type)
             if len(fields) != 1:
                 raise ConfigurationError(
                     f"{self.name}: with input_schema the function takes one parameter, the dict of arguments, "
                     "and besides it at most a Context."
                 )
             self._bind = functools.partial(_bind_foreign, ForeignSchema(input_schema), next(iter(fields)))
-        self._return_annotation = returned if "return" in getattr(function, "__annotations__", ()) else Any
+        self._return_annotation = return_annotation if "return" in getattr(function, "__annotations__", ()) else Any
         output_schema = options.get("output_schema")
-        self._output_type = return_adapter(function, returned) if output_schema is None else output_schema
+        self._output_type = return_adapter(function, return_annotation) if output_schema is None else output_schema
         self.tool = _tool_definition(self.name, options, inspect.getdoc(function), input_schema)
         self._summary_source = options.get("summary") or self.tool.get("description") or ""
         if self._output_type is not None:
             self.tool["outputSchema"] = self.output_schema
-        self.parameter_headers  # noqa: B018 - a bad x-mcp-header is told at registration
+        self.parameter_headers  # noqa: B018 - an invalid x-mcp-header is reported at registration
 
     def resolve_result_policy(self, policy: ResultPolicy | None, flat: bool) -> None:
-        """Says, once and before the tool is listed, how its results are made to fit: as it says itself, else so.
+        """Resolves the operation's own result policy with the server's, once and before the tool is listed.
 
-        Listed `flat`, by its own name, its description tells how to read a table, where one may come, and it takes the
-        root of what its caller holds, where it may tell what changed.
+        A tool that is listed `flat`, under its own name, explains in its description how to read tables if its results
+        may have them, and takes the root of a caller's earlier result if it may answer with changes.
         """
         if self.results is None and policy is None:
             return
@@ -175,32 +175,38 @@ class Operation:
 
     @property
     def _may_hold_rows(self) -> bool:
-        """Beside structured content there is JSON, and a function that says it returns text returns no rows."""
-        is_pack = isinstance(self._return_annotation, type) and issubclass(self._return_annotation, symbol_graph_type())
-        return self._output_type is None and self._return_annotation not in _ROWLESS_TYPES and not is_pack
+        """Whether results may be tables: structured content is sent as JSON, and the return type may exclude rows."""
+        is_symbol_graph = isinstance(self._return_annotation, type) and issubclass(
+            self._return_annotation, symbol_graph_type()
+        )
+        return self._output_type is None and self._return_annotation not in _ROWLESS_TYPES and not is_symbol_graph
 
     def is_valid_output(self, value: JSON) -> bool:
-        """Whether a value is one its output schema promises."""
-        assert self.output_schema is not None, "asked only of operations that have one"
+        """Returns whether a value fits the output schema."""
+        assert self.output_schema is not None, "only operations with an output schema validate output"
         return self._output_validator.is_valid(value)
 
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
-        """Raises `ArgumentError` where the arguments do not fit."""
+        """Converts arguments to keyword arguments of the function.
+
+        Raises:
+            InvalidArgumentsError: the arguments do not fit the schema.
+        """
         return self._bind(arguments)
 
     @property
     def is_summary_too_long(self) -> bool:
-        """Whether what was said for a summary is longer than one may be."""
+        """Whether the given summary or description is longer than a summary may be."""
         return prose.utf16_length(self._summary_source) > prose.SUMMARY_CHARS
 
     @property
     def is_summary_cut(self) -> bool:
-        """Whether the summary breaks off, for want of a sentence short enough."""
+        """Whether the summary is cut inside a sentence, as its first sentence is too long."""
         return self.is_summary_too_long and not prose.has_sentence_within(self._summary_source, prose.SUMMARY_CHARS)
 
     @functools.cached_property
     def summary(self) -> str:
-        """The line of the index: what was said for it, or its first sentence."""
+        """The line of the operation in an index: the given text, or its first sentence."""
         return prose.summary(self._summary_source) if self.is_summary_too_long else self._summary_source
 
     @property
@@ -210,7 +216,7 @@ class Operation:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether it only reads, by its own word."""
+        """Whether the author annotated the operation as read-only."""
         return (self.tool.get("annotations") or {}).get("readOnlyHint") is True
 
     @functools.cached_property
@@ -220,10 +226,10 @@ class Operation:
         return output_schema(self._output_type)
 
     def structured_content(self, value: Any) -> JSON:
-        """What the function returned, as the JSON its output schema promises.
+        """Converts the return value of the function to JSON that fits the output schema.
 
         Raises:
-            ValueError: it is not that; the text says where.
+            ValueError: the value does not fit; the error's text says where.
         """
         if isinstance(self._output_type, dict):
             for problem in self._output_validator.problems(value):
@@ -249,7 +255,7 @@ class Operation:
 
     @functools.cached_property
     def manifest_entry(self) -> dict[str, JSON]:
-        """SEP-2636: what a manifest says of the tool; digest and size are of its canonical form."""
+        """The tool's entry in a manifest (SEP-2636), with the digest and the size of its canonical form."""
         form = encode_canonical(self.tool)
         parts = {
             "name": self.name,
@@ -262,7 +268,7 @@ class Operation:
 
     @functools.cached_property
     def parameter_headers(self) -> tuple[param_headers.ParameterHeader, ...]:
-        """The arguments a client mirrors into `Mcp-Param-*` headers."""
+        """The arguments that clients mirror into `Mcp-Param-*` headers."""
         return param_headers.declared_headers(self.name, self.tool["inputSchema"])
 
 
@@ -285,12 +291,12 @@ def _bind_foreign(schema: ForeignSchema, parameter: str, arguments: Mapping[str,
 
 
 def _tool_definition(
-    name: str, options: ToolOptions, documented: str | None, input_schema: dict[str, JSON]
+    name: str, options: ToolOptions, docstring: str | None, input_schema: dict[str, JSON]
 ) -> dict[str, JSON]:
     parts = {
         "name": name,
         "title": options.get("title"),
-        "description": options.get("description") or documented,
+        "description": options.get("description") or docstring,
         "inputSchema": input_schema,
         "annotations": options.get("annotations"),
         "icons": to_builtins(options.get("icons")),

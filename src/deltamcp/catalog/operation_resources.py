@@ -1,4 +1,4 @@
-"""Operations as resources: `<scheme>://operations/index`, a category, an operation, each as JSON."""
+"""Operations as resources: JSON of the index, a category or an operation at `<scheme>://operations/...`."""
 
 from collections.abc import Callable, Iterator
 from urllib.parse import unquote
@@ -8,20 +8,20 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.values import JSON
 
 MAX_LISTED_OPERATIONS = 500
-"""Operations listed each; of more only the index, the categories and a template are."""
+"""With more operations, only the index, the categories and a template are listed."""
 
 _JSON = "application/json"
 
 
 class OperationResources:
-    """Where each operation can be read."""
+    """Lists and reads the resources of a directory of operations."""
 
     def __init__(self, scheme: str, directory: Directory) -> None:
         self._base = f"{scheme}://operations/"
         self._directory = directory
 
     def list_resources(self) -> list[dict[str, JSON]]:
-        """The index first, then every category with what is in it."""
+        """Lists the index first, then each category and its operations."""
         size = self._directory.size
         index = {
             "uri": f"{self._base}index",
@@ -31,11 +31,11 @@ class OperationResources:
         }
         return [index, *self._list_category(self._directory.root, size <= MAX_LISTED_OPERATIONS)]
 
-    def _list_category(self, category: Category, each: bool) -> Iterator[dict[str, JSON]]:
-        for action, operation in category.operations.items() if each else ():
-            place = self.uri(f"{category.path}.{action}".lstrip("."))
-            listed = {"uri": place, "name": operation.name, "mimeType": _JSON}
-            yield {**listed, "description": operation.summary} if operation.summary else listed
+    def _list_category(self, category: Category, list_operations: bool) -> Iterator[dict[str, JSON]]:
+        for action, operation in category.operations.items() if list_operations else ():
+            uri = self.uri(f"{category.path}.{action}".lstrip("."))
+            item = {"uri": uri, "name": operation.name, "mimeType": _JSON}
+            yield {**item, "description": operation.summary} if operation.summary else item
         for child in category.children.values():
             count = len(child.all_operations())
             yield {
@@ -44,10 +44,10 @@ class OperationResources:
                 "description": f"{count} operation{'s' if count != 1 else ''}",
                 "mimeType": _JSON,
             }
-            yield from self._list_category(child, each)
+            yield from self._list_category(child, list_operations)
 
     def template(self) -> dict[str, JSON]:
-        """Any of them by path."""
+        """Returns the template that reaches every category and operation by its path."""
         return {
             "uriTemplate": f"{self._base}{{+path}}",
             "name": "operation",
@@ -56,7 +56,7 @@ class OperationResources:
         }
 
     def read(self, uri: str, schema: Callable[[Operation], JSON]) -> JSON | None:
-        """What stands at an address; None where it is none of these, or nothing is there."""
+        """Reads the index, category or operation at a URI; None where there is none."""
         path = self.parse_uri(uri)
         if path is None:
             return None
@@ -71,14 +71,14 @@ class OperationResources:
         return None
 
     def parse_uri(self, uri: str) -> str | None:
-        """The part after `operations/`, decoded; None where the address is not one of ours."""
+        """Returns the decoded path after `operations/`; None where the URI does not belong to these resources."""
         if not uri.startswith(self._base):
             return None
         segments = [unquote(segment) for segment in uri.removeprefix(self._base).strip("/").split("/")]
-        # An encoded slash would make two segments of one, `..` would climb.
+        # An encoded slash would split a segment in two, and `..` would leave the tree.
         unsafe = any(segment in ("", ".", "..") or "/" in segment for segment in segments)
         return None if unsafe else "/".join(segments)
 
     def uri(self, id_: str) -> str:
-        """The address of an operation or category."""
+        """Returns the URI of an operation or a category."""
         return self._base + id_.replace(".", "/")

@@ -1,4 +1,4 @@
-"""What authors say of the things they register: checked, and laid out as the lists show it."""
+"""Options of the items that authors register: checks their names, and omits empty ones from list items."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,9 +8,10 @@ from deltamcp.values import JSON
 
 
 def check_options(options: Mapping[str, Any], known: type) -> None:
-    """
+    """Checks that every option is a key of the typed dict `known`.
+
     Raises:
-        ConfigurationError: an option is not one of a typed dict's.
+        ConfigurationError: an option is unknown.
     """
     for name in options:
         if name not in known.__annotations__:
@@ -18,5 +19,5 @@ def check_options(options: Mapping[str, Any], known: type) -> None:
 
 
 def omit_empty(parts: Mapping[str, JSON]) -> dict[str, JSON]:
-    """The parts that were given, in their order."""
+    """Returns the parts that are neither None nor empty text, in their order."""
     return {key: value for key, value in parts.items() if value is not None and value != ""}

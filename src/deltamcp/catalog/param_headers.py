@@ -1,4 +1,4 @@
-"""`x-mcp-header`: arguments that HTTP clients mirror into `Mcp-Param-*` headers (SEP-2243)."""
+"""Parameter headers (SEP-2243): arguments that clients mirror into `Mcp-Param-*` headers, by `x-mcp-header`."""
 
 import base64
 import binascii
@@ -13,27 +13,27 @@ from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
 HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-"""What a header may be called (RFC 9110, 5.6.2)."""
+"""The syntax of header names (RFC 9110, 5.6.2)."""
 _PLAIN_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _PREFIX, _SUFFIX = "=?base64?", "?="
 _HEADER_TYPES = frozenset({"string", "integer", "boolean"})
 
 
 class ParameterHeader(Struct, frozen=True):
-    """One argument and the header that repeats it."""
+    """An argument and the header that mirrors it."""
 
     header: bytes
-    """Lower case, as ASGI gives header names."""
+    """The header's name in lower case, as ASGI gives it."""
     path: tuple[str, ...]
 
 
 def declared_headers(tool: str, schema: Mapping[str, JSON]) -> tuple[ParameterHeader, ...]:
-    """The headers a schema asks for.
+    """Returns the headers that a schema declares.
 
     Raises:
         ConfigurationError: an annotation stands where SEP-2243 forbids it; clients would drop the tool.
     """
-    # Nearly no schema has one, and looking for the word is a tenth of walking through.
+    # Few schemas have the annotation, and searching for the word takes a tenth of the time of walking the schema.
     if b"x-mcp-header" not in jsonrpc.encode(schema):
         return ()
     found: list[ParameterHeader] = []
@@ -72,7 +72,7 @@ def _find_annotations(
 
 
 def decode(value: bytes) -> str | None:
-    """A header's value as text, out of its base64 form where it has one; None where it is malformed."""
+    """Decodes the value of a header, plain or in base64; None where it is malformed."""
     text = value.decode("latin-1").strip(" \t")
     if not _PLAIN_VALUE.fullmatch(text):
         return None
@@ -87,7 +87,7 @@ def decode(value: bytes) -> str | None:
 
 
 def encode(value: str) -> str:
-    """Text as a header's value: itself where that is safe, else base64."""
+    """Encodes text as the value of a header: unchanged where that is safe, else in base64."""
     plain = all(32 <= ord(char) <= 126 for char in value) and value == value.strip()
     if plain and not (value.startswith(_PREFIX) and value.endswith(_SUFFIX)):
         return value
@@ -95,7 +95,7 @@ def encode(value: str) -> str:
 
 
 def value_at(arguments: JSON, path: tuple[str, ...]) -> JSON:
-    """The argument at a path; None where there is none."""
+    """Returns the argument at a path; None where there is none."""
     for key in path:
         if not isinstance(arguments, dict):
             return None
@@ -104,7 +104,7 @@ def value_at(arguments: JSON, path: tuple[str, ...]) -> JSON:
 
 
 def is_same_value(text: str, value: JSON) -> bool:
-    """Whether a header says what the body says; integers by value, as the specification asks."""
+    """Returns whether a header equals the argument in the body; numbers are compared by value, as SEP-2243 requires."""
     if isinstance(value, bool):
         return text == ("true" if value else "false")
     if isinstance(value, int | float):

@@ -1,7 +1,7 @@
-"""A JSON Schema's parameters as text: `name?:type=default`, on one line or a line each with notes.
+"""The parameters of a JSON Schema as text: `name?:type=default`, all on one line, or one on each line with a note.
 
-Any schema has a text: what is not understood is said as `any`, references are followed inside the
-document and never further, a type inside itself is said as `…`.
+Every schema has a text: an unknown type is written `any`, and a type that contains itself `…`. References are followed
+inside the document only.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,36 +31,36 @@ _CONSTRAINT_FORMATS = {
     "contentEncoding": "{}",
     "contentMediaType": "{}",
 }
-"""What else JSON Schema says of a value."""
+"""The texts of JSON Schema's other constraints on a value."""
 
 UNBOUNDED = 1 << 30
 _MAX_NESTING = 40
-"""Levels followed at most; real schemas stay under 12."""
+"""The deepest level that is visited; real schemas stay under 12."""
 _MAX_STEPS = 50_000
-"""Places looked at in one schema: references to references to references make a small one endless."""
+"""Nodes visited in one schema; nested references can make a small schema expand without end."""
 
 
 class TextDetail(NamedTuple):
-    """How much is said."""
+    """How much detail a text has."""
 
     depth: int
-    """Levels of nested objects spelled out."""
+    """Levels of nested objects that are written out."""
     max_choices: int
-    """Values of an enumeration listed."""
+    """Values of an enumeration that are listed."""
     note_chars: int
     """Characters of a parameter's description."""
     description_chars: int
-    """Characters of the tool's own."""
+    """Characters of the tool's description."""
     limits: bool = False
-    """Whether ranges, patterns and examples are said."""
+    """Whether ranges, patterns and examples are included."""
 
 
 NAMES_ONLY = TextDetail(depth=0, max_choices=3, note_chars=0, description_chars=0)
-"""Hardly more than names."""
+"""Names and types without notes."""
 
 
 class ParameterRow(NamedTuple):
-    """One parameter; `text` begins with a dot for each level it lies inside another."""
+    """One parameter; `text` begins with one dot for each level of nesting."""
 
     text: str
     note: str
@@ -73,7 +73,7 @@ class _Property(NamedTuple):
 
 
 class Parameters:
-    """Those of one schema."""
+    """Writes the parameters of one schema."""
 
     def __init__(self, schema: Mapping[str, JSON], detail: TextDetail) -> None:
         self._root = schema
@@ -83,69 +83,72 @@ class Parameters:
         self._steps_left = _MAX_STEPS
 
     def _may_enter(self, node: dict[str, Any], seen: tuple[int, ...]) -> bool:
-        """Whether to look into a node: not where it contains itself, lies too deep, or enough has been looked at."""
+        """Returns whether to visit a node: not where it contains itself, is too deep, or too many were visited."""
         self._steps_left -= 1
         return self._steps_left > 0 and len(seen) <= _MAX_NESTING and id(node) not in seen
 
     # On one line
 
     def inline_texts(self) -> list[str]:
-        """`name?:type=default` for each, the required ones first."""
-        return [self._property_text(found, self._detail.depth, ()) for found in self._properties(self._root, ())]
+        """Returns `name?:type=default` for each parameter, required parameters first."""
+        return [
+            self._property_text(parameter, self._detail.depth, ()) for parameter in self._properties(self._root, ())
+        ]
 
     def names(self) -> tuple[list[str], list[str]]:
-        """The required ones, and the others."""
-        found = self._properties(self._root, ())
-        return [one.name for one in found if one.required], [one.name for one in found if not one.required]
+        """Returns the names of the required parameters, and of the others."""
+        parameters = self._properties(self._root, ())
+        required = [parameter.name for parameter in parameters if parameter.required]
+        return required, [parameter.name for parameter in parameters if not parameter.required]
 
     # A line each
 
     def rows(self) -> list[ParameterRow]:
-        """Each with its note; what lies inside a parameter follows it where it has notes of its own.
+        """Returns one row for each parameter; nested parameters that have notes follow in rows of their own.
 
-        Neighbours with the same note share a line; a structure told before is said by where it was told.
+        Parameters with the same note share a row. A structure that was written before is replaced by its path.
         """
         return self._rows(self._root, "", "", self._detail.depth, ())
 
     def _rows(self, node: Any, dots: str, path: str, depth: int, seen: tuple[int, ...]) -> list[ParameterRow]:
-        made: list[ParameterRow] = []
+        merged: list[ParameterRow] = []
         by_note: dict[str, int] = {}
-        for found in self._properties(node, seen):
-            rows = self._property_rows(found, dots, f"{path}{found.name}", depth, seen)
+        for parameter in self._properties(node, seen):
+            rows = self._property_rows(parameter, dots, f"{path}{parameter.name}", depth, seen)
             text, note = rows[0]
             if len(rows) == 1 and note in by_note:
-                place = by_note[note]
-                made[place] = ParameterRow(f"{made[place].text}, {text.removeprefix(dots)}", note)
+                index = by_note[note]
+                merged[index] = ParameterRow(f"{merged[index].text}, {text.removeprefix(dots)}", note)
                 continue
             if len(rows) == 1 and note:
-                by_note[note] = len(made)
-            made += rows
-        return made
+                by_note[note] = len(merged)
+            merged += rows
+        return merged
 
     def _property_rows(
-        self, found: _Property, dots: str, path: str, depth: int, seen: tuple[int, ...]
+        self, parameter: _Property, dots: str, path: str, depth: int, seen: tuple[int, ...]
     ) -> list[ParameterRow]:
-        """A parameter, and what is inside it."""
-        note = self._note(found.node)
-        objects = list(self._objects(found.node, seen)) if depth > 0 else []
-        if not any(self._has_notes(one, depth, seen) for one in objects):
-            return [ParameterRow(dots + self._property_text(found, depth, seen), note)]
+        """Returns the row of a parameter, and the rows of the parameters inside it."""
+        note = self._note(parameter.node)
+        objects = list(self._objects(parameter.node, seen)) if depth > 0 else []
+        if not any(self._has_notes(node, depth, seen) for node in objects):
+            return [ParameterRow(dots + self._property_text(parameter, depth, seen), note)]
         key = msgspec.json.encode(objects)
         if key in self._path_by_structure:
             return [
-                ParameterRow(f"{dots}{self._property_text(found, 0, seen)} as {self._path_by_structure[key]}", note)
+                ParameterRow(f"{dots}{self._property_text(parameter, 0, seen)} as {self._path_by_structure[key]}", note)
             ]
         self._path_by_structure[key] = path
-        made = [ParameterRow(dots + self._property_text(found, 0, seen), note)]
-        for place, one in enumerate(objects):
-            if place:
-                made.append(ParameterRow(f"{dots}.or", ""))
-            inner = (*seen, id(one))
-            made += self._rows(one, f"{dots}.", f"{path}.", depth - 1, inner)
-            extra = one.get("additionalProperties")
+        rows = [ParameterRow(dots + self._property_text(parameter, 0, seen), note)]
+        for index, node in enumerate(objects):
+            if index:
+                rows.append(ParameterRow(f"{dots}.or", ""))
+            inner = (*seen, id(node))
+            rows += self._rows(node, f"{dots}.", f"{path}.", depth - 1, inner)
+            extra = node.get("additionalProperties")
             if isinstance(extra, dict) and extra:
-                made += self._property_rows(_Property("*", extra, True), f"{dots}.", f"{path}.*", depth - 1, inner)
-        return made
+                rows += self._property_rows(_Property("*", extra, True), f"{dots}.", f"{path}.*", depth - 1, inner)
+        return rows
 
     def _has_notes(self, node: dict[str, Any], depth: int, seen: tuple[int, ...]) -> bool:
         if depth <= 0 or not self._detail.note_chars or not self._may_enter(node, seen):
@@ -153,14 +156,14 @@ class Parameters:
         if id(node) not in self._has_notes_by_node:
             inner = (*seen, id(node))
             self._has_notes_by_node[id(node)] = any(
-                self._note(found.node)
-                or any(self._has_notes(one, depth - 1, inner) for one in self._objects(found.node, inner))
-                for found in self._properties(node, inner)
+                self._note(parameter.node)
+                or any(self._has_notes(one, depth - 1, inner) for one in self._objects(parameter.node, inner))
+                for parameter in self._properties(node, inner)
             )
         return self._has_notes_by_node[id(node)]
 
     def _objects(self, node: Any, seen: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-        """The objects a parameter may be, or be a list or a choice of."""
+        """Yields the object schemas of a parameter, of its items and of its alternatives."""
         node = self._resolve(node)
         if not self._may_enter(node, seen):
             return
@@ -184,7 +187,7 @@ class Parameters:
         return " ".join(filter(None, [*parts, *examples]))
 
     def _inner_notes(self, node: Any, seen: tuple[int, ...]) -> Iterator[str]:
-        """What is said of a list's items, a map's values and a choice's branches, not of what lies inside them."""
+        """Yields the descriptions of a list's items, a map's values and a union's branches, not of their properties."""
         node = self._resolve(node)
         if not self._may_enter(node, seen):
             return
@@ -204,11 +207,11 @@ class Parameters:
             properties, needed = part.get("properties"), part.get("required")
             merged.update(properties if isinstance(properties, dict) else {})
             required.update(name for name in (needed if isinstance(needed, list) else ()) if isinstance(name, str))
-        found = [_Property(name, child, name in required) for name, child in merged.items()]
-        return sorted(found, key=lambda one: not one.required)
+        parameters = [_Property(name, child, name in required) for name, child in merged.items()]
+        return sorted(parameters, key=lambda parameter: not parameter.required)
 
     def _all_of_parts(self, node: dict[str, Any], seen: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-        """A schema and those it must also fit."""
+        """Yields a schema and the schemas in its `allOf`, at any depth."""
         yield node
         parts = node.get("allOf")
         for part in parts if isinstance(parts, list) else ():
@@ -216,15 +219,15 @@ class Parameters:
             if self._may_enter(resolved, seen):
                 yield from self._all_of_parts(resolved, (*seen, id(resolved)))
 
-    def _property_text(self, found: _Property, depth: int, seen: tuple[int, ...]) -> str:
-        kind = self._type_text(found.node, depth, seen)
-        made = found.name if found.required else f"{found.name}?"
+    def _property_text(self, parameter: _Property, depth: int, seen: tuple[int, ...]) -> str:
+        kind = self._type_text(parameter.node, depth, seen)
+        text = parameter.name if parameter.required else f"{parameter.name}?"
         if kind != "str":
-            made += f":{kind}"
-        if not isinstance(found.node, dict):
-            return made
-        limits = self._constraints_text(found.node) if self._detail.limits else ""
-        return f"{made}{f'({limits})' if limits else ''}{self._default_text(found.node.get('default'))}"
+            text += f":{kind}"
+        if not isinstance(parameter.node, dict):
+            return text
+        limits = self._constraints_text(parameter.node) if self._detail.limits else ""
+        return f"{text}{f'({limits})' if limits else ''}{self._default_text(parameter.node.get('default'))}"
 
     def _default_text(self, value: JSON) -> str:
         if value is None or (value in ("", [], {}) and not self._detail.limits):
@@ -239,7 +242,7 @@ class Parameters:
         return ", ".join(text.format(value) for text, value in found if value is not None and value is not False)
 
     def _without_null(self, node: dict[str, Any]) -> dict[str, Any]:
-        """Out of a wrapping that only adds null."""
+        """Returns the other branch of a union with null, merged with the union's own keywords."""
         branches = [branch for branch in self._branches(self._resolve(node)) if not _is_null(branch)]
         return {**branches[0], **node} if len(branches) == 1 else self._resolve(node)
 
@@ -265,20 +268,22 @@ class Parameters:
         if isinstance(kind, list):
             return _union_text(self._type_text({**node, "type": one}, depth, seen) for one in kind if one != "null")
         if kind == "array" or (kind is None and "items" in node):
-            places = node.get("prefixItems")
-            kinds = [self._type_text(place, depth, seen) for place in places] if isinstance(places, list) else []
+            prefix_items = node.get("prefixItems")
+            kinds = (
+                [self._type_text(item, depth, seen) for item in prefix_items] if isinstance(prefix_items, list) else []
+            )
             items = node.get("items")
             return f"[{', '.join(kinds)}]" if kinds and not items else f"[{self._type_text(items, depth, seen)}]"
         if kind == "string" and isinstance(node.get("items"), dict) and "enum" in node["items"]:
-            # Not what JSON Schema means by it, but what its author meant.
+            # JSON Schema ignores `items` of a string, but its author meant these choices.
             return self._type_text(node["items"], depth, seen)
         if kind == "object" or "properties" in node or "allOf" in node:
             return self._object_text(node, depth, seen)
         return _TYPES.get(kind, "any") if isinstance(kind, str) else "any"
 
     def _choices_text(self, values: list[JSON]) -> str:
-        kept = values if self._detail.limits else [value for value in values if value is not None]
-        shown = [_json_text(value) for value in kept[: self._detail.max_choices]]
+        choices = values if self._detail.limits else [value for value in values if value is not None]
+        shown = [_json_text(value) for value in choices[: self._detail.max_choices]]
         return "|".join(shown) + ("|…" if len(values) > self._detail.max_choices else "")
 
     def _object_text(self, node: dict[str, Any], depth: int, seen: tuple[int, ...]) -> str:
@@ -286,7 +291,7 @@ class Parameters:
         extra = node.get("additionalProperties")
         if depth <= 0 and (properties or extra):
             return "{…}"
-        parts = [self._property_text(found, depth - 1, seen) for found in properties]
+        parts = [self._property_text(parameter, depth - 1, seen) for parameter in properties]
         patterns = node.get("patternProperties")
         for pattern, child in patterns.items() if isinstance(patterns, dict) else ():
             parts.append(f"/{pattern}/:{self._type_text(child, depth - 1, seen)}")
@@ -295,7 +300,7 @@ class Parameters:
         return "{" + ", ".join(parts) + "}"
 
     def _resolve(self, node: Any) -> dict[str, Any]:
-        """A node, or what it refers to inside the same document; nothing is fetched."""
+        """Follows the references of a node inside the document; fetches nothing."""
         for _ in range(_MAX_NESTING):
             if not isinstance(node, dict):
                 return {}
@@ -311,12 +316,12 @@ class Parameters:
 
 
 def parameter_names(schema: Mapping[str, JSON]) -> tuple[list[str], list[str]]:
-    """The required parameters of a schema, and the others."""
+    """Returns the names of the required parameters of a schema, and of the others."""
     return Parameters(schema, NAMES_ONLY).names()
 
 
 def description_text(text: JSON, limit: int) -> str:
-    """A description as far as the detail allows: whole, or cut."""
+    """Returns a description, cut to `limit` characters; `UNBOUNDED` keeps every word, 0 none."""
     if not isinstance(text, str) or not limit:
         return ""
     return prose.drop_blank_lines(text) if limit == UNBOUNDED else prose.cut(text, limit)

@@ -1,4 +1,4 @@
-"""Prompts: messages a user picks by name and fills in."""
+"""Prompts: messages that a user selects by name and fills in with arguments."""
 
 import inspect
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from deltamcp.values import JSON, Icon
 
 
 class PromptOptions(TypedDict, total=False):
-    """What an author may say of a prompt beyond its function."""
+    """The options that an author can give a prompt."""
 
     name: str
     title: str
@@ -22,7 +22,7 @@ class PromptOptions(TypedDict, total=False):
 
 
 class Prompt:
-    """A function that makes messages of its arguments. `listed` is what the list shows of it."""
+    """A function that creates messages from its arguments. `list_item` is its entry in `prompts/list`."""
 
     __slots__ = ("context_name", "function", "is_async", "list_item", "name", "signature")
 

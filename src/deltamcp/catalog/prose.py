@@ -1,12 +1,12 @@
-"""Descriptions: cleaned of what must not reach a model, and cut where a reader would stop."""
+"""Descriptions: removes hidden characters, and shortens texts at the end of a sentence or a word."""
 
 import re
 
 SUMMARY_CHARS = 60
-"""Delta-MCP's cap for a line of the index, in UTF-16 units as JavaScript counts them."""
+"""Delta-MCP's limit for a summary, in UTF-16 units as JavaScript counts them."""
 
 _SUMMARY_SOURCE_CHARS = 2000
-"""Characters in which a description says what it is about."""
+"""The characters of a description that a summary is taken from."""
 
 # Upstreams write descriptions: control characters, and bidirectional ones, by which a text shows other than it reads.
 _HIDDEN = re.compile(
@@ -19,40 +19,40 @@ _SENTENCE_END = re.compile(
 
 
 def clean(text: str) -> str:
-    """A description without characters that hide or turn what it says."""
+    """Removes control and bidirectional characters, which can hide or reorder text."""
     return _HIDDEN.sub("", text)
 
 
 def drop_blank_lines(text: str) -> str:
-    """Every word of a description; indentation and empty lines, which say nothing to a model, are left out."""
+    """Removes indentation and empty lines, which mean nothing to a model, and hidden characters."""
     return "\n".join(filter(None, map(str.strip, clean(text).splitlines())))
 
 
 def utf16_length(text: str) -> int:
-    """In UTF-16 units."""
+    """Returns the length of a text in UTF-16 units."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def has_sentence_within(text: str, limit: int) -> bool:
-    """Whether a sentence ends so early."""
+    """Returns whether the first sentence ends within `limit` characters."""
     found = _SENTENCE_END.search(text.lstrip(), 0, limit + 2)
     return found is not None and found.end() <= limit + 1
 
 
 def cut(text: str, limit: int) -> str:
-    """On one line, at most `limit` characters: as many whole sentences as fit, or else words; `…` where cut."""
+    """Shortens a text to one line of at most `limit` characters: to whole sentences, or else to words and `…`."""
     text = _collapse_spaces(clean(text))
     if len(text) <= limit:
         return _SPACE.sub(" ", text)
-    text = text[: 2 * limit + 2]  # an end is at most a line break wider than what is kept
-    kept = ""
+    text = text[: 2 * limit + 2]  # bounds the search, as the rest cannot fit
+    sentences = ""
     for found in _SENTENCE_END.finditer(text):
         part = _SPACE.sub(" ", text[: found.end()].strip())
         if len(part) > limit:
             break
-        kept = part
-    if kept:
-        return kept
+        sentences = part
+    if sentences:
+        return sentences
     line = _SPACE.sub(" ", text)
     if len(line) <= limit:
         return line
@@ -62,20 +62,20 @@ def cut(text: str, limit: int) -> str:
 
 
 def _collapse_spaces(text: str) -> str:
-    """With one space for several, and no more than one empty line: what tells where sentences end."""
-    lines = (" ".join(line.split()) for line in text.splitlines())
-    made: list[str] = []
-    for line in lines:
-        if line or (made and made[-1]):
-            made.append(line)
-    return "\n".join(made).strip()
+    """Collapses spaces and empty lines, but keeps line breaks, which can end a sentence."""
+    stripped = (" ".join(line.split()) for line in text.splitlines())
+    lines: list[str] = []
+    for line in stripped:
+        if line or (lines and lines[-1]):
+            lines.append(line)
+    return "\n".join(lines).strip()
 
 
 def summary(description: str) -> str:
-    """The line that stands for a description in the index."""
+    """Returns the summary of a description: its first sentence, cut to `SUMMARY_CHARS`, without the full stop."""
     text = _collapse_spaces(clean(description[:_SUMMARY_SOURCE_CHARS]))
     end = _SENTENCE_END.search(text)
-    made = cut(text if end is None else text[: end.end()], SUMMARY_CHARS)
-    while utf16_length(made) > SUMMARY_CHARS:  # characters outside the basic plane count twice
-        made = cut(made, len(made) - 1)
-    return made.removesuffix(".")
+    line = cut(text if end is None else text[: end.end()], SUMMARY_CHARS)
+    while utf16_length(line) > SUMMARY_CHARS:  # characters outside the basic plane count twice
+        line = cut(line, len(line) - 1)
+    return line.removesuffix(".")

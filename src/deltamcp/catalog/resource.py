@@ -1,4 +1,4 @@
-"""Resources: what can be read at an address, one address each or a whole template of them."""
+"""Resources that a client can read at a URI, or at any URI that matches a template."""
 
 import inspect
 import re
@@ -17,9 +17,9 @@ _EXPRESSION = re.compile(r"\{([+?/]?)([A-Za-z0-9_.,*]+)\}")
 
 
 class UriTemplate:
-    """RFC 6570 as far as resources use it: `{name}`, `{+name}` (slashes allowed) and `{?name,name}`.
+    """The part of RFC 6570 that resources use: `{name}`, `{+name}` (slashes allowed) and `{?name,name}`.
 
-    Matching refuses what would escape a directory: an encoded slash or a dot segment inside `{name}`,
+    Matching refuses values that would escape a directory: an encoded slash or a dot segment inside `{name}`,
     a `..` segment inside `{+name}`.
     """
 
@@ -42,12 +42,14 @@ class UriTemplate:
                 self.names.append(name)
                 pattern += f"(?P<{name}>{'.+' if operator == '+' else '[^/?#]+'})"
         if "{" in template[position:] or not (self.names or self._query):
-            raise ConfigurationError(f"The resource template {template!r} is not one this server understands.")
+            raise ConfigurationError(
+                f"The resource template {template!r} is not supported; use {{name}}, {{+name}} or {{?name}}."
+            )
         self._pattern = re.compile(pattern + re.escape(template[position:]))
         self.names += self._query
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """The template's variables at this address, decoded; None where it does not fit."""
+        """Returns the decoded variables of a URI; None where the URI does not match."""
         query = ""
         if self._query and "?" in uri:
             uri, _, query = uri.partition("?")
@@ -67,7 +69,7 @@ class UriTemplate:
 
 
 class ResourceOptions(TypedDict, total=False):
-    """What an author may say of a resource beyond its address and function."""
+    """The options that an author can give a resource."""
 
     name: str
     title: str
@@ -78,11 +80,11 @@ class ResourceOptions(TypedDict, total=False):
     icons: list[Icon]
     meta: dict[str, JSON]
     cache_seconds: float
-    """How long clients may keep what they read (2026-07-28); not at all by default."""
+    """How long clients may cache the contents (2026-07-28); not at all by default."""
 
 
 class Resource:
-    """A function that gives what stands at an address. `listed` is what the list shows of it."""
+    """A function that returns the contents of a URI. `list_item` is its entry in `resources/list`."""
 
     __slots__ = (
         "cache_seconds",
@@ -100,7 +102,7 @@ class Resource:
     ) -> None:
         """
         Raises:
-            ConfigurationError: the template and the function's parameters do not belong together.
+            ConfigurationError: the template's variables and the function's parameters differ.
         """
         check_options(options, ResourceOptions)
         self.function = function
@@ -110,10 +112,10 @@ class Resource:
         self.signature = Signature(function, context_type)
         self.is_async = self.signature.is_async
         self.context_name = self.signature.context_name
-        wanted = set(self.template.names) if self.template else set()
-        if not set(self.signature.required) <= wanted or not wanted <= set(self.signature.names):
+        variables = set(self.template.names) if self.template else set()
+        if not set(self.signature.required) <= variables or not variables <= set(self.signature.names):
             raise ConfigurationError(
-                f"Resource {uri!r}: the address has {sorted(wanted) or 'no parameters'}, "
+                f"Resource {uri!r}: the address has {sorted(variables) or 'no parameters'}, "
                 f"the function takes {list(self.signature.names) or 'none'}."
             )
         parts = {

@@ -1,8 +1,8 @@
-"""An author's function, seen as a schema: what it takes, what it gives, how arguments reach it.
+"""Signatures of authors' functions: derives schemas of parameters and results, and binds arguments.
 
-Schemas are pydantic's. They are made one parameter at a time and kept by annotation, so a catalogue
-of 10,000 functions costs what its distinct annotations cost (pydantic's own way, a model per function,
-takes 0.7 ms each); the model that validates arguments is made at the first call.
+Pydantic creates the schemas, one parameter at a time, and they are cached by annotation, so that a catalogue of 10,000
+functions costs what its distinct annotations cost (pydantic's own way, a model for each function, takes 0.7 ms each).
+The model that validates arguments is created at the first call.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ _MISSING = inspect.Parameter.empty
 
 
 class InvalidArgumentsError(Exception):
-    """Arguments that do not fit; one sentence a field, for the model to mend its call by."""
+    """Arguments do not fit the schema. `problems` has a sentence for each field, for the model to correct its call."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__(" ".join(problems))
@@ -35,32 +35,33 @@ class InvalidArgumentsError(Exception):
 
 
 class _UntitledJsonSchema(GenerateJsonSchema):
-    """Pydantic's schemas without the titles it makes up: they repeat the names at 5 tokens each."""
+    """Pydantic's schemas without generated titles, which repeat the names at 5 tokens each."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
     def generate(self, schema: Any, mode: Any = "validation") -> dict[str, Any]:
-        made = super().generate(schema, mode)
-        for name, definition in made.get("$defs", {}).items():
+        json_schema = super().generate(schema, mode)
+        for name, definition in json_schema.get("$defs", {}).items():
             if definition.get("title") == name:
                 del definition["title"]
-        return made
+        return json_schema
 
 
 class FunctionShape(NamedTuple):
-    """How a function is called, before any schema: its parameters without the context."""
+    """How to call a function: its parameters without the context, before any schema is made."""
 
     is_async: bool
     context_name: str | None
     fields: dict[str, tuple[Any, Any]]
     """Annotation and default by name."""
     return_annotation: Any
-    """The annotation of what it returns."""
+    """The annotation of the return value."""
 
 
 def inspect_function(function: Callable[..., Any], context_type: type) -> FunctionShape:
-    """
+    """Inspects the parameters of a function; a parameter of type `context_type` gets the context.
+
     Raises:
         ConfigurationError: a parameter cannot be passed by name.
     """
@@ -89,32 +90,34 @@ _NOT_BY_NAME = (
 
 
 def _parameters(function: Callable[..., Any]) -> list[tuple[str, Any, bool]]:
-    """Name, default, and whether it can be passed by name."""
+    """Returns the name of each parameter, its default, and whether it can be passed by name."""
     code = getattr(function, "__code__", None) if type(function) is types.FunctionType else None
-    odd = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-    if code is None or code.co_flags & odd or code.co_posonlyargcount or vars(function):
+    variadic = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+    if code is None or code.co_flags & variadic or code.co_posonlyargcount or vars(function):
         return [
             (name, parameter.default, parameter.kind not in _NOT_BY_NAME)
             for name, parameter in inspect.signature(function).parameters.items()
         ]
-    # `inspect` takes a third of the time a tool takes to register, for what a plain function says of itself.
-    assert isinstance(function, types.FunctionType), "as was asked above"
+    # `inspect.signature` takes a third of the time to register a tool; a plain function's code has the same facts.
+    assert isinstance(function, types.FunctionType), "only functions have code here"
     names = code.co_varnames[: code.co_argcount]
     defaults = function.__defaults__ or ()
-    given = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True)) | (function.__kwdefaults__ or {})
+    default_by_name = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True)) | (
+        function.__kwdefaults__ or {}
+    )
     names += code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    return [(name, given.get(name, _MISSING), True) for name in names]
+    return [(name, default_by_name.get(name, _MISSING), True) for name in names]
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives something to await; of an instance, whether its `__call__` does."""
+    """Returns whether a call of the function, or of an instance's `__call__`, returns a coroutine."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004
     )
 
 
 class Signature:
-    """What a function takes: `schema` for the client, `bind` for the call."""
+    """The parameters of a function: `schema` describes them to the client, `bind` validates arguments for a call."""
 
     __slots__ = (
         "_fields",
@@ -130,7 +133,7 @@ class Signature:
     def __init__(self, function: Callable[..., Any], context_type: type) -> None:
         """
         Raises:
-            ConfigurationError: a parameter cannot be described; the text says which and why.
+            ConfigurationError: a parameter has no JSON Schema; the error's text says which and why.
         """
         self.is_async, self.context_name, self._fields, self.return_annotation = inspect_function(
             function, context_type
@@ -143,10 +146,10 @@ class Signature:
         self._validator: pydantic_core.SchemaValidator | None = None
 
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
-        """Arguments as they came, to keyword arguments of the function's own types.
+        """Validates a client's arguments and converts them to keyword arguments of the function's types.
 
         Raises:
-            ArgumentError: they do not fit.
+            InvalidArgumentsError: the arguments do not fit.
         """
         validator = self._validator
         if validator is None:
@@ -174,7 +177,7 @@ class Signature:
 
 
 def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Annotations by name, resolved; of an object with `__call__`, its call's."""
+    """Returns the resolved annotations of a function, or of an object's `__call__`, by name."""
     while isinstance(function, functools.partial):
         function = function.func
     target: Any = function if inspect.isroutine(function) else type(function).__call__
@@ -190,8 +193,8 @@ def function_name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _no_schema_error(function: Callable[..., Any], what: str, error: Exception) -> ConfigurationError:
-    return ConfigurationError(f"{function_name(function)}: {what} has no JSON Schema: {str(error).splitlines()[0]}")
+def _no_schema_error(function: Callable[..., Any], noun: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(f"{function_name(function)}: {noun} has no JSON Schema: {str(error).splitlines()[0]}")
 
 
 def _parameters_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -212,33 +215,33 @@ def _parameters_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str,
             if default is None:
                 del schema["default"]
         properties[name] = schema
-    made: dict[str, Any] = {"type": "object", "properties": properties}
+    parameters_schema: dict[str, Any] = {"type": "object", "properties": properties}
     if required:
-        made["required"] = required
-    made["additionalProperties"] = False
-    return made, tuple(properties)
+        parameters_schema["required"] = required
+    parameters_schema["additionalProperties"] = False
+    return parameters_schema, tuple(properties)
 
 
 def _model_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The general way, for what refers to shared definitions, renames or sets more than a default."""
-    made = _make_model(fields).model_json_schema(schema_generator=_UntitledJsonSchema)
-    made.pop("title", None)
-    made.pop("description", None)
-    for schema in made["properties"].values():
+    """Creates the schema from a pydantic model, for fields with shared definitions, aliases or a `Field` as default."""
+    model_schema = _make_model(fields).model_json_schema(schema_generator=_UntitledJsonSchema)
+    model_schema.pop("title", None)
+    model_schema.pop("description", None)
+    for schema in model_schema["properties"].values():
         if schema.get("default", _MISSING) is None:
             del schema["default"]
-    return made, tuple(made["properties"])
+    return model_schema, tuple(model_schema["properties"])
 
 
 def _annotation_schema(annotation: Any) -> dict[str, Any]:
-    """By way of what is known already: a description makes an annotation one of its kind, but not its schema."""
+    """Returns the schema of an annotation; caches it without the description, which differs between equal schemas."""
     extras: tuple[Any, ...] = getattr(annotation, "__metadata__", ())
     if len(extras) == 1 and isinstance(extras[0], FieldInfo) and _is_description_only(extras[0]):
-        described = extras[0].description
+        description = extras[0].description
         bare = typing.get_args(annotation)[0]
         constrained = typing.Annotated[bare, *extras[0].metadata] if extras[0].metadata else bare
         schema = _annotation_schema(constrained)
-        return {"description": described, **schema} if described is not None else schema
+        return {"description": description, **schema} if description is not None else schema
     try:
         return _cached_schema(annotation)
     except TypeError:  # not hashable
@@ -257,7 +260,7 @@ _SCHEMA_CHANGING_FIELDS = (
 
 
 def _is_description_only(field: FieldInfo) -> bool:
-    """Whether a field says nothing of the schema but constraints and a description."""
+    """Returns whether a field adds only constraints and a description to the schema."""
     return all(getattr(field, name, None) is None for name in _SCHEMA_CHANGING_FIELDS)
 
 
@@ -281,7 +284,7 @@ def _make_model(fields: Mapping[str, tuple[Any, Any]]) -> type[pydantic.BaseMode
     definitions: dict[str, Any] = {
         name: (annotation, ... if default is _MISSING else default) for name, (annotation, default) in fields.items()
     }
-    # A leading underscore makes an attribute private to pydantic; such a parameter travels by alias.
+    # Pydantic treats a leading underscore as private; such a parameter needs an alias.
     return pydantic.create_model(
         "Arguments", __config__=pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=False), **definitions
     )
@@ -291,16 +294,16 @@ def _make_validator(fields: Mapping[str, tuple[Any, Any]]) -> Any:
     return _make_model(fields).__pydantic_validator__
 
 
-# What a function gives back
+# Return values
 
 
 def return_adapter(function: Callable[..., Any], annotation: Any) -> pydantic.TypeAdapter[Any] | None:
-    """The adapter of a return type that is an object with named fields: what deserves an output schema.
+    """Returns the adapter of a return type with named fields, which gets an output schema; None for other types.
 
-    Text, numbers, lists and free-form dicts say all they can without one.
+    An output schema would add nothing to text, numbers, lists and free-form dicts.
 
     Raises:
-        ConfigurationError: the type cannot be described.
+        ConfigurationError: the type has no JSON Schema.
     """
     while typing.get_origin(annotation) is typing.Annotated:
         annotation = typing.get_args(annotation)[0]
@@ -308,8 +311,8 @@ def return_adapter(function: Callable[..., Any], annotation: Any) -> pydantic.Ty
         return None
     if issubclass(annotation, symbol_graph_type()):
         return None
-    named = issubclass(annotation, pydantic.BaseModel) or dataclasses.is_dataclass(annotation)
-    if not named and not is_typeddict(annotation):
+    has_fields = issubclass(annotation, pydantic.BaseModel) or dataclasses.is_dataclass(annotation)
+    if not has_fields and not is_typeddict(annotation):
         return None
     try:
         return pydantic.TypeAdapter(annotation)
@@ -318,16 +321,16 @@ def return_adapter(function: Callable[..., Any], annotation: Any) -> pydantic.Ty
 
 
 def output_schema(adapter: pydantic.TypeAdapter[Any]) -> dict[str, Any]:
-    made = adapter.json_schema(mode="serialization", schema_generator=_UntitledJsonSchema)
-    made.pop("title", None)
-    return made
+    schema = adapter.json_schema(mode="serialization", schema_generator=_UntitledJsonSchema)
+    schema.pop("title", None)
+    return schema
 
 
-# Saying what is wrong
+# Error texts
 
 
 def one_line_schema(schema: JSON) -> str:
-    """A schema in one line, short enough for an error message."""
+    """Returns a schema on one line, short enough for an error message."""
     text = pydantic_core.to_json(schema).decode()
     return text if len(text) <= 300 else text[:297] + "..."
 
@@ -341,9 +344,9 @@ def _value_excerpt(value: Any) -> str:
 
 
 def _argument_path(location: tuple[int | str, ...], schema: dict[str, Any]) -> list[int | str]:
-    """Pydantic's path without the union branches it tried on the way: `list[str]`, `constrained-int`, `Model`."""
+    """Removes union branches, such as `list[str]`, `constrained-int` or `Model`, from the path of a pydantic error."""
     names = _property_names(schema)
-    return [part for place, part in enumerate(location) if place == 0 or isinstance(part, int) or part in names]
+    return [part for index, part in enumerate(location) if index == 0 or isinstance(part, int) or part in names]
 
 
 def _property_names(schema: Any) -> set[str]:
@@ -360,7 +363,7 @@ def _property_names(schema: Any) -> set[str]:
 
 
 def _schema_at(schema: dict[str, Any], location: list[int | str]) -> JSON:
-    """The piece of a schema that governs one place in the arguments."""
+    """Returns the part of a schema that applies to one location in the arguments."""
     node: Any = schema
     for part in location:
         node = _resolve(node, schema)

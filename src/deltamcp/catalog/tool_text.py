@@ -1,9 +1,9 @@
-"""Tool definitions as text for a model: a line in a list, a signature, a signature with notes, every word.
+"""Tool definitions as text for a model: a line in a list, a signature, a signature with notes, or the full text.
 
     list_issues(owner, repo, state?:"open"|"closed"=open, limit?:int=30)
 
-Required parameters come first, `?` marks the others, text is the type where none is said, `=` gives the
-default. A real tool costs some 270 tokens as JSON Schema and 30 so.
+Required parameters come first, `?` marks the others, the default type is text, `=` gives the default value. A real tool
+costs some 270 tokens as JSON Schema and 30 as such a line.
 """
 
 from collections.abc import Mapping
@@ -30,55 +30,55 @@ _NOTES_DETAILS = (
     TextDetail(depth=0, max_choices=3, note_chars=0, description_chars=120),
 )
 NOTES_TOKENS = 170
-"""What a signature with notes may cost before less is said; real tools then stay under 90 on average."""
+"""The budget of a signature with notes, which decides how much detail it has; real tools stay under 90 on average."""
 
 _MAX_REQUIRED_SHOWN = 8
-"""Parameters named where not even their names have room."""
+"""Required parameters that a short signature names."""
 
 
 def signature_line(tool: Mapping[str, JSON], name: str | None = None) -> str:
-    """A tool's name and parameters on one line."""
+    """Writes a tool's name and parameters on one line."""
     return f"{name or tool.get('name')}({', '.join(Parameters(_input_schema(tool), _SIGNATURE_DETAIL).inline_texts())})"
 
 
 def signature_with_notes(tool: Mapping[str, JSON], name: str | None = None) -> str:
-    """Signature, a note for each parameter, description; cut at sentence ends, shorter for larger tools."""
+    """Writes the signature, a note for each parameter and the description, with less detail for larger tools."""
     for detail in _NOTES_DETAILS:
-        made = _signature_text(tool, name, detail)
-        if tokens.count(made) <= NOTES_TOKENS:
-            return made
+        text = _signature_text(tool, name, detail)
+        if tokens.count(text) <= NOTES_TOKENS:
+            return text
     short = _short_signature(tool, name or str(tool.get("name")))
     return f"{short}\n{description_text(tool.get('description'), 120)}".strip()
 
 
 def full_text(tool: Mapping[str, JSON], name: str | None = None) -> str:
-    """Every parameter, type, choice, default, limit and description, in text."""
+    """Writes every parameter with its type, choices, default, limits and description."""
     return _signature_text(tool, name, _FULL_DETAIL)
 
 
-def signature_and_summary(tool: Mapping[str, JSON], name: str, summary: str, budget: int) -> str:
-    """Signature and summary within so many tokens: types, then names, then the summary are left out for it."""
+def signature_and_summary(tool: Mapping[str, JSON], name: str, summary: str, max_tokens: int) -> str:
+    """Writes signature and summary within a budget; leaves out types first, then names, then the summary."""
     schema = _input_schema(tool)
     required, optional = parameter_names(schema)
-    named = [*required, *(f"{one}?" for one in optional)]
-    end = f": {summary}" if summary else ""
+    names = [*required, *(f"{one}?" for one in optional)]
+    suffix = f": {summary}" if summary else ""
     for parameters in (
         Parameters(schema, _SIGNATURE_DETAIL).inline_texts(),
         Parameters(schema, NAMES_ONLY).inline_texts(),
-        named,
+        names,
     ):
-        made = f"{name}({', '.join(parameters)}){end}"
-        if tokens.count(made) <= budget:
-            return made
+        text = f"{name}({', '.join(parameters)}){suffix}"
+        if tokens.count(text) <= max_tokens:
+            return text
     short = _short_signature(tool, name)
-    for made in (f"{short}{end}", f"{name}(…){end}"):
-        if tokens.count(made) <= budget:
-            return made
+    for text in (f"{short}{suffix}", f"{name}(…){suffix}"):
+        if tokens.count(text) <= max_tokens:
+            return text
     return f"{name}(…)"
 
 
 def _short_signature(tool: Mapping[str, JSON], name: str) -> str:
-    """The required parameters by name, as far as that goes, and how many others there are."""
+    """Writes the names of the first required parameters, and the number of optional ones."""
     required, optional = parameter_names(_input_schema(tool))
     shown = [*required[:_MAX_REQUIRED_SHOWN], *(["…"] if len(required) > _MAX_REQUIRED_SHOWN else [])]
     return f"{name}({', '.join([*shown, *([f'+{len(optional)} optional'] if optional else [])])})"
@@ -90,11 +90,11 @@ def _input_schema(tool: Mapping[str, JSON]) -> dict[str, Any]:
 
 
 def _signature_text(tool: Mapping[str, JSON], name: str | None, detail: TextDetail) -> str:
-    shown = name or str(tool.get("name"))
+    shown_name = name or str(tool.get("name"))
     rows = Parameters(_input_schema(tool), detail).rows()
     if any(row.note for row in rows):
-        head = "\n".join([f"{shown}(", *(f"{text} # {note}" if note else text for text, note in rows), ")"])
+        head = "\n".join([f"{shown_name}(", *(f"{text} # {note}" if note else text for text, note in rows), ")"])
     else:
-        head = f"{shown}({', '.join(row.text for row in rows)})"
-    described = description_text(tool.get("description"), detail.description_chars)
-    return f"{head}\n{described}" if described else head
+        head = f"{shown_name}({', '.join(row.text for row in rows)})"
+    description = description_text(tool.get("description"), detail.description_chars)
+    return f"{head}\n{description}" if description else head

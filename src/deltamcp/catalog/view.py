@@ -1,4 +1,4 @@
-"""What one caller sees of the catalogue: the operations its scopes allow, found, listed and counted."""
+"""The view that one caller has of the catalogue: finds, lists and counts the operations its scopes allow."""
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
@@ -20,14 +20,14 @@ from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.values import JSON, Kind, Manifest, Page, Surface
 
 RESOURCES_PER_PAGE = 100
-"""Where operations are listed as resources and no page size was set."""
+"""The page size of `resources/list` where it has operations and the author set no page size."""
 
 _COST_SAMPLE = 64
-"""Operations whose schema texts are counted for the mean."""
+"""The number of operations that the average cost of a schema is measured on."""
 
 
 class SharedItems(msgspec.Struct, frozen=True):
-    """What a server offers besides operations, the same for every caller."""
+    """The resources, templates and prompts of a server, which are the same for every caller."""
 
     resources: Mapping[str, Resource]
     templates: Mapping[str, Resource]
@@ -35,7 +35,7 @@ class SharedItems(msgspec.Struct, frozen=True):
 
 
 class View:
-    """Lists in the order of registration, the same bytes until something changes; then another view takes its place."""
+    """Lists items in the order of registration. Views do not change: after a change the catalogue makes a new one."""
 
     def __init__(
         self,
@@ -48,7 +48,12 @@ class View:
         shared: bool,
         policy: ResolvedPolicy | None,
     ) -> None:
-        """`shared` tells that every caller has this view, `policy` how the server wants results to fit."""
+        """
+        Args:
+            index: Returns the search index, up to date.
+            shared: Whether every caller has this view, so that caches may share its lists.
+            policy: The server's result policy; None where it has none.
+        """
         self.operations = operations
         self._shared_items = shared_items
         self._disclosure = disclosure
@@ -62,7 +67,7 @@ class View:
     # Finding
 
     def find(self, name: str) -> Operation | None:
-        """By id, dotted or slashed, or by tool name."""
+        """Finds an operation by id, with dots or slashes, or by tool name."""
         return self._by_id.get(name) or self.operations.get(name) or self._by_id.get(name.replace("/", "."))
 
     @functools.cached_property
@@ -79,24 +84,24 @@ class View:
 
     @functools.cached_property
     def operation_resources(self) -> OperationResources | None:
-        """Operations as resources, where they stand behind meta-tools."""
+        """Operations as resources; None where they are listed as plain tools."""
         return OperationResources(self._scheme, self.directory) if self.surface is Surface.META else None
 
-    def search(self, queries: list[str], limit: int, among: Set[str]) -> list[Operation]:
-        """The best for each query, best first, of those among which one is sought."""
+    def search(self, queries: list[str], limit: int, names: Set[str]) -> list[Operation]:
+        """Finds the operations among `names` that fit the queries best, best first."""
         index = self._search_index()
-        hits = index.search(queries, limit, None if len(among) == len(index) else among)
+        hits = index.search(queries, limit, None if len(names) == len(index) else names)
         return [self.operations[hit.id] for hit in hits if hit.id in self.operations]
 
-    def nearest_names(self, name: str, among: Iterable[str]) -> list[str]:
-        """Up to three names one may have meant."""
+    def nearest_names(self, name: str, names: Iterable[str]) -> list[str]:
+        """Returns up to three of `names` that are similar to an unknown name."""
         from rapidfuzz import process  # 30 ms to import, needed only where a name is wrong
 
-        found = process.extract(name, list(among), processor=str.casefold, limit=3, score_cutoff=60)
+        found = process.extract(name, list(names), processor=str.casefold, limit=3, score_cutoff=60)
         return [match for match, _, _ in found]
 
     def nearest_ids(self, name: str) -> list[str]:
-        """The ids one may have meant, whether by id or by tool name."""
+        """Returns the ids of operations whose id or tool name is similar to an unknown name."""
         known = self._by_id | dict(self.operations)
         return list(dict.fromkeys(known[near].id for near in self.nearest_names(name, known)))
 
@@ -104,7 +109,7 @@ class View:
 
     @functools.cached_property
     def surface(self) -> Surface:
-        """What a client sees that did not ask for anything else."""
+        """The surface for clients that do not ask for another one."""
         if len(self.operations) < self._disclosure.minimum:
             return Surface.FULL
         match self._disclosure.surface:
@@ -117,12 +122,12 @@ class View:
 
     @functools.cached_property
     def surface_costs(self) -> SurfaceCosts:
-        """What each surface of this catalogue costs."""
+        """The cost of each surface of this view."""
         operations = list(self.operations.values())
-        every = max(1, len(operations) // _COST_SAMPLE)
+        step = max(1, len(operations) // _COST_SAMPLE)
         texts = [
             tokens.count(tool_text.signature_with_notes(operation.tool, operation.id))
-            for operation in operations[::every]
+            for operation in operations[::step]
         ]
         return SurfaceCosts(
             full=tokens.count(model_facing_json(operation.tool for operation in operations)),
@@ -139,7 +144,7 @@ class View:
 
     @property
     def _described_policy(self) -> ResolvedPolicy:
-        """What the meta-tools tell of: whatever one of the operations does."""
+        """The policy that the meta-tools describe: with changes if any operation may answer with changes."""
         deltas = any(
             operation.resolved_policy and operation.resolved_policy.deltas for operation in self.operations.values()
         )
@@ -147,24 +152,24 @@ class View:
 
     @property
     def resolved_policy(self) -> ResolvedPolicy:
-        """How results are made to fit where their operation does not say."""
+        """The result policy of operations without a policy of their own."""
         return self._server_policy or ResolvedPolicy()
 
     @property
     def may_cut_results(self) -> bool:
-        """Whether results may be cut, so that there is something to read on in."""
+        """Whether results may be cut, so that clients need `continue`."""
         return self.surface is Surface.META or bool(self._continue_definitions)
 
     @functools.cached_property
     def _continue_definitions(self) -> list[dict[str, JSON]]:
-        """The one meta-tool that plain tools need, where their results may be cut."""
+        """The definition of `continue`, which plain tools need where their results may be cut; else none."""
         if not any(operation.resolved_policy for operation in self.operations.values()):
             return []
         return [meta_tools.definition(MetaTool.CONTINUE, self._disclosure.meta_tool_prefix, self._described_policy)]
 
     @functools.cached_property
     def meta_tools(self) -> dict[str, MetaTool]:
-        """The meta-tools that can be called by name. A request may ask for a budget, so one always can read on."""
+        """The callable meta-tools by name. `continue` is always callable, as any request may ask for a budget."""
         if self.surface is not Surface.META:
             return {self.meta_tool_name(MetaTool.CONTINUE): MetaTool.CONTINUE}
         return {
@@ -172,7 +177,7 @@ class View:
         }
 
     def definition(self, name: str) -> dict[str, JSON] | None:
-        """A listed tool, or an operation behind one, whole."""
+        """Returns the full definition of an operation or a listed meta-tool."""
         operation = self.operations.get(name)
         if operation is not None:
             return operation.tool
@@ -180,13 +185,13 @@ class View:
         return next((tool for tool in listed if tool["name"] == name), None)
 
     def meta_tool_name(self, meta: MetaTool) -> str:
-        """What a meta-tool is called here."""
+        """Returns the name of a meta-tool with its prefix."""
         return f"{self._disclosure.meta_tool_prefix}{meta.value}"
 
     # Lists
 
     def page(self, kind: Kind, surface: Surface, cursor: str | None, whole: bool = False) -> Page | None:
-        """One page of a list, or all of it; None where the cursor is not one of ours."""
+        """Returns one page of a list, or the whole list; None where the cursor is invalid."""
         start = _parse_cursor(cursor)
         if start is None:
             return None
@@ -208,7 +213,7 @@ class View:
         if start > len(items) or (start and size is None):
             return None
         end = len(items) if size is None else start + size
-        # The same request gives another list to who declares another capability, which a cache does not look at.
+        # A cache does not see the client's capabilities, which decide whether a list is progressive.
         public = self._shared and surface is not Surface.PROGRESSIVE
         return Page(kind, tuple(items[start:end]), str(end) if end < len(items) else None, {}, public)
 
@@ -245,7 +250,7 @@ class View:
                 return [*self._meta_definitions.values(), *pinned]
 
     def manifest(self, cursor: str | None) -> Manifest | None:
-        """SEP-2636: every tool by digest and size; None where the cursor is not one of ours."""
+        """Returns the manifest of SEP-2636: each tool's digest and size; None where the cursor is invalid."""
         start = _parse_cursor(cursor)
         entries = [operation.manifest_entry for operation in self.operations.values()]
         if start is None or start > len(entries) or (start and self._page_size is None):
@@ -255,7 +260,7 @@ class View:
 
 
 def results_template(scheme: str) -> dict[str, JSON]:
-    """Results that were shown in part, as resources."""
+    """Returns the resource template for results that were shown in part."""
     return {
         "uriTemplate": f"{scheme}://results/{{handle}}{{+path}}",
         "name": "result",
@@ -264,17 +269,17 @@ def results_template(scheme: str) -> dict[str, JSON]:
 
 
 def did_you_mean(names: list[str]) -> str:
-    """The sentence that follows a name nobody knows; nothing where none is near."""
+    """Returns the suggestion that follows an unknown name; empty where no name is similar."""
     return f" Did you mean {' or '.join(names)}?" if names else ""
 
 
-def model_facing_json(listed: Iterable[Mapping[str, Any]]) -> str:
-    """Tools as a host puts them before a model: name, description and schema, as compact JSON."""
-    seen = [
+def model_facing_json(tools: Iterable[Mapping[str, Any]]) -> str:
+    """Returns tools as a host shows them to a model: name, description and schema in compact JSON."""
+    shown = [
         {"name": tool["name"], "description": tool.get("description", ""), "input_schema": tool["inputSchema"]}
-        for tool in listed
+        for tool in tools
     ]
-    return msgspec.json.encode(seen).decode()
+    return msgspec.json.encode(shown).decode()
 
 
 def _parse_cursor(cursor: str | None) -> int | None:

@@ -1,1 +1,1 @@
-"""The command line."""
+"""The command line `delta-mcp`; one module per verb."""

@@ -1,4 +1,4 @@
-"""A tool's arguments as they are typed: a JSON object, `NAME=VALUE` pairs that the tool's schema reads, or both."""
+"""Parses a tool's arguments as users type them: a JSON object, `NAME=VALUE` pairs typed by the schema, or both."""
 
 import json
 import math
@@ -12,25 +12,25 @@ from deltamcp.values import JSON
 
 _PAIR = re.compile(r"([A-Za-z_][\w.\-]*)(:?=)(.*)", re.DOTALL)
 _MAX_SCHEMA_DEPTH = 20
-"""References followed on the way to a type."""
+"""How many nested schemas and references are followed to find a type."""
 _USAGE = "Usage: delta-mcp call TARGET... TOOL [JSON | NAME=VALUE...]"
 
 
 class CallCommand(NamedTuple):
-    """What the words of `delta-mcp call` come to."""
+    """The parsed words of `delta-mcp call`."""
 
     target: list[str]
     tool: str
     arguments: dict[str, JSON]
     texts: dict[str, str]
-    """Arguments as they were typed, to be read by the tool's schema."""
+    """The `NAME=VALUE` arguments as typed; `convert_by_schema` converts them."""
 
 
 def parse_call(words: list[str]) -> CallCommand:
-    """Read from the end, because only there it is known what is what: pairs, then an object, then the tool.
+    """Parses the words of `delta-mcp call` from the end: pairs, then an object, then the tool; the rest is the target.
 
     Raises:
-        ConfigurationError: no tool is named, or its arguments are not to be understood.
+        ConfigurationError: no tool is named, or its arguments cannot be parsed.
     """
     rest = list(words)
     pairs: list[re.Match[str]] = []
@@ -50,10 +50,10 @@ def parse_call(words: list[str]) -> CallCommand:
     if len(rest) < 2:
         raise ConfigurationError(f"{_USAGE}; JSON begins with {{, and delta-mcp list TARGET... names the tools.")
     texts: dict[str, str] = {}
-    for name, how, value in (pair.groups() for pair in reversed(pairs)):
+    for name, operator, value in (pair.groups() for pair in reversed(pairs)):
         if name in arguments or name in texts:
             raise ConfigurationError(f"{name} is given twice.")
-        if how == ":=":
+        if operator == ":=":
             arguments[name] = _parse_json(value, name)
         else:
             texts[name] = value
@@ -63,7 +63,7 @@ def parse_call(words: list[str]) -> CallCommand:
 def parse_object(text: str) -> dict[str, JSON]:
     """
     Raises:
-        ConfigurationError: it is no JSON object.
+        ConfigurationError: the text is not a JSON object.
     """
     value = _parse_json(text, "The arguments")
     if not isinstance(value, dict):
@@ -71,13 +71,13 @@ def parse_object(text: str) -> dict[str, JSON]:
     return value
 
 
-def _parse_json(text: str, what: str) -> JSON:
+def _parse_json(text: str, name: str) -> JSON:
     try:
         return _strict_loads(text)
     except (ValueError, RecursionError) as error:
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise ConfigurationError(
-            f"{what}: this is not JSON ({why}); quote it for the shell, as '{{\"a\": 1}}'."
+            f"{name}: this is not JSON ({reason}); quote it for the shell, as '{{\"a\": 1}}'."
         ) from None
 
 
@@ -95,10 +95,10 @@ def _parse_finite(digits: str) -> float:
 
 
 def convert_by_schema(texts: Mapping[str, str], schema: JSON) -> dict[str, JSON]:
-    """Texts as a schema has them: 5 is a number where a number is wanted, and a text where a text is."""
+    """Converts texts to the types of a schema: `5` becomes a number if the schema says so, else it stays a text."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
-    known = properties if isinstance(properties, dict) else {}
-    return {name: _convert(text, _schema_types(known.get(name), schema)) for name, text in texts.items()}
+    schemas = properties if isinstance(properties, dict) else {}
+    return {name: _convert(text, _schema_types(schemas.get(name), schema)) for name, text in texts.items()}
 
 
 def _convert(text: str, types: set[str]) -> JSON:
@@ -116,11 +116,12 @@ def _convert(text: str, types: set[str]) -> JSON:
 
 
 def _schema_types(schema: Any, root: Any, depth: int = 0) -> set[str]:
-    """The types a schema names, in its branches and behind its references too."""
+    """Returns the types that a schema names, also in its branches and behind its references."""
     if not isinstance(schema, dict) or depth > _MAX_SCHEMA_DEPTH:
         return set()
-    named = schema.get("type")
-    types = {one for one in (named if isinstance(named, list) else [named]) if isinstance(one, str)}
+    keyword_value = schema.get("type")
+    names = keyword_value if isinstance(keyword_value, list) else [keyword_value]
+    types = {name for name in names if isinstance(name, str)}
     for keyword in ("anyOf", "oneOf", "allOf"):
         branches = schema.get(keyword)
         for branch in branches if isinstance(branches, list) else ():
@@ -128,7 +129,7 @@ def _schema_types(schema: Any, root: Any, depth: int = 0) -> set[str]:
     if isinstance(schema.get("$ref"), str):
         types |= _schema_types(_resolve_reference(schema["$ref"], root), root, depth + 1)
     choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if not types and isinstance(choices, list) and choices and all(isinstance(one, str) for one in choices):
+    if not types and isinstance(choices, list) and choices and all(isinstance(choice, str) for choice in choices):
         return {"string"}
     return types
 

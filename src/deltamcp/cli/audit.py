@@ -1,4 +1,4 @@
-"""`delta-mcp audit`: what the servers of this machine's hosts cost a model now, and behind the planned gateway."""
+"""`delta-mcp audit` counts what this machine's MCP servers cost a model now, and would behind the planned gateway."""
 
 import argparse
 import asyncio
@@ -21,7 +21,7 @@ from deltamcp.errors import ConfigurationError
 
 DEFAULT_SECONDS = 30.0
 LARGEST_TOOLS = 10
-"""Tools in the table."""
+"""How many tools the table shows."""
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
@@ -42,19 +42,20 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(run=run)
 
 
-def run(given: argparse.Namespace) -> None:
-    if given.timeout <= 0:
+def run(args: argparse.Namespace) -> None:
+    if args.timeout <= 0:
         raise ConfigurationError("--timeout takes seconds, more than none.")
-    if given.html and not given.html.parent.is_dir():
-        raise ConfigurationError(f"There is no folder {given.html.parent} to write {given.html.name} to.")
-    found = _select_servers(_find_servers(given.config, given.project), given.only)
-    report = asyncio.run(_audit_with_progress(found, functools.partial(_look, seconds=given.timeout), given.timeout))
-    if given.html:
-        _write_page(report, given.html)
-    if given.json:
+    if args.html and not args.html.parent.is_dir():
+        raise ConfigurationError(f"There is no folder {args.html.parent} to write {args.html.name} to.")
+    servers = _select_servers(_find_servers(args.config, args.project), args.only)
+    ask = functools.partial(_ask_server, seconds=args.timeout)
+    report = asyncio.run(_audit_with_progress(servers, ask, args.timeout))
+    if args.html:
+        _write_page(report, args.html)
+    if args.json:
         output.print_json(msgspec.to_builtins(report))
     else:
-        _show(report)
+        _print_report(report)
     if not any(server.cost for server in report.servers):
         raise SystemExit(1)
 
@@ -65,45 +66,39 @@ def _find_servers(config: Path | None, project: bool) -> list[ConfiguredServer]:
     return files.find_servers(Path.home(), Path.cwd(), sys.platform, os.environ, trusted=project)
 
 
-def _select_servers(found: list[ConfiguredServer], only: Sequence[str] | None) -> list[ConfiguredServer]:
-    names = {one.name for one in found}
+def _select_servers(servers: list[ConfiguredServer], only: Sequence[str] | None) -> list[ConfiguredServer]:
+    names = {server.name for server in servers}
     for name in only or ():
         if name not in names:
             known = ", ".join(sorted(name for name in names if name)) or "none"
             raise ConfigurationError(f"No server is called {name!r}; there are {known}.")
-    return [one for one in found if not only or one.name in only]
+    return [server for server in servers if not only or server.name in only]
 
 
-async def _look(entry: dict[str, Any], seconds: float) -> ServerAnswer:
-    from deltamcp.client.connect import connect  # nobody else who starts the command line waits for it
+async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
+    from deltamcp.client.connect import connect  # imported late, so that other verbs start faster
 
-    asked = connect(entry, progressive=False, listen=False, quiet=True, timeout=seconds, start_timeout=seconds)
-    async with asked as client:
+    client = connect(entry, progressive=False, listen=False, quiet=True, timeout=seconds, start_timeout=seconds)
+    async with client:
         return ServerAnswer(await client.describe(), client.server.instructions or "")
 
 
-# Asking
+async def _audit_with_progress(servers: list[ConfiguredServer], ask: AskServer, seconds: float) -> AuditReport:
+    with ProgressBar("Asking servers", len(unique_servers(servers))) as progress_bar:
+        return await audit(servers, ask, seconds, progress_bar.advance)
 
 
-async def _audit_with_progress(found: list[ConfiguredServer], look: AskServer, seconds: float) -> AuditReport:
-    with ProgressBar("Asking servers", len(unique_servers(found))) as progress_bar:
-        return await audit(found, look, seconds, progress_bar.advance)
-
-
-# Shown to people
-
-
-def _show(report: AuditReport) -> None:
+def _print_report(report: AuditReport) -> None:
     console = output.make_console()
 
-    asked = [server for server in report.servers if server.cost]
-    if asked:
-        is_spread = len({tuple(server.places) for server in asked}) > 1
-        rows = [[server.name, *["\n".join(server.places)] * is_spread, *_figures(server.cost)] for server in asked]
-        rows += [["together", *[""] * is_spread, *_figures(report.together)]] * (len(asked) > 1)
+    counted = [server for server in report.servers if server.cost]
+    if counted:
+        has_places = len({tuple(server.places) for server in counted}) > 1
+        rows = [[server.name, *["\n".join(server.places)] * has_places, *_figures(server.cost)] for server in counted]
+        rows += [["together", *[""] * has_places, *_figures(report.together)]] * (len(counted) > 1)
         figures = ("tools", "now", "planned gateway", "one tool", "instructions")
         title = f"Tokens before a conversation begins ({report.tokenizer})"
-        output.print_table(title, ("server", *["in"] * is_spread), figures, rows, console)
+        output.print_table(title, ("server", *["in"] * has_places), figures, rows, console)
         console.print()
         largest = [
             [tool.name, tool.server, f"{tool.now:,}", "" if tool.schema is None else f"{tool.schema:,}"]
@@ -119,17 +114,17 @@ def _show(report: AuditReport) -> None:
 
 
 def _figures(cost: Cost | None) -> list[str]:
-    assert cost is not None, "shown of those that were asked"
+    assert cost is not None, "only servers with a cost have a row"
     return [f"{figure:,}" for figure in (cost.tools, cost.now, cost.surface, cost.one_tool, cost.instructions)]
 
 
 def _summary(report: AuditReport) -> str:
     cost = report.together
-    less = (
+    gain = (
         f", {1 - cost.surface / cost.now:.1%} less" if cost.now > cost.surface else ": these tools are too few to gain"
     )
     return (
-        f"Behind the planned gateway {cost.surface:,} tokens instead of {cost.now:,}{less}. A conversation that uses "
+        f"Behind the planned gateway {cost.surface:,} tokens instead of {cost.now:,}{gain}. A conversation that uses "
         f"one tool would cost {cost.one_tool:,}: the meta-tools, one discover ({cost.overview:,}), "
         f"one get_schema ({cost.schema:,})."
     )

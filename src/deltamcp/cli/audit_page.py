@@ -1,4 +1,4 @@
-"""An audit as a page: one file that loads nothing and runs nothing, for a screen, a phone or paper."""
+"""Renders an audit report as one HTML page that loads no other files and runs no scripts."""
 
 import html
 from collections.abc import Iterable
@@ -66,16 +66,17 @@ footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1rem;
 
 
 def render_page(report: AuditReport) -> str:
-    """The whole document. Names in it are other people's, and are escaped."""
-    asked = [server for server in report.servers if server.cost]
-    left = uncounted_sentences(report)
-    parts = [_header(report, len(asked)), *([_figures(report.together), _chart(report, asked)] if asked else [])]
-    if asked:
-        shown = report.tools[:LARGEST_TOOLS]
-        parts += [f"<h2>The largest tools</h2>{_tools_table(shown, with_server=True)}", "<h2>Server by server</h2>"]
-        parts += [_details(server, report.tools) for server in asked]
-    if left:
-        parts.append(f"<h2>Not counted</h2><ul>{''.join(f'<li>{_escape(one)}</li>' for one in left)}</ul>")
+    """Returns the HTML document. Names come from servers and files, so they are escaped."""
+    counted = [server for server in report.servers if server.cost]
+    uncounted = uncounted_sentences(report)
+    parts = [_header(report, len(counted)), *([_figures(report.together), _chart(report, counted)] if counted else [])]
+    if counted:
+        largest = report.tools[:LARGEST_TOOLS]
+        parts += [f"<h2>The largest tools</h2>{_tools_table(largest, with_server=True)}", "<h2>Server by server</h2>"]
+        parts += [_details(server, report.tools) for server in counted]
+    if uncounted:
+        items = "".join(f"<li>{_escape(sentence)}</li>" for sentence in uncounted)
+        parts.append(f"<h2>Not counted</h2><ul>{items}</ul>")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -90,59 +91,59 @@ def _escape(text: str) -> str:
     return html.escape(printable_text(text))
 
 
-def _count_text(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
+def _count_text(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
-def _header(report: AuditReport, asked: int) -> str:
+def _header(report: AuditReport, servers: int) -> str:
     tools = _count_text(report.together.tools, "tool")
-    counted = f"{_count_text(asked, 'server')}, {tools}. Tokens: {_escape(report.tokenizer)}."
-    said = counted if asked else "No server could be asked."
-    return f'<header><h1>What your MCP servers cost</h1><p class="soft">{said}</p></header>'
+    counts = f"{_count_text(servers, 'server')}, {tools}. Tokens: {_escape(report.tokenizer)}."
+    summary = counts if servers else "No server could be asked."
+    return f'<header><h1>What your MCP servers cost</h1><p class="soft">{summary}</p></header>'
 
 
 def _figures(cost: Cost) -> str:
     prompts = f"and {cost.instructions:,} of instructions" if cost.instructions else "in every conversation"
     share = f"{cost.surface / cost.now:.1%} of that" if cost.now > cost.surface else "these tools are too few to gain"
-    used = f"{cost.overview:,} for discover, {cost.schema:,} for get_schema"
+    breakdown = f"{cost.overview:,} for discover, {cost.schema:,} for get_schema"
     tiles = (
         ("now", "Tool definitions now", cost.now, prompts),
         ("behind", "Behind the planned gateway", cost.surface, share),
-        ("behind", "Using one tool there", cost.one_tool, used),
+        ("behind", "Using one tool there", cost.one_tool, breakdown),
     )
-    made = (
+    tiles_html = (
         f'<div class="{kind}"><dt>{name}</dt><dd>{figure:,}</dd><dd><small>{note}</small></dd></div>'
         for kind, name, figure, note in tiles
     )
-    return f'<dl class="figures">{"".join(made)}</dl>'
+    return f'<dl class="figures">{"".join(tiles_html)}</dl>'
 
 
-def _chart(report: AuditReport, asked: list[AuditedServer]) -> str:
-    """Two bars a server. Widths are shares of the page's and texts keep their size, for phones."""
-    rows = [("All together", report.together), *((one.name, one.cost) for one in asked if one.cost)]
+def _chart(report: AuditReport, servers: list[AuditedServer]) -> str:
+    """Draws two bars per server; widths are percentages and texts keep their size, for small screens."""
+    rows = [("All together", report.together), *((server.name, server.cost) for server in servers if server.cost)]
     rows[1:] = sorted(rows[1:], key=lambda row: -row[1].now)
-    rows = rows if len(asked) > 1 else rows[1:]
-    longest = max(max(cost.now, cost.surface) for _, cost in rows) or 1
-    drawn = [_bars(place, name, cost, longest) for place, (name, cost) in enumerate(rows)]
-    described = "; ".join(
+    rows = rows if len(servers) > 1 else rows[1:]
+    largest = max(max(cost.now, cost.surface) for _, cost in rows) or 1
+    bars = [_bars(row, name, cost, largest) for row, (name, cost) in enumerate(rows)]
+    description = "; ".join(
         f"{name}: {cost.now:,} now, {cost.surface:,} behind the planned gateway" for name, cost in rows
     )
     return (
         "<h2>Up front, in tokens</h2><figure><figcaption>"
         '<span class="key now">now</span><span class="key">behind the planned gateway</span>'
-        f"{'<small>Each server by itself; all would share one gateway.</small>' * (len(asked) > 1)}</figcaption>"
+        f"{'<small>Each server by itself; all would share one gateway.</small>' * (len(servers) > 1)}</figcaption>"
         f'<svg role="img" aria-labelledby="chart-title chart-desc" height="{len(rows) * _ROW_HEIGHT}">'
         f'<title id="chart-title">Tokens up front, now and behind the planned gateway</title>'
-        f'<desc id="chart-desc">{_escape(described)}</desc>{"".join(drawn)}</svg></figure>'
+        f'<desc id="chart-desc">{_escape(description)}</desc>{"".join(bars)}</svg></figure>'
     )
 
 
-def _bars(place: int, name: str, cost: Cost, longest: int) -> str:
-    top = place * _ROW_HEIGHT
+def _bars(row: int, name: str, cost: Cost, largest: int) -> str:
+    top = row * _ROW_HEIGHT
     label = name if len(name) <= _LABEL_CHARS else f"{name[: _LABEL_CHARS - 1]}…"
     weight = ' class="all"' if name == "All together" else ""
     bars = (
-        f'<rect class="{kind}" x="0" y="{top + y}" width="{max(0.4, 100 * figure / longest):.2f}%" '
+        f'<rect class="{kind}" x="0" y="{top + y}" width="{max(0.4, 100 * figure / largest):.2f}%" '
         f'height="{_BAR_HEIGHT}" rx="3"/>'
         for kind, figure, y in (("now", cost.now, 22), ("behind", cost.surface, 22 + _BAR_HEIGHT + 2))
     )
@@ -153,11 +154,11 @@ def _bars(place: int, name: str, cost: Cost, longest: int) -> str:
 def _tools_table(tools: Iterable[ToolCost], with_server: bool) -> str:
     rows = []
     for tool in tools:
-        below = f"<small>{_escape(tool.server)}</small>" if with_server else ""
+        server = f"<small>{_escape(tool.server)}</small>" if with_server else ""
         schema = "–" if tool.schema is None else f"{tool.schema:,}"
         name = _escape(tool.name).replace("_", "_<wbr>")
         rows.append(
-            f'<tr><td>{name}{below}</td><td class="number">{tool.now:,}</td><td class="number">{schema}</td></tr>'
+            f'<tr><td>{name}{server}</td><td class="number">{tool.now:,}</td><td class="number">{schema}</td></tr>'
         )
     return (
         '<table><thead><tr><th scope="col">Tool</th><th scope="col" class="number">Now</th>'
@@ -167,13 +168,13 @@ def _tools_table(tools: Iterable[ToolCost], with_server: bool) -> str:
 
 def _details(server: AuditedServer, tools: Iterable[ToolCost]) -> str:
     cost = server.cost
-    assert cost is not None, "of those that were asked"
-    own = [tool for tool in tools if tool.server == server.name]
-    where = "".join(f"<small>{_escape(place)}</small>" for place in server.places)
+    assert cost is not None, "only servers with a cost have details"
+    own_tools = [tool for tool in tools if tool.server == server.name]
+    places = "".join(f"<small>{_escape(place)}</small>" for place in server.places)
     prompts = f"<small>{_count_text(cost.instructions, 'token')} of instructions</small>" if cost.instructions else ""
     return (
         f"<details><summary>{_escape(server.name)}<span>{_count_text(cost.tools, 'tool')}, "
         f"{cost.now:,} → {cost.surface:,}"
-        f"</span></summary><div>{where}<small>runs {_escape(server.runs)}</small>{prompts}"
-        f"{_tools_table(own, with_server=False)}</div></details>"
+        f"</span></summary><div>{places}<small>runs {_escape(server.runs)}</small>{prompts}"
+        f"{_tools_table(own_tools, with_server=False)}</div></details>"
     )

@@ -1,4 +1,4 @@
-"""`delta-mcp bench`: measures any server from its client's side, or this library over a corpus."""
+"""`delta-mcp bench` measures any server as its client, or this library over a corpus."""
 
 import argparse
 import asyncio
@@ -52,7 +52,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
 
 def insert_target(arguments: list[str]) -> list[str]:
-    """Writes `bench TARGET...` as the parser takes it: benches over a corpus have names, a target has none."""
+    """Rewrites `bench TARGET...` to `bench target TARGET...`, because the parser wants the name of a bench."""
     verb = arguments.index("bench")
     rest = arguments[verb + 1 :]
     first = next((word for word in rest if not word.startswith("-")), None)
@@ -68,65 +68,65 @@ def _parse_rounds(text: str) -> int:
     return int(text)
 
 
-def run(given: argparse.Namespace) -> None:
-    report, table = given.measure(given)
-    if given.json:
+def run(args: argparse.Namespace) -> None:
+    report, table = args.measure(args)
+    if args.json:
         output.print_json(report)
     else:
         print(output.printable_text(table))
 
 
-def _measure_target(given: argparse.Namespace, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], str]:
+def _measure_target(args: argparse.Namespace, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], str]:
     from deltamcp.bench import target
     from deltamcp.cli.arguments import parse_object
 
-    words = targets.read_words(given, parser)
-    arguments = parse_object(given.arguments)
-    connect = functools.partial(targets.make_client, given, words)
-    with ProgressBar("Measuring") as waiting:
-        report = asyncio.run(target.run(connect, given.tool, arguments, given.rounds, waiting.set_label))
+    words = targets.read_words(args, parser)
+    arguments = parse_object(args.arguments)
+    connect = functools.partial(targets.make_client, args, words)
+    with ProgressBar("Measuring") as progress_bar:
+        report = asyncio.run(target.run(connect, args.tool, arguments, args.rounds, progress_bar.set_label))
     return report, target.table(report)
 
 
-def _measure_tokens(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
+def _measure_tokens(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from deltamcp.bench import tokens
 
-    _need_tools(given.data)
-    report = tokens.run(given.data)
+    _require_tools(args.data)
+    report = tokens.run(args.data)
     return report, tokens.table(report)
 
 
-def _measure_retrieval(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
+def _measure_retrieval(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from deltamcp.bench import retrieval
 
-    _need_tools(given.data)
-    report = retrieval.run(given.data)
+    _require_tools(args.data)
+    report = retrieval.run(args.data)
     return report, retrieval.table(report)
 
 
-def _measure_results(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
+def _measure_results(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from deltamcp.bench import results
 
-    _need_directory(given.data, "results")
-    with ProgressBar("Measuring") as waiting:
-        report = results.run(given.data, waiting.set_label)
+    _require_directory(args.data, "results")
+    with ProgressBar("Measuring") as progress_bar:
+        report = results.run(args.data, progress_bar.set_label)
     return report, results.table(report)
 
 
-def _measure_deltas(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
+def _measure_deltas(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from deltamcp.bench import deltas
 
-    _need_directory(given.data, "states of results")
-    with ProgressBar("Measuring") as waiting:
-        report = deltas.run(given.data, waiting.set_label)
+    _require_directory(args.data, "states of results")
+    with ProgressBar("Measuring") as progress_bar:
+        report = deltas.run(args.data, progress_bar.set_label)
     return report, deltas.table(report)
 
 
-def _need_directory(data: Path, what: str) -> None:
+def _require_directory(data: Path, contents: str) -> None:
     if not data.is_dir():
-        raise ConfigurationError(f"{data} is no directory; name one with {what} in it by --data DIR.")
+        raise ConfigurationError(f"{data} is no directory; name one with {contents} in it by --data DIR.")
 
 
-def _need_tools(data: Path) -> None:
+def _require_tools(data: Path) -> None:
     if not (data / "mcp_tools").is_dir():
         raise ConfigurationError(f"{data} has no mcp_tools; name a corpus with --data DIR.")

@@ -1,4 +1,4 @@
-"""`delta-mcp call`: one call of one tool, and as much of its result as is wanted."""
+"""`delta-mcp call` calls a tool once and prints its result, or the part of it that the options select."""
 
 import argparse
 import asyncio
@@ -12,13 +12,14 @@ from deltamcp.client.client import DeltaClient
 from deltamcp.client.options import ClientOptions
 from deltamcp.client.reply import Reply
 from deltamcp.context import Elicited
-from deltamcp.errors import ConfigurationError, UnfitError
+from deltamcp.errors import ConfigurationError, UsageError
 from deltamcp.results import projection
-from deltamcp.results.policy import MIN_TOKENS, ResultPolicy
+from deltamcp.results.budget import MIN_MAX_TOKENS
+from deltamcp.results.policy import ResultPolicy
 from deltamcp.values import JSON
 
 _DEFAULT_PAGE_SIZE = 50
-"""Rows a page where only a page's number is given, as Delta-MCP has it."""
+"""Rows per page if the user gives only the number of a page; the original Delta-MCP has the same default."""
 _UNBOUNDED = 1_000_000_000
 
 
@@ -37,15 +38,15 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--max-tokens", type=int, metavar="N", help="as much as fits into so many")
     verb.add_argument("--all", action="store_true", help="the whole value, however many pages it has")
     targets.add_words_argument(verb, "TARGET TOOL ...")
-    verb.set_defaults(run=lambda given: run(given, targets.read_words(given, verb)))
+    verb.set_defaults(run=lambda args: run(args, targets.read_words(args, verb)))
 
 
-def run(given: argparse.Namespace, words: list[str]) -> None:
-    _check_options(given)
+def run(args: argparse.Namespace, words: list[str]) -> None:
+    _check_options(args)
     command = arguments.parse_call(words)
     with ProgressBar(f"Calling {command.tool}") as progress_bar, targets.explain_tool_word(command.tool):
-        value, failed = asyncio.run(_call(given, command, progress_bar))
-    if given.json or not isinstance(value, str):
+        value, failed = asyncio.run(_call(args, command, progress_bar))
+    if args.json or not isinstance(value, str):
         output.print_json(value)
     else:
         print(output.printable_text(value), file=sys.stderr if failed else sys.stdout)
@@ -53,77 +54,77 @@ def run(given: argparse.Namespace, words: list[str]) -> None:
         raise SystemExit(1)
 
 
-def _check_options(given: argparse.Namespace) -> None:
+def _check_options(args: argparse.Namespace) -> None:
     """
     Raises:
-        ConfigurationError: the options cannot be meant so.
+        ConfigurationError: the options contradict each other, or a value is invalid.
     """
-    if given.all and any(one is not None for one in (given.page, given.max_tokens, given.page_size)):
+    if args.all and any(option is not None for option in (args.page, args.max_tokens, args.page_size)):
         raise ConfigurationError("--all is everything; leave out --page, --page-size and --max-tokens.")
-    for option, least in (("page", 1), ("page_size", 1), ("max_tokens", MIN_TOKENS)):
-        said = getattr(given, option)
-        if said is not None and said < least:
-            raise ConfigurationError(f"--{option.replace('_', '-')} is {least} or more, not {said}.")
+    for option, minimum in (("page", 1), ("page_size", 1), ("max_tokens", MIN_MAX_TOKENS)):
+        value = getattr(args, option)
+        if value is not None and value < minimum:
+            raise ConfigurationError(f"--{option.replace('_', '-')} is {minimum} or more, not {value}.")
     try:
-        projection.check_fields(given.select)
-    except UnfitError as error:
+        projection.check_fields(args.select)
+    except UsageError as error:
         raise ConfigurationError(
             f"--select takes fields, as a,b.c, or JMESPath: {str(error).splitlines()[0]}"
         ) from None
 
 
-async def _call(given: argparse.Namespace, command: CallCommand, progress_bar: ProgressBar) -> tuple[JSON, bool]:
-    """What is to be shown, and whether the tool failed."""
+async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: ProgressBar) -> tuple[JSON, bool]:
+    """Returns the value to print, and whether the tool failed."""
 
-    async def ask_back(question: dict[str, JSON]) -> Elicited:
+    async def answer_elicitation(question: dict[str, JSON]) -> Elicited:
         progress_bar.hide()
         return await ask_user(question)
 
-    more: ClientOptions = {"on_elicitation": ask_back} if targets.is_interactive() else {}
-    async with targets.make_client(given, command.target, **more) as client:
+    options: ClientOptions = {"on_elicitation": answer_elicitation} if targets.is_interactive() else {}
+    async with targets.make_client(args, command.target, **options) as client:
         definition = (await client.describe(command.tool))[0]
         sent = {**command.arguments, **arguments.convert_by_schema(command.texts, definition.get("inputSchema"))}
-        reply = await _fetch_reply(client, given, command.tool, sent, progress_bar)
+        reply = await _fetch_reply(client, args, command.tool, sent, progress_bar)
         if reply.is_error:
-            return (reply.raw if given.json else reply.text or "The tool failed and did not say why."), True
-        if given.all:
-            return (reply.value if given.select else await client.whole(reply)), False
+            return (reply.raw if args.json else reply.text or "The tool failed and did not say why."), True
+        if args.all:
+            return (reply.value if args.select else await client.whole(reply)), False
         if reply.is_part and sys.stderr.isatty():
             print("delta-mcp: this is a part; --page N or --all shows the rest.", file=sys.stderr)
-        return (reply.raw if given.json else reply_text.format_reply(reply)), False
+        return (reply.raw if args.json else reply_text.format_reply(reply)), False
 
 
 async def _fetch_reply(
-    client: DeltaClient, given: argparse.Namespace, tool: str, sent: dict[str, JSON], progress_bar: ProgressBar
+    client: DeltaClient, args: argparse.Namespace, tool: str, sent: dict[str, JSON], progress_bar: ProgressBar
 ) -> Reply:
-    size = given.page_size if given.page_size is not None or given.page is None else _DEFAULT_PAGE_SIZE
+    size = args.page_size if args.page_size is not None or args.page is None else _DEFAULT_PAGE_SIZE
     if client.server.is_delta and size is not None:
-        # There pages are turned by arguments that are not the tool's own.
-        paged = {**sent, "page": given.page or 1, "pageSize": size}
+        # The original Delta-MCP takes page and size as arguments that the tool's schema does not have.
+        paged = {**sent, "page": args.page or 1, "pageSize": size}
         return Reply(await client.request("tools/call", {"name": tool, "arguments": paged}), is_delta=True)
-    is_own = given.page is not None and given.page_size is None and given.max_tokens is None
+    uses_server_pages = args.page is not None and args.page_size is None and args.max_tokens is None
     reply = await client.call_tool(
-        tool, sent, want=_result_policy(given, None if is_own else size), progress=progress_bar.show_progress
+        tool, sent, want=_result_policy(args, None if uses_server_pages else size), progress=progress_bar.show_progress
     )
-    if is_own and not reply.is_error:
+    if uses_server_pages and not reply.is_error:
         if reply.told.get("unit") == "rows":
-            size = reply.told["end"]  # the server's own pages
+            size = reply.told["end"]
         else:
             reply = await client.fit(reply, ResultPolicy(max_tokens=_UNBOUNDED, page_size=size))
-    if given.page is None or given.page == 1 or reply.is_error:
+    if args.page is None or args.page == 1 or reply.is_error:
         return reply
     total = reply.told.get("total", 0) if reply.told.get("unit") == "rows" else 0
     pages = max(1, -(-total // size))
-    if reply.handle is None or given.page > pages:
-        raise ConfigurationError(f"--page {given.page}: the result has {pages} page{'s' * (pages != 1)}.")
-    return await client.read_on(reply.handle, offset=(given.page - 1) * size)
+    if reply.handle is None or args.page > pages:
+        raise ConfigurationError(f"--page {args.page}: the result has {pages} page{'s' * (pages != 1)}.")
+    return await client.read_on(reply.handle, offset=(args.page - 1) * size)
 
 
-def _result_policy(given: argparse.Namespace, size: int | None) -> ResultPolicy | None:
-    if given.all:
+def _result_policy(args: argparse.Namespace, size: int | None) -> ResultPolicy | None:
+    if args.all:
         size = _UNBOUNDED
-    if given.select is None and size is None and given.max_tokens is None:
+    if args.select is None and size is None and args.max_tokens is None:
         return None
-    # A page, or a selection, is wanted whole: nothing but --max-tokens says otherwise.
-    most = given.max_tokens if given.max_tokens is not None else _UNBOUNDED
-    return ResultPolicy(max_tokens=most, page_size=size, fields=given.select, tables=False if given.json else None)
+    # Only --max-tokens limits the tokens of a page or a selection.
+    max_tokens = args.max_tokens if args.max_tokens is not None else _UNBOUNDED
+    return ResultPolicy(max_tokens=max_tokens, page_size=size, fields=args.select, tables=False if args.json else None)

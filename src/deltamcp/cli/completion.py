@@ -1,4 +1,4 @@
-"""`delta-mcp completion`: a script by which a shell completes our verbs and options."""
+"""`delta-mcp completion` prints a script with which a shell completes the verbs and options."""
 
 import argparse
 
@@ -13,11 +13,11 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(run=run)
 
 
-def run(given: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     parser = main.make_parser(main.VERBS)
     _complete_files(parser)
-    # Where we have nothing to say, the shell goes on as it would without us.
-    print(shtab.complete(parser, given.shell).replace("complete -o bashdefault", "complete -o default -o bashdefault"))
+    # `-o default`: the shell completes file names where the script has no completion.
+    print(shtab.complete(parser, args.shell).replace("complete -o bashdefault", "complete -o default -o bashdefault"))
 
 
 def _complete_files(parser: argparse.ArgumentParser) -> None:

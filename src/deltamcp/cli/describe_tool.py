@@ -1,4 +1,4 @@
-"""`delta-mcp describe`: one tool, with everything its caller needs to know."""
+"""`delta-mcp describe` prints the definition of one tool."""
 
 import argparse
 import asyncio
@@ -17,15 +17,15 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.description = targets.TARGET_HELP
     targets.add_options(verb)
     targets.add_words_argument(verb, "TARGET TOOL")
-    verb.set_defaults(run=lambda given: run(given, targets.read_words(given, verb)))
+    verb.set_defaults(run=lambda args: run(args, targets.read_words(args, verb)))
 
 
-def run(given: argparse.Namespace, words: list[str]) -> None:
+def run(args: argparse.Namespace, words: list[str]) -> None:
     if len(words) < 2:
         raise ConfigurationError("Usage: delta-mcp describe TARGET... TOOL; delta-mcp list TARGET... names the tools.")
     with ProgressBar("Waiting for the server"), targets.explain_tool_word(words[-1]):
-        definition = asyncio.run(_fetch_definition(given, words[:-1], words[-1]))
-    if given.json:
+        definition = asyncio.run(_fetch_definition(args, words[:-1], words[-1]))
+    if args.json:
         output.print_json(definition)
         return
     text = tool_text.full_text(definition)
@@ -34,6 +34,6 @@ def run(given: argparse.Namespace, words: list[str]) -> None:
     output.make_console().print(f"\n{tokens.count(text):,} tokens so, {tokens.count(full):,} as JSON.", style="dim")
 
 
-async def _fetch_definition(given: argparse.Namespace, target: list[str], tool: str) -> dict[str, JSON]:
-    async with targets.make_client(given, target, timeout=targets.LIST_SECONDS) as client:
+async def _fetch_definition(args: argparse.Namespace, target: list[str], tool: str) -> dict[str, JSON]:
+    async with targets.make_client(args, target, timeout=targets.LIST_SECONDS) as client:
         return (await client.describe(tool))[0]

@@ -1,4 +1,4 @@
-"""A server's question to whoever sits at the terminal."""
+"""Answers a server's elicitation by asking the user at the terminal."""
 
 import asyncio
 import json
@@ -13,22 +13,22 @@ from deltamcp.values import JSON
 
 
 async def ask_user(question: dict[str, JSON]) -> Elicited:
-    """Fills in a form, a line a field. What is left empty is left to the form; the end of input declines."""
+    """Asks the user for one field per line. An empty line leaves a field to its default; the end of input declines."""
     loop = asyncio.get_running_loop()
-    answered: asyncio.Future[Elicited] = loop.create_future()
+    answer: asyncio.Future[Elicited] = loop.create_future()
 
-    def settle(answer: Elicited) -> None:
-        if not answered.done():
-            answered.set_result(answer)
+    def set_answer(elicited: Elicited) -> None:
+        if not answer.done():
+            answer.set_result(elicited)
 
-    def ask() -> None:
-        answer = _read_answer(question)
-        with suppress(RuntimeError):  # nobody waits any more
-            loop.call_soon_threadsafe(settle, answer)
+    def read_answer() -> None:
+        elicited = _read_answer(question)
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(set_answer, elicited)
 
-    # Not a thread of the loop's, which would wait for somebody to press a key before the program could end.
-    threading.Thread(target=ask, daemon=True).start()
-    return await answered
+    # Not the loop's executor: the program could not end before the user has pressed a key.
+    threading.Thread(target=read_answer, daemon=True).start()
+    return await answer
 
 
 def _read_answer(question: dict[str, Any]) -> Elicited:
@@ -39,10 +39,10 @@ def _read_answer(question: dict[str, Any]) -> Elicited:
         schema = question.get("requestedSchema")
         properties = schema.get("properties") if isinstance(schema, dict) else None
         fields = properties if isinstance(properties, dict) else {}
-        given = {name: _read_field(name, field if isinstance(field, dict) else {}) for name, field in fields.items()}
+        values = {name: _read_field(name, field if isinstance(field, dict) else {}) for name, field in fields.items()}
     except EOFError:
         return Elicited("decline")
-    return Elicited("accept", {name: value for name, value in given.items() if value is not None})
+    return Elicited("accept", {name: value for name, value in values.items() if value is not None})
 
 
 def _confirm_visit(url: str) -> Elicited:
@@ -52,9 +52,9 @@ def _confirm_visit(url: str) -> Elicited:
 
 def _read_field(name: str, field: dict[str, Any]) -> JSON:
     label = printable_text(str(field.get("title") or name))
-    about = field.get("enum") or field.get("description") or field.get("type", "")
-    usual = f" [{printable_text(str(field['default']))}]" if "default" in field else ""
-    text = input(f"  {label} ({printable_text(str(about))}){usual}: ").strip()
+    hint = field.get("enum") or field.get("description") or field.get("type", "")
+    default = f" [{printable_text(str(field['default']))}]" if "default" in field else ""
+    text = input(f"  {label} ({printable_text(str(hint))}){default}: ").strip()
     if not text:
         return None
     if field.get("type") == "string":

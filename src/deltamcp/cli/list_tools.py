@@ -1,4 +1,4 @@
-"""`delta-mcp list`: what a server offers, a line a tool."""
+"""`delta-mcp list` prints a server's tools, one per line, and what they cost in tokens."""
 
 import argparse
 import asyncio
@@ -16,26 +16,26 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.description = targets.TARGET_HELP
     targets.add_options(verb)
     targets.add_words_argument(verb, "TARGET")
-    verb.set_defaults(run=lambda given: run(given, targets.read_words(given, verb)))
+    verb.set_defaults(run=lambda args: run(args, targets.read_words(args, verb)))
 
 
-def run(given: argparse.Namespace, target: list[str]) -> None:
+def run(args: argparse.Namespace, target: list[str]) -> None:
     with ProgressBar("Waiting for the server"):
-        listed = asyncio.run(_fetch_listing(given, target))
-    if given.json:
-        output.print_json(listed)
+        listing = asyncio.run(_fetch_listing(args, target))
+    if args.json:
+        output.print_json(listing)
         return
-    server, tools, costs = listed["server"], listed["tools"], listed["tokens"]
+    server, tools, costs = listing["server"], listing["tools"], listing["tokens"]
     console = output.make_console()
     console.print(output.printable_text(f"{server['name']} {server['version']}".strip()), style="bold", end=" ")
     console.print(f"speaks {'' if server['protocol'].startswith('delta') else 'MCP '}{server['protocol']}")
     output.print_table("", ["", ""], [], ([tool["name"], tool["summary"]] for tool in tools), console)
-    many = f"{len(tools)} tool{'s' * (len(tools) != 1)}"
-    console.print(f"{many}: {costs['full']:,} tokens in full, {costs['index']:,} as these lines.")
+    count = f"{len(tools)} tool{'s' * (len(tools) != 1)}"
+    console.print(f"{count}: {costs['full']:,} tokens in full, {costs['index']:,} as these lines.")
 
 
-async def _fetch_listing(given: argparse.Namespace, target: list[str]) -> dict[str, JSON]:
-    async with targets.make_client(given, target, timeout=targets.LIST_SECONDS) as client:
+async def _fetch_listing(args: argparse.Namespace, target: list[str]) -> dict[str, JSON]:
+    async with targets.make_client(args, target, timeout=targets.LIST_SECONDS) as client:
         tools = await client.tools()
         lines = "\n".join(f"{tool.name}: {tool.summary}" if tool.summary else tool.name for tool in tools)
         definitions = await client.describe()
@@ -47,7 +47,7 @@ async def _fetch_listing(given: argparse.Namespace, target: list[str]) -> dict[s
 
 
 def server_summary(client: DeltaClient) -> dict[str, JSON]:
-    """Who answers, as `--json` tells it."""
+    """Returns the server's name, version and protocol for `--json`."""
     server = client.server
     return {
         "name": server.name,

@@ -1,4 +1,4 @@
-"""`delta-mcp`: one verb a file, told apart here."""
+"""The entry point of `delta-mcp`: imports the module of the verb, runs it, and turns errors into exit codes."""
 
 import argparse
 import importlib
@@ -22,7 +22,7 @@ from deltamcp.errors import (
 
 
 class Verb(NamedTuple):
-    """Where a verb is, and what it is for. Only the one that is meant is imported."""
+    """A verb's module, which is imported only to run the verb, and its help line."""
 
     module: str
     help: str
@@ -50,7 +50,7 @@ EXIT_CODES: tuple[tuple[type[DeltaError], int], ...] = (
     (DeadlineError, EXIT_UNREACHABLE),
     (DeltaError, EXIT_USAGE),
 )
-"""The first that fits."""
+"""The first error class that matches gives the exit code."""
 _EPILOG = """\
 exit codes: 0 done; 1 the tool or the server says it failed, or it broke; 2 the command, or what it names, is wrong;
 3 the server cannot be reached, or went away; 130 interrupted."""
@@ -59,7 +59,7 @@ exit codes: 0 done; 1 the tool or the server says it failed, or it broke; 2 the 
 def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot write is better spelt out than lost
+        if isinstance(stream, io.TextIOWrapper):  # escapes characters that the terminal cannot write
             stream.reconfigure(errors="backslashreplace")
     if words == ["help"]:
         words = ["--help"]
@@ -68,40 +68,40 @@ def main(arguments: list[str] | None = None) -> None:
         from deltamcp.cli.bench import insert_target
 
         words = insert_target(words)
-    given = make_parser([verb]).parse_args(words)
+    args = make_parser([verb]).parse_args(words)
     try:
-        given.run(given)
+        args.run(args)
         sys.stdout.flush()
     except DeltaError as error:
-        if given.debug:
+        if args.debug:
             raise
-        # What servers say is in it, and must not steer a terminal.
+        # The text may quote a server, whose control characters must not reach the terminal.
         print(f"delta-mcp: {printable_text(str(error))}", file=sys.stderr)
         raise SystemExit(next(code for kind, code in EXIT_CODES if isinstance(error, kind))) from None
     except KeyboardInterrupt:
-        if given.debug:
+        if args.debug:
             raise
         raise SystemExit(EXIT_INTERRUPTED) from None
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of the output closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def make_parser(wanted: Collection[str]) -> argparse.ArgumentParser:
-    """Every verb by its name; those that are wanted with everything they take."""
-    made = argparse.ArgumentParser(
+def make_parser(verb_names: Collection[str]) -> argparse.ArgumentParser:
+    """Makes the parser with all verbs; only those in `verb_names` get their arguments, because that imports them."""
+    parser = argparse.ArgumentParser(
         "delta-mcp",
         description="Token-efficient MCP: look at servers, call, measure and run them.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--version", action="version", version=importlib.metadata.version("delta-mcp"))
-    made.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    verbs = made.add_subparsers(dest="verb", required=True, metavar="VERB")
+    parser.add_argument("--version", action="version", version=importlib.metadata.version("delta-mcp"))
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, verb in VERBS.items():
         subparser = verbs.add_parser(name, help=verb.help)
         subparser.add_argument(
             "--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks, and stderr"
         )
-        if name in wanted:
+        if name in verb_names:
             importlib.import_module(f"deltamcp.cli.{verb.module}").set_up(subparser)
-    return made
+    return parser

@@ -1,4 +1,4 @@
-"""For somebody who waits at a terminal: a bar on what takes longer than a second, gone when it is done."""
+"""Shows a progress bar on the terminal while a command takes longer than a second."""
 
 import sys
 import threading
@@ -15,10 +15,10 @@ _MAX_LABEL_CHARS = 60
 
 
 class ProgressBar:
-    """Says nothing where nobody watches."""
+    """A progress bar on stderr; does nothing if stderr is not a terminal."""
 
     def __init__(self, label: str, total: float | None = None) -> None:
-        """`total` is how often `advance` will be called, where that is known."""
+        """`total` is how often the caller will call `advance`, if that is known."""
         self._label, self._total = label, total
         self._progress: Progress | None = None
         self._timer: threading.Timer | None = None
@@ -44,7 +44,7 @@ class ProgressBar:
             self._progress.stop()
 
     def hide(self) -> None:
-        """Somebody is asked something, and must see what they type."""
+        """Removes the bar, so that the user can see what they type."""
         self.__exit__(None, None, None)
         self._progress = None
 
@@ -53,12 +53,11 @@ class ProgressBar:
             self._progress.advance(self._task)
 
     def set_label(self, text: str) -> None:
-        """What is being done now."""
         if self._progress is not None:
             self._progress.update(self._task, description=text)
 
     def show_progress(self, done: float, total: float | None, text: str | None) -> None:
-        """How far it is, as a server tells it."""
+        """Shows a server's progress notification."""
         if self._progress is not None:
-            said = printable_text(text).replace("\n", " ")[:_MAX_LABEL_CHARS] if text else self._label
-            self._progress.update(self._task, completed=done, total=total, description=said)
+            label = printable_text(text).replace("\n", " ")[:_MAX_LABEL_CHARS] if text else self._label
+            self._progress.update(self._task, completed=done, total=total, description=label)

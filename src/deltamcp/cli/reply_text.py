@@ -1,4 +1,4 @@
-"""A tool's reply as a person reads it."""
+"""Formats a tool's reply for people."""
 
 import base64
 import binascii
@@ -9,10 +9,13 @@ from deltamcp.client.reply import Reply
 
 
 def format_reply(reply: Reply) -> str:
-    """The texts, and a word on what is none; of a part, which one, in no more tokens than the note it had."""
+    """Returns the reply's texts, and a placeholder for each block that is not a text.
+
+    In a reply that shows a part, a short line with its range replaces the server's note to the model.
+    """
     if reply.is_part and reply.texts:
         first, *others = reply.texts
-        tail = others[1:]  # the end of a text whose middle is left out; before it stands what a model is told
+        tail = others[1:]  # after the note comes the end of a text that was cut in the middle
         return "\n".join(part for part in (first, _part_note(reply), *tail) if part)
     if not reply.content and "structuredContent" in reply.raw:
         return json.dumps(reply.raw["structuredContent"], indent=2, ensure_ascii=False)
@@ -20,8 +23,7 @@ def format_reply(reply: Reply) -> str:
 
 
 def _part_note(reply: Reply) -> str:
-    told = reply.told
-    unit, start, end, total = (told.get(key) for key in ("unit", "start", "end", "total"))
+    unit, start, end, total = (reply.told.get(key) for key in ("unit", "start", "end", "total"))
     if not isinstance(start, int) or not isinstance(end, int) or not isinstance(total, int):
         return "[a part]"
     return f"[{start + 1}-{end} of {total} {unit}]"
@@ -37,9 +39,9 @@ def _format_block(block: Any) -> str:
             return f"[{block.get('title') or block.get('name') or 'resource'}: {uri}]"
         case {"type": "resource", "resource": {"text": str(text)}}:
             return text
-        case {"type": "resource", "resource": {"blob": str(data)} as held}:
-            kind = held.get("mimeType", "unknown")
-            return f"[{held.get('uri', 'resource')}, {kind}, {_decoded_size(data)}; --json has it]"
+        case {"type": "resource", "resource": {"blob": str(data)} as resource}:
+            kind = resource.get("mimeType", "unknown")
+            return f"[{resource.get('uri', 'resource')}, {kind}, {_decoded_size(data)}; --json has it]"
         case _:
             return json.dumps(block, ensure_ascii=False)
 

@@ -1,4 +1,4 @@
-"""`delta-mcp serve`: a server written in Python, or an operations file, on stdio or HTTP."""
+"""`delta-mcp serve` runs a server that is written in Python or in an operations file, on stdio or HTTP."""
 
 import argparse
 import importlib
@@ -41,32 +41,32 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(run=run)
 
 
-def run(given: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    if given.http is None:
-        load(given.target, given.disclosure, given.prefix).run()
+    if args.http is None:
+        load(args.target, args.disclosure, args.prefix).run()
         return
-    host, port = _parse_address(given.http)
-    server = load(given.target, given.disclosure, given.prefix)
-    path = f"/{given.path.strip('/')}"
+    host, port = _parse_address(args.http)
+    server = load(args.target, args.disclosure, args.prefix)
+    path = f"/{args.path.strip('/')}"
     _check_port_free(host.strip("[]"), port)
     print(f"Serving {server.engine.info['name']} at http://{host}:{port}{path} (Ctrl-C stops)", file=sys.stderr)
-    hosts = None if given.allow_host is None else [*given.allow_host, "localhost", "127.0.0.1", "[::1]"]
+    hosts = None if args.allow_host is None else [*args.allow_host, "localhost", "127.0.0.1", "[::1]"]
     server.run(
         "http",
         host=host.strip("[]"),
         port=port,
         path=path,
         allowed_hosts=hosts,
-        allowed_origins=given.allow_origin,
+        allowed_origins=args.allow_origin,
     )
 
 
 def load(target: str, disclosure: str | None = None, prefix: str | None = None) -> DeltaServer:
-    """The server a file or module holds; `disclosure` and `prefix` are for operations files.
+    """Returns the server that a file or module defines; `disclosure` and `prefix` are for operations files.
 
     Raises:
-        ConfigurationError: there is none; the text says what to do.
+        ConfigurationError: the target defines no server; the text says what to do.
     """
     if target.endswith(".json"):
         return _operations_server(Path(target), Disclosure(disclosure or "auto", prefix or ""))  # type: ignore[arg-type]
@@ -79,10 +79,10 @@ def load(target: str, disclosure: str | None = None, prefix: str | None = None) 
         drive, (place, _, name) = place, name.partition(":")
         place = f"{drive}:{place}"
     module = _import_module(place)
-    found = getattr(module, name or "server", None)
-    if not isinstance(found, DeltaServer):
+    server = getattr(module, name or "server", None)
+    if not isinstance(server, DeltaServer):
         raise ConfigurationError(f"{place} has no DeltaServer called {name or 'server'!r}; name it as {place}:NAME.")
-    return found
+    return server
 
 
 def _operations_server(path: Path, disclosure: Disclosure) -> DeltaServer:
@@ -121,7 +121,7 @@ def _import_module(place: str) -> Any:
 def _check_port_free(host: str, port: int) -> None:
     """
     Raises:
-        ConfigurationError: nobody can listen there.
+        ConfigurationError: the server cannot listen at this address.
     """
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):

@@ -1,7 +1,8 @@
-"""A target among the words of a command line, and the client for it.
+"""Separates the options from the words of a command line that name a target, and makes the client for the target.
 
-`delta-mcp call node ./server.js search '{"query":"x"}'`: the words of a server's own command line, then those of the
-verb. Options of ours stand before the target, or at the very end; after `--` every word is the target's or the verb's.
+`delta-mcp call node ./server.js search '{"query":"x"}'`: the words of the server's command line, then those of the
+verb. Options of `delta-mcp` stand before the target or at the very end; all words after `--` are the target's or the
+verb's.
 """
 
 import argparse
@@ -21,11 +22,11 @@ TARGET_HELP = (
     "stand before it or at the very end, and after -- every word is the server's."
 )
 LIST_SECONDS = 60.0
-"""For an answer that takes no work."""
+"""The timeout of requests that list or describe tools."""
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    """What every verb with a target takes."""
+    """Adds the options of every verb that takes a target."""
     verb.add_argument("--json", action="store_true", help="one JSON value instead of text")
     verb.add_argument(
         "--header", action="append", default=[], metavar="NAME:VALUE", help="for every HTTP request; repeatable"
@@ -57,22 +58,22 @@ def _parse_seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(f"a number of seconds above 0, not {text!r}")
 
 
-def read_words(given: argparse.Namespace, parser: argparse.ArgumentParser) -> list[str]:
-    """The words that are no options of ours; those at the very end are read into `given`."""
-    words: list[str] = getattr(given, WORDS)
+def read_words(args: argparse.Namespace, parser: argparse.ArgumentParser) -> list[str]:
+    """Returns the words that are not options of `delta-mcp`; parses the options at the very end into `args`."""
+    words: list[str] = getattr(args, WORDS)
     if words[:1] == ["--"]:
         return words[1:]
     start = _trailing_options_start(words, parser)
     if start and words[start - 1] in _valued_options(parser):
         raise ConfigurationError(f"{words[start - 1]} needs a value; put -- before the server if the word is its own.")
     if start < len(words):
-        kept = argparse.Namespace(**{**vars(given), WORDS: []})
-        vars(given).update(vars(parser.parse_args(words[start:], kept)))
+        parsed = argparse.Namespace(**{**vars(args), WORDS: []})
+        vars(args).update(vars(parser.parse_args(words[start:], parsed)))
     return words[:start]
 
 
 def _trailing_options_start(words: Sequence[str], parser: argparse.ArgumentParser) -> int:
-    """Where the options begin that end a command line."""
+    """Returns the index at which the options at the end of a command line begin."""
     valued = _valued_options(parser)
     flags = _option_names(parser) - valued
     start = len(words)
@@ -103,7 +104,7 @@ def _valued_options(parser: argparse.ArgumentParser) -> set[str]:
 
 @contextlib.contextmanager
 def explain_tool_word(word: str) -> Iterator[None]:
-    """Where the server is not to be had, says which word was read as the tool: it may have been meant otherwise."""
+    """Adds to the error of an unreachable server which word was taken for the tool; the user may have meant another."""
     try:
         yield
     except UnauthorizedError:
@@ -114,8 +115,8 @@ def explain_tool_word(word: str) -> Iterator[None]:
         ) from None
 
 
-def make_client(given: argparse.Namespace, target: list[str], **more: Unpack[ClientOptions]) -> DeltaClient:
-    """A client as the options of a command line have it; `more` is the verb's own.
+def make_client(args: argparse.Namespace, target: list[str], **verb_options: Unpack[ClientOptions]) -> DeltaClient:
+    """Makes a client from the options of a command line and those of the verb.
 
     Raises:
         ConfigurationError: there is no such target.
@@ -123,18 +124,18 @@ def make_client(given: argparse.Namespace, target: list[str], **more: Unpack[Cli
     if not target:
         raise ConfigurationError("Name a server: a URL, a command line, or FILE#NAME for one of an mcpServers file.")
     options: ClientOptions = {
-        "speak": given.speak,
-        "encoding": given.encoding,
-        "headers": dict(map(_parse_header, given.header)),
+        "speak": args.speak,
+        "encoding": args.encoding,
+        "headers": dict(map(_parse_header, args.header)),
         "listen": False,
-        "quiet": not given.debug,
+        "quiet": not args.debug,
     }
-    options.update(more)
-    token = given.token or os.environ.get("DELTA_MCP_TOKEN")
+    options.update(verb_options)
+    token = args.token or os.environ.get("DELTA_MCP_TOKEN")
     if token:
         options["token"] = token
-    if given.timeout is not None:
-        options["timeout"] = options["start_timeout"] = given.timeout
+    if args.timeout is not None:
+        options["timeout"] = options["start_timeout"] = args.timeout
     return DeltaClient(target, **options)
 
 
@@ -146,5 +147,5 @@ def _parse_header(text: str) -> tuple[str, str]:
 
 
 def is_interactive() -> bool:
-    """Whether somebody sits at a terminal who can be asked."""
+    """Whether stdin and stderr are a terminal, so that the user can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()

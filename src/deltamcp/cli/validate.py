@@ -1,4 +1,4 @@
-"""`delta-mcp validate`: whether an operations file can be served, and everything that is wrong with it."""
+"""`delta-mcp validate` checks whether an operations file can be served, and reports everything that is wrong."""
 
 import argparse
 import os
@@ -16,19 +16,19 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.set_defaults(run=run)
 
 
-def run(given: argparse.Namespace) -> None:
-    sys.path.insert(0, str(given.file.parent.resolve()))  # for functions the file refers to
+def run(args: argparse.Namespace) -> None:
+    sys.path.insert(0, str(args.file.parent.resolve()))  # for functions the file refers to
     try:
-        OperationsFile(given.file, None, os.environ).load()
-        document = read_document(given.file)
+        OperationsFile(args.file, None, os.environ).load()
+        document = read_document(args.file)
     except ConfigurationError as error:
-        if not given.json:
+        if not args.json:
             raise
         output.print_json({"valid": False, "problem": str(error)})
         raise SystemExit(2) from None
     operations, categories = len(document.operations), len(document.categories)
-    if given.json:
+    if args.json:
         output.print_json({"valid": True, "operations": operations, "categories": categories})
         return
     inside = f"{categories} categor{'y' if categories == 1 else 'ies'}"
-    print(f"{given.file} is right: {operations} operation{'s' * (operations != 1)} in {inside}.")
+    print(f"{args.file} is right: {operations} operation{'s' * (operations != 1)} in {inside}.")

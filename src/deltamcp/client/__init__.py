@@ -1,1 +1,1 @@
-"""The caller's side: any MCP server, through one client."""
+"""The MCP client: connects to any MCP server, lists its tools and calls them."""

@@ -1,4 +1,4 @@
-"""What a server may ask its client: elicitation, sampling, roots. Answered by the program's callbacks, in both eras."""
+"""Answers a server's requests to the client (elicitation, sampling, roots) with the program's callbacks."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -10,16 +10,16 @@ from deltamcp.errors import FAULTS, Fault, PeerError
 from deltamcp.values import JSON
 
 OnElicitation: TypeAlias = Callable[[dict[str, JSON]], "Elicited | dict[str, JSON] | Awaitable[Any] | None"]
-"""Takes the question as it was asked (`message`, `requestedSchema`, or `mode: "url"` and `url`) and gives what the user
-made of it: an `Elicited`, the filled-in form as a dict, or None where the user declined."""
+"""Takes the params of `elicitation/create` (`message` and `requestedSchema`, or `mode: "url"` and `url`) and returns
+the user's answer: an `Elicited`, the filled-in form as a dict, or None if the user declined."""
 OnSampling: TypeAlias = Callable[[dict[str, JSON]], "dict[str, JSON] | str | Awaitable[Any]"]
-"""Takes a `sampling/createMessage` and gives its result, or just the text the model wrote."""
+"""Takes the params of `sampling/createMessage` and returns its result, or only the text that the model wrote."""
 
 _UNKNOWN_METHOD = FAULTS[Fault.UNKNOWN_METHOD].handshake
 
 
 class ClientCallbacks:
-    """The callbacks a client was given."""
+    """The callbacks that the program gave its client."""
 
     def __init__(
         self,
@@ -32,10 +32,10 @@ class ClientCallbacks:
         self.roots = roots
 
     async def answer(self, method: str, params: dict[str, JSON]) -> dict[str, JSON]:
-        """The result of a server's request.
+        """Returns the result of a server's request.
 
         Raises:
-            PeerError: what the server is to be told instead.
+            PeerError: the client cannot answer; the connection sends this error to the server.
         """
         match method:
             case "ping":
@@ -50,45 +50,47 @@ class ClientCallbacks:
                 raise PeerError(_UNKNOWN_METHOD, f"This client does not answer {method[:100]}.")
 
     async def retry_params(self, result: Mapping[str, JSON]) -> dict[str, JSON]:
-        """What a request is sent again with (MCP 2026-07-28, "Multi Round-Trip Requests").
+        """Returns the params to add when the client sends a request again after an `input_required` result.
+
+        MCP 2026-07-28, "Multi Round-Trip Requests".
 
         Raises:
-            PeerError: a question that this client never said it could answer.
+            PeerError: the server asks for an input that this client did not declare.
         """
-        asked: Any = result.get("inputRequests")
-        made: dict[str, JSON] = {}
-        if isinstance(asked, dict):
-            answers = await asyncio.gather(*(self._answer_input(question) for question in asked.values()))
-            made["inputResponses"] = dict(zip(asked, answers, strict=True))
+        input_requests: Any = result.get("inputRequests")
+        params: dict[str, JSON] = {}
+        if isinstance(input_requests, dict):
+            answers = await asyncio.gather(*(self._answer_input(request) for request in input_requests.values()))
+            params["inputResponses"] = dict(zip(input_requests, answers, strict=True))
         if "requestState" in result:
-            made["requestState"] = result["requestState"]
-        return made
+            params["requestState"] = result["requestState"]
+        return params
 
-    async def _answer_input(self, question: Any) -> dict[str, JSON]:
-        if not isinstance(question, dict) or not isinstance(question.get("method"), str):
-            raise PeerError(0, "The server asked something that is no question.")
-        params = question.get("params")
-        return await self.answer(question["method"], params if isinstance(params, dict) else {})
-
-
-async def _await_if_needed(given: Any) -> Any:
-    return await given if isawaitable(given) else given
+    async def _answer_input(self, request: Any) -> dict[str, JSON]:
+        if not isinstance(request, dict) or not isinstance(request.get("method"), str):
+            raise PeerError(0, "The server sent an input request without a method.")
+        params = request.get("params")
+        return await self.answer(request["method"], params if isinstance(params, dict) else {})
 
 
-def _elicitation_result(params: dict[str, JSON], given: Any) -> dict[str, JSON]:
-    if given is None:
+async def _await_if_needed(answer: Any) -> Any:
+    return await answer if isawaitable(answer) else answer
+
+
+def _elicitation_result(params: dict[str, JSON], answer: Any) -> dict[str, JSON]:
+    if answer is None:
         return {"action": "decline"}
-    if not isinstance(given, Elicited):
-        given = Elicited("accept", given)
-    if not given.accepted:
-        return {"action": given.action}
+    if not isinstance(answer, Elicited):
+        answer = Elicited("accept", answer)
+    if not answer.accepted:
+        return {"action": answer.action}
     if params.get("mode") == "url":
         return {"action": "accept"}
-    return {"action": "accept", "content": {**_form_defaults(params.get("requestedSchema")), **(given.content or {})}}
+    return {"action": "accept", "content": {**_form_defaults(params.get("requestedSchema")), **(answer.content or {})}}
 
 
 def _form_defaults(schema: Any) -> dict[str, JSON]:
-    """SEP-1034: what a form says where its user says nothing."""
+    """Returns the default of each field that has one (SEP-1034)."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
         return {}
@@ -97,9 +99,9 @@ def _form_defaults(schema: Any) -> dict[str, JSON]:
     }
 
 
-def _sampling_result(given: Any) -> dict[str, JSON]:
-    if isinstance(given, str):
-        content = {"type": "text", "text": given}
+def _sampling_result(answer: Any) -> dict[str, JSON]:
+    if isinstance(answer, str):
+        content = {"type": "text", "text": answer}
         return {"role": "assistant", "content": content, "model": "unknown", "stopReason": "endTurn"}
-    made: dict[str, JSON] = given
-    return made
+    result: dict[str, JSON] = answer
+    return result

@@ -1,4 +1,4 @@
-"""`DeltaClient`: any MCP server, and everything Delta-MCP adds where the server has it."""
+"""`DeltaClient` talks to any MCP server, and uses Delta-MCP's extensions where the server has them."""
 
 import contextlib
 import functools
@@ -32,21 +32,29 @@ from deltamcp.wire import jsonrpc
 
 _HEADER_MISMATCH = FAULTS[Fault.HEADER_MISMATCH].modern
 _STALE_DEFINITION_CODES = (_HEADER_MISMATCH, FAULTS[Fault.INVALID_PARAMS].modern)
-"""What a server says to arguments that its tool no longer has."""
+"""Errors a server may answer with when the client called a tool by an outdated definition."""
 
 
 class DeltaClient:
-    """One server, within `async with`. Calls may run side by side.
+    """A client of one MCP server. Use it within `async with`; calls may run concurrently.
 
-    Everything a server sent is there as it came: definitions and results are its own objects, never re-typed.
+    The client returns definitions and results as the JSON objects that the server sent; it does not convert them to
+    types of its own.
+
+        async with connect("http://localhost:8000/mcp") as client:
+            print(await client.tools())
+            print(await client.call("search", query="delta"))
     """
 
     def __init__(self, target: Target, **options: Unpack[ClientOptions]) -> None:
-        """`target` is a `DeltaServer`, a URL, a command line, an entry of an `mcpServers` file, or `FILE#NAME` for one
-        in a file. `ClientOptions` lists what else can be said.
+        """
+        Args:
+            target: a `DeltaServer`, a URL, a command line (a text or a list of words), an entry of an `mcpServers` file
+                (a dict), or `FILE#NAME` for an entry in a file.
+            options: see `ClientOptions`.
 
         Raises:
-            ConfigurationError: there is no such target.
+            ConfigurationError: the target is none of these, or there is no such option.
         """
         _check_options(options)
         self._options = options
@@ -88,7 +96,8 @@ class DeltaClient:
                 return endpoint.link_factories(self._options.get("headers", {}), self._options.get("token"))
 
     async def __aenter__(self) -> "DeltaClient":
-        """
+        """Starts the server or connects to it, and negotiates the protocol.
+
         Raises:
             UnreachableError: the server cannot be started or reached; the text says why and what to do.
         """
@@ -111,7 +120,7 @@ class DeltaClient:
 
     @property
     def server(self) -> ServerInfo:
-        """Who answers, and what it can do."""
+        """The server's name, version, protocol and capabilities."""
         return self._connector.server
 
     def _receive_notification(self, method: str, params: dict[str, JSON]) -> None:
@@ -125,34 +134,38 @@ class DeltaClient:
     # Tools
 
     async def tools(self) -> list[Tool]:
-        """The index: a name and a line for each tool."""
+        """Returns the name and a one-line summary of each tool; a Delta-MCP server sends no schemas for this."""
         return await self._lists.index()
 
     async def describe(self, *names: str) -> list[dict[str, JSON]]:
-        """Definitions as the server has them, in this order; of every tool where none is named.
+        """Returns the definitions of the named tools, in the order of the names; of every tool if none is named.
 
-        They are fetched together, kept by their digest, and fetched again only when they changed.
+        The client fetches definitions in as few requests as the server allows, caches them, and fetches them again only
+        when they may have changed.
 
         Raises:
-            ClientError: there is no such tool; the text names the nearest.
+            ClientError: the server has no such tool; the text suggests similar names.
         """
         return [definition.copy() for definition in await self._lists.definitions(names)]
 
     async def call(self, name: str, /, **arguments: JSON) -> JSON:
-        """The value a tool gives for its arguments; whole, whatever part of it the server showed at first.
+        """Calls a tool and returns its result as a value.
+
+        The value is complete: if the server sent only a part of a large result, the client reads the rest.
 
         Raises:
-            ArgumentsError: they do not fit; nothing was sent.
-            CallFailedError: the tool says that it failed.
-            PeerError: the server refused.
-            ConnectionLostError: the connection broke.
+            ArgumentsError: the arguments do not match the tool's schema; the client sent nothing.
+            CallFailedError: the tool reported an error.
+            PeerError: the server answered with a JSON-RPC error.
+            ConnectionLostError: the connection broke; the text says whether the tool may have run.
+            DeadlineError: the server did not answer in time.
         """
         reply = await self.call_tool(name, arguments)
         if reply.is_error:
             raise _call_failed_error(name, reply)
         if reply.is_part and reply.handle is None and _next_page_number(reply) is not None:
             definition = self._lists.cached_definition(name)
-            if definition is not None and definition.is_repeatable:  # for there every page runs the tool again
+            if definition is not None and definition.is_repeatable:  # each page of such a server runs the tool again
                 return [row async for row in self.rows(name, arguments)]
         return await self.whole(reply)
 
@@ -165,31 +178,32 @@ class DeltaClient:
         timeout: float | None = None,
         progress: OnProgress | None = None,
     ) -> Reply:
-        """What a tool answers, as it came; a tool's own failure is an answer too.
+        """Calls a tool and returns the server's reply, even if it is a part of the result or reports an error.
 
         Args:
-            want: how the result is to fit: tokens, rows a page, fields. A server that knows nothing of it has its
-                results made to fit here.
-            progress: told how far the call is.
+            want: limits on the result: tokens, rows per page, fields. If the server does not know Delta-MCP, the client
+                applies them itself.
+            timeout: seconds to wait for the answer; the client's `timeout` unless given.
+            progress: called with the server's progress notifications.
 
         Raises:
             ArgumentsError, PeerError, ConnectionLostError, DeadlineError: as in `call`.
         """
-        definition, given = await self._check_arguments(name, dict(arguments or {}))
-        return await self._call(name, given, definition, want, timeout, progress)
+        definition, checked = await self._check_arguments(name, dict(arguments or {}))
+        return await self._call(name, checked, definition, want, timeout, progress)
 
     async def _call(
         self,
         name: str,
-        given: dict[str, JSON],
+        arguments: dict[str, JSON],
         definition: Definition | None,
         want: ResultPolicy | None = None,
         timeout: float | None = None,
         progress: OnProgress | None = None,
     ) -> Reply:
-        call_key = f"{name} {jsonrpc.encode(given).decode()}" if self._deltas and self.server.progressive else ""
+        call_key = f"{name} {jsonrpc.encode(arguments).decode()}" if self._deltas and self.server.progressive else ""
         meta = self._request_meta(want, call_key)
-        params = {"name": name, "arguments": given}
+        params = {"name": name, "arguments": arguments}
         try:
             raw = await self._request_call(params, meta, definition, timeout, progress)
         except PeerError as error:
@@ -197,11 +211,11 @@ class DeltaClient:
                 self._lists.invalidate()
             if error.code != _HEADER_MISMATCH or definition is None:
                 raise
-            # MCP 2026-07-28, "Client Behavior": what has to be mirrored in headers has changed.
+            # MCP 2026-07-28, "Client Behavior": on a header mismatch, fetch the definition again and retry once.
             raw = await self._request_call(params, meta, await self._lists.definition(name), timeout, progress)
         reply = Reply(raw, self.server.is_delta)
         if "root" in reply.told:
-            await self._resolve_value(reply, call_key or f"{name} {jsonrpc.encode(given).decode()}")
+            await self._resolve_value(reply, call_key or f"{name} {jsonrpc.encode(arguments).decode()}")
         elif want is not None and self.server.progressive is None:
             return await self.fit(reply, want)
         return reply
@@ -229,10 +243,12 @@ class DeltaClient:
     async def _check_arguments(
         self, name: str, arguments: dict[str, JSON]
     ) -> tuple[Definition | None, dict[str, JSON]]:
-        """What is known of the tool, None where nothing is, for its server may know it all the same; and its arguments.
+        """Returns the tool's definition and the arguments to send.
+
+        The definition is None if the server does not list the tool; the server may accept the call all the same.
 
         Raises:
-            ArgumentsError: they do not fit.
+            ArgumentsError: the arguments do not match the tool's schema.
         """
         validates = self._options.get("validate", True)
         if not validates and not self._connector.mirrors_arguments:
@@ -259,19 +275,19 @@ class DeltaClient:
         return meta
 
     async def _resolve_value(self, reply: Reply, call_key: str) -> None:
-        """Puts the whole value together; what builds on something that is not held any more is read anew."""
+        """Sets `reply.value` to the complete result; reads it by its handle if the reply's base is not in the cache."""
         try:
             reply.value = self._result_cache.resolve_value(reply, call_key)
         except UnreadableError:
             handle = reply.told.get("handle")
             if not isinstance(handle, str):
                 raise ClientError(
-                    "The server tells changes of a result that is not held here, and no way to it."
+                    "The server sent changes to a result that this client does not have, and no handle to read it by."
                 ) from None
             reply.value = await self._read_all(handle)
             self._result_cache.store_whole(reply, call_key, reply.value)
 
-    # Results that were shown in part
+    # Results that the server sent in part
 
     @property
     def _lazy_local_results(self) -> LocalResults:
@@ -280,7 +296,10 @@ class DeltaClient:
         return self._local_results
 
     async def fit(self, reply: Reply, want: ResultPolicy) -> Reply:
-        """A reply that was not, made to fit here; `read_on` and `whole` have the rest of it."""
+        """Cuts a reply to the limits in `want`; `read_on` and `whole` return the rest of it.
+
+        Use it for replies of servers that do not know Delta-MCP; the client keeps the complete result.
+        """
         return await self._lazy_local_results.fit(reply, want)
 
     async def read_on(
@@ -293,13 +312,22 @@ class DeltaClient:
         fields: list[str] | str | None = None,
         grep: str | None = None,
     ) -> Reply:
-        """Another part of a result that was shown in part, by `Reply.handle`. The tool is not run again.
+        """Returns another part of a result that the server sent in part. The server does not run the tool again.
+
+        Args:
+            handle: the `Reply.handle` of an earlier reply.
+            page: the number of a page of rows, from 1.
+            offset: the first row, key or character to return.
+            path: a JSON Pointer to the part to read.
+            fields: the fields to return of each row.
+            grep: words, with `|` between alternatives; the server returns the lines, items or members that have one.
 
         Raises:
-            ArgumentsError: there is nothing under this handle any more, or not there.
+            ArgumentsError: the handle has expired, or the result has no such part.
         """
-        asked = {"page": page, "offset": offset, "path": path, "fields": fields, "grep": grep}
-        return await self._continue({"handle": handle, **{key: one for key, one in asked.items() if one is not None}})
+        options = {"page": page, "offset": offset, "path": path, "fields": fields, "grep": grep}
+        selection = {key: value for key, value in options.items() if value is not None}
+        return await self._continue({"handle": handle, **selection})
 
     async def _continue(self, arguments: dict[str, JSON]) -> Reply:
         if self._local_results is not None and self._local_results.has_handle(str(arguments["handle"])):
@@ -311,10 +339,10 @@ class DeltaClient:
         return reply
 
     async def whole(self, reply: Reply) -> JSON:
-        """All of what a reply shows or begins.
+        """Returns the complete value of a reply, reading the parts that the reply does not show.
 
         Raises:
-            ClientError: it is not to be had any more.
+            ClientError: the rest of the result cannot be read any more.
         """
         if not reply.is_part:
             return reply.value
@@ -332,65 +360,82 @@ class DeltaClient:
     async def pages(
         self, name: str, arguments: Mapping[str, JSON] | None = None, *, want: ResultPolicy | None = None
     ) -> AsyncGenerator[Reply, None]:
-        """A result, page by page. The tool is run once; only servers of the original Delta-MCP run it for every page.
+        """Calls a tool and yields its result page by page.
+
+        The server runs the tool once; only servers of the original Delta-MCP run it for every page.
 
         Raises:
-            CallFailedError: the tool says that it failed.
+            CallFailedError: the tool reported an error.
         """
-        given = dict(arguments or {})
-        reply = await self.call_tool(name, given, want=want)
+        own_arguments = dict(arguments or {})
+        reply = await self.call_tool(name, own_arguments, want=want)
         while True:
             if reply.is_error:
                 raise _call_failed_error(name, reply)
             yield reply
-            told = reply.told
-            if reply.handle is not None and told.get("unit") == "rows" and told["end"] < told["total"]:
-                reply = await self.read_on(reply.handle, offset=told["end"])
+            meta = reply.told
+            if reply.handle is not None and meta.get("unit") == "rows" and meta["end"] < meta["total"]:
+                reply = await self.read_on(reply.handle, offset=meta["end"])
             elif (page := _next_page_number(reply)) is not None:
-                # By an argument that is not the tool's own, as Delta-MCP has it.
-                reply = await self._call(name, {**given, "page": page}, self._lists.cached_definition(name))
+                # The original Delta-MCP takes the page number as an argument that the tool's schema does not have.
+                reply = await self._call(name, {**own_arguments, "page": page}, self._lists.cached_definition(name))
             else:
                 return
 
     async def rows(
         self, name: str, arguments: Mapping[str, JSON] | None = None, *, want: ResultPolicy | None = None
     ) -> AsyncGenerator[JSON, None]:
-        """The rows of a result one by one, whatever pages they come in."""
+        """Calls a tool and yields the rows of its result one by one, over all pages.
+
+        Raises:
+            CallFailedError: the tool reported an error.
+        """
         async with contextlib.aclosing(self.pages(name, arguments, want=want)) as pages:
             async for page in pages:
                 in_rows = not page.is_part or page.is_page or page.told.get("unit") == "rows"
                 for row in _result_rows(page.value if in_rows else await self.whole(page)):
                     yield row
 
-    # Resources, prompts, and whatever else a server understands
+    # Resources, prompts and other requests
 
     async def resources(self) -> list[dict[str, JSON]]:
+        """Returns every resource that the server lists."""
         return await self._lists.fetch_all("resources/list", "resources")
 
     async def templates(self) -> list[dict[str, JSON]]:
+        """Returns every resource template that the server lists."""
         return await self._lists.fetch_all("resources/templates/list", "resourceTemplates")
 
     async def read(self, uri: str) -> list[dict[str, JSON]]:
-        """What a resource holds, as it came."""
+        """Reads a resource and returns its contents."""
         result = await self.request("resources/read", {"uri": uri})
         return [item for item in _as_list(result.get("contents")) if isinstance(item, dict)]
 
     async def subscribe(self, uri: str) -> None:
-        """`on_change` is told of the URI whenever the resource changes."""
+        """Subscribes to a resource: the client calls `on_change` with the URI whenever the resource changes."""
         await self._notifications.subscribe(uri)
 
     async def unsubscribe(self, uri: str) -> None:
+        """Ends the subscription to a resource."""
         await self._notifications.unsubscribe(uri)
 
     async def prompts(self) -> list[dict[str, JSON]]:
+        """Returns every prompt that the server lists."""
         return await self._lists.fetch_all("prompts/list", "prompts")
 
     async def prompt(self, name: str, /, **arguments: str) -> dict[str, JSON]:
-        """A prompt, filled in."""
+        """Returns a prompt, filled in with the arguments."""
         return await self.request("prompts/get", {"name": name, "arguments": arguments})
 
     async def complete(self, ref: Mapping[str, JSON], argument: str, value: str, **context: str) -> list[str]:
-        """Suggestions for an argument of a prompt (`{"type": "ref/prompt", "name": ...}`) or a resource template."""
+        """Returns the server's suggestions for an argument of a prompt or a resource template.
+
+        Args:
+            ref: `{"type": "ref/prompt", "name": ...}` or `{"type": "ref/resource", "uri": ...}`.
+            argument: the argument's name.
+            value: what the user has typed of it.
+            context: arguments that already have a value.
+        """
         params: dict[str, JSON] = {"ref": dict(ref), "argument": {"name": argument, "value": value}}
         if context:
             params["context"] = {"arguments": context}
@@ -400,10 +445,14 @@ class DeltaClient:
     async def request(
         self, method: str, params: Mapping[str, JSON] | None = None, *, timeout: float | None = None
     ) -> dict[str, JSON]:
-        """Any request there is, and its result as it came. It is not repeated unless it surely was not done.
+        """Sends any request and returns its result as the server sent it.
+
+        If the connection breaks, the client sends the request again only if the method just reads, or the server
+        certainly did not receive it.
 
         Raises:
-            PeerError: the server refused.
+            PeerError: the server answered with a JSON-RPC error.
+            ConnectionLostError, DeadlineError: as in `call`.
         """
         repeatable = method.endswith(("/list", "/read", "/get", "/describe", "/manifest")) or method == "ping"
         return await self._connector.request(
@@ -421,9 +470,9 @@ def _check_options(options: ClientOptions) -> None:
             raise ConfigurationError(
                 f"There is no option {name!r}; there are {', '.join(ClientOptions.__annotations__)}."
             )
-        known = {"speak": get_args(ProtocolChoice), "encoding": get_args(Encoding)}.get(name)
-        if known is not None and value not in known:
-            raise ConfigurationError(f"{name} is one of {', '.join(known)}, not {value!r:.40}.")
+        choices = {"speak": get_args(ProtocolChoice), "encoding": get_args(Encoding)}.get(name)
+        if choices is not None and value not in choices:
+            raise ConfigurationError(f"{name} is one of {', '.join(choices)}, not {value!r:.40}.")
 
 
 def _own_info() -> dict[str, JSON]:
@@ -439,7 +488,7 @@ def _call_failed_error(name: str, reply: Reply) -> CallFailedError:
 
 
 def _next_page_number(reply: Reply) -> int | None:
-    """Where the original Delta-MCP says that a list goes on."""
+    """Returns the number of the next page, if the reply is a page of an original Delta-MCP server and has a next."""
     page = reply.shape.get("page") if reply.is_page and reply.shape.get("hasMore") is True else None
     return page + 1 if isinstance(page, int) else None
 

@@ -1,4 +1,4 @@
-"""`connect`: from a target to a client."""
+"""`connect` makes a client for a target."""
 
 from typing import Unpack
 
@@ -8,10 +8,14 @@ from deltamcp.client.target import Target
 
 
 def connect(target: Target, **options: Unpack[ClientOptions]) -> DeltaClient:
-    """A client for `async with`: of a `DeltaServer`, a URL, a command line (a text or a list of words), an entry of an
-    `mcpServers` file (a dict), or `FILE#NAME` for one in a file. `ClientOptions` lists what else can be said.
+    """Returns a client to use with `async with`.
+
+    Args:
+        target: a `DeltaServer`, a URL, a command line (a text or a list of words), an entry of an `mcpServers` file
+            (a dict), or `FILE#NAME` for an entry in a file.
+        options: see `ClientOptions`.
 
     Raises:
-        ConfigurationError: there is no such target.
+        ConfigurationError: the target is none of these, or there is no such option.
     """
     return DeltaClient(target, **options)

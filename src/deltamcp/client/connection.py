@@ -1,4 +1,4 @@
-"""One connection's life: requests and their answers, what the server asks back, what it tells meanwhile."""
+"""One connection to a server: sends requests, matches responses to them, and answers the server's own requests."""
 
 import asyncio
 import itertools
@@ -18,17 +18,17 @@ from deltamcp.values import JSON, Era, Malformed, Message, Notification, Request
 logger = logging.getLogger("deltamcp")
 
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None] | None]
-"""Told how far a call is: how much, of how much, and a word on it."""
+"""Takes a progress notification: the progress so far, the total if known, and a message if there is one."""
 OnNotification: TypeAlias = Callable[[str, dict[str, JSON]], None]
 """Takes a notification that belongs to no request."""
 
 _CANCEL_SECONDS = 2.0
 _MAX_ROUND_TRIPS = 50
-"""A request is sent again with answers at most so often; a server that asks on has no end."""
+"""How often the client sends one request again with answers to the server's input requests."""
 
 
 class ClientConnection:
-    """Matches answers to requests by their ids; any number may be under way."""
+    """Matches responses to requests by their ids; any number of requests may be in flight."""
 
     def __init__(self, link: ClientLink, callbacks: ClientCallbacks, on_notification: OnNotification) -> None:
         self.link = link
@@ -42,7 +42,7 @@ class ClientConnection:
         self._answer_tasks: dict[RequestId, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    # Asking
+    # Requests
 
     async def request(
         self,
@@ -54,20 +54,20 @@ class ClientConnection:
         parameter_headers: tuple[ParameterHeader, ...] = (),
         dialect: ClientDialect | None = None,
     ) -> dict[str, JSON]:
-        """A request's result; questions that the modern era asks in its place are answered on the way.
+        """Sends a request and returns its result; answers the input requests of the modern era on the way.
 
         Raises:
             PeerError: the server answered with an error.
             ConnectionLostError: no answer will come.
         """
         dialect = dialect or self.dialect
-        asked = params
+        sent = params
         for _ in range(_MAX_ROUND_TRIPS):
-            result = await self._request_once(method, asked, meta, progress, parameter_headers, dialect)
+            result = await self._request_once(method, sent, meta, progress, parameter_headers, dialect)
             if result.get("resultType") != "input_required" or dialect.era is not Era.MODERN:
                 return result
-            asked = {**params, **await self._callbacks.retry_params(result)}
-        raise PeerError(0, f"{method} was answered by questions {_MAX_ROUND_TRIPS} times over.")
+            sent = {**params, **await self._callbacks.retry_params(result)}
+        raise PeerError(0, f"The server answered {method} with input requests {_MAX_ROUND_TRIPS} times in a row.")
 
     async def _request_once(
         self,
@@ -92,7 +92,7 @@ class ClientConnection:
             if id_ in self._progress_tasks:
                 await self._progress_tasks[id_]
         except asyncio.CancelledError:
-            if method != "initialize":  # which MUST NOT be cancelled, MCP 2025-11-25 "Cancellation"
+            if method != "initialize":  # MCP 2025-11-25, "Cancellation": a client MUST NOT cancel it
                 self._start_task(self._notify_cancelled(id_))
             raise
         finally:
@@ -101,7 +101,7 @@ class ClientConnection:
                 del self._progress_callbacks[id_]
                 self._progress_tasks.pop(id_, None)
             if not future.cancel() and not future.cancelled():
-                future.exception()  # asyncio complains of failures nobody has looked at
+                future.exception()  # else asyncio logs that the exception was never retrieved
         if response.error is not None:
             raise _peer_error(response.error)
         result = response.result
@@ -113,10 +113,10 @@ class ClientConnection:
         try:
             await self.link.send(message, headers)
         except ValueError as error:
-            raise ArgumentsError(f"What is to be sent cannot be written: {error}.") from None
+            raise ArgumentsError(f"The message cannot be encoded: {error}.") from None
 
     async def _notify_cancelled(self, id_: RequestId) -> None:
-        """Over HTTP the modern era cancels by hanging up, which has been done; everybody else is told."""
+        """Sends `notifications/cancelled`; in the modern era over HTTP closing the connection has cancelled already."""
         if self.link.carries_headers and self.dialect.era is Era.MODERN:
             return
         with suppress(ClientError, TimeoutError):
@@ -126,7 +126,7 @@ class ClientConnection:
     async def notify(self, method: str, params: Mapping[str, JSON], dialect: ClientDialect | None = None) -> None:
         """
         Raises:
-            ClientError: it could not be sent.
+            ClientError: the notification could not be sent.
         """
         dialect = dialect or self.dialect
         message: dict[str, JSON] = {"jsonrpc": "2.0", "method": method}
@@ -134,7 +134,7 @@ class ClientConnection:
             message["params"] = dialect.request_params(params, {})
         await self.link.send(message, dialect.headers(method, params))
 
-    # Hearing
+    # Messages from the server
 
     def is_awaiting(self, id_: RequestId) -> bool:
         future = self._pending.get(id_)
@@ -155,10 +155,10 @@ class ClientConnection:
             case Malformed():
                 future = self._pending.get(message.id) if message.id is not None else None
                 if future is not None and not future.done():
-                    told = {"message": f"The answer makes no sense. {message.reason}"}
-                    future.set_result(Response(message.id or 0, error=told))
+                    error = {"message": f"The server's answer cannot be read. {message.reason}"}
+                    future.set_result(Response(message.id or 0, error=error))
                 else:
-                    logger.debug("the server sent what is no message: %s", message.reason)
+                    logger.debug("the server sent something that is not a message: %s", message.reason)
 
     def fail_pending(self, error: ClientError) -> None:
         for future in self._pending.values():
@@ -182,30 +182,29 @@ class ClientConnection:
                 self._on_notification(method, params)
 
     def _report_progress(self, callback: OnProgress, params: dict[str, JSON]) -> None:
-        done, total, word = params.get("progress"), params.get("total"), params.get("message")
+        done, total, text = params.get("progress"), params.get("total"), params.get("message")
         if not isinstance(done, int | float):
             return
         try:
-            going = callback(
-                done, total if isinstance(total, int | float) else None, word if isinstance(word, str) else None
+            awaitable = callback(
+                done, total if isinstance(total, int | float) else None, text if isinstance(text, str) else None
             )
         except Exception:
             logger.exception("a progress callback failed")
             return
-        if isawaitable(going):
-            # One after the other, as they were told, and all before the result.
+        if isawaitable(awaitable):
             token = params["progressToken"]
-            self._progress_tasks[token] = self._start_task(_await_in_order(going, self._progress_tasks.get(token)))
+            self._progress_tasks[token] = self._start_task(_await_in_order(awaitable, self._progress_tasks.get(token)))
 
     async def _answer_request(self, request: Request) -> None:
-        """A question of the handshake era."""
+        """Answers a request that the server sent; servers of the handshake era do."""
         message: dict[str, JSON] = {"jsonrpc": "2.0", "id": request.id}
         try:
             message["result"] = await self._callbacks.answer(request.method, request.params)
         except PeerError as error:
             message["error"] = {"code": error.code, "message": str(error)}
         except Exception:
-            logger.exception("an answer to %s could not be given", request.method)
+            logger.exception("a callback for %s failed", request.method)
             message["error"] = {"code": FAULTS[Fault.INTERNAL].handshake, "message": "The client failed to answer."}
         with suppress(ClientError):
             await self.link.send(message, self.dialect.headers("", {}))
@@ -216,14 +215,14 @@ class ClientConnection:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # The end
+    # Closing
 
     async def close_when_idle(self) -> None:
-        """Closes when nobody waits for an answer any more."""
+        """Closes the connection as soon as no request is pending."""
         try:
             while self._pending:
                 await asyncio.wait(self._pending.values())
-                await asyncio.sleep(0)  # so that those who were answered can take themselves off the list
+                await asyncio.sleep(0)  # lets the answered requests remove themselves from `_pending`
         finally:
             await self.close()
 
@@ -239,16 +238,17 @@ class ClientConnection:
             await self.link.close()
 
 
-async def _await_in_order(going: Awaitable[None], before: "asyncio.Task[None] | None") -> None:
+async def _await_in_order(awaitable: Awaitable[None], previous: "asyncio.Task[None] | None") -> None:
+    """Awaits a callback after the previous one, so that callbacks run in the order of the notifications."""
     try:
-        if before is not None:
-            await before
-        await going
+        if previous is not None:
+            await previous
+        await awaitable
     except Exception:
         logger.exception("a progress callback failed")
 
 
 def _peer_error(error: Mapping[str, JSON]) -> PeerError:
     code, message = error.get("code"), error.get("message")
-    told = message if isinstance(message, str) and message else "It failed and did not say why."
-    return PeerError(code if type(code) is int else 0, told, error.get("data"))
+    text = message if isinstance(message, str) and message else "The server failed and did not say why."
+    return PeerError(code if type(code) is int else 0, text, error.get("data"))

@@ -1,4 +1,7 @@
-"""A server within reach: connected, connected again with growing patience, and nothing ever done twice."""
+"""Connects to one server, reconnects with growing waits, and never has the server do a call twice.
+
+A request that is not repeatable is sent again only if the server certainly did not receive it.
+"""
 
 import asyncio
 import random
@@ -24,11 +27,11 @@ _MAX_ATTEMPTS = 6
 _MAX_WAIT_SECONDS = 5.0
 _FIRST_WAIT_SECONDS = 0.1
 _CONNECT_RETRIES = 2
-_MAYBE_DONE = " It may have been done nevertheless; look before it is asked again."
+_MAYBE_DONE = " It may have been done all the same; check before you send it again."
 
 
 class Connector:
-    """One server, whatever becomes of the connections to it."""
+    """Sends requests to one server over connections that it opens, replaces and closes."""
 
     def __init__(
         self,
@@ -40,8 +43,13 @@ class Connector:
         start_seconds: float,
         timeout: float | None,
     ) -> None:
-        """`links` are ways to it, the likeliest first; `seconds` is how long starting and introducing may take, and
-        `timeout` how long a request that says nothing else."""
+        """
+        Args:
+            label: the server's name in error messages.
+            link_factories: make the links to try, the likeliest first.
+            start_seconds: how long starting the server and negotiating may take.
+            timeout: how long a request may take that gives no timeout of its own.
+        """
         self._label, self._link_factories, self._profile = label, link_factories, profile
         self._callbacks, self._on_notification = callbacks, on_notification
         self._start_seconds, self._timeout = start_seconds, timeout
@@ -50,39 +58,38 @@ class Connector:
         self._closed = False
         self._closing_tasks: set[asyncio.Task[None]] = set()
         self.on_reconnect: Callable[[], None] = lambda: None
-        """Called when what was agreed on before, and what the server was told, is no more."""
+        """Called after a new connection has replaced a lost one; the server may have forgotten subscriptions."""
         self._server: ServerInfo | None = None
 
     @property
     def server(self) -> ServerInfo:
         """
         Raises:
-            ClientError: nobody has been connected to yet.
+            ClientError: the client has not connected yet.
         """
         if self._server is None:
-            raise ClientError("A client is used within `async with`.")
+            raise ClientError("The client is not connected; use it within `async with`.")
         return self._server
 
     @property
     def connection(self) -> ClientConnection | None:
-        """The present connection."""
         return self._connection
 
     @property
     def is_progressive(self) -> bool:
-        """Whether the server was told that names and summaries are enough."""
+        """Whether the client asks the server for names and summaries instead of definitions."""
         return self._profile.progressive
 
     @property
     def mirrors_arguments(self) -> bool:
-        """Whether arguments may have to be repeated in headers."""
+        """Whether the client must repeat some arguments in headers: over HTTP, in the modern era."""
         connection = self._connection
         return connection is not None and connection.link.carries_headers and self.server.era is Era.MODERN
 
     async def open(self) -> None:
         """
         Raises:
-            ClientError: it is not within reach; the text says why and what to do.
+            ClientError: the server cannot be reached; the text says why and what to do.
         """
         async with self._connect_lock:
             self._closed = False
@@ -99,12 +106,15 @@ class Connector:
         progress: OnProgress | None = None,
         parameter_headers: tuple[ParameterHeader, ...] = (),
     ) -> dict[str, JSON]:
-        """A request's result. One that is not `repeatable` is sent again only where it surely was not done.
+        """Sends a request and returns its result.
+
+        If the connection breaks, the connector reconnects and sends the request again. It does so for a request that is
+        not `repeatable` only if the server certainly did not receive it.
 
         Raises:
             PeerError: the server answered with an error.
-            ConnectionLostError: the connection broke and could not be mended, or must not.
-            DeadlineError: no answer in time.
+            ConnectionLostError: the connection broke, and the request could not or must not be sent again.
+            DeadlineError: the server did not answer in time.
         """
         timeout = self._timeout if timeout is None else timeout
         deadline = asyncio.timeout(timeout)
@@ -135,7 +145,7 @@ class Connector:
                     method, params, meta, progress=progress, parameter_headers=parameter_headers
                 )
             except HttpStatusError as error:
-                # It spoke MCP before; what stands between us and it may have passed the request on.
+                # The server spoke MCP before, so a gateway answers for it and may have passed the request on.
                 raise ConnectionLostError(f"{error}{'' if repeatable else _MAYBE_DONE}") from None
             except ConnectionLostError as lost:
                 if lost.maybe_done and not repeatable:
@@ -170,18 +180,18 @@ class Connector:
                 raise ConnectionLostError("This client is closed.", maybe_done=False)
             if connection is not None:
                 self._connection = None
-                # What is under way on it may still be answered.
+                # The server may still answer requests that are in flight on the old connection.
                 task = asyncio.get_running_loop().create_task(connection.close_when_idle())
                 self._closing_tasks.add(task)
                 task.add_done_callback(self._closing_tasks.discard)
-            made = await self._connect()
+            connection = await self._connect()
             self.on_reconnect()
-            return made
+            return connection
 
     async def _connect(self) -> ClientConnection:
         """
         Raises:
-            UnreachableError: it is not within reach.
+            UnreachableError: the server cannot be reached.
         """
         try:
             async with asyncio.timeout(self._start_seconds):
@@ -195,7 +205,7 @@ class Connector:
             raise UnreachableError(str(error)) from None
 
     async def _connect_with_retries(self) -> ClientConnection:
-        """A server that answers HTTP 503 and the like is there, and says nothing of what it speaks."""
+        """Tries again after answers such as HTTP 503, which do not say which protocol the server speaks."""
         for attempt in range(_CONNECT_RETRIES):
             try:
                 return await self._try_links()
@@ -221,13 +231,13 @@ class Connector:
         except UnreachableError:
             for make in others if self._profile.protocol_choice in ("auto", "handshake") else ():
                 with suppress(UnreachableError, ConnectionLostError):
-                    made = await self._open_connection(make(), self._profile.choose_protocol("handshake"))
+                    connection = await self._open_connection(make(), self._profile.choose_protocol("handshake"))
                     self._link_factories = [make]
-                    return made
+                    return connection
             raise
 
     async def _connect_by_handshake(self, link: ClientLink) -> ClientConnection:
-        """Some servers of the handshake era end at a first message that is not `initialize`."""
+        """Starts the server again and begins with `initialize`: some handshake servers exit at any other message."""
         try:
             return await self._open_connection(link, self._profile.choose_protocol("handshake"))
         except ConnectionLostError as lost:
@@ -243,7 +253,7 @@ class Connector:
             raise
         self._connection = connection
         if profile.protocol_choice in ("auto", "handshake"):
-            # MCP 2026-07-28 "Versioning": the era is a property of the server, found once.
+            # MCP 2026-07-28 "Versioning": the era is a property of the server, so the client probes once.
             is_delta = connection.dialect.is_delta
             is_modern = self.server.era is Era.MODERN
             self._profile = profile.choose_protocol("delta-mcp" if is_delta else "modern" if is_modern else "handshake")
@@ -251,7 +261,7 @@ class Connector:
 
 
 def _backoff_seconds(attempt: int) -> float:
-    """Nothing the first time; then doubled each time, and never quite the same."""
+    """Returns 0 for the first attempt, then a wait that doubles with each attempt, with jitter."""
     if attempt == 0:
         return 0.0
     return min(_MAX_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2.0**attempt) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret

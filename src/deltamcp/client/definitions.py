@@ -1,4 +1,4 @@
-"""Tools as a client knows them: an index, definitions as they came, and how long both may be believed. Pure."""
+"""Caches a server's tools: the index, the definitions, and how long both are valid. Pure: does no I/O."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -17,35 +17,35 @@ from deltamcp.wire.digest import sha256_digest
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A line of the index."""
+    """A tool's line in the index."""
 
     name: str
     summary: str
-    """At most 60 characters: the server's own, or the first sentence of its description."""
+    """At most 60 characters: the server's summary, or the first sentence of the description."""
     title: str | None = None
 
 
 class Definition:
-    """One tool, whole: `raw` is the object the server sent."""
+    """A tool's full definition; `raw` is the object that the server sent."""
 
     def __init__(self, raw: dict[str, JSON]) -> None:
         self.raw = raw
 
     def copy(self) -> dict[str, JSON]:
-        """One that may be changed."""
-        made: dict[str, JSON] = jsonrpc.decode(jsonrpc.encode(self.raw))
-        return made
+        """Returns a deep copy, which the caller may change."""
+        copied: dict[str, JSON] = jsonrpc.decode(jsonrpc.encode(self.raw))
+        return copied
 
     @functools.cached_property
     def digest(self) -> str:
-        """What it is known by (SEP-2636)."""
+        """The digest that the server's manifest gives for this definition (SEP-2636)."""
         return sha256_digest(encode_canonical(self.raw))
 
     @functools.cached_property
     def parameter_headers(self) -> tuple[ParameterHeader, ...]:
         """
         Raises:
-            ConfigurationError: its `x-mcp-header` annotations are not right.
+            ConfigurationError: the `x-mcp-header` annotations are invalid.
         """
         schema = self.raw.get("inputSchema")
         return param_headers.declared_headers(str(self.raw["name"]), schema) if isinstance(schema, dict) else ()
@@ -64,32 +64,32 @@ class Definition:
         )
 
     def check_arguments(self, arguments: dict[str, JSON]) -> tuple[dict[str, JSON], list[str]]:
-        """The arguments as they are to be sent, and what of them the schema does not admit.
+        """Returns the arguments to send, and the problems that the schema finds in them.
 
-        One that is null, where the schema admits no null and does not require it, is left out: that is what models
-        mean by it.
+        An argument that is null is left out if the schema neither allows null nor requires the argument: models write
+        null for arguments that they leave out.
         """
         try:
             if self._validator is None or self._validator.is_valid(arguments):
                 return arguments, []
         except (ValueError, RecursionError):
             return arguments, ["The arguments cannot be written as JSON."]
-        kept = {name: value for name, value in arguments.items() if value is not None or name in self._required_names}
-        return kept, self._validator.problems(kept)
+        sent = {name: value for name, value in arguments.items() if value is not None or name in self._required_names}
+        return sent, self._validator.problems(sent)
 
     def has_hint(self, name: str) -> bool:
-        """One of its `annotations`."""
+        """Whether an annotation of the tool is true."""
         annotations = self.raw.get("annotations")
         return isinstance(annotations, dict) and annotations.get(name) is True
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether calling it twice does no more than calling it once, as it says itself."""
+        """Whether the tool's annotations say that it only reads or is idempotent, so that a call may be repeated."""
         return self.has_hint("readOnlyHint") or self.has_hint("idempotentHint")
 
 
 def parse_tool(raw: Any) -> Tool | None:
-    """An item of `tools/list` as a line of the index; None where it has no name to be called by."""
+    """Converts an item of `tools/list` to a line of the index; returns None if the item has no name."""
     if not isinstance(raw, dict) or not isinstance(raw.get("name"), str) or not raw["name"]:
         return None
     description, title = raw.get("description"), raw.get("title")
@@ -98,7 +98,7 @@ def parse_tool(raw: Any) -> Tool | None:
 
 
 class ToolCache:
-    """What is known of a server's tools. Times are given by whoever asks: nothing here looks at a clock."""
+    """The index and the definitions of one server's tools. Callers pass in the time; the cache reads no clock."""
 
     def __init__(self) -> None:
         self.index: list[Tool] | None = None
@@ -108,16 +108,19 @@ class ToolCache:
         self._by_digest: dict[str, Definition] = {}
 
     def is_fresh(self, now: float) -> bool:
-        """Whether the index can be used as it is."""
+        """Whether the index may be used without fetching it again."""
         return self.index is not None and now < self._fresh_until
 
     def store_list(
         self, items: Iterable[JSON], fresh_until: float, are_definitions: bool, mirrors_arguments: bool
     ) -> list[str]:
-        """A whole `tools/list`; the names of tools that were left out, each with the reason.
+        """Stores all items of `tools/list`; returns the reasons for which it left items out.
 
-        `whole` says that the items are definitions and not only lines of an index, `mirrors` that calls go over
-        HTTP: only there does an `x-mcp-header` that is not right rule a tool out (MCP 2026-07-28, "Custom Headers").
+        Args:
+            fresh_until: the time until which the index is fresh.
+            are_definitions: whether the items are full definitions, not only lines of an index.
+            mirrors_arguments: whether calls go over HTTP; only there an invalid `x-mcp-header` excludes a tool
+                (MCP 2026-07-28, "Custom Headers").
         """
         index: list[Tool] = []
         known: dict[str, Definition] = {}
@@ -148,7 +151,7 @@ class ToolCache:
         return left_out
 
     def store_definitions(self, raws: Sequence[JSON]) -> None:
-        """What `tools/describe` gave."""
+        """Stores definitions that `tools/describe` returned."""
         for raw in raws:
             if parse_tool(raw) is not None:
                 definition = Definition(raw)
@@ -157,29 +160,29 @@ class ToolCache:
                 self._valid_names.add(raw["name"])
 
     def revalidate(self, entries: Sequence[JSON]) -> None:
-        """What the manifest says is still so is believed again; the rest is to be fetched."""
-        for said in entries:
-            if isinstance(said, dict):
-                known = self._by_digest.get(str(said.get("digest")))
-                name = said.get("name")
+        """Marks definitions as valid whose digest is in the server's manifest; the others have to be fetched."""
+        for entry in entries:
+            if isinstance(entry, dict):
+                known = self._by_digest.get(str(entry.get("digest")))
+                name = entry.get("name")
                 if known is not None and known.raw.get("name") == name:
                     self._by_name[str(name)] = known
                     self._valid_names.add(str(name))
 
     def cached_definition(self, name: str) -> Definition | None:
-        """A definition, however old."""
+        """Returns a tool's definition even if it may be outdated."""
         return self._by_name.get(name)
 
     def valid_definition(self, name: str) -> Definition | None:
-        """A definition that nothing speaks against."""
+        """Returns a tool's definition if nothing has invalidated it."""
         return self._by_name.get(name) if name in self._valid_names else None
 
     def invalidate(self) -> None:
-        """The list has changed, or may have."""
+        """Marks the index and all definitions as possibly outdated."""
         self._fresh_until = 0.0
         self._valid_names.clear()
 
     @property
     def has_invalidated(self) -> bool:
-        """Whether there are definitions that a manifest could vouch for."""
+        """Whether there are outdated definitions, which `revalidate` could mark as valid again."""
         return bool(self._by_name.keys() - self._valid_names)

@@ -1,4 +1,4 @@
-"""How to speak to a server: what each era wants said around a request. Pure."""
+"""Writes the parts of a request that differ between eras: `_meta`, headers, capabilities. Pure: does no I/O."""
 
 from collections.abc import Mapping
 
@@ -14,17 +14,17 @@ _VERSION_HEADER = "mcp-protocol-version"
 
 
 class ClientDialect(Struct, frozen=True):
-    """What one connection speaks."""
+    """The protocol that one connection uses."""
 
     era: Era
     version: str
     request_meta: dict[str, JSON]
-    """What every request carries in its `_meta`; nothing in the handshake era."""
+    """The `_meta` of every request; empty in the handshake era."""
     is_delta: bool = False
-    """Delta-MCP on top of this version: results are JSON in text, pages are turned by arguments."""
+    """Whether the server speaks the original Delta-MCP: results are JSON texts, and arguments select pages."""
 
     def request_params(self, params: Mapping[str, JSON], meta: Mapping[str, JSON]) -> dict[str, JSON]:
-        """A request's parameters with their `_meta`."""
+        """Returns a request's params with their `_meta`."""
         if self.request_meta or meta:
             return {**params, "_meta": {**meta, **self.request_meta}}
         return dict(params)
@@ -32,19 +32,19 @@ class ClientDialect(Struct, frozen=True):
     def headers(
         self, method: str, params: Mapping[str, JSON], parameter_headers: tuple[ParameterHeader, ...] = ()
     ) -> dict[str, str]:
-        """What HTTP carries beside a message. `parameters` are the arguments that a tool wants repeated there."""
+        """Returns the HTTP headers of a message; `parameter_headers` are the arguments that the tool wants in them."""
         if self.era is Era.HANDSHAKE:
-            # Which version it is going to be, `initialize` does not know yet.
+            # There is no version before `initialize` has been answered.
             return {_VERSION_HEADER: self.version} if self.version else {}
-        made = {_VERSION_HEADER: self.version, "mcp-method": method}
+        headers = {_VERSION_HEADER: self.version, "mcp-method": method}
         name = params.get(mirrored_headers.NAMED_BY.get(method, ""))
         if isinstance(name, str):
-            made["mcp-name"] = mirrored.encode(name)
+            headers["mcp-name"] = mirrored.encode(name)
         for parameter in parameter_headers:
             value = mirrored.value_at(params.get("arguments"), parameter.path)
             if value is not None:
-                made[parameter.header.decode()] = mirrored.encode(_header_text(value))
-        return made
+                headers[parameter.header.decode()] = mirrored.encode(_header_text(value))
+        return headers
 
 
 def _header_text(value: JSON) -> str:
@@ -54,9 +54,9 @@ def _header_text(value: JSON) -> str:
 
 
 def modern_dialect(version: str, info: dict[str, JSON], capabilities: dict[str, JSON]) -> ClientDialect:
-    """Every request says who sends it and what they understand."""
-    own = {modern.VERSION_KEY: version, modern.CLIENT_KEY: info, modern.CAPABILITIES_KEY: capabilities}
-    return ClientDialect(Era.MODERN, version, own)
+    """Returns the dialect of the modern era, in which every request names the client and its capabilities."""
+    meta = {modern.VERSION_KEY: version, modern.CLIENT_KEY: info, modern.CAPABILITIES_KEY: capabilities}
+    return ClientDialect(Era.MODERN, version, meta)
 
 
 def handshake_dialect(version: str, is_delta: bool = False) -> ClientDialect:
@@ -64,40 +64,40 @@ def handshake_dialect(version: str, is_delta: bool = False) -> ClientDialect:
 
 
 UNNEGOTIATED = ClientDialect(Era.HANDSHAKE, "", {})
-"""Before `initialize` is answered."""
+"""The dialect of `initialize` itself."""
 
 
 def client_capabilities(
     era: Era, *, elicits: bool, samples: bool, has_roots: bool, progressive: bool
 ) -> dict[str, JSON]:
-    """What a client says it can do. 2026-07-28 has `extensions` for what earlier revisions call experimental."""
-    made: dict[str, JSON] = {}
+    """Returns the client's `capabilities`. MCP 2026-07-28 has `extensions`; earlier revisions have `experimental`."""
+    capabilities: dict[str, JSON] = {}
     if elicits:
-        made["elicitation"] = {"form": {}, "url": {}}
+        capabilities["elicitation"] = {"form": {}, "url": {}}
     if samples:
-        made["sampling"] = {}
+        capabilities["sampling"] = {}
     if has_roots:
-        made["roots"] = {}
+        capabilities["roots"] = {}
     if progressive:
-        made["extensions" if era is Era.MODERN else "experimental"] = {progressive_disclosure.NAME: {}}
-    return made
+        capabilities["extensions" if era is Era.MODERN else "experimental"] = {progressive_disclosure.NAME: {}}
+    return capabilities
 
 
 def initialize_params(
     info: dict[str, JSON], capabilities: dict[str, JSON], as_delta: bool, encoding: str, progressive: bool
 ) -> dict[str, JSON]:
-    """The parameters of the handshake."""
+    """Returns the params of `initialize`; `as_delta` for the original Delta-MCP."""
     if not as_delta:
         return {"protocolVersion": versions.HANDSHAKE[0], "capabilities": capabilities, "clientInfo": info}
-    offered: dict[str, JSON] = {"compactJson": encoding != "json"}
+    encodings: dict[str, JSON] = {"compactJson": encoding != "json"}
     if encoding == "cbor":
-        offered["cbor"] = True
-    own = {"tools": {"progressiveDisclosure": progressive, "lazyLoading": progressive}, "encoding": offered}
-    return {"protocolVersion": versions.DELTA_MCP, "capabilities": {**capabilities, **own}, "clientInfo": info}
+        encodings["cbor"] = True
+    extra = {"tools": {"progressiveDisclosure": progressive, "lazyLoading": progressive}, "encoding": encodings}
+    return {"protocolVersion": versions.DELTA_MCP, "capabilities": {**capabilities, **extra}, "clientInfo": info}
 
 
 def supported_versions(code: int, data: JSON) -> list[str]:
-    """The versions a modern server would rather speak, where that is what its error says."""
+    """Returns the versions that a modern server's error names; empty if the error is not about the version."""
     supported = (
         data.get("supported") if code == FAULTS[Fault.UNSUPPORTED_VERSION].modern and isinstance(data, dict) else ()
     )
@@ -105,7 +105,7 @@ def supported_versions(code: int, data: JSON) -> list[str]:
 
 
 def is_delta_refusal(message: str) -> bool:
-    """Whether a probe was refused in the words of the original Delta-MCP, over stdio or over HTTP."""
+    """Whether this is the original Delta-MCP's error for `server/discover`, over stdio or over HTTP."""
     return message in (
         "Unknown method: server/discover",
         f"Unsupported MCP-Protocol-Version: {versions.MODERN[0]}",

@@ -1,4 +1,4 @@
-"""What a server lists: fetched when it is needed, in as few requests as the server allows, and believed for a while."""
+"""Fetches a server's lists on demand, in as few requests as the server allows, and caches the tools."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from deltamcp.values import JSON, Era
 logger = logging.getLogger("deltamcp")
 
 _MAX_PAGES = 10_000
-"""Of one list; a server that never comes to an end is not followed for ever."""
+"""How many pages of one list the client fetches before it gives up."""
 _FOREVER = float("inf")
 _MAX_TTL_MS = 10**12
 _MAX_SUGGESTIONS = 3
@@ -23,13 +23,13 @@ class ServerLists:
     """The lists of one server."""
 
     def __init__(self, connector: Connector, cache_seconds: float) -> None:
-        """`cache_seconds` is how long a list is believed of who neither says so nor tells of changes."""
+        """`cache_seconds` is how long a list is valid if the server neither gives a TTL nor notifies of changes."""
         self._connector = connector
         self._cache_seconds = cache_seconds
         self._tool_cache = ToolCache()
         self._fetch_lock = asyncio.Lock()
         self.receives_changes = False
-        """Whether changes are heard of."""
+        """Whether the client receives the server's notifications of changed lists."""
 
     def cached_definition(self, name: str) -> Definition | None:
         return self._tool_cache.cached_definition(name)
@@ -38,11 +38,11 @@ class ServerLists:
         return self._tool_cache.valid_definition(name) is not None
 
     def is_current(self, name: str) -> bool:
-        """Whether what is known of a tool has neither been spoken against nor grown old."""
+        """Whether the cached definition of a tool is neither invalidated nor expired."""
         return self.is_valid(name) and self._tool_cache.is_fresh(asyncio.get_running_loop().time())
 
     def invalidate(self) -> None:
-        """The tools have changed, or may have."""
+        """Marks the cached tools as possibly outdated."""
         self._tool_cache.invalidate()
 
     async def index(self) -> list[Tool]:
@@ -50,19 +50,20 @@ class ServerLists:
         return list(self._tool_cache.index or ())
 
     async def definition(self, name: str) -> Definition | None:
-        """One that can be believed; None where the server has none of this name."""
-        found = self._tool_cache.valid_definition(name)
-        if found is not None or "tools" not in self._connector.server.capabilities:
-            return found
+        """Returns a tool's valid definition, fetching it if needed; None if the server has no such tool."""
+        cached = self._tool_cache.valid_definition(name)
+        if cached is not None or "tools" not in self._connector.server.capabilities:
+            return cached
         try:
             return (await self.definitions((name,)))[0]
         except (UnknownToolError, PeerError):
             return None
 
     async def definitions(self, names: Sequence[str]) -> list[Definition]:
-        """
+        """Returns the named tools' definitions, in this order; every tool's if no name is given.
+
         Raises:
-            UnknownToolError: there is no such tool.
+            UnknownToolError: the server has no such tool.
         """
         if not self._is_progressive:
             if not names or not all(map(self.is_valid, names)):
@@ -78,13 +79,13 @@ class ServerLists:
                     self._tool_cache.revalidate(await self.fetch_all("tools/manifest", "entries"))
                 await self._describe([name for name in dict.fromkeys(names) if not self.is_valid(name)])
         except UnknownToolError as error:
-            await self._refresh_index()  # to know what there is instead
+            await self._refresh_index()  # for the names to suggest
             raise self._unknown_tool_error(error.tool) from None
         return [self._require_definition(name) for name in names]
 
     @property
     def _is_progressive(self) -> bool:
-        """Whether this server lists names and summaries, and describes on request."""
+        """Whether this server lists names and summaries and has `tools/describe`."""
         server = self._connector.server
         tools = server.capabilities.get("tools")
         if server.is_delta:
@@ -101,13 +102,13 @@ class ServerLists:
         settings: Any = (self._connector.server.progressive or {}).get("describe")
         max_names = settings.get("maxNames") if isinstance(settings, dict) else None
         if not isinstance(max_names, int) or max_names < 1:
-            # The original Delta-MCP describes one at a time.
+            # The original Delta-MCP describes one tool per request.
             self._tool_cache.store_definitions(await asyncio.gather(*map(self._describe_one, names)))
             return
         for start in range(0, len(names), max_names):
-            asked = names[start : start + max_names]
+            batch = names[start : start + max_names]
             try:
-                result = await self._connector.request("tools/describe", {"names": asked})
+                result = await self._connector.request("tools/describe", {"names": batch})
             except PeerError as error:
                 unknown = error.data.get("unknownNames") if isinstance(error.data, dict) else None
                 if isinstance(unknown, list) and unknown:
@@ -125,18 +126,18 @@ class ServerLists:
             raise self._unknown_tool_error(name) from None
 
     def _require_definition(self, name: str) -> Definition:
-        found = self._tool_cache.cached_definition(name)
-        if found is None:
+        definition = self._tool_cache.cached_definition(name)
+        if definition is None:
             raise self._unknown_tool_error(name)
-        return found
+        return definition
 
     def _unknown_tool_error(self, name: str) -> "UnknownToolError":
         from rapidfuzz import process
 
         listed = [tool.name for tool in self._tool_cache.index or ()]
-        near = [one for one, *_ in process.extract(name, listed, limit=_MAX_SUGGESTIONS, score_cutoff=65)]
-        if near:
-            return UnknownToolError(name, f"There is no tool {name!r}; did you mean {' or '.join(near)}?")
+        similar = [match for match, *_ in process.extract(name, listed, limit=_MAX_SUGGESTIONS, score_cutoff=65)]
+        if similar:
+            return UnknownToolError(name, f"There is no tool {name!r}; did you mean {' or '.join(similar)}?")
         return UnknownToolError(name, f"There is no tool {name!r} among the {len(listed)} there are.")
 
     async def _refresh_index(self, force: bool = False) -> None:
@@ -144,16 +145,16 @@ class ServerLists:
         if self._tool_cache.is_fresh(now()) and not force:
             return
         async with self._fetch_lock:
-            if self._tool_cache.is_fresh(now()):  # somebody else has waited for it
+            if self._tool_cache.is_fresh(now()):  # another task has refreshed it while this one waited for the lock
                 return
-            ages: list[float] = []
-            items = await self.fetch_all("tools/list", "tools", ages) if self._has_tools else []
+            ttls: list[float] = []
+            items = await self.fetch_all("tools/list", "tools", ttls) if self._has_tools else []
             are_summaries = self._is_progressive and not all(
                 isinstance(item, dict) and "inputSchema" in item for item in items
             )
-            until = now() + min(ages, default=_FOREVER)
+            fresh_until = now() + min(ttls, default=_FOREVER)
             for reason in self._tool_cache.store_list(
-                items, until, not are_summaries, self._connector.mirrors_arguments
+                items, fresh_until, not are_summaries, self._connector.mirrors_arguments
             ):
                 logger.warning("a tool was left out of the list: %s", reason)
 
@@ -161,8 +162,8 @@ class ServerLists:
     def _has_tools(self) -> bool:
         return "tools" in self._connector.server.capabilities
 
-    async def fetch_all(self, method: str, key: str, ages: list[float] | None = None) -> list[dict[str, JSON]]:
-        """All pages of a list, as they came; `ages` gets the seconds each may be believed.
+    async def fetch_all(self, method: str, key: str, ttls: list[float] | None = None) -> list[dict[str, JSON]]:
+        """Fetches all pages of a list and returns their items; appends each page's TTL in seconds to `ttls`.
 
         Raises:
             ClientError: the list has no end.
@@ -174,8 +175,8 @@ class ServerLists:
             result = await self._connector.request(method, {} if cursor is None else {"cursor": cursor})
             page = result.get(key)
             items += page if isinstance(page, list) else []
-            if ages is not None:
-                ages.append(self._ttl_seconds(result))
+            if ttls is not None:
+                ttls.append(self._ttl_seconds(result))
             cursor = result.get("nextCursor")
             if not isinstance(cursor, str) or not cursor:
                 return items
@@ -185,16 +186,19 @@ class ServerLists:
         raise ClientError(f"{method} has no end: its pages lead back to themselves.")
 
     def _ttl_seconds(self, result: dict[str, JSON]) -> float:
-        """Seconds. MCP 2026-07-28 "Caching": `ttlMs`; and as long as nothing else is heard, where it would be."""
-        told, server = result.get("ttlMs"), self._connector.server
+        """Returns how long a page of a list is valid: for ever if the server notifies of changes, else `ttlMs`.
+
+        MCP 2026-07-28, "Caching".
+        """
+        ttl_ms, server = result.get("ttlMs"), self._connector.server
         if self.receives_changes and server.changes("tools"):
             return _FOREVER
-        if isinstance(told, int | float) and server.era is Era.MODERN:
-            return max(0.0, min(told, _MAX_TTL_MS) / 1000)
+        if isinstance(ttl_ms, int | float) and server.era is Era.MODERN:
+            return max(0.0, min(ttl_ms, _MAX_TTL_MS) / 1000)
         return 0.0 if server.era is Era.MODERN else self._cache_seconds
 
     async def continue_tool_name(self) -> str:
-        """The tool that reads on in results."""
+        """Returns the name of the server's `continue` tool, which reads the rest of a stored result."""
         names = [tool.name for tool in await self.index()]
         return next((name for name in names if name == "continue" or name.endswith("_continue")), "continue")
 

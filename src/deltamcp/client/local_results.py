@@ -1,4 +1,4 @@
-"""Results of servers that know no budget, made to fit here: a part is shown, the whole is kept for a while."""
+"""Cuts the results of servers that do not know Delta-MCP to a policy, and stores the complete results for a while."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from msgspec import UNSET
 from deltamcp.client.reply import Reply
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.stored_results import StoredResults
-from deltamcp.errors import ArgumentsError, UnfitError
+from deltamcp.errors import ArgumentsError, UsageError
 from deltamcp.limits import Limits
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import ResultPolicy, resolve_policy
@@ -21,38 +21,39 @@ _CALLER = Caller(LOCAL)
 
 
 class LocalResults:
-    """The pipeline of a Delta-MCP server, on this side of the wire."""
+    """Applies a Delta-MCP server's result pipeline in the client."""
 
     def __init__(self) -> None:
         self._continuation = Continuation(StoredResults(MemoryStore(), Limits(), "client", "client", "read_on"))
         self._handles: OrderedDict[str, None] = OrderedDict()
 
     async def fit(self, reply: Reply, want: ResultPolicy) -> Reply:
-        """What was wanted of a result."""
+        """Returns a reply that shows as much of the result as the policy allows."""
         result, policy = reply.result(), resolve_policy(want)
         if len(reply.content) > 1 or (reply.content and not reply.texts and result.structured is UNSET):
-            made = Reply.of(await self._continuation.first_reply_of_blocks(result, policy, _CALLER, promised=False))
+            fitted = Reply.of(await self._continuation.first_reply_of_blocks(result, policy, _CALLER, promised=False))
         else:
             value = reply.value
             data = value if isinstance(value, str) else jsonrpc.encode(value)
-            made = Reply.of(await self._continuation.first_reply(ResultData(data, value=value), policy, _CALLER))
-        if isinstance(made.told.get("handle"), str):
-            self._handles[made.told["handle"]] = None
+            fitted = Reply.of(await self._continuation.first_reply(ResultData(data, value=value), policy, _CALLER))
+        if isinstance(fitted.told.get("handle"), str):
+            self._handles[fitted.told["handle"]] = None
             if len(self._handles) > _MAX_HANDLES:
                 self._handles.popitem(last=False)
         if reply.is_error:
-            made.raw["isError"] = True
-        return made
+            fitted.raw["isError"] = True
+        return fitted
 
     def has_handle(self, handle: str) -> bool:
         return handle in self._handles
 
     async def read_on(self, arguments: Mapping[str, JSON]) -> Reply:
-        """
+        """Returns the part of a stored result that the arguments of `continue` select.
+
         Raises:
-            ArgumentsError: there is nothing to read on in, or not there, or not so.
+            ArgumentsError: the handle has expired, or the arguments select nothing.
         """
         try:
             return Reply.of(await self._continuation.next_reply(arguments, _CALLER))
-        except UnfitError as error:
+        except UsageError as error:
             raise ArgumentsError(str(error)) from None

@@ -1,4 +1,4 @@
-"""The first words with a server: which era it is of, what it can do. Probe, then fall back."""
+"""Negotiates the protocol with a server: probes with `server/discover`, then falls back to `initialize`."""
 
 import asyncio
 from collections.abc import Mapping
@@ -16,47 +16,47 @@ from deltamcp.values import JSON, Era
 from deltamcp.wire.codecs import CODECS, JSON_CODEC, Codec
 
 ProtocolChoice: TypeAlias = Literal["auto", "modern", "handshake", "delta-mcp"]
-"""What is spoken to a server: whatever it understands, or one thing only."""
+"""The protocol that the client speaks; `auto` is whichever the server understands."""
 Encoding: TypeAlias = Literal["json", "compact-json", "cbor"]
 
 _PROBE_SECONDS = 5.0
-"""MCP 2026-07-28, stdio: a server that does not answer the probe within a reasonable time is of the handshake era."""
+"""MCP 2026-07-28, stdio: a server that does not answer the probe within a reasonable time is a handshake server."""
 
 
 class ServerInfo(Struct, frozen=True):
-    """Who answers, and what it can do."""
+    """The server's name, version, protocol and capabilities, as negotiated."""
 
     name: str
     version: str
     era: Era
     protocol: str
-    """The revision that is spoken; `delta-mcp/0.2.0` for that dialect."""
+    """The negotiated revision of MCP; `delta-mcp/0.2.0` for the original Delta-MCP."""
     capabilities: dict[str, JSON]
     instructions: str | None = None
     encoding: str = "json"
     raw: dict[str, JSON] = {}
-    """The answer to `server/discover` or `initialize`, as it came."""
+    """The result of `server/discover` or `initialize`, as the server sent it."""
 
     @property
     def is_delta(self) -> bool:
-        """Whether it speaks Delta-MCP's own dialect: JSON in every text, pages by arguments."""
+        """Whether the server speaks the original Delta-MCP: results are JSON texts, and arguments select pages."""
         return versions.is_delta_mcp(self.protocol)
 
     @property
     def progressive(self) -> dict[str, JSON] | None:
-        """The settings of our extension, where the server has it."""
-        own = self.capabilities.get("extensions" if self.era is Era.MODERN else "experimental")
-        settings = own.get(progressive_disclosure.NAME) if isinstance(own, dict) else None
+        """The server's settings of the progressive disclosure extension; None if it does not have the extension."""
+        extensions = self.capabilities.get("extensions" if self.era is Era.MODERN else "experimental")
+        settings = extensions.get(progressive_disclosure.NAME) if isinstance(extensions, dict) else None
         return settings if isinstance(settings, dict) else None
 
     def changes(self, kind: str) -> bool:
-        """Whether it tells when its tools, prompts or resources have changed."""
-        said = self.capabilities.get(kind)
-        return isinstance(said, dict) and said.get("listChanged") is True
+        """Whether the server notifies of changes to its list of `tools`, `prompts` or `resources`."""
+        capability = self.capabilities.get(kind)
+        return isinstance(capability, dict) and capability.get("listChanged") is True
 
 
 class ClientProfile(Struct, frozen=True):
-    """How a client introduces itself."""
+    """What the client declares about itself, and which protocol it offers."""
 
     info: dict[str, JSON]
     protocol_choice: ProtocolChoice
@@ -80,7 +80,7 @@ class ClientProfile(Struct, frozen=True):
 
 
 class _NegotiatedProtocol(Struct, frozen=True):
-    """What was agreed on; only the one agreement that counts is kept to."""
+    """The result of one negotiation; `negotiate` applies it to the connection."""
 
     server: ServerInfo
     dialect: ClientDialect
@@ -88,10 +88,10 @@ class _NegotiatedProtocol(Struct, frozen=True):
 
 
 async def negotiate(connection: ClientConnection, profile: ClientProfile, label: str) -> ServerInfo:
-    """Settles what is spoken, and with whom.
+    """Negotiates protocol and encoding, applies them to the connection, and returns what the server says of itself.
 
     Raises:
-        UnreachableError: nothing that both sides speak; the text says what to do.
+        UnreachableError: client and server have no protocol in common; the text says what to do.
         ClientError: the connection broke.
     """
     negotiated = await _negotiate_protocol(connection, profile, label)
@@ -111,34 +111,37 @@ async def _negotiate_protocol(connection: ClientConnection, profile: ClientProfi
 
 
 async def _probe_modern(connection: ClientConnection, profile: ClientProfile, label: str) -> _NegotiatedProtocol | str:
-    """Who answers; or why it is not of the modern era, where nothing else was agreed on in the meantime."""
+    """Returns the negotiated protocol, or why the server is not of the modern era.
+
+    If the server does not answer the probe in time, `initialize` runs beside it and the first answer counts.
+    """
     probing = asyncio.ensure_future(_discover(connection, profile, label))
     initializing: asyncio.Future[_NegotiatedProtocol] | None = None
     try:
         await asyncio.wait([probing], timeout=None if profile.protocol_choice == "modern" else _PROBE_SECONDS)
         if not probing.done():
-            # It is of the handshake era and says nothing, or of either and takes its time to start.
+            # The server is of the handshake era and ignores the probe, or of either era and slow to start.
             initializing = asyncio.ensure_future(_initialize(connection, profile, label, as_delta=False))
             await asyncio.wait([probing, initializing], return_when=asyncio.FIRST_COMPLETED)
         found = await probing if initializing is None or probing.done() else "it says nothing"
         return found if initializing is None or isinstance(found, _NegotiatedProtocol) else await initializing
     finally:
-        begun = [task for task in (probing, initializing) if task is not None]
-        for task in begun:
+        tasks = [task for task in (probing, initializing) if task is not None]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*begun, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _discover(connection: ClientConnection, profile: ClientProfile, label: str) -> _NegotiatedProtocol | str:
-    """A server of the modern era, or what was said by one that is not."""
+    """Sends `server/discover`; returns the negotiated protocol, or the error of a server that is not modern."""
 
-    async def ask(version: str) -> dict[str, JSON]:
+    async def discover(version: str) -> dict[str, JSON]:
         modern_dialect = dialect.modern_dialect(version, profile.info, profile.capabilities(Era.MODERN))
         return await connection.request("server/discover", {}, {}, dialect=modern_dialect)
 
     try:
         try:
-            result = await ask(versions.MODERN[0])
+            result = await discover(versions.MODERN[0])
         except PeerError as error:
             supported = dialect.supported_versions(error.code, error.data)
             common = [version for version in versions.MODERN if version in supported]
@@ -148,8 +151,8 @@ async def _discover(connection: ClientConnection, profile: ClientProfile, label:
                 ) from None
             if not common:
                 return str(error)
-            # MCP 2026-07-28: who refuses a version names others; the request is sent again in one of them.
-            result = await ask(common[0])
+            # MCP 2026-07-28: a server that refuses a version names others; the client sends the request again in one.
+            result = await discover(common[0])
     except (PeerError, HttpStatusError) as error:
         return str(error)
     return _parse_discovery(connection, profile, result)
@@ -163,14 +166,14 @@ def _parse_discovery(
     if not common:
         return "it speaks no revision that is known here"
     meta: Any = result.get("_meta")
-    named = meta.get(modern.SERVER_KEY) if isinstance(meta, dict) else None
-    info = _name_and_version(named if isinstance(named, dict) else result.get("serverInfo"))
+    server_info = meta.get(modern.SERVER_KEY) if isinstance(meta, dict) else None
+    info = _name_and_version(server_info if isinstance(server_info, dict) else result.get("serverInfo"))
     server = _server_info(result, info, Era.MODERN, common[0])
-    offered = (server.progressive or {}).get("encodings")
-    # Without an `initialize` only HTTP can say, message by message, what it is written in.
-    is_agreed = connection.link.carries_headers and isinstance(offered, list) and profile.encoding in offered
-    spoken = dialect.modern_dialect(common[0], profile.info, profile.capabilities(Era.MODERN))
-    return _NegotiatedProtocol(server, spoken, CODECS[profile.encoding] if is_agreed else JSON_CODEC)
+    encodings = (server.progressive or {}).get("encodings")
+    # Without `initialize` only HTTP can give the encoding of each message, in a header.
+    is_agreed = connection.link.carries_headers and isinstance(encodings, list) and profile.encoding in encodings
+    modern_dialect = dialect.modern_dialect(common[0], profile.info, profile.capabilities(Era.MODERN))
+    return _NegotiatedProtocol(server, modern_dialect, CODECS[profile.encoding] if is_agreed else JSON_CODEC)
 
 
 async def _initialize(
@@ -186,21 +189,21 @@ async def _initialize(
     version = result.get("protocolVersion")
     codec = JSON_CODEC
     if isinstance(version, str) and as_delta and versions.is_delta_mcp(version):
-        spoken = dialect.handshake_dialect(versions.DELTA_MCP_BASELINE, is_delta=True)
-        said: Any = result.get("encoding")
-        codec = CODECS.get(said.get("format", ""), JSON_CODEC) if isinstance(said, dict) else JSON_CODEC
-        connection.link.codec = codec  # what follows is written so, the next message already
+        agreed = dialect.handshake_dialect(versions.DELTA_MCP_BASELINE, is_delta=True)
+        encoding: Any = result.get("encoding")
+        codec = CODECS.get(encoding.get("format", ""), JSON_CODEC) if isinstance(encoding, dict) else JSON_CODEC
+        connection.link.codec = codec  # already `notifications/initialized` is in this encoding
     elif version in versions.HANDSHAKE:
-        spoken = dialect.handshake_dialect(str(version))
+        agreed = dialect.handshake_dialect(str(version))
     else:
         raise UnreachableError(f"{label} speaks {version!r:.40}, which is no revision of MCP that is known here.")
-    await connection.notify("notifications/initialized", {}, spoken)
+    await connection.notify("notifications/initialized", {}, agreed)
     server = _server_info(result, _name_and_version(result.get("serverInfo")), Era.HANDSHAKE, str(version))
-    return _NegotiatedProtocol(server, spoken, codec)
+    return _NegotiatedProtocol(server, agreed, codec)
 
 
-def _name_and_version(said: Any) -> tuple[str, str]:
-    name, version = (said.get("name"), said.get("version")) if isinstance(said, dict) else (None, None)
+def _name_and_version(info: Any) -> tuple[str, str]:
+    name, version = (info.get("name"), info.get("version")) if isinstance(info, dict) else (None, None)
     return (name if isinstance(name, str) else "unnamed"), (version if isinstance(version, str) else "")
 
 

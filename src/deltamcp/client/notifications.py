@@ -1,4 +1,4 @@
-"""What a server tells unasked: that a list or a resource has changed, and what it logs."""
+"""Receives a server's notifications: changed lists, updated resources and log messages."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ _LIST_CHANGED_KINDS = {
 
 
 class NotificationListener:
-    """Listens, on a stream of its own where the transport or the era needs one, for as long as the client lives."""
+    """Listens for notifications while the client is open, on a stream of its own if transport or era need one."""
 
     def __init__(self, connector: Connector, lists: ServerLists, options: ClientOptions) -> None:
         self._connector, self._lists = connector, lists
@@ -37,7 +37,7 @@ class NotificationListener:
 
     @property
     def log_level_meta(self) -> dict[str, JSON]:
-        """What every request says so that logs come with it (2026-07-28)."""
+        """The `_meta` that asks the server to log during a request (MCP 2026-07-28)."""
         if self._on_log is None or self._connector.server.era is not Era.MODERN:
             return {}
         return {modern.LOG_LEVEL_KEY: self._log_level}
@@ -49,22 +49,22 @@ class NotificationListener:
                 await self._connector.request("logging/setLevel", {"level": self._log_level}, timeout=_OPEN_SECONDS)
         self.restart()
         if self._listen_task is not None and server.era is Era.HANDSHAKE:
-            # What a server says before the stream is there, it says to nobody.
+            # A notification that the server sends before the stream is open is lost.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_OPEN_SECONDS):
                     await self._stream_opened.wait()
 
     def restart(self) -> None:
-        """On a new connection everything is to be asked for once more."""
+        """Subscribes again, as a new connection needs it."""
         if self._listen_task is not None:
             self._listen_task.cancel()
             self._listen_task = None
         server = self._connector.server
-        tells = any(server.changes(kind) for kind in _LIST_CHANGED_KINDS.values())
-        self._lists.receives_changes = self._is_enabled and tells
-        # In the handshake era questions, too, may come on the stream that belongs to no request.
-        is_asked = self._answers_requests and server.era is Era.HANDSHAKE
-        if (self._is_enabled and (tells or is_asked)) or self._subscribed_uris:
+        has_changes = any(server.changes(kind) for kind in _LIST_CHANGED_KINDS.values())
+        self._lists.receives_changes = self._is_enabled and has_changes
+        # In the handshake era a server may send its requests, too, on the stream that belongs to no request.
+        may_have_requests = self._answers_requests and server.era is Era.HANDSHAKE
+        if (self._is_enabled and (has_changes or may_have_requests)) or self._subscribed_uris:
             self._listen_task = asyncio.get_running_loop().create_task(self._listen())
 
     async def _listen(self) -> None:
@@ -76,29 +76,29 @@ class NotificationListener:
                 with suppress(ClientError, PeerError):
                     await self._connector.request("resources/subscribe", {"uri": uri})
             headers = connection.dialect.headers("", {})
-            is_heard = await connection.link.listen(headers, self._on_stream_open)
-            self._lists.receives_changes = self._lists.receives_changes and is_heard
+            is_received = await connection.link.listen(headers, self._on_stream_open)
+            self._lists.receives_changes = self._lists.receives_changes and is_received
             return
         server, flags = self._connector.server, {kind: f"{kind}ListChanged" for kind in _LIST_CHANGED_KINDS.values()}
-        wanted: dict[str, JSON] = {flag: True for kind, flag in flags.items() if server.changes(kind)}
+        notifications: dict[str, JSON] = {flag: True for kind, flag in flags.items() if server.changes(kind)}
         if self._subscribed_uris:
-            wanted["resourceSubscriptions"] = sorted(self._subscribed_uris)
+            notifications["resourceSubscriptions"] = sorted(self._subscribed_uris)
         while True:
             try:
-                await connection.request("subscriptions/listen", {"notifications": wanted}, {})
+                await connection.request("subscriptions/listen", {"notifications": notifications}, {})
             except (PeerError, UnreachableError) as error:
-                logger.info("changes are not told: %s", error)
+                logger.info("the server does not notify of changes: %s", error)
                 self._lists.receives_changes = False
                 return
             except ClientError:
                 if connection.link.ended:
-                    return  # whoever connects again begins again
-            # What changed while nobody listened, nobody knows.
+                    return  # `restart` runs after the connector has reconnected
+            # The server may have changed its lists while the client did not listen.
             self._lists.invalidate()
             await asyncio.sleep(_RETRY_SECONDS)
 
     def _on_stream_open(self) -> None:
-        """The stream is there, or there again: what changed meanwhile, nobody knows."""
+        """Invalidates the lists when the stream opens again: the server may have changed them in between."""
         if self._stream_opened.is_set():
             self._lists.invalidate()
         self._stream_opened.set()
@@ -112,16 +112,16 @@ class NotificationListener:
         elif method == "notifications/resources/updated" and isinstance(params.get("uri"), str):
             self._report_change(params["uri"])
         elif method == "notifications/message" and self._on_log is not None:
-            by = params.get("logger")
+            name = params.get("logger")
             try:
-                self._on_log(str(params.get("level")), params.get("data"), by if isinstance(by, str) else None)
+                self._on_log(str(params.get("level")), params.get("data"), name if isinstance(name, str) else None)
             except Exception:
                 logger.exception("a log callback failed")
 
-    def _report_change(self, what: str) -> None:
+    def _report_change(self, kind_or_uri: str) -> None:
         if self._on_change is not None:
             try:
-                self._on_change(what)
+                self._on_change(kind_or_uri)
             except Exception:
                 logger.exception("a change callback failed")
 

@@ -1,4 +1,4 @@
-"""What can be said of a connection."""
+"""The options of `connect` and `DeltaClient`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypedDict
@@ -13,41 +13,44 @@ OnLog: TypeAlias = Callable[[str, JSON, str | None], None]
 
 
 class ClientOptions(TypedDict, total=False):
-    """All of them may be left out."""
+    """Options of a client; all are optional."""
 
     speak: ProtocolChoice
-    """`auto` finds out which era a server is of; `modern`, `handshake` and `delta-mcp` speak only that."""
+    """The protocol to speak: `auto` (the default) detects it; `modern`, `handshake` and `delta-mcp` allow no other."""
     encoding: Encoding
-    """What to write messages in where the server agreed to it. It saves bytes on the wire, no tokens."""
+    """The encoding of messages if the server agrees, `json` by default. It saves bytes on the wire, not tokens."""
     progressive: bool
-    """False to be shown what a client is that knows nothing of Delta-MCP."""
+    """False to not declare Delta-MCP's extension; the server then answers as it answers any other client."""
     deltas: bool
-    """True to ask for what changed since the same call was answered last. `value` is whole in any case."""
+    """True to let the server send only what changed since the last answer to the same call. `value` stays complete."""
     validate: bool
-    """False to send arguments as they are."""
+    """False to send arguments without checking them against the tool's schema."""
     listen: bool
-    """False not to hear of changes. Over HTTP, hearing of them takes a connection."""
+    """False to not receive notifications of changes. Over HTTP, receiving them takes a connection of its own."""
     headers: Mapping[str, str]
-    """For every HTTP request."""
+    """Headers of every HTTP request."""
     token: BearerToken
-    """A bearer token, or a function, plain or async, that gives one; it is asked again after a 401."""
+    """A bearer token, or a function, plain or async, that returns one; the client calls it again after HTTP 401."""
     timeout: float
-    """Seconds any request may take; without it as long as it takes."""
+    """Seconds that a request may take; unlimited by default."""
     start_timeout: float
-    """Seconds until a server must have been started and introduced; 30 without."""
+    """Seconds that starting the server and negotiating may take; 30 by default."""
     cache_seconds: float
-    """How long lists are believed of servers that neither say so themselves nor tell of changes; 300 without."""
+    """Seconds that a list is valid if the server neither gives a TTL nor notifies of changes; 300 by default."""
     on_elicitation: OnElicitation
+    """Answers the server's `elicitation/create`."""
     on_sampling: OnSampling
+    """Answers the server's `sampling/createMessage`."""
     roots: Sequence[str | dict[str, JSON]]
-    """Folders the server may work in, as `file://` URIs."""
+    """Folders that the server may work in, as `file://` URIs or MCP root objects."""
     on_change: OnChange
-    """Told of `"tools"`, `"prompts"` or `"resources"` when that list changed, of a URI when it was subscribed to."""
+    """Called with `"tools"`, `"prompts"` or `"resources"` when that list changed, with a URI when a subscribed resource
+    changed."""
     on_log: OnLog
-    """Takes a level, what was logged, and by whom."""
+    """Called with the level, the data and the logger's name of each log message."""
     log_level: LogLevel
-    """The mildest that is wanted; info without."""
+    """The lowest level that the server should send; `info` by default."""
     quiet: bool
-    """True not to show what a server that we start writes to stderr; its end is then told with its last words."""
+    """True to not show what a started server writes to stderr; if the server exits early, the error quotes it."""
     info: dict[str, JSON]
-    """Who this client is: `name` and `version`."""
+    """The client's `name` and `version`; delta-mcp's by default."""

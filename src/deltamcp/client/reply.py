@@ -1,4 +1,4 @@
-"""What a tool answered: the result as it came, and what a program or a model makes of it. Pure."""
+"""A reply to `tools/call`: the result as the server sent it, its text and its value. Pure: does no I/O."""
 
 import functools
 from typing import Any, TypeAlias, cast
@@ -27,7 +27,7 @@ _FlatContent: TypeAlias = Text | Image | Audio | ResourceLink
 
 
 class Reply:
-    """A result of `tools/call`. `raw` is the object the server sent; nothing of it is ever dropped."""
+    """A result of `tools/call`. `raw` is the complete object that the server sent."""
 
     def __init__(self, raw: dict[str, JSON], is_delta: bool = False) -> None:
         self.raw = raw
@@ -35,7 +35,7 @@ class Reply:
 
     @classmethod
     def of(cls, result: ToolResult) -> "Reply":
-        """A result that was made here."""
+        """Makes a reply from a result of the library's own, as a server would send it."""
         raw: dict[str, JSON] = {"content": msgspec.to_builtins(result.content)}
         if result.structured is not msgspec.UNSET:
             raw["structuredContent"] = result.structured
@@ -50,25 +50,28 @@ class Reply:
         return f"<Reply {shown!r}{', in part' if self.is_part else ''}{', an error' if self.is_error else ''}>"
 
     def result(self) -> ToolResult:
-        """The same as a result of our own, what is not ours to know in it as it came."""
-        meta, structured = self.raw.get("_meta"), self.raw.get("structuredContent", msgspec.UNSET)
-        # Who answered is between that server and its client.
-        kept = {key: said for key, said in meta.items() if key != modern.SERVER_KEY} if isinstance(meta, dict) else {}
-        return ToolResult(list(map(_parse_content, self.content)), structured, self.is_error, kept or None)
+        """Returns the reply as a `ToolResult`; unknown content blocks and members stay as the server sent them."""
+        raw_meta, structured = self.raw.get("_meta"), self.raw.get("structuredContent", msgspec.UNSET)
+        # The server's identity must not reach a client of another server that passes this result on.
+        meta = (
+            {key: raw_meta[key] for key in raw_meta if key != modern.SERVER_KEY} if isinstance(raw_meta, dict) else {}
+        )
+        return ToolResult(list(map(_parse_content, self.content)), structured, self.is_error, meta or None)
 
     @property
     def content(self) -> list[JSON]:
-        """The blocks, as they came."""
+        """The content blocks, as the server sent them."""
         blocks = self.raw.get("content")
         return blocks if isinstance(blocks, list) else []
 
     @property
     def is_error(self) -> bool:
-        """Whether the tool says that it failed."""
+        """Whether the tool reported an error."""
         return self.raw.get("isError") is True
 
     @property
     def texts(self) -> list[str]:
+        """The text of each text block."""
         return [
             block["text"]
             for block in self.content
@@ -77,28 +80,30 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """Everything a model reads of it."""
+        """All text blocks, joined by line breaks."""
         return "\n".join(self.texts)
 
     @functools.cached_property
     def told(self) -> dict[str, Any]:
-        """What a Delta-MCP server tells programs beside the text: `handle`, `root`, how much of how much is shown."""
+        """The reply's `_meta` of a Delta-MCP server: `handle`, `root`, and which part of the result the text shows.
+
+        Members of an unexpected type are left out.
+        """
         meta = self.raw.get("_meta")
-        told = meta.get(META_KEY) if isinstance(meta, dict) else None
-        # Whoever says something else there says nothing.
+        own = meta.get(META_KEY) if isinstance(meta, dict) else None
         return (
-            {key: said for key, said in told.items() if _is_valid_member(key, said)} if isinstance(told, dict) else {}
+            {key: value for key, value in own.items() if _is_valid_member(key, value)} if isinstance(own, dict) else {}
         )
 
     @property
     def handle(self) -> str | None:
-        """By which the rest can be read, where only a part is shown."""
+        """The handle to read the rest of the result by; None if the reply shows all of it."""
         handle = self.told.get("handle")
         return handle if isinstance(handle, str) and self.is_part else None
 
     @property
     def is_part(self) -> bool:
-        """Whether there is more than it shows."""
+        """Whether the reply shows only a part of the result."""
         if self._is_delta and not self.told:
             shape = self.shape
             marks = ("truncated", "_summarized")
@@ -109,47 +114,47 @@ class Reply:
 
     @functools.cached_property
     def shape(self) -> Any:
-        """What is in the text of a reply in Delta-MCP's own words: the value, or one of its envelopes around it."""
+        """The JSON in an original Delta-MCP server's text: the value, or the envelope of a page, a cut or a summary."""
         return _decode_or_text(self.texts[0]) if self._is_delta and self.texts else None
 
     @property
     def is_page(self) -> bool:
-        """Whether it is one page of a list, in Delta-MCP's own words."""
+        """Whether the reply is one page of a list in the original Delta-MCP's envelope."""
         shape = self.shape
         return isinstance(shape, dict) and shape.get("paginated") is True and isinstance(shape.get("items"), list)
 
-    def whole(self, kept: JSON) -> JSON:
-        """The value of all that is kept under its handle."""
-        are_blocks = "unit" not in self.told and not self._is_delta and isinstance(kept, dict) and "content" in kept
-        return Reply(kept).value if are_blocks else kept
+    def whole(self, stored: JSON) -> JSON:
+        """Returns the value of the complete result that the server stores under the reply's handle."""
+        are_blocks = "unit" not in self.told and not self._is_delta and isinstance(stored, dict) and "content" in stored
+        return Reply(stored).value if are_blocks else stored
 
     @functools.cached_property
     def value(self) -> JSON:
-        """The result as a value: structured content, else a JSON object, a list or a table read from the text, else the
-        text. Delta-MCP servers tell apart what could be either, and what else is JSON.
+        """The result as a value: the structured content, else the JSON or table in the text, else the text.
 
-        Several blocks that are not one text are given as they are.
+        Delta-MCP servers say whether a text is JSON. In other servers' replies only a text that begins with `{` or `[`
+        is read as JSON. A reply of several blocks gives the list of blocks.
         """
         if "structuredContent" in self.raw:
             return self.raw["structuredContent"]
-        told, texts = self.told, self.texts
-        if "form" in told and texts:
-            return texts[0] if told["form"] == "text" else _decode_or_text(texts[0])
+        meta, texts = self.told, self.texts
+        if "form" in meta and texts:
+            return texts[0] if meta["form"] == "text" else _decode_or_text(texts[0])
         if self._is_delta and texts:
             return self.shape["items"] if self.is_page else self.shape
         if len(self.content) != 1 or len(texts) != 1:
             return self.content if self.content else None
-        # What else JSON can say, a text can mean: 12345 may be a number, or somebody's name for something.
+        # A bare 12345 may be a number or an identifier, so it stays a text.
         return _decode_or_text(texts[0]) if texts[0].lstrip()[:1] in ("{", "[") else texts[0]
 
 
 _COUNT_KEYS = frozenset({"start", "end", "total"})
 
 
-def _is_valid_member(key: str, said: Any) -> bool:
+def _is_valid_member(key: str, value: Any) -> bool:
     if key == "cuts":
-        return isinstance(said, list) and all(isinstance(cut, str) for cut in said)
-    return type(said) is int if key in _COUNT_KEYS else isinstance(said, str)
+        return isinstance(value, list) and all(isinstance(cut, str) for cut in value)
+    return type(value) is int if key in _COUNT_KEYS else isinstance(value, str)
 
 
 def _decode_or_text(text: str) -> JSON:
@@ -160,20 +165,20 @@ def _decode_or_text(text: str) -> JSON:
 
 
 def _parse_content(item: Any) -> Content:
-    """One of ours where that keeps every part of it, else the object as it came, which is written as it stands."""
+    """Converts a content block if the conversion loses nothing; else returns the object as the server sent it."""
     if not isinstance(item, dict):
         return Text(jsonrpc.encode(item).decode())
     try:
-        made = _parse_embedded(item) if item.get("type") == "resource" else msgspec.convert(item, _FlatContent)
+        content = _parse_embedded(item) if item.get("type") == "resource" else msgspec.convert(item, _FlatContent)
     except (msgspec.ValidationError, KeyError, TypeError):
         return cast(Content, item)
-    return made if msgspec.to_builtins(made) == item else cast(Content, item)
+    return content if msgspec.to_builtins(content) == item else cast(Content, item)
 
 
 def _parse_embedded(item: dict[str, JSON]) -> EmbeddedResource:
-    held = item["resource"]
+    resource = item["resource"]
     return EmbeddedResource(
-        msgspec.convert(held, BlobResource) if "blob" in held else msgspec.convert(held, TextResource),
+        msgspec.convert(resource, BlobResource) if "blob" in resource else msgspec.convert(resource, TextResource),
         msgspec.convert(item.get("annotations"), Annotations | None),
         item.get("_meta"),
     )

@@ -1,4 +1,4 @@
-"""What a client holds of results, and what it makes of replies that tell only what changed."""
+"""Caches results in the client and applies to them the changes that a server sends instead of whole results."""
 
 from collections import OrderedDict
 from typing import Any
@@ -14,68 +14,69 @@ from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
 _MAX_BYTES = 64 * 1024 * 1024
-"""Of results held at once, as JSON; what was not used for the longest time goes first. A server that builds on what is
-gone is asked for everything."""
+"""Size of all cached results as JSON. The cache drops the least recently used first; if a server sends changes to a
+dropped result, the client reads the complete result."""
 _MAX_ENTRIES = 4096
 
 
 class ResultCache:
-    """Results by their roots, and by the handles their server has for them."""
+    """Results by their roots, by their server's handles, and by the calls that returned them."""
 
     def __init__(self) -> None:
         self._by_root: OrderedDict[str, bytes] = OrderedDict()
         self._size = 0
         self._root_by_handle: OrderedDict[str, str] = OrderedDict()
-        """By a server's handle."""
         self._root_by_call: OrderedDict[str, str] = OrderedDict()
 
     def root_for(self, call_key: str) -> str | None:
-        """The root of what is held of a call's result, to be sent with the next one."""
+        """Returns the root of the cached result of a call; the client sends it with the next such call."""
         root = self._root_by_call.get(call_key)
         return root if root in self._by_root else None
 
     def resolve_value(self, reply: Reply, call_key: str = "") -> JSON:
-        """The result a reply tells of, whole unless the reply is a part. `call` names what was called, with what.
+        """Returns the result that a reply sends in whole, as changes or as unchanged, and caches it.
+
+        A part of a result is returned as it is. `call_key` names the tool and its arguments.
 
         Raises:
-            DeltaError: it builds on what is not held.
+            InvalidDeltaError: the reply's base is not in the cache, or the reply cannot be read.
         """
-        told = reply.told
+        meta = reply.told
         try:
-            match told.get("outcome"):
+            match meta.get("outcome"):
                 case "unchanged":
-                    value = self._load(told["base"])
+                    value = self._load(meta["base"])
                 case "delta":
-                    value = self._restore(apply_delta(self._load(told["base"]), reply.texts[0]), told)
-                case _ if "root" not in told or reply.is_part:
+                    value = self._restore(apply_delta(self._load(meta["base"]), reply.texts[0]), meta)
+                case _ if "root" not in meta or reply.is_part:
                     return reply.value
                 case _:
-                    value = self._whole_value(reply, told)
+                    value = self._whole_value(reply, meta)
         except (KeyError, IndexError, ValueError, TypeError):
-            raise InvalidDeltaError("the reply builds on what is not held here, or cannot be read") from None
-        self._store(told["root"], value)
+            raise InvalidDeltaError("the reply's base is not in the cache, or the reply cannot be read") from None
+        self._store(meta["root"], value)
         if call_key:
-            _remember(self._root_by_call, call_key, told["root"])
-        if "handle" in told:
-            _remember(self._root_by_handle, told["handle"], told["root"])
+            _remember(self._root_by_call, call_key, meta["root"])
+        if "handle" in meta:
+            _remember(self._root_by_handle, meta["handle"], meta["root"])
         return value
 
     def store_whole(self, reply: Reply, call_key: str, value: JSON) -> None:
-        """The whole of what a reply told in part or by what was not held, read by its handle."""
+        """Caches a complete result that the client has read by the reply's handle."""
         root = reply.told.get("root")
         if isinstance(root, str) and root_of(value) == root:
             self._store(root, value)
             _remember(self._root_by_call, call_key, root)
 
     def clear(self) -> None:
-        """Another connection may not know what this one was sent."""
+        """Drops all results, as after a reconnect: the server may not know what it has sent before."""
         self._by_root.clear()
         self._size = 0
         self._root_by_handle.clear()
         self._root_by_call.clear()
 
     def _store(self, root: str, value: JSON) -> None:
-        """As bytes: whoever is given a value may change it."""
+        """Stores bytes, because the caller may change the value that it is given."""
         data = jsonrpc.encode(value)
         self._size += len(data) - len(self._by_root.pop(root, b""))
         self._by_root[root] = data
@@ -86,27 +87,27 @@ class ResultCache:
         self._by_root.move_to_end(root)
         return jsonrpc.decode(self._by_root[root])
 
-    def _whole_value(self, reply: Reply, told: dict[str, Any]) -> JSON:
-        if told.get("form") == "text":
+    def _whole_value(self, reply: Reply, meta: dict[str, Any]) -> JSON:
+        if meta.get("form") == "text":
             return reply.texts[0]
         if "structuredContent" in reply.raw:
             return reply.raw["structuredContent"]
-        return self._restore(decode(reply.texts[0]), told)
+        return self._restore(decode(reply.texts[0]), meta)
 
-    def _restore(self, value: JSON, told: dict[str, Any]) -> JSON:
-        """With the rows that were only referred to; what it gives must be what the reply says it is."""
-        if "references" in told:
-            value = dedup.restore_rows(value, parse_path(told["references"]), self._load_part)
-        if root_of(value) != told["root"]:
-            raise InvalidDeltaError("this is not what the reply tells of")
+    def _restore(self, value: JSON, meta: dict[str, Any]) -> JSON:
+        """Fills in the rows that the reply only refers to, and checks the result against the reply's root."""
+        if "references" in meta:
+            value = dedup.restore_rows(value, parse_path(meta["references"]), self._load_part)
+        if root_of(value) != meta["root"]:
+            raise InvalidDeltaError("the result does not have the root that the reply names")
         return value
 
     def _load_part(self, handle: str, path: str) -> JSON:
         value: Any = self._load(self._root_by_handle[handle])
         for step in parse_path(path):
             value = value[int(step)] if isinstance(value, list) else value[step]
-        found: JSON = value
-        return found
+        part: JSON = value
+        return part
 
 
 def _remember(roots: OrderedDict[str, str], name: str, root: str) -> None:

@@ -1,4 +1,4 @@
-"""What can be connected to: a server in this process, an address, a command line, an entry of an `mcpServers` file."""
+"""Parses targets: a server in this process, a URL, a command line, or an entry of an `mcpServers` file."""
 
 import os
 import re
@@ -21,7 +21,7 @@ from deltamcp.values import JSON
 
 @runtime_checkable
 class ServerLike(Protocol):
-    """A `DeltaServer`, as far as a client wants to know."""
+    """The part of a `DeltaServer` that a client uses."""
 
     @property
     def engine(self) -> Engine: ...
@@ -35,20 +35,21 @@ _INHERITED_VARIABLES = re.compile(
     "APPDATA|COMSPEC|LOCALAPPDATA|PATHEXT|SYSTEMDRIVE|SYSTEMROOT|TEMP|TMP|USERPROFILE",
     re.IGNORECASE,
 )
-"""What a server of a configuration file sees of our environment: what programs need to run, and nobody's secrets."""
+"""The environment variables that a server of a configuration file inherits: those that programs need to run, none that
+commonly hold secrets."""
 
 
 class Program(Struct, frozen=True):
-    """A server that is started."""
+    """A server that the client starts as a process."""
 
     command: tuple[str, ...]
     env: dict[str, str] | None = None
-    """Beside what programs need to run; without it all of our own environment."""
+    """Variables to add to those that programs need to run; if None, the server inherits the whole environment."""
     cwd: str | None = None
 
     @property
     def label(self) -> str:
-        """What it is called in errors: its own words, without the values of options, which may be secrets."""
+        """The server's name in error messages: only the program, because its arguments may be secrets."""
         return f"The server {Path(self.command[0]).name!r}"
 
     def make_link(self, quiet: bool) -> ClientLink:
@@ -59,18 +60,18 @@ class Program(Struct, frozen=True):
             inherited = {
                 name: value for name, value in inherited.items() if _INHERITED_VARIABLES.fullmatch(name)
             } | self.env
-        # On Windows `npx` is a script with an extension, which only a search finds.
+        # On Windows `npx` is a script with an extension, which only `which` finds.
         program = shutil.which(self.command[0], path=inherited.get("PATH")) or self.command[0]
         return ProcessLink(self.label, (program, *self.command[1:]), inherited, self.cwd, quiet)
 
 
 class Address(Struct, frozen=True):
-    """A server that is reached over HTTP."""
+    """A server that the client reaches over HTTP."""
 
     url: str
     headers: dict[str, str] = {}
     only_sse: bool = False
-    """Its entry says that it is of 2024-11-05."""
+    """Whether the entry asks for the HTTP with SSE of 2024-11-05."""
 
     @property
     def label(self) -> str:
@@ -83,18 +84,18 @@ class Address(Struct, frozen=True):
         return {} if parts.username is None else {"authorization": basic_authorization(parts)}
 
     def link_factories(self, headers: Mapping[str, str], token: BearerToken | None) -> list[Callable[[], ClientLink]]:
-        """Streamable HTTP, and what was before it."""
-        every = {**self._authorization, **self.headers, **headers}
+        """Returns functions that make the links to try: Streamable HTTP, then HTTP with SSE."""
+        all_headers = {**self._authorization, **self.headers, **headers}
 
-        def streamable() -> ClientLink:
-            return HttpLink(self.label, self.url, every, token)
+        def make_http_link() -> ClientLink:
+            return HttpLink(self.label, self.url, all_headers, token)
 
-        def with_sse() -> ClientLink:
+        def make_sse_link() -> ClientLink:
             from deltamcp.client.links.sse import SseLink
 
-            return SseLink(self.label, self.url, every, token)
+            return SseLink(self.label, self.url, all_headers, token)
 
-        return [with_sse] if self.only_sse else [streamable, with_sse]
+        return [make_sse_link] if self.only_sse else [make_http_link, make_sse_link]
 
 
 class InProcessServer(Struct, frozen=True):
@@ -113,9 +114,10 @@ Endpoint: TypeAlias = InProcessServer | Program | Address
 
 
 def parse_target(target: Target) -> Endpoint:
-    """
+    """Converts what the caller passed to `connect` into an endpoint.
+
     Raises:
-        ConfigurationError: it is nothing that can be connected to; the text says what is.
+        ConfigurationError: the client cannot connect to this; the text says to what it can.
     """
     if isinstance(target, str):
         return _parse_text(target)
@@ -132,9 +134,9 @@ def parse_target(target: Target) -> Endpoint:
 
 
 def parse_words(words: list[str]) -> Endpoint:
-    """A target as the command line has it: its words."""
+    """Converts a target that is given as a list of words, as on a command line."""
     if len(words) == 1 and shutil.which(words[0]) is None:
-        return _parse_text(words[0])  # quoted as a whole, or no command line
+        return _parse_text(words[0])  # a quoted command line, a URL or FILE#NAME
     if _URL_SCHEME.match(words[0]):
         raise ConfigurationError(
             f"{words[1]!r} after the address is not understood; a tool's arguments are NAME=VALUE or JSON."
@@ -165,7 +167,7 @@ def _parse_text(text: str) -> Endpoint:
 
 
 def parse_entry(entry: Mapping[str, Any]) -> Endpoint:
-    """An entry of an `mcpServers` file, its variables already filled in."""
+    """Converts an entry of an `mcpServers` file whose variables are already expanded."""
     url, command = entry.get("url"), entry.get("command")
     if isinstance(url, str) and not command:
         split_url(url)
@@ -180,7 +182,7 @@ def parse_entry(entry: Mapping[str, Any]) -> Endpoint:
 
 
 def _text_map(entry: Mapping[str, Any], name: str) -> dict[str, str]:
-    found = entry.get(name) or {}
-    if not isinstance(found, Mapping):
+    texts = entry.get(name) or {}
+    if not isinstance(texts, Mapping):
         raise ConfigurationError(f"The {name} of an entry is an object of texts.")
-    return {str(key): str(value) for key, value in found.items()}
+    return {str(key): str(value) for key, value in texts.items()}

@@ -1,1 +1,1 @@
-"""What a caller is sent of a result: the whole, a part that can be read on from, or what changed."""
+"""Delivers results to callers: whole, in parts that `continue` completes, or as changes since the last reply."""

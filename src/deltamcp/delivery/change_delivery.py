@@ -1,4 +1,4 @@
-"""Results to a caller that may have been sent them before: unchanged, a delta, or the whole, whichever costs least."""
+"""Delivery to callers that may have an earlier result: "unchanged", a delta or the whole, whichever costs least."""
 
 import asyncio
 import functools
@@ -30,31 +30,34 @@ from deltamcp.values import JSON, Caller, Contents, Manifest, Text, TextResource
 from deltamcp.wire import jsonrpc
 
 _MAX_BYTES_PER_TOKEN = 400
-"""Bytes of a result that a token stands for at most, so that what is cheap is known to be so without counting it."""
+"""The most bytes of a result that one token stands for; it tells that a text is cheap without counting the result."""
 _LARGE_BYTES = 256 * 1024
-"""Bytes of a result whose changes may take longer to find than others should wait; a thread does."""
+"""A thread compares results above this size, so that other calls do not wait."""
 _ROOT_NOTE_BYTES = 300
-"""Bytes of a result that is worth the tokens of a root, for a caller that may send it back."""
+"""Results above this size get a note with their root, for a caller that may send the root back."""
 _NO_BUDGET = 1 << 40
 _MAX_SESSION_SHARE = 2.0
-"""What a pack with ids of a session may cost of one without, so that ids mean the same in all of a caller's texts."""
+"""The most that a text with the symbol ids of a session may cost, as a multiple of the whole result.
+
+Such a text is preferred even if it costs more, so that an id means the same in every reply to a caller.
+"""
 
 logger = logging.getLogger("deltamcp")
 
 
 class _Pending(NamedTuple):
-    """A result that is about to be sent, and to whom."""
+    """A result for which `ChangeDelivery` chooses a reply, and its call."""
 
     call: CallKey
     policy: ResolvedPolicy
     source: ResultData
     shown: str | bytes
-    """What of it is wanted."""
+    """The result with only the requested fields."""
     result: ComparableResult
     before: SentBefore | None
 
     def is_cheaper(self, text: str, share: float) -> bool:
-        """Whether a text costs less than a share of the whole result, and fits."""
+        """Whether a text costs less than a share of the whole result, and fits the budget."""
         policy = self.policy
         cost = tokens.count(text, policy.model)
         if cost > policy.max_tokens:
@@ -67,7 +70,7 @@ class _Pending(NamedTuple):
 
 
 class ChangeDelivery:
-    """Sends the cheapest reply that tells a caller the result, and records what it sent."""
+    """Makes the cheapest reply from which the caller knows the result, and records what the server sent."""
 
     def __init__(self, stored: StoredResults, continuation: Continuation) -> None:
         self._stored = stored
@@ -75,18 +78,18 @@ class ChangeDelivery:
         self._sent = SentResults(stored)
 
     async def accept_root(self, requested_root: str | None, caller: Caller) -> None:
-        """Forgets what the caller was sent where it says, before its call is served, that it has lost everything."""
+        """Forgets what the server has sent to the caller, if the caller sends a reset because it lost everything."""
         if requested_root == RESET:
             await self._sent.reset(CallKey(caller, ""))
 
     async def deliver(self, source: ResultData, policy: ResolvedPolicy, call: CallKey, since: float) -> ToolResult:
-        """The cheapest reply to a call, which began at `since` by the monotonic clock."""
+        """Returns the cheapest reply to a call, which started at `since` by the monotonic clock."""
         shown, problem = select_fields(source.data, policy)
         if problem:
             return await self._continuation.first_reply(source, policy, call.caller)
         overtaken = self._sent.is_overtaken(call, since)
         if policy.dedup:
-            # What two replies refer to at once, and the ids they give, must not cross.
+            # Two concurrent replies must neither refer to each other's rows nor assign the same symbol ids.
             async with self._sent.lock(call):
                 return await self._choose(source, shown, policy, call, overtaken)
         return await self._choose(source, shown, policy, call, overtaken)
@@ -106,7 +109,7 @@ class ChangeDelivery:
         return delta_reply or await self._reply_whole(pending)
 
     async def deliver_contents(self, read: Contents, call: CallKey, requested_root: str) -> Contents:
-        """A resource's text to a caller that sent the root it holds."""
+        """Returns a resource's contents, or their changes, for a caller that sent the root of its last read."""
         if len(read.items) != 1 or not isinstance(item := read.items[0], TextResource):
             return read
         text, meta = await self._change_text(json_or_text(item.text), call, requested_root)
@@ -115,7 +118,10 @@ class ChangeDelivery:
         return replace(read, items=[item], meta={**(read.meta or {}), META_KEY: meta})
 
     async def deliver_manifest(self, page: Manifest, call: CallKey, requested_root: str) -> Manifest:
-        """A page of the manifest to a caller that sent the root it holds: changes come as a text, beside no entries."""
+        """Returns a page of the manifest for a caller that sent the root of its last one.
+
+        Changes are a text in `_meta`; `entries` is then empty.
+        """
         text, meta = await self._change_text(jsonrpc.encode(page.entries), call, requested_root)
         if text is None:
             return replace(page, meta={META_KEY: meta})
@@ -124,7 +130,7 @@ class ChangeDelivery:
     async def _change_text(
         self, data: str | bytes, call: CallKey, requested_root: str
     ) -> tuple[str | None, dict[str, JSON]]:
-        """The text of the changes, None where only the whole will do; and the `_meta` of the reply."""
+        """Returns the text of the changes, None if the whole must be sent; and the `_meta` of the reply."""
         policy = ResolvedPolicy(max_tokens=_NO_BUDGET, tables=False, pack_root=requested_root)
         reply = await self.deliver(ResultData(data), policy, call, time.monotonic())
         meta = (reply.meta or {})[META_KEY]
@@ -132,22 +138,26 @@ class ChangeDelivery:
         return (text.text if meta["outcome"] != "full" and isinstance(text, Text) else None), meta
 
     async def _sent_before(self, result: ComparableResult, policy: ResolvedPolicy, call: CallKey) -> SentBefore | None:
-        """What of this result the caller was sent before, as far as it can still read that."""
+        """Returns the rows of this result that the caller has, as far as the results they came in are still stored."""
         if not policy.dedup or not call.caller.is_remembered:
             return None
         sent = await self._sent.sent_rows(call)
         places = result.pointers_by_digest()
-        again = {sign: sent[sign] for sign in places if sign in sent}
-        kept = {
+        repeated = {digest: sent[digest] for digest in places if digest in sent}
+        readable = {
             (name, root)
-            for name, root in {(where.partition("/")[0], root) for where, root in again.values()}
+            for name, root in {(address.partition("/")[0], root) for address, root in repeated.values()}
             if await self._stored.contains(name, root, call.caller)
         }
-        rows = {sign: where for sign, (where, root) in again.items() if (where.partition("/")[0], root) in kept}
+        rows = {
+            digest: address
+            for digest, (address, root) in repeated.items()
+            if (address.partition("/")[0], root) in readable
+        }
         return SentBefore(rows, self._sent.sent_symbols(call), policy.dedup == "deltas", places)
 
     async def _base(self, policy: ResolvedPolicy, call: CallKey) -> tuple[LastSent, Handle, StoredResult] | None:
-        """The result that a delta can build on: the one the caller names or was last sent, where it is still stored."""
+        """Returns the base of a delta: the result that the caller names or was last sent; None if it is not stored."""
         if policy.deltas is False or (not policy.deltas and policy.pack_root is None):
             return None
         sent = await self._sent.last_sent(call)
@@ -158,8 +168,10 @@ class ChangeDelivery:
                 else await self._stored.find_by_root(ResultRoot(sent.root, call.digest), call.caller)
             )
             return None if sent is None or found is None else (sent, *found)
-        given = root_digits(policy.pack_root)
-        found = None if given is None else await self._stored.find_by_root(ResultRoot(given, call.digest), call.caller)
+        digits = root_digits(policy.pack_root)
+        found = None
+        if digits is not None:
+            found = await self._stored.find_by_root(ResultRoot(digits, call.digest), call.caller)
         if found is None:
             return None
         base = found[1]
@@ -168,7 +180,7 @@ class ChangeDelivery:
         ), *found
 
     async def _sent_by_another_call(self, pending: _Pending) -> ToolResult | None:
-        """A reply where another call gave the same result, unless the caller says that it holds nothing."""
+        """Returns the reply if the caller has this result from another call; None if not, or if it sent a root."""
         if pending.before is None or pending.policy.pack_root is not None:
             return None
         name = pending.before.row_locations.get(pending.result.root)
@@ -181,9 +193,9 @@ class ChangeDelivery:
     async def _reply_unchanged(
         self, pending: _Pending, handle: Handle, sent: LastSent, elsewhere: bool = False
     ) -> ToolResult | None:
-        """`elsewhere` says that another call gave the result."""
-        way = PathToWhole(handle, pending.call.is_safe)
-        text = changes.unchanged_text(pending.result.size_text, way, sent.root, pending.policy.pack_root, elsewhere)
+        """Returns the reply "unchanged"; `elsewhere` means that the caller has the result from another call."""
+        path = PathToWhole(handle, pending.call.is_safe)
+        text = changes.unchanged_text(pending.result.size_text, path, sent.root, pending.policy.pack_root, elsewhere)
         if not pending.is_cheaper(text, 1.0):
             return None
         await self._sent.record(pending.call, sent.root, sent.deltas, sent.is_part)
@@ -206,7 +218,7 @@ class ChangeDelivery:
     async def _make_delta(
         self, pending: _Pending, base: JSON, roots: tuple[str, str], is_part: bool
     ) -> ChangeText | None:
-        """The changes; None where making them failed: the call is done, and its result can be sent whole."""
+        """Returns the changes; None if the comparison fails: the function has run, so its result is sent whole."""
         make = functools.partial(pending.result.changes_since, base, roots, pending.policy, pending.before, is_part)
         try:
             return make() if len(pending.shown) <= _LARGE_BYTES else await asyncio.to_thread(make)
@@ -220,9 +232,8 @@ class ChangeDelivery:
     async def _reply_with_references(self, pending: _Pending) -> ToolResult | None:
         before = pending.before
         if before is not None and pending.policy.pack_root is not None:
-            before = (
-                before.after_reset
-            )  # a caller that is sent everything because of its root may hold nothing else either
+            # A caller that gets the whole result because of its root may have no other results either.
+            before = before.after_reset
         brief = None if before is None else pending.result.text_with_references(pending.policy, before)
         if brief is None or not pending.is_cheaper(
             brief.text_with_note, 1.0 if brief.session is None else _MAX_SESSION_SHARE
@@ -251,7 +262,7 @@ class ChangeDelivery:
         return replace(reply, content=content, meta={**(reply.meta or {}), META_KEY: meta})
 
     async def _store(self, pending: _Pending, sent: LastSent | None = None) -> Handle | None:
-        """Stores the result, as the next delta after `sent` or as a new beginning."""
+        """Stores the result, as the next delta after `sent` or as the first of a new series."""
         deltas, is_part = (0, False) if sent is None else (sent.deltas + 1, sent.is_part)
         data, root, call = pending.source.data, pending.result.root, pending.call
         rows = pending.result.rows
@@ -262,7 +273,7 @@ class ChangeDelivery:
     async def _record(
         self, pending: _Pending, handle: Handle, deltas: int, text: ChangeText, is_part: bool = False
     ) -> None:
-        """Records that this is sent; later results may refer only to rows that were shown."""
+        """Records a reply. Later results may refer only to rows that the caller was shown."""
         root = pending.result.root
         await self._sent.record(pending.call, root, deltas, is_part)
         if pending.before is None:
@@ -272,8 +283,12 @@ class ChangeDelivery:
         if is_part or pending.shown is not pending.source.data:
             return
         places, before = pending.before.pointers_by_digest, pending.before.row_locations
-        # What was only referred to stays where it was sent first.
-        new = {sign: RowLocation(handle.name + at, root) for sign, at in places.items() if sign not in before}
+        # A row that this reply only refers to keeps the location where it was sent first.
+        new = {
+            digest: RowLocation(handle.name + pointer, root)
+            for digest, pointer in places.items()
+            if digest not in before
+        }
         await self._sent.record_rows(pending.call, new)
 
 
@@ -285,9 +300,9 @@ def _reply(
     form: str | None = None,
     references: str | None = None,
 ) -> ToolResult:
-    """A reply whose `_meta` has what a program needs to follow: the base of a delta, the form of a whole result.
+    """Returns a reply whose `_meta` lets a program follow it: the base of a delta, or the form of a whole result.
 
-    `references` is the pointer to the rows that may be references.
+    `references` is the JSON Pointer to the rows that may be references.
     """
     base, root = roots
     meta: dict[str, JSON] = {"outcome": kind, "root": ALGORITHM + root, "handle": handle.name}

@@ -1,4 +1,7 @@
-"""Results within their budget: the first reply, the replies that `continue` reads on with, and references to them."""
+"""Replies that fit a budget of tokens: the first part of a result, the parts that `continue` returns, and references.
+
+References are arguments that name a stored result, or a part of one, instead of repeating it.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -9,7 +12,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from deltamcp.delivery.stored_results import ResultRoot, StoredResults
-from deltamcp.errors import UnfitError
+from deltamcp.errors import UsageError
 from deltamcp.results import blocks, document, reference, result_windows
 from deltamcp.results.content import ResultData, is_self_describing
 from deltamcp.results.notes import Handle
@@ -21,14 +24,14 @@ from deltamcp.values import JSON, Caller, Content, Text, TextResource, ToolResul
 from deltamcp.wire import jsonrpc
 
 _LARGE_BYTES = 1024 * 1024
-"""Bytes of a result in which reading may take longer than others should wait; a thread does it, one at a time."""
+"""A thread reads in stored results above this size, one at a time, so that other calls do not wait."""
 _MAX_REFERENCED_BYTES = 64 * 1024 * 1024
-"""Of results that one call's arguments refer to."""
-_NO_STRUCTURE = "No part that fits is one the output schema admits. "
+"""The most bytes of stored results that the arguments of one call may refer to."""
+_NO_STRUCTURE = "No part of the result both fits and matches the output schema. "
 
 
 class Continuation:
-    """Shows a result as far as it fits, stores the whole of it, and reads on in it."""
+    """Returns as much of a result as fits, stores the whole result, and returns further parts of it on request."""
 
     def __init__(self, stored: StoredResults) -> None:
         self._stored = stored
@@ -42,9 +45,11 @@ class Continuation:
         admits: Callable[[JSON], bool] | None = None,
         root: ResultRoot | None = None,
     ) -> ToolResult:
-        """The reply to a call: the whole result where it fits. `admits` checks an output schema, where there is one.
+        """Returns the reply to a call: the whole result if it fits, else its first part.
 
-        A result with a `root` is stored in any case, to be the base of a delta.
+        Args:
+            admits: Whether a value matches the output schema; None if the tool promises none.
+            root: The result's root. A result with a root is stored even if it fits, to be the base of a delta.
         """
         root_digits = "" if root is None else root.root
         data, promised = source.data, admits is not None
@@ -84,15 +89,15 @@ class Continuation:
         if handle is not None:
             meta = {"handle": handle.name, **meta}
             content += [handle.link] if result_windows.is_linked(policy, window) else []
-        # Without what its output schema promises a result is only accepted as an error.
+        # Clients accept a result without the structured content of its output schema only as an error.
         return ToolResult(content, window.value if promised and holds else UNSET, not holds, {META_KEY: meta})
 
     async def first_reply_of_blocks(
         self, result: ToolResult, policy: ResolvedPolicy, caller: Caller, promised: bool
     ) -> ToolResult:
-        """The same for a reply of several blocks: texts are shown while they fit, media are not text and stay.
+        """Returns the reply for a result of several blocks: texts as far as they fit, and all images and sounds.
 
-        `promised` says that an output schema asks for structured content.
+        `promised` is whether the output schema requires structured content.
         """
         if blocks.fits(result, policy):
             return result
@@ -107,29 +112,29 @@ class Continuation:
     async def next_reply(
         self, arguments: Mapping[str, JSON], caller: Caller, requested: ResultPolicy | None = None
     ) -> ToolResult:
-        """The reply to `continue`; `requested` is the policy that the request asks for.
+        """Returns the reply to `continue`; `requested` is the policy in the request.
 
         Raises:
-            UnfitError: nothing is stored under the handle, or it cannot be read so.
+            UsageError: nothing is stored under the handle, or the arguments do not fit the result.
             StoreError: the store cannot be reached.
         """
-        asked = parse_continue_arguments(arguments)
-        stored = await self._stored.find(asked.handle, caller)
+        read = parse_continue_arguments(arguments)
+        stored = await self._stored.find(read.handle, caller)
         if stored.size <= _LARGE_BYTES:
-            window, path = stored.read(asked, requested)
+            window, path = stored.read(read, requested)
         else:
             async with self._large_reads:
-                window, path = await asyncio.to_thread(stored.read, asked, requested)
-        meta = {META_KEY: {"handle": asked.handle, **_window_meta(window, path)}}
+                window, path = await asyncio.to_thread(stored.read, read, requested)
+        meta = {META_KEY: {"handle": read.handle, **_window_meta(window, path)}}
         return ToolResult([Text(text) for text in window.texts], meta=meta)
 
     async def resolve_references(self, arguments: dict[str, JSON], caller: Caller, strict: bool) -> dict[str, JSON]:
-        """Arguments with every `{"$result": ...}` in them replaced by what it stands for.
+        """Returns the arguments with every `{"$result": ...}` replaced by the stored value that it names.
 
-        Unless `strict`, what is under no handle of ours means something else, and stays.
+        Unless `strict`, an object that names no stored result is taken for the tool's own and stays.
 
         Raises:
-            UnfitError: one of them stands for nothing.
+            UsageError: a reference names no stored value.
             StoreError: the store cannot be reached.
         """
         values: dict[int, JSON] = {}
@@ -139,26 +144,26 @@ class Continuation:
             name, path = found[reference.KEY], found.get("path", "")
             try:
                 if not isinstance(name, str) or not isinstance(path, str):
-                    raise UnfitError(f"{reference.KEY} and path must be texts.")
+                    raise UsageError(f"{reference.KEY} and path must be strings.")
                 stored = await self._stored.open(name, caller)
-            except UnfitError:
+            except UsageError:
                 if strict:
                     raise
                 continue
             left -= stored.bytes_at(path)
             if left < 0:
-                raise UnfitError(
+                raise UsageError(
                     f"The results in one call's arguments come to more than {_MAX_REFERENCED_BYTES >> 20} MiB."
                 )
             if (name, path) not in parts:
                 parts[name, path] = stored.value_at(path)
             value = parts[name, path]
             values[id(found)] = reference.apply_patch(value, found["patch"], left) if "patch" in found else value
-        made: dict[str, JSON] = reference.replace_references(arguments, values)
-        return made
+        resolved: dict[str, JSON] = reference.replace_references(arguments, values)
+        return resolved
 
     async def stored_resource(self, uri: str, caller: Caller) -> TextResource | None:
-        """A stored result or a part of one, whole; None where there is none at the address.
+        """Returns the stored result at a URI, or the part of it that the URI names; None if there is none.
 
         Raises:
             StoreError: the store cannot be reached.
@@ -168,7 +173,7 @@ class Continuation:
             return None
         try:
             value = (await self._stored.open(place[0], caller)).value_at(place[1])
-        except UnfitError:
+        except UsageError:
             return None
         if isinstance(value, str):
             return TextResource(uri, value, "text/plain")
@@ -176,7 +181,7 @@ class Continuation:
 
 
 def _whole_reply(window: Window, source: ResultData, policy: ResolvedPolicy, stored: Handle | None) -> ToolResult:
-    # Where the form is not JSON, or the result is a base, programs need to know it.
+    # Programs need the form if the text is not evidently JSON, or if the result is the base of a delta.
     needs_form = window.form == "table" or stored is not None or not is_self_describing(source.data)
     meta: dict[str, JSON] = {"form": window.form} if needs_form else {}
     if stored is not None:
@@ -188,7 +193,7 @@ def _whole_reply(window: Window, source: ResultData, policy: ResolvedPolicy, sto
 
 
 def _window_meta(window: Window, path: str) -> dict[str, JSON]:
-    """What a program needs to put a value together from replies."""
+    """Returns the fields from which a program can put a value together from several replies."""
     meta: dict[str, JSON] = {"form": window.form, "unit": window.unit, "path": path}
     if window.unit != "whole":
         meta |= {"start": window.start, "end": window.end, "total": window.total}

@@ -1,10 +1,10 @@
-"""What every delivery does: it makes the reply that a caller is sent of what a function returned.
+"""The interface of deliveries, which make the reply to a call from the value that the function returned.
 
-`mcp_delivery.py` and `delta_mcp_delivery.py` are the deliveries, one for each `values.ResultShape`.
+`mcp_delivery.py` and `delta_mcp_delivery.py` implement it, one for each `values.ResultShape`.
 """
 
 import logging
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -18,50 +18,50 @@ logger = logging.getLogger("deltamcp")
 
 
 class PageRequest(Struct, frozen=True):
-    """Which page of a result a call asks for."""
+    """The page of a result that a caller requests."""
 
     snapshot: str
-    """The name under which the whole result is remembered."""
+    """The name under which the server stores the whole result."""
     page: JSON
     page_size: JSON
 
 
-class DeliveredCall(NamedTuple):
-    """The call whose result is delivered."""
+class DeliveryRequest(Struct):
+    """A call, as far as the delivery of its result needs it."""
 
     operation: Operation
     terms: Terms
     arguments: dict[str, JSON]
-    """As the caller gave them, without what is not the function's."""
+    """The caller's arguments, without those that are for the server."""
     policy: ResolvedPolicy | None
-    """None sends the result as it is."""
+    """None if the result is sent as it is."""
     page: PageRequest | None
     is_flat: bool
-    """Called by its own name, so that its output schema holds; a meta-tool promises none."""
+    """Whether the caller used the tool's own name, so that its output schema applies; meta-tools have none."""
     started: float
-    """By the monotonic clock."""
+    """When the call started, by the monotonic clock."""
 
 
 class Delivery(Protocol):
-    """Results in one shape."""
+    """Delivers results in one shape."""
 
     def read_page(
         self, operation: Operation, arguments: dict[str, JSON], policy: ResolvedPolicy | None
     ) -> tuple[dict[str, JSON], PageRequest | None]:
-        """The arguments that are the function's own, and the page of its result that the others ask for."""
+        """Splits the caller's arguments into those of the function and the page that the others request."""
         ...
 
-    async def find_page(self, call: DeliveredCall) -> ToolResult | None:
-        """A page of a result that was delivered before; None where the function has to run."""
+    async def find_page(self, call: DeliveryRequest) -> ToolResult | None:
+        """Returns a page of a result that the server has stored; None if the function has to run."""
         ...
 
-    async def deliver(self, value: Any, call: DeliveredCall) -> ToolResult:
-        """The reply, made of what the function returned."""
+    async def deliver(self, value: Any, call: DeliveryRequest) -> ToolResult:
+        """Returns the reply, made from the value that the function returned."""
         ...
 
 
 def convert(value: Any, operation: Operation) -> ResultData | ToolResult:
-    """What a function returned, as one text or JSON value, or as the reply it already is."""
+    """Converts the value that a function returned to one text or JSON value, or to a complete result."""
     try:
         return content.convert_return_value(
             value, operation.structured_content if operation.output_schema is not None else None
@@ -71,6 +71,6 @@ def convert(value: Any, operation: Operation) -> ResultData | ToolResult:
 
 
 def refuse_value(operation: Operation, error: ValueError) -> ToolResult:
-    """The reply to a call whose function returned what cannot be sent."""
+    """Returns the error result of a call whose function returned a value that cannot be sent."""
     logger.error("tool %s returned a value that cannot be sent: %s", operation.name, error)
     return content.error_result(f"{operation.name} returned a value that cannot be sent: {error}.")

@@ -1,7 +1,7 @@
-"""Results as Delta-MCP's clients expect them: that protocol's shapes, and pages by the arguments `page` and `pageSize`.
+"""Delivery to Delta-MCP clients: that protocol's result shapes, and pages by the arguments `page` and `pageSize`.
 
-A page is cut from a snapshot of the result, so that the function does not run again and each page goes on where the
-one before it ended.
+The server cuts pages from a stored snapshot of the result, so that the function runs once and no row is repeated or
+missing between two pages.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from deltamcp import tokens
 from deltamcp.catalog.operation import Operation
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.delivery import DeliveredCall, PageRequest, convert
+from deltamcp.delivery.delivery import DeliveryRequest, PageRequest, convert
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.results import content, delta_mcp_shapes, document
 from deltamcp.results.content import ResultData
@@ -21,7 +21,6 @@ from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.results.result_windows import is_linked
 from deltamcp.results.stored_result import StoredHeader, select_fields
-from deltamcp.results.window import budget_of
 from deltamcp.values import JSON, Caller, ResourceLink, Text, ToolResult
 from deltamcp.wire import jsonrpc
 
@@ -29,7 +28,7 @@ _PAGE_ARGUMENTS = ("page", "pageSize")
 
 
 class DeltaMcpDelivery:
-    """Delivers in Delta-MCP's shapes. What they leave out is stored, and `continue` reads on in it."""
+    """Delivers results in Delta-MCP's shapes. The server stores a result that they cut; `continue` returns the rest."""
 
     def __init__(self, stored: StoredResults, continuation: Continuation) -> None:
         self._stored = stored
@@ -47,9 +46,9 @@ class DeltaMcpDelivery:
         request = PageRequest(f"page {hashlib.sha256(key).hexdigest()}", page, page_size)
         return (arguments if declared else own), request
 
-    async def find_page(self, call: DeliveredCall) -> ToolResult | None:
+    async def find_page(self, call: DeliveryRequest) -> ToolResult | None:
         request, caller = call.page, call.terms.caller
-        # Anonymous callers would be shown each other's: a tool may look at who calls.
+        # Anonymous callers would get each other's snapshots, and a tool's result may depend on its caller.
         if request is None or call.policy is None or request.page in (None, 1) or caller.is_anonymous:
             return None
         snapshot = await self._stored.recall(request.snapshot, caller)
@@ -58,24 +57,24 @@ class DeltaMcpDelivery:
         name, value = snapshot
         return _reply(value, call.policy, request, None if name is None else self._stored.handle(name))
 
-    async def deliver(self, value: Any, call: DeliveredCall) -> ToolResult:
+    async def deliver(self, value: Any, call: DeliveryRequest) -> ToolResult:
         operation, policy = call.operation, call.policy
-        made = convert(value, operation)
-        if isinstance(made, ResultData):
-            return await self._deliver_data(made, call)
-        if made.is_error:
-            return made
-        source = content.single_data(made) or (None if made.content else content.NULL_DATA)
+        result = convert(value, operation)
+        if isinstance(result, ResultData):
+            return await self._deliver_data(result, call)
+        if result.is_error:
+            return result
+        source = content.single_data(result) or (None if result.content else content.NULL_DATA)
         if source is not None:
             reply = await self._deliver_data(source, call)
-            return replace(reply, meta={**made.meta, **(reply.meta or {})}) if made.meta else reply
+            return replace(reply, meta={**result.meta, **(reply.meta or {})}) if result.meta else reply
         if policy is None:
-            return made
+            return result
         promised = call.is_flat and operation.output_schema is not None
-        return await self._continuation.first_reply_of_blocks(made, policy, call.terms.caller, promised)
+        return await self._continuation.first_reply_of_blocks(result, policy, call.terms.caller, promised)
 
-    async def _deliver_data(self, source: ResultData, call: DeliveredCall) -> ToolResult:
-        """A result in the protocol's shapes, where it needs one of them; without a policy it never does."""
+    async def _deliver_data(self, source: ResultData, call: DeliveryRequest) -> ToolResult:
+        """Returns the reply in one of the protocol's shapes, or as plain JSON if the result fits or has no policy."""
         policy, caller = call.policy, call.terms.caller
         data = source.data if policy is None else select_fields(source.data, policy)[0]
         value = data if isinstance(data, str) else document.decode(data)
@@ -101,7 +100,7 @@ def _reply(value: JSON, policy: ResolvedPolicy, page: PageRequest | None, handle
         return _json_reply(delta_mcp_shapes.original_shape(value, policy.max_tokens, policy.page_size, *_numbers(page)))
     if handle is None or not is_linked(policy):
         return _json_reply(_shape(value, policy, page, 0).value, handle)
-    # The same pages whatever the handle, which chance makes longer or shorter: each of its characters counts as one.
+    # Handles are random and differ in tokens; counting each character as a token makes pages the same for all of them.
     nameless = jsonrpc.encode(handle.link).decode().replace(handle.name, "")
     reserved = tokens.count(nameless, policy.model) + 2 * len(handle.name) + 1
     return _json_reply(_shape(value, policy, page, reserved).value, handle, handle.link)
@@ -114,16 +113,15 @@ def _numbers(page: PageRequest | None) -> tuple[JSON, JSON]:
 def _shape(
     value: JSON, policy: ResolvedPolicy, page: PageRequest | None, reserved: int
 ) -> delta_mcp_shapes.ShapedValue:
-    """The protocol's shape of a value; `reserved` tokens are for something else."""
-    budget = budget_of(replace(policy, max_tokens=policy.max_tokens - reserved))
+    """Returns a value in the protocol's shape, within the budget less `reserved` tokens."""
+    budget = replace(policy, max_tokens=policy.max_tokens - reserved).budget
     number, size = _numbers(page)
-    most, after = policy.max_tokens, policy.page_size
     return delta_mcp_shapes.budgeted_shape(
-        value, budget.admits, most, number, size, after, pages_by_argument=page is not None
+        value, budget.admits, policy.max_tokens, number, size, policy.page_size, pages_by_argument=page is not None
     )
 
 
 def _json_reply(value: JSON, handle: Handle | None = None, *links: ResourceLink) -> ToolResult:
-    """A value as the protocol has it: JSON in one text, whatever it is."""
+    """Returns a value in the form of every Delta-MCP result: JSON in one text."""
     meta = None if handle is None else {META_KEY: {"handle": handle.name}}
     return ToolResult([Text(delta_mcp_shapes.stringify(value)), *links], meta=meta)

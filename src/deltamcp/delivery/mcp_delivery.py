@@ -1,4 +1,4 @@
-"""Results as MCP has them: the whole, as much as fits, or what changed since the caller was last sent it."""
+"""Delivery to MCP clients: the whole result, as much of it as fits, or the changes since the caller's last reply."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from deltamcp.catalog.operation import Operation
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.delivery import DeliveredCall, PageRequest, convert, refuse_value
+from deltamcp.delivery.delivery import DeliveryRequest, PageRequest, convert, refuse_value
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.results import content
 from deltamcp.results.content import ResultData
@@ -17,7 +17,7 @@ from deltamcp.values import JSON, Surface, Text, ToolResult
 
 
 class McpDelivery:
-    """Delivers within the call's policy; without one, the whole."""
+    """Delivers results by the policy of the call; without a policy, whole."""
 
     def __init__(self, continuation: Continuation, changes: ChangeDelivery) -> None:
         self._continuation = continuation
@@ -28,26 +28,26 @@ class McpDelivery:
     ) -> tuple[dict[str, JSON], PageRequest | None]:
         return arguments, None
 
-    async def find_page(self, call: DeliveredCall) -> ToolResult | None:
+    async def find_page(self, call: DeliveryRequest) -> ToolResult | None:
         return None
 
-    async def deliver(self, value: Any, call: DeliveredCall) -> ToolResult:
+    async def deliver(self, value: Any, call: DeliveryRequest) -> ToolResult:
         operation, policy = call.operation, call.policy
         if policy is None:
             return self._deliver_whole(value, call)
-        made = convert(value, operation)
-        if isinstance(made, ResultData):
-            return await self._deliver_data(made, policy, call)
-        if made.is_error:
-            return made
-        source = content.single_data(made)
+        result = convert(value, operation)
+        if isinstance(result, ResultData):
+            return await self._deliver_data(result, policy, call)
+        if result.is_error:
+            return result
+        source = content.single_data(result)
         if source is not None:
             reply = await self._deliver_data(source, policy, call)
-            return replace(reply, meta={**made.meta, **(reply.meta or {})}) if made.meta else reply
+            return replace(reply, meta={**result.meta, **(reply.meta or {})}) if result.meta else reply
         promised = call.is_flat and operation.output_schema is not None
-        return await self._continuation.first_reply_of_blocks(made, policy, call.terms.caller, promised)
+        return await self._continuation.first_reply_of_blocks(result, policy, call.terms.caller, promised)
 
-    def _deliver_whole(self, value: Any, call: DeliveredCall) -> ToolResult:
+    def _deliver_whole(self, value: Any, call: DeliveryRequest) -> ToolResult:
         operation = call.operation
         try:
             reply = content.tool_result(
@@ -57,10 +57,10 @@ class McpDelivery:
             return refuse_value(operation, error)
         return _name_form(reply, value) if call.terms.surface is Surface.PROGRESSIVE else reply
 
-    async def _deliver_data(self, source: ResultData, policy: ResolvedPolicy, call: DeliveredCall) -> ToolResult:
+    async def _deliver_data(self, source: ResultData, policy: ResolvedPolicy, call: DeliveryRequest) -> ToolResult:
         operation, caller = call.operation, call.terms.caller
         if call.is_flat and operation.output_schema is not None:
-            # Its schema promises the whole, which a delta is not.
+            # A delta does not match the output schema.
             return await self._continuation.first_reply(source, policy, caller, operation.is_valid_output)
         if policy.may_send_changes:
             digest = call_digest([operation.id, call.arguments, policy.fields])
@@ -71,7 +71,7 @@ class McpDelivery:
 
 
 def _name_form(reply: ToolResult, value: Any) -> ToolResult:
-    """Says in `_meta`, to a client that reads it, whether a text that could be either is JSON or not."""
+    """Adds to `_meta` whether the text is JSON, if a program could not tell from the text."""
     block = reply.content[0] if len(reply.content) == 1 and reply.structured is UNSET else None
     if not isinstance(block, Text) or isinstance(value, Text | ToolResult | list | dict):
         return reply

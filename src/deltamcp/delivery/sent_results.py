@@ -1,4 +1,4 @@
-"""What the server sent each caller: the last result of every call, the rows and symbols of all of them."""
+"""Records of what the server sent to each caller: the last result of every call, and all rows and symbols."""
 
 import asyncio
 import secrets
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from deltamcp.gcf import Session
 
 _RECORDED_CALLS = 10_000
-"""Calls whose last reply's time is known, and callers whose last reset is."""
+"""The number of calls whose last reply's time is recorded, and of callers whose last reset is."""
 _SESSIONS = 1_000
-"""Conversations whose symbols are remembered at once; of a further one the oldest is forgotten."""
+"""The number of conversations whose symbols are recorded; a new one replaces the one that was unused for longest."""
 
 
 class CallKey(NamedTuple):
-    """Whose call, and which one: the server answers the same call again by what changed."""
+    """Identifies the same call of the same caller, which the server answers with the changes since the last reply."""
 
     caller: Caller
     digest: str
-    """Of the tool and its arguments."""
+    """The digest of the tool and its arguments."""
     is_safe: bool = True
-    """Whether the call can be made again without changing anything."""
+    """Whether the caller can repeat the call without side effects."""
 
     @property
     def owner(self) -> tuple[str, str]:
@@ -42,36 +42,40 @@ class CallKey(NamedTuple):
     def record(self) -> tuple[str, str, str]:
         return *self.owner, self.digest
 
-    def note_name(self, what: str) -> str:
-        return f"{self.caller.conversation or ''} {what}"
+    def note_name(self, name: str) -> str:
+        """Returns the name of a stored value that belongs to the caller's conversation."""
+        return f"{self.caller.conversation or ''} {name}"
 
 
 def call_digest(call: list[JSON]) -> str:
-    """A digest of a tool and its arguments, whatever their order."""
+    """Returns the digest of a tool and its arguments; the order of arguments does not matter."""
     return root_of(call).removeprefix(ALGORITHM)[:32]
 
 
 class RowLocation(NamedTuple):
-    """Where a row is that was sent: `handle/path`, and the root of that result."""
+    """The location of a row that the server sent: `handle/path`, and the root of the stored result."""
 
     address: str
     root: str
 
 
 class LastSent(Struct, frozen=True):
-    """What the server last sent a caller for a call."""
+    """The result that the server last sent to a caller for a call."""
 
     root: str
     deltas: int = 0
-    """Deltas since the result was sent whole."""
+    """The number of deltas since the result was sent whole."""
     is_part: bool = False
-    """Only a part of it was shown."""
+    """Whether the caller was shown only a part of the result."""
     era: str = ""
-    """Drawn at random when the caller last said that it had lost everything."""
+    """A random text that changes with every reset; a record of an earlier era is void."""
 
 
 class SentResults:
-    """Records in the store what was sent, so that replicas share it; but for symbols, whose ids one replica gives."""
+    """Records in the store what the server sent, so that replicas share it.
+
+    Symbols are recorded in this process only, because each replica assigns its own ids.
+    """
 
     def __init__(self, stored: StoredResults) -> None:
         self._stored = stored
@@ -81,6 +85,7 @@ class SentResults:
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def last_sent(self, call: CallKey) -> LastSent | None:
+        """Returns the last result that the caller was sent for this call; None if none is recorded."""
         found = await self._recall(call, call.digest)
         try:
             sent = None if found is None else msgspec.convert(found, LastSent)
@@ -89,11 +94,11 @@ class SentResults:
         return sent if sent is not None and sent.era == await self._era(call) else None
 
     def is_overtaken(self, call: CallKey, since: float) -> bool:
-        """Whether the caller was sent something by the same call after this one began: it may read them either way."""
+        """Whether the server replied to the same call after this one began; the client may read them in any order."""
         return self._times.get(call.record, since) > since
 
     async def record(self, call: CallKey, root: str, deltas: int, is_part: bool = False) -> None:
-        """That the caller was sent this, so many deltas after it was sent everything, or a part."""
+        """Records the result that the caller was sent, and how many deltas it was sent since a whole result."""
         if call.caller.is_remembered:
             self._times[call.record] = time.monotonic()
             self._times.move_to_end(call.record)
@@ -103,7 +108,7 @@ class SentResults:
             await self._remember(call, call.digest, msgspec.to_builtins(sent))
 
     async def sent_rows(self, call: CallKey) -> dict[str, RowLocation]:
-        """Where the rows are that it was sent, by their digests; whole results among them, by their roots."""
+        """Returns the locations of the rows that the caller was sent, by digest, and of whole results, by root."""
         found = await self._recall(call, "rows")
         try:
             return {} if found is None else msgspec.convert(found, dict[str, RowLocation])
@@ -114,15 +119,15 @@ class SentResults:
         if not call.caller.is_remembered:
             return
         known = await self.sent_rows(call)
-        for sign in places:
-            known.pop(sign, None)
+        for digest in places:
+            known.pop(digest, None)
         merged = {**known, **places}
         excess = len(merged) - MAX_REMEMBERED_ROWS
-        kept = dict(list(merged.items())[excess:]) if excess > 0 else merged
-        await self._remember(call, "rows", {sign: list(place) for sign, place in kept.items()})
+        newest = dict(list(merged.items())[excess:]) if excess > 0 else merged
+        await self._remember(call, "rows", {digest: list(place) for digest, place in newest.items()})
 
     def sent_symbols(self, call: CallKey) -> "Session | None":
-        """What the caller knows of symbols; None where one cannot tell."""
+        """Returns the symbols that the caller knows; None if the caller has no conversation to record them for."""
         if call.caller.conversation is None:
             return None
         from deltamcp.gcf import Session
@@ -131,7 +136,7 @@ class SentResults:
         return Session() if known is None else known
 
     def record_symbols(self, call: CallKey, session: "Session") -> None:
-        assert call.caller.conversation is not None, "it was given for one"
+        assert call.caller.conversation is not None, "sent_symbols gives a session only to a conversation"
         key = call.owner
         self._sessions[key] = session
         self._sessions.move_to_end(key)
@@ -139,16 +144,16 @@ class SentResults:
             self._sessions.popitem(last=False)
 
     def lock(self, call: CallKey) -> asyncio.Lock:
-        """For who looks at what a caller holds and adds to it."""
+        """Returns the caller's lock, for code that reads what the caller was sent and then records more."""
         return self._locks.setdefault(call.owner, asyncio.Lock())
 
     async def reset(self, call: CallKey) -> None:
-        """The caller has lost everything it was sent."""
+        """Forgets what the caller was sent, because the caller has lost it."""
         if not call.caller.is_remembered:
             return
         async with self.lock(call):
             era = secrets.token_hex(4)
-            self._eras[call.owner] = era  # holds even where the store does not
+            self._eras[call.owner] = era  # valid in this process even if the store cannot be reached
             if len(self._eras) > _RECORDED_CALLS:
                 self._eras.popitem(last=False)
             await self._remember(call, "era", era)
@@ -157,7 +162,7 @@ class SentResults:
                 self._sessions[call.owner].reset()
 
     async def _era(self, call: CallKey) -> str:
-        """Another one after a reset, by whatever process, and where the store lost it."""
+        """Returns the caller's era, which differs after a reset by any process, and after the store lost it."""
         return f"{self._eras.get(call.owner, '')}{await self._recall(call, 'era') or ''}"
 
     async def _recall(self, call: CallKey, name: str) -> JSON | None:

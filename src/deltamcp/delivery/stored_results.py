@@ -1,4 +1,4 @@
-"""Results stored whole, each under a handle of its caller's: for a while, in a store that replicas share."""
+"""Whole results in the store, each under a handle that only its caller can use, for a limited time."""
 
 import contextlib
 import logging
@@ -12,7 +12,7 @@ import msgspec
 
 from deltamcp import tokens
 from deltamcp.deltas.root import SHORT_DIGITS, root_digits
-from deltamcp.errors import UnfitError
+from deltamcp.errors import UsageError
 from deltamcp.limits import Limits
 from deltamcp.results import document
 from deltamcp.results.notes import Handle
@@ -24,34 +24,40 @@ from deltamcp.wire import jsonrpc
 _HANDLE_LETTERS = "23456789abcdefghjkmnpqrstvwxyz"
 _HANDLE_TOKENS = 3
 _OPEN_SECONDS = 10.0
-"""How long an opened result is used without asking the store again; pages are turned in quick succession."""
+"""How long an opened result is used before it is read from the store again; clients read pages in quick succession."""
 _OPEN_RESULTS = 4
 _OPEN_BYTES = 64 * 1024 * 1024
 _NOTES = "page"
-"""What the store's keys call values that are remembered beside results."""
+"""The part of a store key that marks values remembered beside results."""
 
 T = TypeVar("T")
 logger = logging.getLogger("deltamcp")
 
 
 class ResultRoot(NamedTuple):
-    """The root of a result, all or its first digits, and the call that gave it."""
+    """The root of a result, or its first digits, and the digest of the call that returned the result."""
 
     root: str
     call: str
     is_partial: bool = False
-    """More is stored than it is the root of: other results may have the same root."""
+    """Whether the root covers only some fields of the stored result, so that other results may have the same root."""
 
     @property
     def note_name(self) -> str:
+        """The name of the stored value that has the result's handle."""
         return f"root {self.root[:SHORT_DIGITS]} {self.call}"
 
 
 class StoredResults:
-    """The store as results use it."""
+    """Stores results under handles, and finds them by handle, by root or by URI."""
 
     def __init__(self, store: Store, limits: Limits, server: str, scheme: str, tool: str) -> None:
-        """`server` owns the results, `tool` reads on in one, `scheme` begins their URIs."""
+        """
+        Args:
+            server: The name of the server that owns the results.
+            scheme: The scheme of the results' URIs.
+            tool: The name of the tool that returns further parts of a result.
+        """
         self._store = store
         self._lifetimes = (limits.kept_seconds, limits.kept_seconds_in_all)
         self._open_seconds = min(_OPEN_SECONDS, limits.kept_seconds / 2, limits.kept_seconds_in_all / 2)
@@ -67,16 +73,20 @@ class StoredResults:
         make: Callable[[Handle | None], tuple[StoredHeader, T]],
         root: ResultRoot | None = None,
     ) -> tuple[Handle | None, T]:
-        """Stores a result, of which `make` shows a part under the handle it will have; by `root` it is found again.
+        """Stores a result and returns its handle, and the part of it that `make` returns for that handle.
 
-        Without a handle it could not be stored: the call is done, and what fits of its result is better than nothing.
+        If the store fails, the handle is None: the function has run, and the caller gets at least the part that fits.
+
+        Args:
+            make: Returns the header to store and the part to show, for the handle that the result gets.
+            root: The root by which the result can be found again.
         """
         try:
             named_by_root = root is not None and not root.is_partial and not caller.shares_handles
             names = self._root_names(root.root) if root is not None and named_by_root else _random_names(caller)
             for name in names:
                 handle = self.handle(name)
-                head, shown = make(handle)  # once more in the rare case that the handle is taken
+                head, shown = make(handle)  # called again in the rare case that the handle is taken
                 packed = pack_result(head, data)
                 if await self._store.add(self._owner(caller), name, packed, *self._lifetimes):
                     if root is not None and not named_by_root:
@@ -93,7 +103,7 @@ class StoredResults:
     async def _holds(self, name: str, root: str, caller: Caller) -> bool:
         try:
             return (await self.open(name, caller)).root == root
-        except UnfitError:
+        except UsageError:
             return False
 
     async def contains(self, name: str, root: str, caller: Caller) -> bool:
@@ -103,35 +113,35 @@ class StoredResults:
         return False
 
     async def find(self, name: str, caller: Caller) -> StoredResult:
-        """A result by its handle, or by its root.
+        """Returns a result by its handle, or by its root.
 
         Raises:
-            UnfitError: nothing is stored under this handle, or not for this caller.
+            UsageError: nothing is stored under this handle, or not for this caller.
             StoreError: the store cannot be reached.
         """
         try:
             return await self.open(name, caller)
-        except UnfitError:
-            given = root_digits(name)
-            found = None if given is None else await self.find_by_root(ResultRoot(given, ""), caller)
+        except UsageError:
+            digits = root_digits(name)
+            found = None if digits is None else await self.find_by_root(ResultRoot(digits, ""), caller)
             if found is None:
                 raise
             return found[1]
 
     async def find_by_root(self, root: ResultRoot, caller: Caller) -> tuple[Handle, StoredResult] | None:
-        """The result with this root, or the one whose root begins so; None where none is stored.
+        """Returns the result with this root, or whose root begins with these digits; None if none is stored.
 
-        Where callers share handles, only one that the same call gave, and by no fewer digits than are shown.
+        A caller that shares handles finds only results of the same call, and needs `SHORT_DIGITS` digits.
         """
-        given = root.root
-        names = [] if caller.shares_handles else list(self._root_names(given))
-        if len(given) >= SHORT_DIGITS:
+        digits = root.root
+        names = [] if caller.shares_handles else list(self._root_names(digits))
+        if len(digits) >= SHORT_DIGITS:
             found = await self.recall(root.note_name, caller)
             names += [found] if isinstance(found, str) else []
         for name in names:
-            with contextlib.suppress(UnfitError, StoreError):
+            with contextlib.suppress(UsageError, StoreError):
                 stored = await self.open(name, caller)
-                if stored.root.startswith(given):
+                if stored.root.startswith(digits):
                     return self.handle(name), stored
         return None
 
@@ -139,9 +149,10 @@ class StoredResults:
         return Handle(name, self._tool, ResourceLink(f"{self._base_uri}{name}", name))
 
     async def open(self, name: str, caller: Caller) -> StoredResult:
-        """
+        """Returns the result under a handle.
+
         Raises:
-            UnfitError: nothing is stored under this handle, or not for this caller.
+            UsageError: nothing is stored under this handle, or not for this caller.
             StoreError: the store cannot be reached.
         """
         key, now = (self._owner(caller), name), time.monotonic()
@@ -156,7 +167,7 @@ class StoredResults:
         except msgspec.DecodeError:  # written by another version of this program
             stored = None
         if stored is None:
-            raise UnfitError(f"Nothing is kept under the handle {name[:40]!r} any more; call the tool again.")
+            raise UsageError(f"Nothing is kept under the handle {name[:40]!r} any more; call the tool again.")
         self._opened[key] = (now + self._open_seconds, stored)
         while len(self._opened) > 1 and (len(self._opened) > _OPEN_RESULTS or self._opened_bytes() > _OPEN_BYTES):
             self._opened.popitem(last=False)
@@ -166,7 +177,7 @@ class StoredResults:
         return sum(stored.size for _, stored in self._opened.values())
 
     def parse_uri(self, uri: str) -> tuple[str, str] | None:
-        """The handle and the path that a URI names; None where it is no stored result's."""
+        """Returns the handle and the path that a URI names; None if it is not the URI of a stored result."""
         if not uri.startswith(self._base_uri):
             return None
         name, slash, path = uri.removeprefix(self._base_uri).partition("/")
@@ -179,40 +190,43 @@ class StoredResults:
         try:
             await self._store.put(self._owner(caller, _NOTES), name, jsonrpc.encode(value), *self._lifetimes)
         except StoreError as error:
-            logger.error("what was sent is not remembered, and is made anew when asked for again: %s", error)
+            logger.error("a reply could not be recorded, so later replies may repeat it: %s", error)
 
     async def forget(self, name: str, caller: Caller) -> None:
         """Removes a remembered value, if the store can be reached."""
         try:
             await self._store.forget(self._owner(caller, _NOTES), name)
         except StoreError as error:
-            logger.error("what was sent may still be remembered: %s", error)
+            logger.error("the record of replies to a caller could not be deleted: %s", error)
 
     async def recall(self, name: str, caller: Caller) -> JSON | None:
-        """A remembered value; None where there is none."""
+        """Returns a remembered value; None if there is none."""
         data: bytes | None = None
         with contextlib.suppress(StoreError):
             data = await self._store.get(self._owner(caller, _NOTES), name)
         return None if data is None else document.decode(data)
 
-    def _owner(self, caller: Caller, what: str = "result") -> str:
-        """Keeps apart servers that share a store, and principals of the same name that came in different ways."""
+    def _owner(self, caller: Caller, kind: str = "result") -> str:
+        """Returns the store's owner of a caller's entries.
+
+        It differs between servers that share a store, and between a principal named "local" and the local one.
+        """
         principal = caller.principal
         origin = "local" if principal is LOCAL else "open" if principal is ANONYMOUS else "named"
-        return f"{self._server}\0{what}\0{origin}\0{principal.id}"
+        return f"{self._server}\0{kind}\0{origin}\0{principal.id}"
 
     def _root_names(self, digits: str) -> Iterator[str]:
-        """Names for a result with a root, as short as two are told apart; only where the caller has its own handles."""
+        """Returns names for a result of a caller that does not share handles: a short one, then a longer one."""
         # Each digit may be a token; a model should have to repeat no more than three.
-        few = (digits[:size] for size in range(8, 5, -1) if tokens.count(f" {digits[:size]}") <= _HANDLE_TOKENS)
-        yield next(few, digits[:5])
+        cheap = (digits[:size] for size in range(8, 5, -1) if tokens.count(f" {digits[:size]}") <= _HANDLE_TOKENS)
+        yield next(cheap, digits[:5])
         yield digits[:SHORT_DIGITS]
 
 
 def _random_names(caller: Caller) -> Iterator[str]:
-    """Short where only its owner can look a handle up; where callers share handles, ones that nobody guesses.
+    """Returns random names: short ones for a caller with its own handles, else names that nobody can guess.
 
-    Random in either case: after a restart a handle from before must not name another result.
+    Short names are random too, so that after a restart an old handle does not name another result.
     """
     while True:
         if caller.shares_handles:

@@ -1,1 +1,1 @@
-"""Deltas of any JSON value or text: the second time, only what changed."""
+"""Text deltas between two states of any JSON value, and the roots that identify a state."""

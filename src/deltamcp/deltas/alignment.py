@@ -1,7 +1,8 @@
-"""Which items of one sequence are which of another, in order.
+"""Alignment of two sequences: finds the runs of equal items that both have in the same order.
 
-By patience: items that stand once on each side are anchors for what is between them; of small rests the longest common
-subsequence counts. In long sequences equal runs are followed as far as few items differ between them.
+`align` is a patience diff: items that occur once on each side are anchors, and the stretches between anchors are
+aligned in turn. A small stretch without anchors is aligned by its longest common subsequence. In a long stretch a
+greedy search comes first: it follows equal runs as long as few items differ between them.
 """
 
 from bisect import bisect_left
@@ -10,28 +11,29 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 _MIN_GREEDY_ITEMS = 10_000
-"""Items left on both sides from which on the next equal ones are taken: quick, and mistaken where items repeat."""
+"""Items of both sides above which the greedy search is used: it is quick, but misaligns items that repeat."""
 _MAX_LOOKAHEAD = 24
-"""How many items may differ before equal ones are looked for farther away."""
+"""The greedy search skips fewer differing items than this before it gives up."""
 _MIN_SURE_RUN = 8
-"""Equal items in a row that are no chance."""
+"""Equal items in a row that the greedy search does not take for a coincidence."""
 _MAX_TABLE_CELLS = 40_000
-"""Cells of a table of common subsequences that are filled; beyond it a stretch counts as replaced."""
+"""Cells of the largest common-subsequence table that is filled; a larger stretch counts as replaced."""
 
 
 class Effort:
-    """What looking for differences may still take, in items compared. Nothing is looked at closely beyond it."""
+    """A budget for a diff, in items compared. Once it is spent, stretches that differ count as replaced."""
 
-    def __init__(self, left: int) -> None:
-        self._left = left
+    def __init__(self, items: int) -> None:
+        self._left = items
 
     def spend(self, items: int) -> bool:
+        """Take items from the budget; return whether it covered them."""
         self._left -= items
         return self._left >= 0
 
 
 class Run(NamedTuple):
-    """Equal items on both sides."""
+    """`length` equal items, from index `at` of the base and index `new_at` of the new sequence on."""
 
     at: int
     new_at: int
@@ -39,28 +41,28 @@ class Run(NamedTuple):
 
 
 Stretch: TypeAlias = tuple[int, int, int, int]
-"""From where to where, here and there."""
+"""Start and end in the base, start and end in the new sequence."""
 
 
 def align(base: Sequence[Any], new: Sequence[Any], effort: Effort) -> list[Run]:
-    """Runs of equal items, ascending in both; items are hashable."""
-    found: list[Run] = []
+    """Return the runs of equal items, ascending in both sequences. Items must be hashable."""
+    runs: list[Run] = []
     todo: list[Stretch] = [(0, len(base), 0, len(new))]
     while todo:
         at, end, new_at, new_end = todo.pop()
         while True:
             length = _common_run_length(base, at, end, new, new_at, new_end)
             if length:
-                found.append(Run(at, new_at, length))
+                runs.append(Run(at, new_at, length))
                 at, new_at = at + length, new_at + length
             large = end - at + new_end - new_at > _MIN_GREEDY_ITEMS
-            past = _next_common_place(base, at, end, new, new_at, new_end) if large else None
-            if past is None:
+            next_place = _next_common_place(base, at, end, new, new_at, new_end) if large else None
+            if next_place is None:
                 break
-            at, new_at = past
+            at, new_at = next_place
         while at < end and new_at < new_end and base[end - 1] == new[new_end - 1]:
             end, new_end = end - 1, new_end - 1
-            found.append(Run(end, new_end, 1))
+            runs.append(Run(end, new_end, 1))
         items = end - at + new_end - new_at
         if at == end or new_at == new_end or not effort.spend(items):
             continue
@@ -68,14 +70,14 @@ def align(base: Sequence[Any], new: Sequence[Any], effort: Effort) -> list[Run]:
         cells = (end - at) * (new_end - new_at)
         if not anchors and cells <= _MAX_TABLE_CELLS and effort.spend(cells):
             anchors = _common_subsequence(base, new, (at, end, new_at, new_end))
-            found += (Run(place, new_place, 1) for place, new_place in anchors)
+            runs += (Run(place, new_place, 1) for place, new_place in anchors)
             continue
-        found += (Run(place, new_place, 1) for place, new_place in anchors)
+        runs += (Run(place, new_place, 1) for place, new_place in anchors)
         if anchors:
             before = [(at - 1, new_at - 1), *anchors]
             for left, right in zip(before, [*anchors, (end, new_end)], strict=True):
                 todo.append((left[0] + 1, right[0], left[1] + 1, right[1]))
-    return _merge_runs(sorted(found))
+    return _merge_runs(sorted(runs))
 
 
 def _merge_runs(runs: list[Run]) -> list[Run]:
@@ -90,7 +92,7 @@ def _merge_runs(runs: list[Run]) -> list[Run]:
 
 
 def gaps(runs: list[Run], length: int, new_length: int) -> Iterator[Stretch]:
-    """The stretches between runs."""
+    """Yield the stretches between runs, where the sequences differ."""
     at = new_at = 0
     for run in [*runs, Run(length, new_length, 0)]:
         if run.at > at or run.new_at > new_at:
@@ -98,8 +100,8 @@ def gaps(runs: list[Run], length: int, new_length: int) -> Iterator[Stretch]:
         at, new_at = run.at + run.length, run.new_at + run.length
 
 
-def longest_rising_run(numbers: Sequence[int]) -> list[int]:
-    """Places of a longest rising run of the numbers."""
+def longest_increasing_subsequence(numbers: Sequence[int]) -> list[int]:
+    """Return the indices of a longest increasing subsequence of the numbers."""
     tails: list[int] = []
     ends: list[int] = []
     before: list[int] = []
@@ -108,19 +110,19 @@ def longest_rising_run(numbers: Sequence[int]) -> list[int]:
         before.append(ends[at - 1] if at else -1)
         tails[at : at + 1] = [number]
         ends[at : at + 1] = [place]
-    run: list[int] = []
+    indices: list[int] = []
     at = ends[-1] if ends else -1
     while at >= 0:
-        run.append(at)
+        indices.append(at)
         at = before[at]
-    return run[::-1]
+    return indices[::-1]
 
 
 def _common_run_length(base: Sequence[Any], at: int, end: int, new: Sequence[Any], new_at: int, new_end: int) -> int:
-    """How many items both go on with: compared in slices, of twice the size as long as they are equal."""
-    most, size, length = min(end - at, new_end - new_at), 1, 0
-    while length < most:
-        size = min(size, most - length)
+    """Return how many items are equal from `at` and `new_at` on. Slices are compared, whose size doubles on a match."""
+    limit, size, length = min(end - at, new_end - new_at), 1, 0
+    while length < limit:
+        size = min(size, limit - length)
         if base[at + length : at + length + size] == new[new_at + length : new_at + length + size]:
             length += size
             size *= 2
@@ -134,23 +136,23 @@ def _common_run_length(base: Sequence[Any], at: int, end: int, new: Sequence[Any
 def _next_common_place(
     base: Sequence[Any], at: int, end: int, new: Sequence[Any], new_at: int, new_end: int
 ) -> tuple[int, int] | None:
-    """Where both go on alike after a few items that differ, in one of them or in both; None where they do not."""
+    """Return where both sequences agree again after a few differing items in one or both; None if they do not."""
     for ahead in range(1, _MAX_LOOKAHEAD):
         for skip, new_skip in ((ahead, ahead), (ahead, 0), (0, ahead)):
-            here, there = at + skip, new_at + new_skip
-            sure = base[here : min(here + _MIN_SURE_RUN, end)]
-            if len(sure) == _MIN_SURE_RUN and sure == new[there : min(there + _MIN_SURE_RUN, new_end)]:
-                return here, there
+            place, new_place = at + skip, new_at + new_skip
+            run = base[place : min(place + _MIN_SURE_RUN, end)]
+            if len(run) == _MIN_SURE_RUN and run == new[new_place : min(new_place + _MIN_SURE_RUN, new_end)]:
+                return place, new_place
     return None
 
 
 def _anchors(base: Sequence[Any], new: Sequence[Any], stretch: Stretch) -> list[tuple[int, int]]:
-    """Items that stand once on each side, in the order that keeps most of them."""
+    """Return the index pairs of items that occur once on each side: a largest set of them that is in order."""
     at, end, new_at, new_end = stretch
-    here, there = Counter(base[at:end]), Counter(new[new_at:new_end])
-    once = {base[place]: place for place in range(at, end) if here[base[place]] == 1 == there[base[place]]}
-    found = [(once[new[place]], place) for place in range(new_at, new_end) if new[place] in once]
-    return [found[place] for place in longest_rising_run([base_place for base_place, _ in found])]
+    counts, new_counts = Counter(base[at:end]), Counter(new[new_at:new_end])
+    unique = {base[place]: place for place in range(at, end) if counts[base[place]] == 1 == new_counts[base[place]]}
+    pairs = [(unique[new[place]], place) for place in range(new_at, new_end) if new[place] in unique]
+    return [pairs[index] for index in longest_increasing_subsequence([place for place, _ in pairs])]
 
 
 def _common_subsequence(base: Sequence[Any], new: Sequence[Any], stretch: Stretch) -> list[tuple[int, int]]:
@@ -158,10 +160,10 @@ def _common_subsequence(base: Sequence[Any], new: Sequence[Any], stretch: Stretc
     width = new_end - new_at
     longest = [[0] * (width + 1) for _ in range(end - at + 1)]
     for row in range(end - at - 1, -1, -1):
-        item, here, below = base[at + row], longest[row], longest[row + 1]
+        item, current, below = base[at + row], longest[row], longest[row + 1]
         for column in range(width - 1, -1, -1):
-            alike = item == new[new_at + column]
-            here[column] = below[column + 1] + 1 if alike else max(below[column], here[column + 1])
+            equal = item == new[new_at + column]
+            current[column] = below[column + 1] + 1 if equal else max(below[column], current[column + 1])
     pairs: list[tuple[int, int]] = []
     row = column = 0
     while row < end - at and column < width:

@@ -1,4 +1,4 @@
-"""Two states of a value in, a text of the changes out; a base and that text in, the new state out."""
+"""Deltas as text: `make_delta` writes the changes between two values, `apply_delta` applies them to the base."""
 
 import re
 from collections import Counter
@@ -28,79 +28,79 @@ from deltamcp.deltas.writer import to_json, write_edit
 from deltamcp.values import JSON
 
 _match_changed_line = re.compile(r"Changed(?:; full: .*| since [0-9a-f]+, now [0-9a-f]+:)").fullmatch
-"""The line above the changes in a reply (`results.outcome.changed`); no delta begins so."""
+"""The line that `results.changes.changed_text` writes above the changes in a reply. No delta begins with one."""
 _MIN_REPEATS = 3
-"""Strings in which the same piece changes, from which on it is said once for all."""
+"""Strings in which the same piece must change before one `*` line replaces it in all of them."""
 _MAX_COST_SHARE = 0.8
-"""Of the characters that takes otherwise, at most."""
+"""The largest share of the delta's characters that a delta with such a line may take."""
 _MAX_REVISED_CHARS = 20_000
-"""Of changes that are looked at twice."""
+"""Characters of the longest delta that is searched for repeated changes."""
 _MAX_STRAY_RATIO = 3
-"""Places where a piece stands for each where it changes, at most: the others would have to be changed back."""
+"""Occurrences of a piece per change of it, at most: the delta has to change the other occurrences back."""
 
 
 def make_delta(base: JSON, new: JSON, keys: Iterable[str] = (), *, self_contained: bool = False) -> str:
-    """The changes from `base` to `new`; "" where there are none. It is a text of its own: `write` tells how it reads.
+    """Return the changes from `base` to `new` as text, "" if there are none. The module `writer` shows the format.
 
     Args:
-        keys: members that tell rows of a table apart; found where rows have such a member without.
-        plain: for a reader who may not have seen all of the base: nothing is told by what was there before.
+        keys: members that identify the rows of a table. If none of them does, `make_delta` looks for one that does.
+        self_contained: for a reader that may not have seen all of the base: the delta neither copies parts of the base
+            nor quotes pieces of its strings.
     """
     keys = tuple(keys)
-    made = (None if self_contained else _diff_item_and_list(base, new, keys)) or diff(
+    costed = (None if self_contained else _diff_item_and_list(base, new, keys)) or diff(
         base, new, keys, self_contained=self_contained
     )
-    if made is None:
+    if costed is None:
         return ""
-    return write_edit(made[0] if self_contained else _factor_out_repeats(base, new, keys, made))
+    return write_edit(costed[0] if self_contained else _factor_out_repeats(base, new, keys, costed))
 
 
 def apply_delta(base: JSON, text: str, root: str | None = None) -> JSON:
-    """What `delta` told of, made again from the base.
+    """Return the new value: the base with the changes that `make_delta` wrote.
 
     Args:
-        text: as it was sent, or without the line above the changes.
-        root: of what it must give, as a reply's `_meta` tells it.
+        text: the delta as the server sent it, with or without the line above the changes.
+        root: the root that the new value must have, as the reply's `_meta` states it.
 
     Raises:
-        DeltaError: it is not a delta of this base, or gives something else.
+        InvalidDeltaError: the text is not a delta of this base, or the new value has another root.
     """
     head, _, rest = text.partition("\n")
     if _match_changed_line(head):
         text = rest
     try:
-        made = apply_edit(base, parse_edit(text, base)) if text else base
+        new = apply_edit(base, parse_edit(text, base)) if text else base
     except InvalidDeltaError:
         raise
     except (ValueError, RecursionError) as error:
         raise InvalidDeltaError(f"the delta cannot be read: {type(error).__name__}") from None
-    if root is not None and root_of(made) != root:
+    if root is not None and root_of(new) != root:
         raise InvalidDeltaError("the delta was made for another base")
-    return made
+    return new
 
 
 def _diff_item_and_list(base: Any, new: Any, keys: tuple[str, ...]) -> CostedEdit | None:
-    """Where one thing becomes a list of its kind, or a list one of its items."""
+    """Diff an object that becomes a list of objects, or a list that becomes one of its items; None for other pairs."""
     if type(base) is dict and type(new) is list:
-        made = diff([base], new, keys)
-        return (WrapInList(None), 6) if made is None else _wrapped_edit(WrapInList(made[0]), made)
+        inner = diff([base], new, keys)
+        return (WrapInList(None), 6) if inner is None else _wrapped_edit(WrapInList(inner[0]), inner)
     if type(base) is list and type(new) is dict and (place := most_similar(new, base)) is not None:
-        made = diff(base[place], new, keys)
-        return (PickItem(place, None), 8) if made is None else _wrapped_edit(PickItem(place, made[0]), made)
+        inner = diff(base[place], new, keys)
+        return (PickItem(place, None), 8) if inner is None else _wrapped_edit(PickItem(place, inner[0]), inner)
     return None
 
 
-def _wrapped_edit(edit: Edit, made: CostedEdit) -> CostedEdit | None:
-    return None if isinstance(made[0], Put) else (edit, made[1] + 8)
+def _wrapped_edit(edit: Edit, inner: CostedEdit) -> CostedEdit | None:
+    return None if isinstance(inner[0], Put) else (edit, inner[1] + 8)
 
 
-def _factor_out_repeats(base: JSON, new: JSON, keys: tuple[str, ...], made: CostedEdit) -> Edit:
-    """The same with a piece that changes in many strings told first, if that is shorter."""
-    edit, cost = made
+def _factor_out_repeats(base: JSON, new: JSON, keys: tuple[str, ...], costed: CostedEdit) -> Edit:
+    """Return the edit, or a shorter one that first replaces a piece in every string."""
+    edit, cost = costed
     if cost > _MAX_REVISED_CHARS:
         return edit
-    counted = Counter(_changed_pieces(base, edit))
-    for (old, text), times in counted.most_common(1):
+    for (old, text), times in Counter(_changed_pieces(base, edit)).most_common(1):
         if (
             times < _MIN_REPEATS
             or len(text) > 10 * len(old)
@@ -117,7 +117,7 @@ def _factor_out_repeats(base: JSON, new: JSON, keys: tuple[str, ...], made: Cost
 
 
 def _changed_pieces(base: Any, edit: Edit) -> Iterator[tuple[str, str]]:
-    """The pieces of strings that change."""
+    """Yield the old and the new text of every piece of a string that the edit changes."""
     match edit:
         case Put(value):
             if isinstance(value, str) and isinstance(base, str) and (piece := strings.changed_middle(base, value)):

@@ -1,4 +1,4 @@
-"""From one JSON value to another, by edits: objects by member, tables by row, texts by line."""
+"""Diff of two JSON values: compares objects by member, tables by row and texts by line, and returns an edit."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
@@ -14,28 +14,28 @@ from deltamcp.deltas.row_matches import match_by_key, match_by_order
 from deltamcp.values import JSON
 
 _BASE_EFFORT = 300_000
-"""Items compared for any two values, and one more for every other byte of the new one: some 60 ms for 1 MB."""
+"""Items that a diff may compare, plus one for every two bytes of the new value: some 60 ms for 1 MB."""
 _MAX_DEPTH = 40
-"""Levels into which differences are followed; each is encoded once more on the way down."""
+"""Levels that the diff descends; it encodes a value once more at each level."""
 _MAX_MODELS = 16
-"""Rows looked at for one that a new row is like."""
+"""Rows of the base that are compared with a new row, which may be written as a copy of one."""
 _SHORT_NAME_CHARS = 6
-"""Characters of a row's name that are no more than its place has."""
+"""Average length up to which the names of rows are used instead of their indices."""
 _CHANGE_OVERHEAD = 4
-"""Characters that a change takes beside its name and value."""
+"""Characters that a change takes besides its name and value."""
 
 _encode_json = msgspec.json.Encoder().encode
 
 CostedEdit: TypeAlias = tuple[Edit, int]
-"""An edit, and about how many characters it takes to tell."""
+"""An edit, and about how many characters its text has."""
 
 
 def diff(base: JSON, new: JSON, keys: Iterable[str] = (), *, self_contained: bool = False) -> CostedEdit | None:
-    """What makes `new` of `base`; None where nothing does, because they are the same.
+    """Return the edit that turns `base` into `new`, and its cost; None if the values are the same.
 
     Args:
-        keys: members declared to be what tells rows apart, the first that does being used.
-        plain: nothing is told by what was there before, neither copies nor pieces.
+        keys: members that the author declared to identify rows; the first that does is used.
+        self_contained: make no copies of parts of the base, and quote no pieces of its strings.
     """
     return _Differ(tuple(keys), self_contained, Effort(_BASE_EFFORT + _json_size(new) // 2)).diff(base, new, 0)
 
@@ -57,15 +57,15 @@ class _Differ:
                 else _shorter_edit(strings.diff_strings(base, new, self._effort, not self._self_contained), new)
             )
         if kind is not dict and kind is not list:
-            # 0.0 and -0.0 are equal, and not the same.
+            # 0.0 == -0.0, but their roots differ.
             return None if base == new and (kind is not float or repr(base) == repr(new)) else _costed_put(new)
-        # Of the whole the parts are looked at anyway; further down most are equal, and seen to be at once.
+        # The parts of the whole value are compared anyway; below it most are equal, which their bytes show at once.
         if depth and canonical_bytes(base) == canonical_bytes(new):
             return None
         if depth == _MAX_DEPTH:
             return _costed_put(new)
-        made = self._diff_members(base, new, depth) if kind is dict else self._diff_rows(base, new, depth)
-        return None if _is_empty(made[0]) else _shorter_edit(made, new)
+        costed = self._diff_members(base, new, depth) if kind is dict else self._diff_rows(base, new, depth)
+        return None if _is_empty(costed[0]) else _shorter_edit(costed, new)
 
     def _diff_members(self, base: dict[str, Any], new: dict[str, Any], depth: int) -> CostedEdit:
         edits: dict[str, Edit] = {}
@@ -73,18 +73,18 @@ class _Differ:
         models = [*removed[:_MAX_MODELS], next(reversed(base))] if base and not self._self_contained else []
         cost = sum(map(len, removed)) + _CHANGE_OVERHEAD * len(removed)
         for name, value in new.items():
-            made = (
+            costed = (
                 self.diff(base[name], value, depth + 1)
                 if name in base
                 else self._put_or_copy(value, [(model, base[model]) for model in models], depth)
             )
-            if made is not None:
-                edits[name] = made[0]
-                cost += len(name) + _CHANGE_OVERHEAD + made[1]
+            if costed is not None:
+                edits[name] = costed[0]
+                cost += len(name) + _CHANGE_OVERHEAD + costed[1]
         return MemberEdits(edits, removed), cost
 
     def _put_or_copy(self, value: Any, models: Iterable[tuple[str, Any]], depth: int) -> CostedEdit:
-        """Something new: a copy of what is like it, up to an edit, where that is shorter."""
+        """Return an edit that adds the value, as a changed copy of a similar model if that is shorter."""
         best = _costed_put(value)
         if self._self_contained or type(value) is not dict or len(value) < 2:
             return best
@@ -95,9 +95,11 @@ class _Differ:
         if place is None:
             return best
         name, model = named[place]
-        made = None if canonical_bytes(model) == canonical_bytes(value) else self._diff_members(model, value, depth + 1)
-        cost = len(name) + 6 + (made[1] if made is not None else 0)
-        return (Copy(name, made[0] if made is not None else None), cost) if cost < best[1] else best
+        costed = (
+            None if canonical_bytes(model) == canonical_bytes(value) else self._diff_members(model, value, depth + 1)
+        )
+        cost = len(name) + 6 + (costed[1] if costed is not None else 0)
+        return (Copy(name, costed[0] if costed is not None else None), cost) if cost < best[1] else best
 
     def _diff_rows(self, base: list[Any], new: list[Any], depth: int) -> CostedEdit:
         forms, new_forms = _comparison_forms(base, new)
@@ -105,29 +107,29 @@ class _Differ:
         key = key or find_key(base, new, forms, new_forms)
         name_of: Callable[[int], str] = str if key is None else short_row_names(base, key).__getitem__
         if key is None:
-            pairing = match_by_order(forms, new_forms, self._effort)
+            matches = match_by_order(forms, new_forms, self._effort)
         else:
-            pairing = match_by_key(base, new, key, forms, new_forms)
-            if pairing.has_only_new_or_removed and sum(
-                map(len, map(name_of, pairing.removed))
-            ) > _SHORT_NAME_CHARS * len(pairing.removed):
-                key, name_of = None, str  # rows that only go and come are told by their places, if their names are long
+            matches = match_by_key(base, new, key, forms, new_forms)
+            if matches.has_only_new_or_removed and sum(
+                map(len, map(name_of, matches.removed))
+            ) > _SHORT_NAME_CHARS * len(matches.removed):
+                key, name_of = None, str
         edits: dict[str, Edit] = {}
         cost = len(key or "") + 3
-        for place, new_place in pairing.changed:
-            made = self.diff(base[place], new[new_place], depth + 1)
-            assert made is not None, "rows that differ have different forms"
-            edits[name_of(place)] = made[0]
-            cost += len(name_of(place)) + made[1] + _CHANGE_OVERHEAD
-        removed = tuple(map(name_of, pairing.removed))
+        for place, new_place in matches.changed:
+            costed = self.diff(base[place], new[new_place], depth + 1)
+            assert costed is not None, "forms differ only where rows differ"
+            edits[name_of(place)] = costed[0]
+            cost += len(name_of(place)) + costed[1] + _CHANGE_OVERHEAD
+        removed = tuple(map(name_of, matches.removed))
         cost += sum(len(name) + 2 for name in removed)
         placed: list[PlacedRow] = []
-        length = len(new) - len(pairing.arriving)
-        for at, old in pairing.arriving:
+        length = len(new) - len(matches.placed)
+        for at, old in matches.placed:
             row, size = (
                 self._put_or_copy(new[at], _nearby_rows(base, name_of, at), depth) if old is None else (name_of(old), 6)
             )
-            assert isinstance(row, str | Put | Copy), "a row comes from elsewhere, or is new"
+            assert isinstance(row, str | Put | Copy), "a placed row moves, or is new"
             placed.append(PlacedRow(None if at == length else at, row))
             length += 1
             cost += size + 4
@@ -149,7 +151,7 @@ def _json_size(value: JSON) -> int:
 
 
 def _comparison_forms(base: list[Any], new: list[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-    """What is equal where items are the same; of numbers or texts alone, themselves."""
+    """Return a hashable form of each item, equal for the same items only: ints or strings alone serve as their own."""
     kinds = {*map(type, base), *map(type, new)}
     if kinds in ({int}, {str}):
         return base, new
@@ -157,36 +159,36 @@ def _comparison_forms(base: list[Any], new: list[Any]) -> tuple[Sequence[Any], S
 
 
 def most_similar(value: dict[str, Any], candidates: Sequence[Any]) -> int | None:
-    """The place of what a value is most like; None where it is like nothing."""
-    likeness = [_similarity(model, value) for model in candidates]
-    best = max(likeness, default=0)
-    return likeness.index(best) if best > 0 else None
+    """Return the index of the candidate that is most similar to the value; None if no candidate is similar."""
+    scores = [_similarity(model, value) for model in candidates]
+    best = max(scores, default=0)
+    return scores.index(best) if best > 0 else None
 
 
 def _costed_put(value: Any) -> CostedEdit:
     return Put(value), _json_size(value)
 
 
-def _shorter_edit(made: CostedEdit | tuple[Any, int] | None, new: Any) -> CostedEdit:
+def _shorter_edit(costed: CostedEdit | tuple[Any, int] | None, new: Any) -> CostedEdit:
     put = _costed_put(new)
-    return put if made is None or made[1] >= put[1] else made
+    return put if costed is None or costed[1] >= put[1] else costed
 
 
 def _is_shared_key(base: list[Any], new: list[Any], key: str) -> bool:
     if not base or not new:
         return False
-    here, there = unique_values(base, key), unique_values(new, key)
-    return here is not None and there is not None and type(here[0]) is type(there[0])
+    values, new_values = unique_values(base, key), unique_values(new, key)
+    return values is not None and new_values is not None and type(values[0]) is type(new_values[0])
 
 
 def _nearby_rows(base: list[Any], name_of: Callable[[int], str], place: int) -> list[tuple[str, Any]]:
-    """Rows from about where a new one is, and the first."""
+    """Return the names and rows around the index of a new row, and the first row."""
     end = min(len(base), place + _MAX_MODELS // 2)
     return [(name_of(near), base[near]) for near in {0, *range(max(0, end - _MAX_MODELS), end)} if base]
 
 
 def _similarity(model: Any, value: dict[str, Any]) -> int:
-    """How many characters of a value's members a model has the same, less the members it should not have."""
+    """Return how many characters of members both share, minus those of members that only the model has."""
     if type(model) is not dict:
         return 0
     same = sum(len(name) + 4 for name, item in value.items() if name in model and model[name] == item)

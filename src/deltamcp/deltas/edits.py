@@ -1,4 +1,4 @@
-"""What changes between two JSON values, as a value itself; and what comes of it on the base it was made for."""
+"""Edits: the changes between two JSON values as data, and `apply_edit`, which applies them to their base."""
 
 import re
 from bisect import bisect_left
@@ -10,43 +10,43 @@ from deltamcp.deltas.prefix import common_prefix_length
 from deltamcp.values import JSON
 
 ELLIPSIS = "…"
-"""After the beginning of a row's name that no other row's begins with."""
+"""Ends a shortened row name: the beginning of a name, which no other row's name begins with."""
 _MAX_GROWTH = 20
-"""Times its length that a piece may become everywhere."""
+"""How many times longer `ReplaceEverywhere` may make a piece."""
 _MAX_FULL_NAME = 12
 _MIN_SHORTENED = 6
-"""Characters of a shortened name, at least."""
+"""Characters that a shortened name has at least."""
 
 
 class InvalidDeltaError(ValueError):
-    """A delta that cannot be read, or does not belong to the base it was to be applied to."""
+    """The delta cannot be parsed, or does not belong to the base that the caller applies it to."""
 
 
 class Put(NamedTuple):
-    """Something new, or in place of what was there."""
+    """A new value, or a value that replaces the old one."""
 
     value: JSON
 
 
 class Copy(NamedTuple):
-    """Something new that is like what the base has beside it, up to an edit."""
+    """A new value: a copy of the sibling that the base has under the name `source`, changed by `edit`."""
 
     source: str
     edit: "Edit | None"
 
 
 class Splices(NamedTuple):
-    """Pieces of a string, from left to right: each is the next that reads so."""
+    """Pieces of a string and their replacements, from left to right. Each piece is the next occurrence of its text."""
 
     pieces: tuple[tuple[str, str], ...]
 
 
 END = -1
-"""In place of a line's number: after the last."""
+"""The line number of a hunk that appends lines."""
 
 
 class Hunk(NamedTuple):
-    """Lines `start` to `stop` (from 0, without `stop`) become others, or one of them is spliced."""
+    """New lines in place of the lines from `start` up to but excluding `stop` (from 0), or splices of one line."""
 
     start: int
     stop: int
@@ -54,27 +54,27 @@ class Hunk(NamedTuple):
 
 
 class LineEdits(NamedTuple):
-    """A text of lines."""
+    """Changes of a text by its lines."""
 
     hunks: tuple[Hunk, ...]
 
 
 class MemberEdits(NamedTuple):
-    """An object."""
+    """Changes of an object: edits of its members, and the names of removed members."""
 
     edits: "dict[str, Edit]"
     removed: tuple[str, ...] = ()
 
 
 class PlacedRow(NamedTuple):
-    """A row and where it ends up; at the end without `at`. `row` is the name of one that moves."""
+    """A row and its new index, None for the end. `row` is a new row, or the name of a row that moves."""
 
     at: int | None
     row: "str | Put | Copy"
 
 
 class RowEdits(NamedTuple):
-    """A list. Rows are named by what they have under `key`, or by their place in the base without one."""
+    """Changes of a list. Rows are named by their value under `key`, or by their index in the base without a key."""
 
     key: str | None
     edits: "dict[str, Edit]"
@@ -83,7 +83,7 @@ class RowEdits(NamedTuple):
 
 
 class ReplaceEverywhere(NamedTuple):
-    """The same piece of every string becomes another; then the rest."""
+    """Replaces a piece in every string of the base; `edit` applies to the changed base."""
 
     old: str
     new: str
@@ -91,13 +91,13 @@ class ReplaceEverywhere(NamedTuple):
 
 
 class WrapInList(NamedTuple):
-    """The base becomes the one item of a list; then the rest. How one thing becomes several of its kind."""
+    """Makes the base the only item of a list; `edit` applies to the list. So an object becomes several of its kind."""
 
     edit: "Edit | None"
 
 
 class PickItem(NamedTuple):
-    """An item of the base, a list, is all that stays of it; then the rest."""
+    """Keeps one item of the base, which is a list; `edit` applies to the item."""
 
     place: int
     edit: "Edit | None"
@@ -107,9 +107,10 @@ Edit: TypeAlias = Put | Copy | Splices | LineEdits | MemberEdits | RowEdits | Re
 
 
 def apply_edit(base: JSON, edit: Edit) -> JSON:
-    """
+    """Return the base with the edit applied. The base itself does not change.
+
     Raises:
-        DeltaError: the base has not what the edit is about.
+        InvalidDeltaError: the base lacks a part that the edit changes.
     """
     match edit:
         case Put(value):
@@ -133,17 +134,17 @@ def apply_edit(base: JSON, edit: Edit) -> JSON:
         case RowEdits():
             return _apply_to_rows(_expect_type(base, list), edit)
         case Copy():
-            raise InvalidDeltaError("nothing stands beside the whole")
+            raise InvalidDeltaError("the whole value has no sibling to copy")
 
 
 def replace_everywhere(value: JSON, old: str, new: str) -> Any:
-    """The value with a piece of every string in it replaced; names of members stay.
+    """Return the value with a piece replaced in every string, but not in the names of members.
 
     Raises:
-        DeltaError: it would be much larger than before, which no delta is for.
+        InvalidDeltaError: the new piece is more than 20 times as long as the old one.
     """
     if len(new) > _MAX_GROWTH * max(len(old), 1):
-        raise InvalidDeltaError("a piece becomes too long everywhere")
+        raise InvalidDeltaError("the delta replaces a piece everywhere by one that is too long")
     return _replace_in_strings(value, old, new)
 
 
@@ -158,90 +159,93 @@ def _replace_in_strings(value: JSON, old: str, new: str) -> Any:
 
 
 def splice(text: str, pieces: tuple[tuple[str, str], ...]) -> str:
-    """
+    """Return the text with its pieces replaced.
+
     Raises:
-        DeltaError: a piece is not there.
+        InvalidDeltaError: the text lacks a piece.
     """
-    made, at = list[str](), 0
+    parts, at = list[str](), 0
     for old, new in pieces:
         found = text.find(old, at)
         if found < 0 or not old:
             raise InvalidDeltaError(f"{old[:40]!r} is not in the base's text")
-        made += (text[at:found], new)
+        parts += (text[at:found], new)
         at = found + len(old)
-    return "".join([*made, text[at:]])
+    return "".join([*parts, text[at:]])
 
 
 def _apply_hunks(text: str, hunks: tuple[Hunk, ...]) -> str:
-    lines, made, at = text.split("\n"), list[str](), 0
+    lines, new_lines, at = text.split("\n"), list[str](), 0
     for start, stop, new in hunks:
         if start == END:
             start = stop = len(lines)
         if not at <= start <= stop <= len(lines):
             raise InvalidDeltaError(f"the base has no lines {start + 1} to {stop}")
-        made += lines[at:start]
-        made += (splice(line, new.pieces) for line in lines[start:stop]) if isinstance(new, Splices) else new
+        new_lines += lines[at:start]
+        new_lines += (splice(line, new.pieces) for line in lines[start:stop]) if isinstance(new, Splices) else new
         at = stop
-    return "\n".join(made + lines[at:])
+    return "\n".join(new_lines + lines[at:])
 
 
 def _apply_to_members(base: dict[str, Any], edit: MemberEdits) -> dict[str, JSON]:
-    made = dict(base)
+    members = dict(base)
     for name in edit.removed:
-        if name not in made:
+        if name not in members:
             raise InvalidDeltaError(f"the base has no member {name[:40]!r}")
-        del made[name]
+        del members[name]
     for name, change in edit.edits.items():
-        made[name] = _apply_to_part(change, base.get(name, _ABSENT), base.get)
-    return made
+        members[name] = _apply_to_part(change, base.get(name, _ABSENT), base.get)
+    return members
 
 
 _ABSENT: Any = object()
 
 
-def _apply_to_part(edit: Edit, old: Any, beside: Callable[[str, Any], Any]) -> JSON:
+def _apply_to_part(edit: Edit, old: Any, find_sibling: Callable[[str, Any], Any]) -> JSON:
     if isinstance(edit, Put):
         return edit.value
     if isinstance(edit, Copy):
-        source = beside(edit.source, _ABSENT)
+        source = find_sibling(edit.source, _ABSENT)
         if source is _ABSENT:
             raise InvalidDeltaError(f"the base has no {edit.source[:40]!r} to copy")
         return source if edit.edit is None else apply_edit(source, edit.edit)
     if old is _ABSENT:
-        raise InvalidDeltaError("the base has not what is edited")
+        raise InvalidDeltaError("the base lacks a part that the delta edits")
     return apply_edit(old, edit)
 
 
 def _apply_to_rows(base: list[Any], edit: RowEdits) -> list[JSON]:
-    named = _RowsByPlace(len(base)) if edit.key is None else _RowsByName(row_names(base, edit.key))
+    places = _RowsByPlace(len(base)) if edit.key is None else _RowsByName(row_names(base, edit.key))
     changed = list(base)
     for name, change in edit.edits.items():
-        place = named[name]
+        place = places[name]
         changed[place] = apply_edit(base[place], change)
-    leaving = [named[name] for name in edit.removed]
-    leaving += [named[row] for _, row in edit.placed if isinstance(row, str)]
-    away = set(leaving)
-    if len(away) < len(leaving):
-        raise InvalidDeltaError("a row goes twice")
-    made = [row for place, row in enumerate(changed) if place not in away] if away else list(changed)
+    leaving = [places[name] for name in edit.removed]
+    leaving += [places[row] for _, row in edit.placed if isinstance(row, str)]
+    leaving_places = set(leaving)
+    if len(leaving_places) < len(leaving):
+        raise InvalidDeltaError("the delta removes or moves a row twice")
+    rows = (
+        [row for place, row in enumerate(changed) if place not in leaving_places] if leaving_places else list(changed)
+    )
     last = -1
     for index, row in edit.placed:
         value = (
-            changed[named[row]]
+            changed[places[row]]
             if isinstance(row, str)
-            else _apply_to_part(row, _ABSENT, lambda name, _: base[named[name]])
+            else _apply_to_part(row, _ABSENT, lambda name, _: base[places[name]])
         )
         if index is None:
-            index = len(made)
-        if not last < index <= len(made):
-            raise InvalidDeltaError(f"there is no place {index} for a row")
-        made.insert(index, value)
+            index = len(rows)
+        if not last < index <= len(rows):
+            raise InvalidDeltaError(f"the delta cannot place a row at {index}")
+        rows.insert(index, value)
         last = index
-    return made
+    return rows
 
 
 class _RowsByPlace:
-    """Places of rows that are named by them."""
+    """Indices of rows that are named by their index."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -253,7 +257,7 @@ class _RowsByPlace:
 
 
 class _RowsByName:
-    """Places of rows by their names, or by as much of a name as only one begins with."""
+    """Indices of rows by their names, or by shortened names."""
 
     def __init__(self, names: list[str]) -> None:
         self._places = {name: place for place, name in enumerate(names)}
@@ -273,23 +277,23 @@ class _RowsByName:
 
 
 def row_names(rows: list[Any], key: str) -> list[str]:
-    """What the rows of a base have under a key.
+    """Return the values that the rows of a base have under the key, as strings.
 
     Raises:
-        DeltaError: they cannot all be told apart so.
+        InvalidDeltaError: a row has no such value, or two rows have the same.
     """
     try:
-        found = [row[key] for row in rows]
+        values = [row[key] for row in rows]
     except (TypeError, KeyError, IndexError):
         raise InvalidDeltaError(f"not every row of the base has {key[:40]!r}") from None
-    made = [name if isinstance(name, str) else str(name) for name in found]
-    if len(set(made)) < len(made):
+    names = [value if isinstance(value, str) else str(value) for value in values]
+    if len(set(names)) < len(names):
         raise InvalidDeltaError(f"rows of the base have the same {key[:40]!r}")
-    return made
+    return names
 
 
 def short_row_names(rows: list[Any], key: str) -> list[str]:
-    """What they are called in a delta: long ones by their beginnings, where no other begins so."""
+    """Return the names of the rows in a delta: a long name is shortened to a beginning that no other name has."""
     return _shorten_names(row_names(rows, key))
 
 
@@ -298,9 +302,9 @@ def _shorten_names(names: list[str]) -> list[str]:
         return names
     ordered = sorted(names)
     needed = dict.fromkeys(names, _MIN_SHORTENED)
-    for one, next_one in pairwise(ordered):
-        common = common_prefix_length(one, next_one) + 1
-        needed[one], needed[next_one] = max(needed[one], common), max(needed[next_one], common)
+    for name, next_name in pairwise(ordered):
+        length = common_prefix_length(name, next_name) + 1
+        needed[name], needed[next_name] = max(needed[name], length), max(needed[next_name], length)
     short = {name: name[: needed[name]] for name in names}
     return [
         short[name] + ELLIPSIS

@@ -1,4 +1,4 @@
-"""What tells the rows of a table apart, from one state of it to the next."""
+"""Detection of the member that identifies the rows of a table across two of its states."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,28 +20,28 @@ _COMMON_KEY_NAMES = (
 )
 _COMMON_KEY_ENDINGS = ("id", "_key", "uuid", "guid")
 _MAX_TRIED_KEYS = 4
-"""Members that are tried as keys."""
+"""Members that `find_key` tries as keys."""
 _SAMPLED_ROWS = 50
-"""Changed rows that are looked at to tell what a key would cost."""
+"""Changed rows from which the cost of a key is estimated."""
 _MAX_KEY_CHARS = 200
 
 
 def find_key(base: list[Any], new: list[Any], base_forms: Sequence[Any], new_forms: Sequence[Any]) -> str | None:
-    """The member by whose values the rows are told apart at the least cost; None where none tells them apart.
+    """Return the member that identifies the rows at the least cost; None if no member identifies them.
 
-    `*_forms` are equal where rows are.
+    `base_forms` and `new_forms` are equal where rows are equal.
     """
     if not base or not new or type(base[0]) is not dict:
         return None
     best: tuple[float, str] | None = None
     tried = 0
     for name in sorted(base[0], key=key_rank):
-        here = unique_values(base, name)
-        there = None if here is None else unique_values(new, name)
-        if here is None or there is None or type(here[0]) is not type(there[0]):
+        values = unique_values(base, name)
+        new_values = None if values is None else unique_values(new, name)
+        if values is None or new_values is None or type(values[0]) is not type(new_values[0]):
             continue
-        places = {value: place for place, value in enumerate(here)}
-        pairs = [(places.get(value), place) for place, value in enumerate(there)]
+        places = {value: place for place, value in enumerate(values)}
+        pairs = [(places.get(value), place) for place, value in enumerate(new_values)]
         changed = [
             (place, new_place)
             for place, new_place in pairs
@@ -59,7 +59,7 @@ def find_key(base: list[Any], new: list[Any], base_forms: Sequence[Any], new_for
 
 
 def _change_cost(base: list[Any], new: list[Any], key: str, pairs: list[tuple[int, int]]) -> float:
-    """About how many characters it takes to tell what changed in rows that go together."""
+    """Estimate how many characters the changes between the paired rows take."""
     if not pairs:
         return 0.0
     cost = 0
@@ -72,24 +72,24 @@ def _change_cost(base: list[Any], new: list[Any], key: str, pairs: list[tuple[in
 
 
 def key_rank(name: str) -> int:
-    """Names that keys commonly have, first."""
-    low = name.lower()
-    if low in _COMMON_KEY_NAMES:
-        return _COMMON_KEY_NAMES.index(low)
-    return len(_COMMON_KEY_NAMES) if low.endswith(_COMMON_KEY_ENDINGS) else len(_COMMON_KEY_NAMES) + 1
+    """Return a rank by which names that keys commonly have sort first."""
+    lowered = name.lower()
+    if lowered in _COMMON_KEY_NAMES:
+        return _COMMON_KEY_NAMES.index(lowered)
+    return len(_COMMON_KEY_NAMES) if lowered.endswith(_COMMON_KEY_ENDINGS) else len(_COMMON_KEY_NAMES) + 1
 
 
 def unique_values(rows: list[Any], name: str) -> list[Any] | None:
-    """What rows have under a name, where that is a text or a number from 0 for each, and different for all."""
+    """Return the rows' values under a name if all are strings, or all integers from 0, and all differ; else None."""
     try:
-        found = [row[name] for row in rows]
+        values = [row[name] for row in rows]
     except (KeyError, TypeError, IndexError):
         return None
-    kind = type(found[0])
+    kind = type(values[0])
     if kind is not str and kind is not int:
         return None
-    if any(type(value) is not kind for value in found) or len(set(found)) < len(found):
+    if any(type(value) is not kind for value in values) or len(set(values)) < len(values):
         return None
     if kind is int:
-        return found if min(found) >= 0 else None
-    return found if max(map(len, found)) <= _MAX_KEY_CHARS else None
+        return values if min(values) >= 0 else None
+    return values if max(map(len, values)) <= _MAX_KEY_CHARS else None

@@ -1,4 +1,4 @@
-"""Edits out of the text that `write` made of them."""
+"""Parser of delta texts: returns the edits that `writer` wrote."""
 
 import json
 import re
@@ -33,19 +33,20 @@ _match_index = re.compile(r"[0-9]{1,12}").match
 _decode_json = msgspec.json.Decoder().decode
 _scan_json = json.JSONDecoder().raw_decode
 _MAX_DEPTH = 60
-"""Levels of a delta, and names in a path; `diff` goes down 40."""
+"""Levels of a delta, and names in a path, at most; `diff` descends 40."""
 
 
 def parse_edit(text: str, base: JSON) -> Edit:
-    """
+    """Parse the delta of a base.
+
     Raises:
-        DeltaError: it is no delta of a value like the base.
+        InvalidDeltaError: the text is not a delta of a value like the base.
     """
     return _parse_edit(text, base, first=True)
 
 
 def _parse_edit(text: str, base: JSON, first: bool) -> Edit:
-    """What is done to a whole base before the rest stands `first`, once."""
+    """Parse an edit. Only the `first` one may begin with a line that changes the whole base before the rest."""
     lines = text.split("\n")
     line, rest = lines[0], "\n".join(lines[1:])
     if first and line.startswith("*"):
@@ -64,7 +65,7 @@ def _parse_edit(text: str, base: JSON, first: bool) -> Edit:
         try:
             return Put(_decode_json(text[1:]))
         except (msgspec.DecodeError, RecursionError):
-            raise InvalidDeltaError("what comes in place of the base is not JSON") from None
+            raise InvalidDeltaError("the value in place of the base is not JSON") from None
     reader = _DeltaParser(lines)
     if isinstance(base, str):
         edit: Edit = (
@@ -82,7 +83,7 @@ def _parse_edit(text: str, base: JSON, first: bool) -> Edit:
 
 
 class _LineCursor:
-    """A place in one line."""
+    """Reads one line of a delta from left to right."""
 
     def __init__(self, line: str) -> None:
         self.line = line
@@ -98,14 +99,15 @@ class _LineCursor:
     def unreadable_error(self) -> InvalidDeltaError:
         return InvalidDeltaError(f"a line of the delta cannot be read: {self.line[:80]!r}")
 
-    def take(self, what: str) -> bool:
-        if self.line.startswith(what, self.at):
-            self.at += len(what)
+    def take(self, token: str) -> bool:
+        """Move past the token if it comes next; return whether it did."""
+        if self.line.startswith(token, self.at):
+            self.at += len(token)
             return True
         return False
 
-    def expect(self, what: str) -> None:
-        if not self.take(what):
+    def expect(self, token: str) -> None:
+        if not self.take(token):
             raise self.unreadable_error()
 
     def read_name(self) -> str:
@@ -131,7 +133,7 @@ class _LineCursor:
         return int(found[0])
 
     def read_value(self, whole_line: bool) -> JSON:
-        """Up to a comma, or the line's end where it has the line to itself."""
+        """Read a value up to the next comma, or to the end of the line if it has the `whole_line`."""
         if self.line[self.at : self.at + 1] in ('"', "{", "["):
             return self._read_json()
         end = -1 if whole_line else self.line.find(", ", self.at)
@@ -149,11 +151,11 @@ class _LineCursor:
     def _read_json(self) -> JSON:
         try:
             _, end = _scan_json(self.line, self.at)
-            made: JSON = _decode_json(self.line[self.at : end])
+            value: JSON = _decode_json(self.line[self.at : end])
         except (ValueError, RecursionError):
             raise self.unreadable_error() from None
         self.at = end
-        return made
+        return value
 
     def read_string(self) -> str:
         found = _match_string(self.line, self.at)
@@ -168,22 +170,22 @@ class _LineCursor:
         return old, self.read_string()
 
     def read_pieces(self) -> tuple[tuple[str, str], ...]:
-        found = [self.read_piece()]
+        pieces = [self.read_piece()]
         while self.line.startswith(' "', self.at):
             self.at += 1
-            found.append(self.read_piece())
-        return tuple(found)
+            pieces.append(self.read_piece())
+        return tuple(pieces)
 
 
 class _DeltaParser:
-    """Lines of a delta, by their depth."""
+    """Parses the lines of a delta, which are nested by their indentation."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
         self._at = 0
 
     def next_line(self, depth: int) -> str | None:
-        """The next line, if it is this deep; it counts as read."""
+        """Return the next line without its indentation, and move past it, if it has this depth; None otherwise."""
         if self._at == len(self._lines):
             return None
         line = self._lines[self._at]
@@ -198,28 +200,28 @@ class _DeltaParser:
         if self._at < len(self._lines):
             raise InvalidDeltaError(f"a line of the delta cannot be read: {self._lines[self._at][:80]!r}")
 
-    def _parse_lines(self, depth: int, read: Callable[[_LineCursor], None]) -> None:
+    def _parse_lines(self, depth: int, parse_line: Callable[[_LineCursor], None]) -> None:
         while (line := self.next_line(depth)) is not None:
             cursor = _LineCursor(line)
-            read(cursor)
+            parse_line(cursor)
             cursor.expect_end()
 
     def parse_members(self, depth: int) -> MemberEdits:
-        made = MemberEdits({}, ())
+        edits: dict[str, Edit] = {}
         removed: list[str] = []
 
-        def one(cursor: _LineCursor) -> None:
-            self._parse_item(cursor, made.edits, removed, depth, whole_line=True)
+        def parse_line(cursor: _LineCursor) -> None:
+            self._parse_item(cursor, edits, removed, depth, whole_line=True)
 
-        self._parse_lines(depth, one)
-        if not made.edits and not removed:
+        self._parse_lines(depth, parse_line)
+        if not edits and not removed:
             raise InvalidDeltaError("the delta has nothing where members should be")
-        return MemberEdits(made.edits, tuple(removed))
+        return MemberEdits(edits, tuple(removed))
 
     def _parse_item(
         self, cursor: _LineCursor, edits: dict[str, Edit], removed: list[str], depth: int, whole_line: bool
     ) -> None:
-        """One change of a member, or deeper."""
+        """Parse one change of a member, or of a member within it."""
         if cursor.take("-"):
             *above, last = cursor.read_path()
             if above:
@@ -231,7 +233,7 @@ class _DeltaParser:
         _merge(edits, path, self._parse_change(cursor, depth, whole_line))
 
     def _parse_change(self, cursor: _LineCursor, depth: int, whole_line: bool) -> Edit:
-        """What follows a name."""
+        """Parse the change that follows a name."""
         if cursor.take("="):
             return Put(cursor.read_value(whole_line))
         if cursor.take("~"):
@@ -255,7 +257,7 @@ class _DeltaParser:
         return Copy(source, self._parse_inner_members(cursor, depth))
 
     def _parse_inner_members(self, cursor: _LineCursor, depth: int) -> MemberEdits:
-        """Members on the same line, or on those below."""
+        """Parse changes of members on the same line, or on the lines below."""
         if cursor.is_at_end():
             return self.parse_members(depth + 1)
         cursor.expect(" ")
@@ -278,7 +280,7 @@ class _DeltaParser:
         removed: list[str] = []
         placed: list[PlacedRow] = []
 
-        def one(cursor: _LineCursor) -> None:
+        def parse_line(cursor: _LineCursor) -> None:
             if cursor.take("-"):
                 removed.append(cursor.read_name())
                 while cursor.take(" -"):
@@ -300,19 +302,19 @@ class _DeltaParser:
                 edits[row] = self._parse_change(cursor, depth + 1, whole_line=True)
 
         if cursor.is_at_end():
-            self._parse_lines(depth + 1, one)
+            self._parse_lines(depth + 1, parse_line)
         else:
             cursor.expect(" ")
-            one(cursor)
+            parse_line(cursor)
             cursor.expect_end()
         return RowEdits(key, edits, tuple(removed), tuple(placed))
 
     def parse_hunks(self, depth: int) -> tuple[Hunk, ...]:
-        found: list[Hunk] = []
+        hunks: list[Hunk] = []
         while (line := self.next_line(depth)) is not None:
             if line == "$" or line.startswith("+"):
                 self._at -= line != "$"
-                found.append(Hunk(END, END, self._take_added_lines(depth)))
+                hunks.append(Hunk(END, END, self._take_added_lines(depth)))
                 continue
             match = _match_hunk(line)
             if match is None:
@@ -321,13 +323,13 @@ class _DeltaParser:
             start, stop = (int(first), int(first)) if inserts else (int(first) - 1, int(last or first))
             if pieces is not None:
                 cursor = _LineCursor(pieces)
-                found.append(Hunk(start, stop, Splices(cursor.read_pieces())))
+                hunks.append(Hunk(start, stop, Splices(cursor.read_pieces())))
                 cursor.expect_end()
                 continue
-            found.append(Hunk(start, stop, self._take_added_lines(depth)))
-        if not found:
+            hunks.append(Hunk(start, stop, self._take_added_lines(depth)))
+        if not hunks:
             raise InvalidDeltaError("the delta has nothing where lines should be")
-        return tuple(found)
+        return tuple(hunks)
 
     def _take_added_lines(self, depth: int) -> tuple[str, ...]:
         mark = " " * depth + "+"
@@ -341,7 +343,7 @@ def _merge(edits: dict[str, Edit], path: list[str], edit: Edit) -> None:
     for name in reversed(path[1:]):
         edit = MemberEdits({name: edit}, ())
     if path[0] in edits:
-        raise InvalidDeltaError(f"{path[0][:40]!r} changes twice")
+        raise InvalidDeltaError(f"the delta changes {path[0][:40]!r} twice")
     edits[path[0]] = edit
 
 

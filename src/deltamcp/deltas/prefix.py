@@ -1,8 +1,8 @@
-"""Where two strings part."""
+"""The common prefix of two strings."""
 
 
 def common_prefix_length(base: str, new: str) -> int:
-    """How many characters both begin with."""
+    """Return how many characters both strings begin with."""
     low, high = 0, min(len(base), len(new))
     while low < high:
         middle = (low + high + 1) // 2

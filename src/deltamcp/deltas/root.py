@@ -1,7 +1,7 @@
-"""What a value is known by: the SHA-256 of its canonical form.
+"""Roots: a root is the SHA-256 digest of a value's canonical form, and identifies the value.
 
-The canonical form is compact JSON with members in the order of their names. Unlike RFC 8785's it keeps numbers as
-they are: 1, 1.0 and 9007199254740993 are three values, none of them any other.
+The canonical form is compact JSON with members sorted by name. Unlike that of RFC 8785 it keeps numbers as they are:
+1 and 1.0 have different roots, and so have 9007199254740992 and 9007199254740993.
 """
 
 import hashlib
@@ -15,31 +15,31 @@ from deltamcp.values import JSON
 
 ALGORITHM = "sha256:"
 SHORT_DIGITS = 12
-"""Of a root that a model is shown, and sends back: 7 tokens where all of them are 39."""
+"""Digits of a root as models see it and send it back: 7 tokens, where the full root takes 39."""
 _MIN_DIGITS = 8
 
 canonical_bytes = msgspec.json.Encoder(order="sorted").encode
-"""The bytes that are equal for equal values, and for no others."""
+"""Encode a value as bytes that are equal for equal values only."""
 _match_root = re.compile(rf"(?:{ALGORITHM})?([0-9a-f]{{{_MIN_DIGITS},64}})").fullmatch
 
 
 def root_of(value: JSON, volatile: Iterable[str] = ()) -> str:
-    """`sha256:` and 64 digits, the same for equal values whatever the order of their members, and for no others.
+    """Return the root of a value: `sha256:` and 64 digits, whatever the order of its members.
 
     Args:
-        volatile: dotted paths of what does not count, as `meta.took_ms`; through a list, of each of its items.
+        volatile: dotted paths to leave out, such as `meta.took_ms`; a path through a list applies to each of its items.
     """
     return ALGORITHM + hashlib.sha256(canonical_bytes(remove_paths(value, volatile))).hexdigest()
 
 
 def root_digits(root: str) -> str | None:
-    """The digits of a root that was sent, all or the first 8 or more; None where it is none of ours."""
+    """Return the digits of a root that a client sent, in full or the first 8 or more; None if it is not a root."""
     found = _match_root(root.strip().lower())
     return None if found is None else found[1]
 
 
 def remove_paths(value: JSON, paths: Iterable[str]) -> JSON:
-    """A value without what is at some dotted paths."""
+    """Return the value without the members at these dotted paths."""
     for path in paths:
         value = _remove_path(value, path.split("."))
     return value

@@ -1,4 +1,4 @@
-"""What changes in a string: pieces of it, or lines."""
+"""Diff of two strings: by lines, or by pieces of a line."""
 
 import re
 from collections.abc import Iterator
@@ -8,38 +8,38 @@ from deltamcp.deltas.edits import END, Hunk, LineEdits, Splices
 from deltamcp.deltas.prefix import common_prefix_length
 
 _MIN_STRING_CHARS = 24
-"""Characters from which on a string is worth an edit of its parts."""
+"""Characters of the shortest string that is edited in parts; a shorter one is replaced."""
 _MAX_PIECES = 12
 _EFFORT_PER_STRING = 300
-"""Items that could be compared in the time it takes to look at one string, however short."""
+"""Items charged for each string that is compared, however short: comparing them takes as long."""
 _MAX_MIDDLE_CHARS = 1_000
-"""Between the common ends of two lines whose words are compared."""
+"""Characters between the common ends of two lines whose words are still compared."""
 _PIECE_OVERHEAD = 10
-"""Characters a piece has to save beside its own: two quotes on each side, and the reader's care."""
+"""Characters charged for a piece besides its text: two quotes on each side, and the reader's effort."""
 _HUNK_OVERHEAD = 4
-"""Characters around a hunk, at least."""
+"""Characters that a hunk takes at least besides its lines."""
 _MAX_PIECE_CHARS = 120
-"""Characters of a piece, its surroundings included."""
+"""Characters of the longest piece, with the text around it that makes it unambiguous."""
 _MAX_WORD_CHARS = 60
 _word = re.compile(r"\w{1,60}|\s{1,60}|[^\w\s]")
 
 
 def diff_strings(base: str, new: str, effort: Effort, allow_splices: bool) -> tuple[Splices | LineEdits, int] | None:
-    """How to get from one to the other, and about how many characters that takes; None where it is not worth it.
+    """Return the edit from `base` to `new` and about how many characters it takes; None if it is not worth it.
 
-    With `splices` a piece of a line may be told by what it was.
+    With `allow_splices` the edit may quote a piece of a line in order to replace it.
     """
     if len(base) < _MIN_STRING_CHARS:
         return None
     if "\n" in base:
-        made = _diff_lines(base.split("\n"), new.split("\n"), effort, allow_splices)
-        return made if made[1] < len(new) else None
-    made_of_pieces = _diff_words(base, new, effort) if allow_splices else None
-    return made_of_pieces if made_of_pieces is not None and made_of_pieces[1] < len(new) else None
+        lines = _diff_lines(base.split("\n"), new.split("\n"), effort, allow_splices)
+        return lines if lines[1] < len(new) else None
+    splices = _diff_words(base, new, effort) if allow_splices else None
+    return splices if splices is not None and splices[1] < len(new) else None
 
 
 def changed_middle(base: str, new: str) -> tuple[str, str] | None:
-    """What lies between the words that both begin and end with, where that is a word or more in the base."""
+    """Return the old and the new text between the words that both begin and end with; None if the old text is empty."""
     head, tail = _common_ends(base, new)
     old = base[head : len(base) - tail]
     return (old, new[head : len(new) - tail]) if old else None
@@ -60,24 +60,24 @@ def _diff_lines(base: list[str], new: list[str], effort: Effort, allow_splices: 
 def _stretch_hunks(
     base: list[str], new: list[str], stretch: Stretch, effort: Effort | None
 ) -> Iterator[tuple[Hunk, int]]:
-    """A stretch of lines; where as many stand for as many, each by its pieces if that is shorter."""
+    """Yield the hunks of a stretch, and their costs. Where the number of lines stays, a line may become splices."""
     start, stop, new_start, new_stop = stretch
-    whole: list[str] = []
-    since = start
+    replaced: list[str] = []
+    first = start
     for place in range(start, stop if stop - start == new_stop - new_start else start):
         line = new[new_start + place - start]
         pieces = None if effort is None or len(line) < _MIN_STRING_CHARS else _diff_words(base[place], line, effort)
         if pieces is None or pieces[1] >= len(line) + 1:
-            whole.append(line)
+            replaced.append(line)
             continue
-        if whole:
-            yield _replacement_hunk(since, place, whole)
+        if replaced:
+            yield _replacement_hunk(first, place, replaced)
         yield Hunk(place, place + 1, pieces[0]), _HUNK_OVERHEAD + pieces[1]
-        whole, since = [], place + 1
+        replaced, first = [], place + 1
     if stop - start != new_stop - new_start:
-        whole = new[new_start:new_stop]
-    if whole or since < stop:
-        yield _replacement_hunk(END, END, whole) if since == len(base) else _replacement_hunk(since, stop, whole)
+        replaced = new[new_start:new_stop]
+    if replaced or first < stop:
+        yield _replacement_hunk(END, END, replaced) if first == len(base) else _replacement_hunk(first, stop, replaced)
 
 
 def _replacement_hunk(start: int, stop: int, lines: list[str]) -> tuple[Hunk, int]:
@@ -85,7 +85,7 @@ def _replacement_hunk(start: int, stop: int, lines: list[str]) -> tuple[Hunk, in
 
 
 def _diff_words(base: str, new: str, effort: Effort) -> tuple[Splices, int] | None:
-    """The words that differ, each told by what makes it the next of its kind."""
+    """Return the words that differ as splices, each with the context that makes it unambiguous; None if it cannot."""
     head, tail = _common_ends(base, new)
     middle = max(len(base), len(new)) - head - tail
     if middle > _MAX_MIDDLE_CHARS or not effort.spend(middle + _EFFORT_PER_STRING):
@@ -110,15 +110,13 @@ def _diff_words(base: str, new: str, effort: Effort) -> tuple[Splices, int] | No
 
 
 def _common_ends(base: str, new: str) -> tuple[int, int]:
-    """How much both begin and end with, drawn back to where words begin and end in both."""
+    """Return how many characters both strings begin with, and end with, cut back to where words end in both."""
     head = common_prefix_length(base, new)
     tail = common_prefix_length(base[head:][::-1], new[head:][::-1])
-    least, least_tail = head - _MAX_WORD_CHARS, tail - _MAX_WORD_CHARS
-    while head and head > least and _is_inside_word(base, head) | _is_inside_word(new, head):
+    min_head, min_tail = head - _MAX_WORD_CHARS, tail - _MAX_WORD_CHARS
+    while head and head > min_head and _is_inside_word(base, head) | _is_inside_word(new, head):
         head -= 1
-    while (
-        tail and tail > least_tail and _is_inside_word(base, len(base) - tail) | _is_inside_word(new, len(new) - tail)
-    ):
+    while tail and tail > min_tail and _is_inside_word(base, len(base) - tail) | _is_inside_word(new, len(new) - tail):
         tail -= 1
     return head, tail
 
@@ -128,7 +126,7 @@ def _is_inside_word(text: str, at: int) -> bool:
 
 
 def _drop_lone_words(runs: list[Run], length: int, new_length: int) -> list[Run]:
-    """Without single words, such as spaces, that stay between two that change: one piece costs less than two."""
+    """Drop runs of one word, such as a space between two words that change: one piece costs less than two."""
     ends = ((0, 0), (length, new_length))
     return [
         run
@@ -138,7 +136,7 @@ def _drop_lone_words(runs: list[Run], length: int, new_length: int) -> list[Run]
 
 
 def _unambiguous_piece(base: str, at: int, start: int, stop: int, new: str) -> tuple[str, str, int] | None:
-    """What is replaced, with as much before or after it as makes it the first of its kind from `at` on."""
+    """Return the old text, new text and end of a piece, widened until no equal text comes before it from `at` on."""
     begin, end = start, stop
     while begin == end or base.find(base[begin:end], at) != begin:
         if end - begin > _MAX_PIECE_CHARS:
@@ -157,7 +155,7 @@ def _unambiguous_piece(base: str, at: int, start: int, stop: int, new: str) -> t
 def _word_before(base: str, at: int, place: int) -> int:
     if place <= at:
         return place
-    found = place - 1
-    while found > at and place - found < _MAX_WORD_CHARS and _is_inside_word(base, found):
-        found -= 1
-    return found
+    begin = place - 1
+    while begin > at and place - begin < _MAX_WORD_CHARS and _is_inside_word(base, begin):
+        begin -= 1
+    return begin

@@ -1,22 +1,22 @@
-"""Edits as text, one change to a line: what a model reads, and `read` reads back.
+"""Writer of delta texts: writes one change to a line, for a model to read and for `parser` to parse.
 
-status=Done                    a member set
--owner.email                   a member gone
-title~"draft">"final"          a piece of a string
-owner login=ann, id=7          members of a member
-web like db port=80            a new member, a copy of another but for what follows
-users[id]                      a table, its rows by their `id`; by their place in the base as `users[]`
- 17 status=Done                 a row's members
- -5                             a row gone
- +{"id":8,"status":"New"}       a row at the end; `+3 ` before a row is its place, `+ like 7 id=8` a copy
- >17 0                          a row moved to a place
-log~                           a text, by its lines
- 12-14                          lines 12 to 14 become those that follow, `12+` what follows line 12
- +a new line                    by itself, or behind `$`: at the end
-*"ann">"bob"                   before the rest, a piece of every string
-[base]                         before the rest, the base becomes the one item of a list
-base[3]                        before the rest, of the base, a list, only one item stays
-={"a":1}                       by itself: everything is new
+status=Done                    sets a member
+-owner.email                   removes a member
+title~"draft">"final"          replaces a piece of a string
+owner login=ann, id=7          changes members of a member
+web like db port=80            adds a member: a copy of another, with changes
+users[id]                      changes a table whose rows are named by `id`; in `users[]`, by their index in the base
+ 17 status=Done                 changes members of a row
+ -5                             removes a row
+ +{"id":8,"status":"New"}       appends a row; `+3 ` inserts it at index 3, `+ like 7 id=8` appends a changed copy
+ >17 0                          moves a row to an index
+log~                           changes a text by its lines
+ 12-14                          replaces lines 12 to 14 by the lines that follow; `12+` inserts them after line 12
+ +a new line                    a new line; without a line number, or after `$`, it is appended
+*"ann">"bob"                   first replaces a piece in every string
+[base]                         first makes the base the only item of a list
+base[3]                        first keeps only one item of the base, which is a list
+={"a":1}                       replaces the whole value; no other line follows
 """
 
 import re
@@ -47,7 +47,7 @@ _needs_quotes = re.compile(
 
 
 def write_edit(edit: Edit) -> str:
-    """The lines of an edit of a whole value."""
+    """Return the text of an edit of a whole value."""
     lines: list[str] = []
     while isinstance(edit, ReplaceEverywhere | WrapInList | PickItem):
         lines.append(_prefix_line(edit))
@@ -66,12 +66,12 @@ def write_edit(edit: Edit) -> str:
         case Put(new):
             lines.append(f"={to_json(new)}")
         case Copy():
-            raise ValueError("nothing stands beside the whole")
+            raise ValueError("the whole value has no sibling to copy")
     return "\n".join(lines)
 
 
 def _prefix_line(edit: ReplaceEverywhere | WrapInList | PickItem) -> str:
-    """What is done to a whole base before the rest."""
+    """Return the line of an edit that changes the whole base before the rest."""
     match edit:
         case ReplaceEverywhere(old, new):
             return f"*{to_json(old)}>{to_json(new)}"
@@ -82,34 +82,34 @@ def _prefix_line(edit: ReplaceEverywhere | WrapInList | PickItem) -> str:
 
 
 def format_value(value: JSON) -> str:
-    """A value on a line: a string as it is where nothing else reads so, JSON otherwise."""
+    """Return a value as it stands on a line: a string without quotes if it is bare, JSON otherwise."""
     return value if isinstance(value, str) and is_bare(value) else to_json(value)
 
 
 def is_bare(text: str) -> bool:
-    """Whether a string can stand as it is, because nothing else reads so."""
+    """Return whether a string needs no quotes, because the parser cannot take it for anything else."""
     return not _needs_quotes(text)
 
 
 def to_json(value: JSON) -> str:
-    """As JSON."""
+    """Encode a value as JSON text."""
     return msgspec.json.encode(value).decode()
 
 
 def format_name(name: str) -> str:
-    """A member's name, or a row's."""
+    """Return the name of a member or a row, quoted if it needs quotes."""
     return name if _is_bare_name(name) else to_json(name)
 
 
 def _write_members(edit: MemberEdits, depth: int, lines: list[str]) -> None:
     indent = " " * depth
-    lines += [f"{indent}-{format_name(gone)}" for gone in edit.removed]
+    lines += [f"{indent}-{format_name(name)}" for name in edit.removed]
     for member, change in edit.edits.items():
         _write_change(format_name(member), change, depth, lines)
 
 
 def _write_change(head: str, edit: Edit, depth: int, lines: list[str]) -> None:
-    """One or more lines, the first beginning with `head`."""
+    """Write a change as one or more lines, the first beginning with `head`."""
     indent = " " * depth
     short = _inline_change(head, edit)
     if short is not None:
@@ -117,7 +117,7 @@ def _write_change(head: str, edit: Edit, depth: int, lines: list[str]) -> None:
         return
     match edit:
         case Copy(source, then):
-            assert then is not None, "a mere copy is told inline"
+            assert then is not None, "a copy without changes is written inline"
             _write_nested_members(f"{head} like {format_name(source)}", then, depth, lines)
         case LineEdits(hunks):
             lines.append(f"{indent}{head}~")
@@ -131,8 +131,8 @@ def _write_change(head: str, edit: Edit, depth: int, lines: list[str]) -> None:
 
 
 def _write_nested_members(head: str, edit: Edit, depth: int, lines: list[str]) -> None:
-    """A member's or row's members: on its line if they fit there, on lines of their own otherwise."""
-    assert isinstance(edit, MemberEdits), "what is copied is an object"
+    """Write the changes within a member or row: on its line if all are inline, on lines of their own otherwise."""
+    assert isinstance(edit, MemberEdits), "only objects are copied with changes"
     items = _inline_items(edit)
     if items is not None:
         lines.append(f"{' ' * depth}{head} {', '.join(items)}")
@@ -142,8 +142,8 @@ def _write_nested_members(head: str, edit: Edit, depth: int, lines: list[str]) -
 
 
 def _inline_items(edit: MemberEdits) -> list[str] | None:
-    """Changes that share a line; None where one of them needs lines of its own."""
-    items = [f"-{format_name(gone)}" for gone in edit.removed]
+    """Return the changes that share a line; None if one of them needs lines of its own."""
+    items = [f"-{format_name(name)}" for name in edit.removed]
     for member, change in edit.edits.items():
         item = _inline_change(format_name(member), change)
         if item is None:
@@ -153,7 +153,7 @@ def _inline_items(edit: MemberEdits) -> list[str] | None:
 
 
 def _inline_change(head: str, edit: Edit) -> str | None:
-    """A change that ends where it says, so that others may follow; None where it has to have the line."""
+    """Return a change after which others can follow on the line; None if it needs the line for itself."""
     match edit:
         case Put(new):
             return f"{head}={format_value(new)}"
@@ -174,11 +174,11 @@ def _pieces_text(edit: Splices) -> str:
 
 
 def _write_rows(head: str, edit: RowEdits, depth: int, lines: list[str]) -> None:
-    """A single line of a row goes on the table's own."""
+    """Write the changes of a table; a single line goes on the table's own line."""
     inner: list[str] = []
     indent = " " * (depth + 1)
     if edit.removed:
-        inner.append(indent + " ".join(f"-{format_name(gone)}" for gone in edit.removed))
+        inner.append(indent + " ".join(f"-{format_name(name)}" for name in edit.removed))
     for row, change in edit.edits.items():
         if isinstance(change, MemberEdits):
             _write_nested_members(format_name(row), change, depth + 1, inner)
@@ -192,32 +192,32 @@ def _write_rows(head: str, edit: RowEdits, depth: int, lines: list[str]) -> None
             case Put(new):
                 inner.append(f"{indent}+{at}{' ' * bool(at) or _separator(new)}{format_value(new)}")
             case Copy(source, then):
-                head_of = f"+{at} like {format_name(source)}"
+                row_head = f"+{at} like {format_name(source)}"
                 if then is None:
-                    inner.append(indent + head_of)
+                    inner.append(indent + row_head)
                 else:
-                    _write_nested_members(head_of, then, depth + 1, inner)
-    opened = f"{' ' * max(depth, 0)}{head}[{'' if edit.key is None else format_name(edit.key)}]"
+                    _write_nested_members(row_head, then, depth + 1, inner)
+    table_head = f"{' ' * max(depth, 0)}{head}[{'' if edit.key is None else format_name(edit.key)}]"
     if len(inner) == 1:
-        lines.append(f"{opened} {inner[0].lstrip(' ')}")
+        lines.append(f"{table_head} {inner[0].lstrip(' ')}")
     else:
-        lines += (opened, *inner)
+        lines += (table_head, *inner)
 
 
 def _separator(new: JSON) -> str:
-    """Between a plus and a value that is no object or list, which may begin with a digit."""
+    """Return what separates a plus from a row: a space before a scalar, which may begin with a digit."""
     return "" if isinstance(new, dict | list) else " "
 
 
 def _write_hunks(hunks: Iterable[Hunk], depth: int, lines: list[str]) -> None:
     indent = " " * depth
-    ends = True  # whether new lines would not be taken for those of the hunk before
+    separate = True  # whether the parser does not take new lines for those of the previous hunk
     for start, stop, new in hunks:
-        where = f"{start}+" if start == stop else str(stop) if start + 1 == stop else f"{start + 1}-{stop}"
+        line_numbers = f"{start}+" if start == stop else str(stop) if start + 1 == stop else f"{start + 1}-{stop}"
         if isinstance(new, Splices):
-            lines.append(f"{indent}{where} {_pieces_text(new)}")
+            lines.append(f"{indent}{line_numbers} {_pieces_text(new)}")
         else:
-            if start != END or not ends:
-                lines.append(indent + ("$" if start == END else where))
+            if start != END or not separate:
+                lines.append(indent + ("$" if start == END else line_numbers))
             lines += [f"{indent}+{line}" for line in new]
-        ends = isinstance(new, Splices)
+        separate = isinstance(new, Splices)

@@ -1,1 +1,1 @@
-"""Messages to values and values to messages, one file an era. Pure: no I/O, no clock, no state."""
+"""The dialects, which read messages as values and write values as messages. They do no I/O and keep no state."""

@@ -1,7 +1,7 @@
-"""Delta-MCP 0.2 on top of the handshake era, for clients that say `protocolVersion: "delta-mcp/0.2.0"`.
+"""The dialect Delta-MCP 0.2, for clients that send `protocolVersion: "delta-mcp/0.2.0"` in `initialize`.
 
-To another major version, and to everyone else, `initialize` and `tools/list` are a plain MCP server's. As in the
-original, `tools/describe` answers any client of the era.
+Clients of another major version, and all others, get the `initialize` and `tools/list` results of a plain MCP server.
+As in the original server, every client of the handshake era may call `tools/describe`.
 """
 
 from collections.abc import Collection, Mapping
@@ -30,7 +30,7 @@ from deltamcp.wire import jsonrpc
 
 
 class DeltaMcp:
-    """Delta-MCP's introduction, whole lists, result shapes and error texts; the rest is MCP's."""
+    """Handles what differs from MCP: the result of `initialize`, lists on one page, result shapes and error texts."""
 
     def __init__(self) -> None:
         self._mcp = HandshakeMcp()
@@ -68,8 +68,8 @@ class DeltaMcp:
 
     def capabilities(self, about: About) -> dict[str, JSON]:
         known = about.capabilities
-        made: dict[str, JSON] = {"tools": {"progressiveDisclosure": True, "lazyLoading": True}}
-        return made | {kind: known[kind] for kind in ("prompts", "resources") if kind in known}
+        tools: dict[str, JSON] = {"tools": {"progressiveDisclosure": True, "lazyLoading": True}}
+        return tools | {kind: known[kind] for kind in ("prompts", "resources") if kind in known}
 
     def read(self, request: Request, caller: Caller, agreement: Agreement | None = None) -> tuple[Terms, Ask] | Failure:
         return handshake.read_in_session(request, caller, agreement, _read_ask)
@@ -85,24 +85,27 @@ class DeltaMcp:
 
 
 def _read_ask(request: Request) -> Ask | Failure:
-    """This dialect's clients know no cursors."""
+    """Reads a request. `tools/list` returns the whole list, because Delta-MCP clients have no cursors."""
     return ListItems(Kind.TOOLS, whole=True) if request.method == "tools/list" else handshake.read_ask(request)
 
 
-def _best_encoding(capabilities: dict[str, JSON], ours: Collection[str]) -> str:
-    both = [name for name, flag in ENCODINGS.items() if name in ours and _is_flagged(capabilities, "encoding", flag)]
-    return both[-1] if both else "json"
+def _best_encoding(capabilities: dict[str, JSON], encodings: Collection[str]) -> str:
+    """Returns the last of `ENCODINGS` that the client declares and the transport has; "json" if there is none."""
+    usable = [
+        name for name, flag in ENCODINGS.items() if name in encodings and _is_flagged(capabilities, "encoding", flag)
+    ]
+    return usable[-1] if usable else "json"
 
 
 def _is_flagged(capabilities: dict[str, JSON], group: str, name: str) -> bool:
-    """Whether a capability is set to whatever JavaScript takes for true."""
+    """Whether a capability has a value that JavaScript takes for true, as the original server checks it."""
     found = capabilities.get(group)
     flag = found.get(name) if isinstance(found, dict) else None
     return bool(flag) or isinstance(flag, list | dict)
 
 
 def _reword(request: Request, outcome: Outcome) -> Outcome:
-    """A failure in the words Delta-MCP has for it."""
+    """Returns a failure with the error text that Delta-MCP has for it; any other outcome as it is."""
     if not isinstance(outcome, Failure):
         return outcome
     if outcome.fault is Fault.UNKNOWN_METHOD:

@@ -1,6 +1,6 @@
-"""What every dialect does: it reads a request as `Terms` and an `Ask`, and writes an `Outcome` as bytes.
+"""The interface of dialects, which read a request as `Terms` and an `Ask`, and write an `Outcome` as bytes.
 
-A new dialect is one file with one class, and one row in `registry.py`.
+To add a dialect, add one module with one class, and one row in `registry.py`.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ from deltamcp.values import (
 
 
 class Agreement(Struct, frozen=True):
-    """What client and server settled by `initialize`, for the rest of a session."""
+    """The result of the negotiation in `initialize`, which applies to the whole session."""
 
     version: str
     capabilities: dict[str, JSON]
@@ -33,49 +33,49 @@ class Agreement(Struct, frozen=True):
     surface: Surface | None = None
     result_shape: ResultShape = ResultShape.MCP
     encoding: str = "json"
-    """What both write from now on; over HTTP a request may still say otherwise."""
+    """The encoding of all later messages; over HTTP the headers of a request may choose another."""
     log_level: LogLevel = "info"
 
 
 class Dialect(Protocol):
-    """One way to say what a request means."""
+    """Reads requests and writes responses and notifications in one family of protocol versions."""
 
     def recognizes(self, request: Request) -> bool:
         """Whether a request that belongs to no session is in this dialect."""
         ...
 
     def read(self, request: Request, caller: Caller, agreement: Agreement | None = None) -> tuple[Terms, Ask] | Failure:
-        """What a request means, or why it cannot be understood; `agreement` is that of its session."""
+        """Returns the terms and the ask of a request, or the reason it is invalid; `agreement` is its session's."""
         ...
 
     def write(self, request: Request, outcome: Outcome, version: str) -> bytes:
-        """The response to a request.
+        """Returns the response to a request.
 
         Raises:
-            ValueError: a result holds what JSON cannot say.
+            ValueError: a result contains a value that JSON cannot express.
         """
         ...
 
     def notify(self, method: str, params: Mapping[str, JSON], subscription: RequestId | None = None) -> bytes:
-        """A notification; one that a client subscribed to carries the subscription's id."""
+        """Returns a notification; `subscription` is the id of the subscription that it belongs to, if any."""
         ...
 
     def capabilities(self, about: About) -> dict[str, JSON]:
-        """What the server can do, as this dialect declares it."""
+        """Returns the server's capabilities as this dialect declares them."""
         ...
 
     def http_status(self, failure: Failure) -> int:
-        """The status of a response that reports a failure, over HTTP."""
+        """Returns the HTTP status of a response that reports a failure."""
         ...
 
 
 class SessionDialect(Dialect, Protocol):
-    """A dialect whose clients introduce themselves once, by `initialize`."""
+    """A dialect whose sessions begin with `initialize`."""
 
     def agree(self, params: dict[str, JSON], encodings: Collection[str]) -> Agreement | Failure:
-        """What a client's `initialize` comes to, with the best of the `encodings` that its transport has."""
+        """Returns the agreement that a client's `initialize` leads to; `encodings` are those of the transport."""
         ...
 
     def introduce(self, request: Request, about: About, agreement: Agreement, encodings: Collection[str]) -> bytes:
-        """The response to `initialize`."""
+        """Returns the response to `initialize`."""
         ...

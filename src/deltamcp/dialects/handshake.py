@@ -1,4 +1,4 @@
-"""The handshake era, 2024-11-05 to 2025-11-25: client and server agree once by `initialize`."""
+"""The dialect of MCP 2024-11-05 to 2025-11-25, the handshake era: client and server negotiate once, in `initialize`."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import assert_never
@@ -26,13 +26,13 @@ from deltamcp.wire import jsonrpc
 
 
 class HandshakeMcp:
-    """MCP as `initialize` begins it."""
+    """Reads and writes MCP messages of sessions that begin with `initialize`."""
 
     def recognizes(self, request: Request) -> bool:
         return request.method == "initialize"
 
     def agree(self, params: dict[str, JSON], encodings: Collection[str]) -> Agreement | Failure:
-        """The client's version where this server speaks it, else the newest of the era."""
+        """Agrees on the client's version if this server supports it, else on the newest version of the era."""
         offer = read_offer(params)
         if isinstance(offer, Failure):
             return offer
@@ -45,7 +45,7 @@ class HandshakeMcp:
         return self.write(request, Answer(about), agreement.version)
 
     def capabilities(self, about: About) -> dict[str, JSON]:
-        # 2026-07-28 has `extensions` for what these revisions call experimental.
+        # These versions call `experimental` what 2026-07-28 calls `extensions`.
         return progressive_disclosure.extend(about.capabilities, "experimental")
 
     def read(self, request: Request, caller: Caller, agreement: Agreement | None = None) -> tuple[Terms, Ask] | Failure:
@@ -67,9 +67,9 @@ class HandshakeMcp:
                 assert_never(outcome)
 
     def _introduction(self, about: About, version: str) -> dict[str, JSON]:
-        made = {"protocolVersion": version, "serverInfo": versions.fit_info(about.info, version)}
+        fields = {"protocolVersion": version, "serverInfo": versions.fit_info(about.info, version)}
         extended = About(about.info, self.capabilities(about), about.instructions)
-        return result_bodies.body(Answer(extended), version, made)
+        return result_bodies.body(Answer(extended), version, fields)
 
     def notify(self, method: str, params: Mapping[str, JSON], subscription: RequestId | None = None) -> bytes:
         return jsonrpc.encode_notification(method, dict(params))
@@ -79,7 +79,7 @@ class HandshakeMcp:
 
 
 def read_offer(params: dict[str, JSON]) -> tuple[str, dict[str, JSON], dict[str, JSON]] | Failure:
-    """The version, capabilities and name that a client offers by `initialize`."""
+    """Returns the version, capabilities and client info in the parameters of `initialize`."""
     requested = params.get("protocolVersion")
     if type(requested) is not str:
         return Failure(Fault.INVALID_PARAMS, "params.protocolVersion must be a string.")
@@ -90,14 +90,14 @@ def read_offer(params: dict[str, JSON]) -> tuple[str, dict[str, JSON], dict[str,
 
 
 def read_ask(request: Request) -> Ask | Failure:
-    """What a request of this era asks for."""
+    """Returns the ask of a request of this era."""
     return methods.read(request, methods.HANDSHAKE)
 
 
 def read_in_session(
     request: Request, caller: Caller, agreement: Agreement | None, read_ask: Callable[[Request], Ask | Failure]
 ) -> tuple[Terms, Ask] | Failure:
-    """A request in the terms its session agreed on."""
+    """Returns the terms and the ask of a request in a session."""
     assert agreement is not None, "in this era every request belongs to a session"
     ask = read_ask(request)
     if isinstance(ask, Failure):

@@ -1,6 +1,6 @@
-"""The methods of each era, and how the parameters of a request become an `Ask`.
+"""The methods of each era, and the functions that read the parameters of a request as an `Ask`.
 
-`HANDSHAKE` and `MODERN` say which method each era has; a method that is not in a table does not exist there.
+`HANDSHAKE` and `MODERN` are the tables of methods; a method that is not in its era's table does not exist there.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,17 +42,17 @@ LOG_LEVELS: tuple[LogLevel, ...] = (
     "alert",
     "emergency",
 )
-"""RFC 5424 severities, mildest first."""
+"""RFC 5424 severities, least severe first."""
 
 _Params = dict[str, JSON]
 
 
 class _InvalidParamError(Exception):
-    """A parameter that is missing or of the wrong type; the text names it."""
+    """A parameter is missing or has the wrong type; the text names the parameter."""
 
 
 def read(request: Request, methods: Mapping[str, Callable[[_Params], Ask]]) -> Ask | Failure:
-    """What a request asks for, or why it cannot be understood."""
+    """Returns the ask of a request, or the reason it is invalid."""
     reader = methods.get(request.method)
     if reader is None:
         return Failure(
@@ -154,9 +154,10 @@ def _lister(kind: Kind) -> Callable[[_Params], Ask]:
 
 
 def log_level(value: JSON, where: str) -> LogLevel:
-    """
+    """Returns a value as a log level; `where` names the parameter in the error.
+
     Raises:
-        _InvalidParamError: it is no level.
+        _InvalidParamError: the value is no log level.
     """
     if value not in LOG_LEVELS:
         raise _InvalidParamError(f"{where} must be one of {', '.join(LOG_LEVELS)}.")
@@ -175,15 +176,15 @@ _FLAGS = {
 
 
 def _listen(params: _Params) -> Ask:
-    wanted = params.get("notifications")
-    if type(wanted) is not dict:
+    notifications = params.get("notifications")
+    if type(notifications) is not dict:
         raise _InvalidParamError("params.notifications must be an object.")
-    uris = wanted.get("resourceSubscriptions", [])
+    uris = notifications.get("resourceSubscriptions", [])
     if type(uris) is not list or not all(type(uri) is str for uri in uris):
         raise _InvalidParamError("params.notifications.resourceSubscriptions must be an array of strings.")
     kinds: set[Kind] = set()
     for flag, covered in _FLAGS.items():
-        value = wanted.get(flag, False)
+        value = notifications.get(flag, False)
         if type(value) is not bool:
             raise _InvalidParamError(f"params.notifications.{flag} must be true or false.")
         if value:
@@ -191,12 +192,12 @@ def _listen(params: _Params) -> Ask:
     return Listen(Filter(frozenset(kinds), frozenset(uris)))
 
 
-def subscription_filter(wanted: Filter) -> dict[str, JSON]:
-    """A filter as `notifications/subscriptions/acknowledged` repeats it."""
-    kept: dict[str, JSON] = {flag: True for flag, kinds in _FLAGS.items() if kinds[0] in wanted.kinds}
-    if wanted.uris:
-        kept["resourceSubscriptions"] = sorted(wanted.uris)
-    return kept
+def subscription_filter(accepted: Filter) -> dict[str, JSON]:
+    """Returns a filter in the form of `notifications/subscriptions/acknowledged`."""
+    notifications: dict[str, JSON] = {flag: True for flag, kinds in _FLAGS.items() if kinds[0] in accepted.kinds}
+    if accepted.uris:
+        notifications["resourceSubscriptions"] = sorted(accepted.uris)
+    return notifications
 
 
 _BOTH: dict[str, Callable[[_Params], Ask]] = {
@@ -232,7 +233,7 @@ MODERN: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
 
 
 def read_log_level(value: JSON, where: str) -> LogLevel | Failure:
-    """A log level, or the answer to something that is none."""
+    """Returns a value as a log level, or the failure of a request whose value is none."""
     try:
         return log_level(value, where)
     except _InvalidParamError as error:

@@ -1,4 +1,4 @@
-"""Headers that repeat what the body says: MCP 2026-07-28, "Server Validation"."""
+"""Checks of the HTTP headers that repeat values of the body: MCP 2026-07-28, "Server Validation"."""
 
 import functools
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from deltamcp.errors import Fault
 from deltamcp.values import JSON, Ask, CallTool, Failure, Request
 
 NAMED_BY: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""The parameter that `Mcp-Name` repeats."""
+"""The parameter that the header `Mcp-Name` repeats, by method."""
 
 
 def check_headers(request: Request, headers: Mapping[bytes, bytes], repeated: bool) -> Failure | None:
-    """Why a request's headers contradict its body; None where they agree, or the body is refused anyway.
+    """Returns a failure if a request's headers contradict its body; None if they agree or the body is invalid anyway.
 
-    `repeated` tells that a mirrored header came more than once.
+    `repeated` is whether the client sent one of these headers more than once.
     """
     meta = request_meta(request)
     version = None if meta is None else meta.get(VERSION_KEY)
@@ -28,28 +28,28 @@ def check_headers(request: Request, headers: Mapping[bytes, bytes], repeated: bo
     method = request.method
     key = NAMED_BY.get(method)
     name = None if key is None else request.params.get(key)
-    said = (version, method, name if type(name) is str else None)
-    sent = (headers.get(b"mcp-protocol-version"), headers.get(b"mcp-method"), headers.get(b"mcp-name"))
-    return _compare_all(said, sent)
+    in_body = (version, method, name if type(name) is str else None)
+    in_headers = (headers.get(b"mcp-protocol-version"), headers.get(b"mcp-method"), headers.get(b"mcp-name"))
+    return _compare_all(in_body, in_headers)
 
 
 @functools.lru_cache(maxsize=512)
 def _compare_all(
-    said: tuple[str, str, str | None], sent: tuple[bytes | None, bytes | None, bytes | None]
+    in_body: tuple[str, str, str | None], in_headers: tuple[bytes | None, bytes | None, bytes | None]
 ) -> Failure | None:
-    """The same few headers come with every call of the same tool, so the result is cached."""
-    failure = _compare("MCP-Protocol-Version", sent[0], said[0])
-    if failure is None and said[0] in versions.MODERN:
-        failure = _compare("Mcp-Method", sent[1], said[1])
-        if failure is None and said[2] is not None:
-            failure = _compare("Mcp-Name", sent[2], said[2])
+    """Compares version, method and name. The result is cached, as every call of a tool has the same few headers."""
+    failure = _compare("MCP-Protocol-Version", in_headers[0], in_body[0])
+    if failure is None and in_body[0] in versions.MODERN:
+        failure = _compare("Mcp-Method", in_headers[1], in_body[1])
+        if failure is None and in_body[2] is not None:
+            failure = _compare("Mcp-Name", in_headers[2], in_body[2])
     return failure
 
 
 def check_parameter_headers(
     ask: Ask, headers: Mapping[bytes, bytes], operations: Mapping[str, Operation]
 ) -> Failure | None:
-    """The same for the arguments that one of a caller's tools asks to have mirrored."""
+    """Returns a failure if the headers contradict the arguments that the called tool requires headers for."""
     if not isinstance(ask, CallTool):
         return None
     operation = operations.get(ask.name)

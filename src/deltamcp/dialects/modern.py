@@ -1,4 +1,4 @@
-"""The modern era, 2026-07-28: every request says who sends it and what they understand."""
+"""The dialect of MCP 2026-07-28, the modern era: every request states its client's version and capabilities."""
 
 from collections.abc import Mapping
 from typing import Any, assert_never
@@ -40,11 +40,14 @@ SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 
 
 class ModernMcp:
-    """MCP without sessions. On every result it adds who answers, and on lists how long they stay fresh."""
+    """Reads and writes MCP messages without sessions.
+
+    It adds the server's name to every result, and to lists how long clients may cache them.
+    """
 
     def __init__(self, info: dict[str, JSON], cache_seconds: float) -> None:
         self._info = info
-        # On every result, so no more than the specification asks for; the rest is `server/discover`'s.
+        # Every result repeats these: only the fields that the specification requires; `server/discover` has the rest.
         self._short = {key: info[key] for key in ("name", "version") if key in info}
         self._meta = Raw(jsonrpc.encode({SERVER_KEY: self._short}))
         self._ttl = int(cache_seconds * 1000)
@@ -80,10 +83,10 @@ class ModernMcp:
             return ask
         log_level: LogLevel | None = None
         if LOG_LEVEL_KEY in meta:
-            wanted = methods.read_log_level(meta[LOG_LEVEL_KEY], f'params._meta["{LOG_LEVEL_KEY}"]')
-            if isinstance(wanted, Failure):
-                return wanted
-            log_level = wanted
+            level = methods.read_log_level(meta[LOG_LEVEL_KEY], f'params._meta["{LOG_LEVEL_KEY}"]')
+            if isinstance(level, Failure):
+                return level
+            log_level = level
         client = meta.get(CLIENT_KEY) or {}
         surface = Surface.PROGRESSIVE if progressive else None
         return Terms(Era.MODERN, version, capabilities, client, meta, log_level, caller, surface), ask
@@ -103,11 +106,11 @@ class ModernMcp:
 
     def _encode_answer(self, request: Request, answer: Answer, version: str) -> bytes:
         value = answer.value
-        made: dict[str, Any]
+        fields: dict[str, Any]
         if isinstance(value, ToolResult):
-            made = {"resultType": "complete"}
-            result_bodies.tool(value, version, made)
-            return self._encode(made)
+            fields = {"resultType": "complete"}
+            result_bodies.tool(value, version, fields)
+            return self._encode(fields)
         if isinstance(value, Page):
             encoded = value.encoded.get(version)
             if encoded is None:
@@ -115,37 +118,37 @@ class ModernMcp:
                     result_bodies.body(answer, version, {"resultType": "complete", **self._freshness(value.public)})
                 )
             return encoded
-        made = {"resultType": "complete"}
+        fields = {"resultType": "complete"}
         if isinstance(value, SubscriptionEnd):
-            return jsonrpc.encode({**made, "_meta": {SUBSCRIPTION_KEY: request.id}})
+            return jsonrpc.encode({**fields, "_meta": {SUBSCRIPTION_KEY: request.id}})
         if isinstance(value, Contents):
-            # What an author reads for one caller is that caller's.
-            made |= {"ttlMs": value.ttl_ms, "cacheScope": "private"}
+            # An author's function may return other contents to another caller.
+            fields |= {"ttlMs": value.ttl_ms, "cacheScope": "private"}
         elif isinstance(value, Manifest):
-            made |= self._freshness(value.public and value.meta is None)
+            fields |= self._freshness(value.public and value.meta is None)
         elif isinstance(value, About):
             extended = About(value.info, self.capabilities(value), value.instructions)
-            made |= {
+            fields |= {
                 "supportedVersions": list(versions.MODERN),
                 **self._freshness(public=True),
                 "_meta": {SERVER_KEY: self._info},
             }
-            return self._encode(result_bodies.body(Answer(extended), version, made))
-        return self._encode(result_bodies.body(answer, version, made))
+            return self._encode(result_bodies.body(Answer(extended), version, fields))
+        return self._encode(result_bodies.body(answer, version, fields))
 
     def _freshness(self, public: bool) -> dict[str, JSON]:
         return {"ttlMs": self._ttl, "cacheScope": "public" if public else "private"}
 
-    def _encode(self, made: dict[str, Any]) -> bytes:
-        own = made.get("_meta")
-        made["_meta"] = self._meta if own is None else {SERVER_KEY: self._short, **own}
-        return jsonrpc.encode(made)
+    def _encode(self, fields: dict[str, Any]) -> bytes:
+        own = fields.get("_meta")
+        fields["_meta"] = self._meta if own is None else {SERVER_KEY: self._short, **own}
+        return jsonrpc.encode(fields)
 
     def _input_required(self, outcome: InputRequired) -> dict[str, Any]:
         body: dict[str, Any] = {"resultType": "input_required", "inputRequests": {}}
         for key, question in outcome.requests.items():
-            asked: dict[str, Any] = {"method": question.method}
-            body["inputRequests"][key] = asked | {"params": question.params} if question.params else asked
+            request: dict[str, Any] = {"method": question.method}
+            body["inputRequests"][key] = request | {"params": question.params} if question.params else request
         if outcome.state is not None:
             body["requestState"] = outcome.state
         return body | {"_meta": self._meta}
@@ -162,13 +165,13 @@ class ModernMcp:
 
 
 def request_meta(request: Request) -> dict[str, JSON] | None:
-    """A request's `_meta`; None where it has none, or one that is no object."""
+    """Returns a request's `_meta`; None if it has none or it is no object."""
     found = request.params.get("_meta")
     return found if type(found) is dict else None
 
 
 def _read_envelope(request: Request) -> dict[str, JSON] | Failure:
-    """A request's `_meta`. MCP 2026-07-28, "Per-request protocol fields": without them it is malformed."""
+    """Returns a request's `_meta`; a failure if it lacks one of MCP 2026-07-28's "Per-request protocol fields"."""
     meta = request_meta(request)
     if meta is None:
         return Failure(Fault.INVALID_PARAMS, "params._meta must be an object with the protocol's fields.")

@@ -1,7 +1,7 @@
-"""The MCP extension for progressive disclosure: names and summaries first, definitions on request.
+"""The MCP extension for progressive disclosure: clients list names and summaries, and request definitions by name.
 
-A modern client declares it among its `extensions`, a handshake client among its `experimental` capabilities; Delta-MCP
-clients have it by their protocol.
+A modern client declares it in its `extensions`, a handshake client in its `experimental` capabilities; it is part of
+the protocol of Delta-MCP clients.
 """
 
 from collections.abc import Mapping
@@ -11,30 +11,30 @@ from deltamcp.values import JSON
 
 NAME = "io.github.delta-mcp/progressive-disclosure"
 MAX_NAMES = 50
-"""Tools one `tools/describe` may name; SEP-2636 asks for at least so many."""
+"""The number of tools that one `tools/describe` may name; SEP-2636 requires at least 50."""
 
 ENCODINGS: Mapping[str, str] = MappingProxyType({"compact-json": "compactJson", "cbor": "cbor"})
-"""Encodings besides JSON, the better ones last, and the capability that offers each. HTTP carries all of them."""
+"""The encodings besides JSON, the most compact last, and the capability that declares each. HTTP supports all."""
 LINE_ENCODINGS = ("compact-json",)
-"""Those that a transport carries on which a message is a line."""
+"""The encodings of transports on which a message is one line."""
 
 SETTINGS: dict[str, JSON] = {
     "version": "0.2.0",
     "describe": {"maxNames": MAX_NAMES},
     "manifest": True,
-    # Over HTTP, by `Content-Type` and `Accept`; the modern era has no moment at which a pipe could switch.
+    # Over HTTP only, by `Content-Type` and `Accept`: without a handshake a stdio connection cannot switch.
     "encodings": list(ENCODINGS),
 }
 
 METHODS = frozenset({"tools/describe", "tools/manifest"})
-"""What the extension adds."""
+"""The methods that the extension adds."""
 
 
 def is_declared(extensions: JSON) -> bool:
-    """Whether a client's extensions name this one, with settings or `{}`."""
+    """Whether a client declares this extension, with settings or with `{}`."""
     return isinstance(extensions, dict) and isinstance(extensions.get(NAME), dict)
 
 
 def extend(capabilities: dict[str, JSON], key: str) -> dict[str, JSON]:
-    """A server's capabilities with this extension under `key`, where the server has tools."""
+    """Returns a server's capabilities with this extension under `key`, if the server has tools."""
     return {**capabilities, key: {NAME: SETTINGS}} if "tools" in capabilities else capabilities

@@ -1,4 +1,8 @@
-"""The table of dialects, and the choice between them: the first message of a client decides."""
+"""The table of dialects, and the choice of the dialect of a request.
+
+A revision of MCP whose messages read as an earlier one's is a version in `versions.py`. A new protocol, or a revision
+whose messages differ, is a class of its own and a row here.
+"""
 
 from collections.abc import Callable
 
@@ -9,10 +13,10 @@ from deltamcp.dialects.modern import ModernMcp
 from deltamcp.values import JSON, Request
 
 STATELESS: tuple[Callable[[dict[str, JSON], float], Dialect], ...] = (ModernMcp,)
-"""Dialects whose every request says who sends it; made with the server's info and how long lists stay fresh."""
+"""Dialects in which every request states its client; each is made with the server's info and `cache_seconds`."""
 
 SESSION: tuple[Callable[[], SessionDialect], ...] = (DeltaMcp, HandshakeMcp)
-"""Dialects that begin with `initialize`; the last one answers every version that no other recognizes."""
+"""Dialects that begin with `initialize`; the last one handles every version that no other recognizes."""
 
 
 class Dialects:
@@ -24,21 +28,21 @@ class Dialects:
 
     @property
     def default(self) -> SessionDialect:
-        """For a refusal where it is not known yet which dialect is spoken."""
+        """The dialect of refusals to a client whose dialect is not known yet."""
         return self._session[-1]
 
     @property
     def newest(self) -> Dialect:
-        """For a request whose headers name a version that nobody knows."""
+        """The dialect of a request whose headers name an unknown version."""
         return self._stateless[0]
 
     def find_stateless(self, request: Request) -> Dialect | None:
-        """The dialect of a request that stands alone; None where it belongs to a session, or opens one."""
+        """Returns the dialect of a request without a session; None if the request belongs to a session or opens one."""
         for dialect in self._stateless:
             if dialect.recognizes(request):
                 return dialect
         return None
 
     def find_session(self, request: Request) -> SessionDialect:
-        """The dialect that an `initialize` asks for."""
+        """Returns the dialect that an `initialize` requests."""
         return next((dialect for dialect in self._session if dialect.recognizes(request)), self.default)

@@ -1,4 +1,4 @@
-"""Values to the bodies of results: the part of writing both eras share."""
+"""The bodies of results, as far as both eras write them alike."""
 
 from typing import Any, assert_never
 
@@ -22,68 +22,68 @@ from deltamcp.values import (
 from deltamcp.wire import jsonrpc
 
 
-def body(answer: Answer, version: str, made: dict[str, Any]) -> dict[str, Any]:
-    """A result's own fields, added to those that an era gives every result."""
+def body(answer: Answer, version: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Adds the fields of a result to `fields`, which has those that an era gives every result, and returns it."""
     value = answer.value
     match value:
         case ToolResult():
-            tool(value, version, made)
+            tool(value, version, fields)
         case Page():
-            made[value.kind.value] = Raw(_items(value, version))
+            fields[value.kind.value] = Raw(_items(value, version))
             if value.next_cursor is not None:
-                made["nextCursor"] = value.next_cursor
+                fields["nextCursor"] = value.next_cursor
         case Definitions():
             tools = [versions.fit_item(item, version) for item in value.tools]
-            made |= tools[0] if value.alone else {"tools": tools}
+            fields |= tools[0] if value.alone else {"tools": tools}
         case Manifest():
-            made["entries"] = value.entries
+            fields["entries"] = value.entries
             if value.next_cursor is not None:
-                made["nextCursor"] = value.next_cursor
-            _meta(value.meta, made)
+                fields["nextCursor"] = value.next_cursor
+            _meta(value.meta, fields)
         case Contents():
-            made["contents"] = value.items
-            _meta(value.meta, made)
+            fields["contents"] = value.items
+            _meta(value.meta, fields)
         case PromptResult():
             if value.description:
-                made["description"] = value.description
-            made["messages"] = value.messages
-            _meta(value.meta, made)
+                fields["description"] = value.description
+            fields["messages"] = value.messages
+            _meta(value.meta, fields)
         case Completion():
-            inner = made["completion"] = {"values": value.values}
+            inner = fields["completion"] = {"values": value.values}
             if value.total is not None:
                 inner["total"] = value.total
             if value.has_more is not None:
                 inner["hasMore"] = value.has_more
         case About():
-            made["capabilities"] = value.capabilities
+            fields["capabilities"] = value.capabilities
             if value.instructions is not None:
-                made["instructions"] = value.instructions
+                fields["instructions"] = value.instructions
         case Done() | SubscriptionEnd():
             pass
         case _:
             assert_never(value)
-    return made
+    return fields
 
 
-def tool(value: ToolResult, version: str, made: dict[str, Any]) -> None:
-    """The same for what nearly every answer is."""
-    made["content"] = (
+def tool(value: ToolResult, version: str, fields: dict[str, Any]) -> None:
+    """Adds the fields of a tool's result to `fields`."""
+    fields["content"] = (
         value.content if version >= versions.STRUCTURED_SINCE else versions.fit_content(value.content, version)
     )
     structured = value.structured
     if structured is not UNSET:
         since = versions.STRUCTURED_SINCE if isinstance(structured, dict) else versions.ANY_STRUCTURED_SINCE
         if version >= since:
-            made["structuredContent"] = structured
+            fields["structuredContent"] = structured
     if value.is_error:
-        made["isError"] = True
+        fields["isError"] = True
     if value.meta is not None:
-        made["_meta"] = value.meta
+        fields["_meta"] = value.meta
 
 
-def _meta(meta: dict[str, JSON] | None, made: dict[str, Any]) -> None:
+def _meta(meta: dict[str, JSON] | None, fields: dict[str, Any]) -> None:
     if meta is not None:
-        made["_meta"] = meta
+        fields["_meta"] = meta
 
 
 def _items(page: Page, version: str) -> bytes:

@@ -1,6 +1,6 @@
-"""The version table: which revision of MCP has what. No other module spells a version.
+"""The versions of MCP, and the features that each has. No other module contains a version.
 
-Versions are a set with an order by date, nothing more.
+Versions are dates, so that comparing two as texts tells which is newer.
 """
 
 from collections.abc import Mapping
@@ -9,15 +9,15 @@ from types import MappingProxyType
 from deltamcp.values import JSON, Audio, BlobResource, Content, EmbeddedResource, ResourceLink, Text
 
 HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-"""Newest first; what `initialize` can agree on."""
+"""The versions that client and server can agree on in `initialize`, newest first."""
 
 MODERN = ("2026-07-28",)
-"""What a request may carry in its `_meta`."""
+"""The versions that a request may state in its `_meta`, newest first."""
 
 DELTA_MCP = "delta-mcp/0.2.0"
-"""What a Delta-MCP client names in `initialize`; another minor version of the same major is understood too."""
+"""The version that a Delta-MCP client sends in `initialize`; the server accepts every version with the same major."""
 DELTA_MCP_BASELINE = "2025-11-25"
-"""The MCP revision underneath."""
+"""The MCP version that Delta-MCP is based on."""
 
 FIELD_SINCE: Mapping[str, str] = MappingProxyType(
     {
@@ -28,12 +28,12 @@ FIELD_SINCE: Mapping[str, str] = MappingProxyType(
         "icons": "2025-11-25",
     }
 )
-"""Fields of listed items and the revision that introduced them."""
+"""The fields of listed items, and the version that introduced each."""
 
 INFO_FIELD_SINCE: Mapping[str, str] = MappingProxyType(
     {"name": "2024-11-05", "version": "2024-11-05", "title": "2025-06-18"}
 )
-"""Fields of `serverInfo`; the others came with `_OTHER_INFO_SINCE`."""
+"""The fields of `serverInfo`; `_OTHER_INFO_SINCE` introduced all others."""
 _OTHER_INFO_SINCE = "2025-11-25"
 
 RESOURCE_ANNOTATIONS_SINCE = "2024-11-05"
@@ -42,31 +42,31 @@ RESOURCE_ANNOTATIONS_SINCE = "2024-11-05"
 AUDIO_SINCE = "2025-03-26"
 STRUCTURED_SINCE = "2025-06-18"
 ANY_STRUCTURED_SINCE = "2026-07-28"
-"""Before it, structured content and output schemas are objects only."""
+"""Before this version, structured content and output schemas are objects only."""
 
 FORM_MODES_SINCE = "2025-11-25"
-"""Before it a form had no choice of several, and there was no `mode`: every elicitation was a form."""
+"""Before this version forms have no multiple-choice fields, and elicitation has no `mode`: it is always a form."""
 
 PRIMING_SINCE = "2025-11-25"
-"""SSE streams open with an empty event to reconnect by, and may be closed to be polled."""
+"""Since this version, SSE streams begin with an empty event whose id lets a client reconnect after an early close."""
 
 BATCHES_IN = "2025-03-26"
-"""The one revision with JSON-RPC batches."""
+"""The only version with JSON-RPC batches."""
 
 
 def is_delta_mcp(version: str) -> bool:
-    """Whether a version named in `initialize` is Delta-MCP's, of the major version this server speaks."""
-    prefix, _, ours = DELTA_MCP.partition("/")
-    return version.startswith(f"{prefix}/") and version.partition("/")[2].partition(".")[0] == ours.partition(".")[0]
+    """Whether a version in `initialize` is one of Delta-MCP, with the major version that this server supports."""
+    prefix, _, own = DELTA_MCP.partition("/")
+    return version.startswith(f"{prefix}/") and version.partition("/")[2].partition(".")[0] == own.partition(".")[0]
 
 
 def fit_item(item: dict[str, JSON], version: str) -> dict[str, JSON]:
-    """A listed item with only the fields a revision knows. Schemas are never touched."""
-    kept = {key: value for key, value in item.items() if _is_known(key, item, version)}
-    output = kept.get("outputSchema")
+    """Returns a listed item with only the fields that a version has. Schemas themselves do not change."""
+    fitted = {key: value for key, value in item.items() if _is_known(key, item, version)}
+    output = fitted.get("outputSchema")
     if output is not None and version < ANY_STRUCTURED_SINCE and output.get("type") != "object":
-        del kept["outputSchema"]
-    return kept
+        del fitted["outputSchema"]
+    return fitted
 
 
 def _is_known(key: str, item: dict[str, JSON], version: str) -> bool:
@@ -76,12 +76,12 @@ def _is_known(key: str, item: dict[str, JSON], version: str) -> bool:
 
 
 def fit_info(info: dict[str, JSON], version: str) -> dict[str, JSON]:
-    """A server's `serverInfo` with only the fields a revision knows."""
+    """Returns the `serverInfo` with only the fields that a version has."""
     return {key: value for key, value in info.items() if version >= INFO_FIELD_SINCE.get(key, _OTHER_INFO_SINCE)}
 
 
 def fit_content(content: list[Content], version: str) -> list[Content]:
-    """Content with the kinds a revision lacks said in kinds it has: a sound as a blob, a link as text."""
+    """Returns content in the types that a version has: where it lacks them, a sound as a blob and a link as text."""
     return [_fit_block(item, version) for item in content]
 
 

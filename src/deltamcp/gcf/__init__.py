@@ -1,6 +1,7 @@
-"""GCF, the Graph Compact Format: packs of symbols, tables of any JSON, and deltas of both, as text for a model.
+"""GCF, the Graph Compact Format: encodes symbol graphs, any JSON value, and deltas of both, as text for a model.
 
-`kind_of` tells which function reads a text. Whatever is wrong with a text or a value is a `GcfError`.
+`kind_of` returns the kind of a text, which tells the caller which function decodes it. All functions raise `GcfError`
+for a text or a value that is wrong.
 """
 
 from deltamcp.gcf.errors import GcfError

@@ -1,8 +1,8 @@
-"""What a GCF text or value can have wrong with it."""
+"""The error that GCF functions raise."""
 
 
 class GcfError(ValueError):
-    """A text that is not GCF, or a value GCF cannot carry. `category` is the specification's word for it."""
+    """A text is not GCF, or GCF cannot carry a value. `category` is the specification's name of the error."""
 
     def __init__(self, category: str, message: str, *, line: int = 0) -> None:
         where = f"line {line}: " if line else ""

@@ -1,4 +1,4 @@
-"""The first line of a GCF text, and what it announces (SPEC 3)."""
+"""The header line of a GCF text: parses and writes it, and derives the kind of the text from it (SPEC 3)."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,14 +9,14 @@ from typing import Literal, TypeAlias
 from deltamcp.gcf.errors import GcfError
 
 Dialect: TypeAlias = Literal["v1", "v3"]
-"""`v1` is the form of GCF's first guide, without a profile; `v3` is today's."""
+"""`v1` is the first wire format, whose header has no profile; `v3` is the current one."""
 
 Kind: TypeAlias = Literal[
     "graph", "graph-delta", "graph-unchanged", "generic", "generic-full", "generic-delta", "generic-unchanged"
 ]
 
 V1_UNCHANGED_PREFIX = "unchanged pack_root="
-"""How the v1 dialect says that nothing has changed: without a header."""
+"""The beginning of an `unchanged` answer in the v1 dialect, which has no header."""
 
 _KINDS: dict[tuple[str, str], Kind] = {
     ("graph", ""): "graph",
@@ -34,41 +34,44 @@ _TOKEN = re.compile(r"[\x21-\x7e]+").fullmatch
 _COUNT = re.compile(r"0|[1-9][0-9]{0,17}").fullmatch
 
 
-def check_token(what: str, text: str) -> str:
-    """`text`, if it can stand between two spaces: nothing in this profile can be escaped (SPEC 4)."""
+def check_token(name: str, text: str) -> str:
+    """Return `text` if it can stand between two spaces; headers and graph lines have no escapes (SPEC 4)."""
     if not _TOKEN(text):
-        raise GcfError("invalid_token", f"{what} must be printable ASCII without spaces, and not empty: {text!a:.80}")
+        raise GcfError("invalid_token", f"{name} must be printable ASCII without spaces, and not empty: {text!a:.80}")
     return text
 
 
-def check_count(what: str, number: int) -> int:
-    """`number`, if it is a count."""
+def check_count(name: str, number: int) -> int:
+    """Return `number` if it is a valid count."""
     if type(number) is not int or not 0 <= number < 10**18:
-        raise GcfError("invalid_count", f"{what} must be a whole number from 0: {number!a:.80}")
+        raise GcfError("invalid_count", f"{name} must be a whole number from 0: {number!a:.80}")
     return number
 
 
-def parse_count(what: str, text: str) -> int:
-    """The count that `text` says."""
+def parse_count(name: str, text: str) -> int:
+    """Parse a count."""
     if not _COUNT(text):
-        raise GcfError("invalid_count", f"{what} is not a count: {text!a:.80}")
+        raise GcfError("invalid_count", f"{name} is not a count: {text!a:.80}")
     return int(text)
 
 
 def write_header(pairs: Iterable[tuple[str, object]]) -> str:
-    """The header line of these fields, without its line end."""
+    """Return the header line with these fields, without a line end."""
     return " ".join(["GCF", *(f"{name}={check_token(name, str(value))}" for name, value in pairs)])
 
 
 def savings(delta_tokens: int, full_tokens: int) -> str:
-    """How much cheaper a delta is, in whole percent, rounded half to even on the exact quotient; negative if dearer."""
+    """Return the tokens that a delta saves, in percent of the full text; negative if it costs more.
+
+    The exact quotient is rounded half to even.
+    """
     if full_tokens <= 0:
         return "0%"
     return f"{round(Fraction(100 * (full_tokens - delta_tokens), full_tokens))}%"
 
 
 def parse_header(line: str) -> dict[str, str]:
-    """The fields of a header line. Without a profile it is of the v1 dialect, which always names its tool."""
+    """Parse the fields of a header line. A header without a profile is in the v1 dialect, and always has a tool."""
     word, *pairs = line.split(" ")
     if word != "GCF":
         raise GcfError("missing_header", "the text does not begin with GCF", line=1)
@@ -88,11 +91,15 @@ def parse_header(line: str) -> dict[str, str]:
 
 
 def open_text(text: str, *kinds: Kind) -> tuple[dict[str, str], Iterator[tuple[int, str]]]:
-    """The header's fields, and the numbered lines that follow it, if the text is one of these kinds."""
+    """Return the header's fields, and the numbered lines that follow it, without blank lines and comments.
+
+    Raises:
+        GcfError: the text is none of these kinds.
+    """
     lines = _numbered_lines(text)
     header = parse_header(next(lines)[1])
     if (kind := _header_kind(header)) not in kinds:
-        raise GcfError("unknown_profile", f"a {kind} text where a {' or '.join(kinds)} text is read", line=1)
+        raise GcfError("unknown_profile", f"the text is {kind}, but {' or '.join(kinds)} is expected", line=1)
     return header, (
         (number, line) for number, line in lines if line.strip(" \t") and not line.lstrip(" ").startswith("# ")
     )
@@ -100,7 +107,7 @@ def open_text(text: str, *kinds: Kind) -> tuple[dict[str, str], Iterator[tuple[i
 
 @contextmanager
 def errors_at_line(number: int) -> Iterator[None]:
-    """A fault found within is a fault of this line."""
+    """Add this line's number to a `GcfError` that the body raises."""
     try:
         yield
     except GcfError as fault:
@@ -109,7 +116,11 @@ def errors_at_line(number: int) -> Iterator[None]:
 
 
 def kind_of(text: str) -> Kind:
-    """What a text is, by its header alone; a GcfError if it has none."""
+    """Return the kind of a text, which its header tells.
+
+    Raises:
+        GcfError: the text has no header.
+    """
     if text.startswith(V1_UNCHANGED_PREFIX):
         return "graph-unchanged"
     return _header_kind(parse_header(next(_numbered_lines(text))[1]))
@@ -125,7 +136,7 @@ def _header_kind(header: dict[str, str]) -> Kind:
 
 
 def _numbered_lines(text: str) -> Iterator[tuple[int, str]]:
-    # One line at a time: `text.split` would hold a second copy of a large text.
+    # `text.split` would hold a second copy of a large text.
     start, number = 0, 1
     while True:
         end = text.find("\n", start)

@@ -1,4 +1,4 @@
-"""The names of contents: `gcf-pack-root-v1` of packs and of keyed sets (SPEC 10.2, 10a.3)."""
+"""Roots: digests by `gcf-pack-root-v1` that identify the contents of packs and keyed sets (SPEC 10.2, 10a.3)."""
 
 import re
 from collections.abc import Iterable
@@ -17,16 +17,16 @@ _HEX = re.compile(rf"(?:{ALGORITHM})?([0-9a-f]{{{MIN_DIGITS},64}})").fullmatch
 
 
 def pack_root(symbols: Iterable[Symbol], edges: Iterable[Edge]) -> str:
-    """The root of a pack, in whatever order its parts come.
+    """Return the root of a pack, whatever the order of its symbols and edges.
 
-    Scores count as printed, in two decimals, so that a reader of the text finds the same root; edges that end outside
-    of the pack do not count, for they are not printed. An edge's status is in no root (SPEC 10.2).
+    Scores count as printed, in two decimals, so that a reader of the text computes the same root. Edges that end
+    outside of the pack do not count, because they are not printed. No root includes the status of an edge (SPEC 10.2).
     """
     return _digest(pack_records(symbols, edges))
 
 
 def pack_records(symbols: Iterable[Symbol], edges: Iterable[Edge]) -> bytes:
-    """The bytes whose digest is the pack's root."""
+    """Return the bytes whose digest is the pack's root."""
     symbols = tuple(symbols)
     nodes = [
         _record(
@@ -44,10 +44,10 @@ def pack_records(symbols: Iterable[Symbol], edges: Iterable[Edge]) -> bytes:
 
 
 def generic_pack_root(rows: GenericSet) -> str:
-    """The root of a keyed set, in whatever order its rows and fields come.
+    """Return the root of a keyed set, whatever the order of its rows and fields.
 
-    Integers count to their last digit. An absent cell is `~` and a null `-`, so that they differ; the reference takes
-    both for `-`, and agrees with this wherever every row has every field.
+    Integers count to their last digit. An absent cell counts as `~` and a null as `-`, so that they differ. The
+    reference implementation takes both for `-`: its roots are the same wherever every row has every field.
     """
     order = sorted(rows.fields, key=lambda field: _utf8(field))
     records = [
@@ -58,14 +58,14 @@ def generic_pack_root(rows: GenericSet) -> str:
 
 
 def short_root(root: str, digits: int = SHORT_DIGITS) -> str:
-    """The first digits of a root: 12 cost 7 tokens where the whole costs 39 (measured, o200k)."""
+    """Return the first digits of a root: 12 digits cost 7 tokens, the full root 39 (measured, o200k)."""
     if digits < MIN_DIGITS:
         raise ValueError(f"a root has at least {MIN_DIGITS} digits")
     return root.removeprefix(ALGORITHM)[:digits]
 
 
 def root_matches(root: str, written: str) -> bool:
-    """Whether `written`, a root in full or its first digits (8 at least), is this root."""
+    """Return whether `written`, a full root or its first digits (at least 8), is this root."""
     found = _HEX(written)
     return written == root or (found is not None and root.removeprefix(ALGORITHM).startswith(found[1]))
 
@@ -77,7 +77,7 @@ def _short_kind(symbol: Symbol) -> str:
 def _record(*parts: str) -> bytes:
     record = "\t".join(parts)
     if "\n" in record or record.count("\t") >= len(parts):
-        raise GcfError("invalid_token", f"a name with a tab or a line end has no root: {record!a:.80}")
+        raise GcfError("invalid_token", f"a root cannot include a name with a tab or a line end: {record!a:.80}")
     return _utf8(record + "\n")
 
 
@@ -85,7 +85,7 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise GcfError("invalid_surrogate", "half of a surrogate pair is no Unicode text") from None
+        raise GcfError("invalid_surrogate", "half of a surrogate pair is not Unicode text") from None
 
 
 def _digest(records: bytes) -> str:

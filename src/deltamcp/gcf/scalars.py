@@ -15,7 +15,7 @@ _PLAIN_MIN = 1e-6
 
 _SPECIAL = (
     r'"\\|,\x00-\x1f\x80-\x9f\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff'
-    r"\ud800-\udfff"  # no Unicode text has these; quoting them is where they are refused
+    r"\ud800-\udfff"  # halves of surrogate pairs, which `quote` refuses
 )
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 
@@ -48,29 +48,29 @@ _QUOTE_FAULTS = {
 
 
 def quote(text: str) -> str:
-    """`text` as a quoted string."""
+    """Return `text` as a quoted string."""
     if not text.isascii() and _SURROGATE(text):
-        raise GcfError("invalid_surrogate", "half of a surrogate pair is no Unicode text")
+        raise GcfError("invalid_surrogate", "half of a surrogate pair is not Unicode text")
     return encode_basestring(text)
 
 
 def quote_if_needed(text: str) -> str:
-    """`text` bare where a reader takes it for itself, quoted otherwise."""
-    # Measured: the whole rule takes ten times as long as the two that settle nearly every string.
+    """Return `text` as it is where a reader takes it for the same string, quoted otherwise."""
+    # Measured: the full rule takes ten times as long as the two patterns that decide nearly every string.
     if _QUICK_BARE(text):
         return text
     return quote(text) if _QUICK_QUOTED(text) or _NEEDS_QUOTES(text) else text
 
 
 def format_number(value: int | float) -> str:
-    """The canonical form of a number: all its digits, plain from 1e-6 to 2^53 (SPEC 2.3.1)."""
+    """Return the canonical form of a number: all its digits, without an exponent from 1e-6 to 2^53 (SPEC 2.3.1)."""
     if isinstance(value, int):
         if not INT64_MIN <= value <= INT64_MAX:
-            raise GcfError("out_of_range", "an integer outside of 64 bits")
+            raise GcfError("out_of_range", "an integer has more than 64 bits")
         return int.__repr__(value)
     digits = float.__repr__(value)
     if "n" in digits:
-        raise GcfError("out_of_range", f"{digits} is no JSON number")
+        raise GcfError("out_of_range", f"{digits} is not a JSON number")
     if not value:
         return "0"
     size = abs(value)
@@ -90,14 +90,18 @@ def _exponent_form(digits: str) -> str:
 
 
 def format_scalar(value: Any) -> str:
-    """A null, boolean, number or string in its canonical form; everything else is refused."""
+    """Return the canonical form of a null, boolean, number or string.
+
+    Raises:
+        GcfError: the value is none of these.
+    """
     if isinstance(value, str):
         return quote_if_needed(str.__str__(value))
     return _format_non_string(value)
 
 
 def canonical_cell(value: Any) -> str:
-    """A scalar as roots and sort orders take it: strings are always quoted (SPEC 10a)."""
+    """Return a scalar in the form that roots and sort orders use: strings are always quoted (SPEC 10a)."""
     if isinstance(value, str):
         return quote(str.__str__(value))
     return _format_non_string(value)
@@ -112,18 +116,18 @@ def _format_non_string(value: Any) -> str:
         return "false"
     if isinstance(value, int | float):
         return format_number(value)
-    raise GcfError("unsupported_value", f"{type(value).__name__} is no JSON scalar")
+    raise GcfError("unsupported_value", f"{type(value).__name__} is not a JSON scalar")
 
 
 def format_key(name: Any) -> str:
-    """A member or column name, quoted where it is more than a word (SPEC 2a.1)."""
+    """Return the name of a member or column, quoted unless it is a single word (SPEC 2a.1)."""
     if not isinstance(name, str):
-        raise GcfError("unsupported_value", f"{type(name).__name__} is no name of a member")
+        raise GcfError("unsupported_value", f"a member's name is a string, not {type(name).__name__}")
     return name if BARE_KEY.fullmatch(name) else quote(name)
 
 
 def parse_scalar(token: str) -> Any:
-    """The value a token stands for. `~` and `^` mean something in table cells only, and are errors here."""
+    """Parse a scalar. `~` and `^` have a meaning in table cells only, and are errors here."""
     token = token.strip(" \t")
     if token in _WORDS:
         return _WORDS[token]
@@ -133,37 +137,37 @@ def parse_scalar(token: str) -> Any:
             raise GcfError("trailing_characters", "text goes on after the closing quote")
         return text
     if token in _MARKERS:
-        raise GcfError(_MARKERS[token], f"{token} stands in table cells only")
+        raise GcfError(_MARKERS[token], f"{token} is valid in table cells only")
     return parse_number(token) if IS_NUMBER(token) else token
 
 
 def parse_number(token: str) -> int | float:
-    """The value of a token in JSON's number grammar."""
+    """Parse a token of JSON's number grammar."""
     if "." in token or "e" in token or "E" in token:
         value = float(token)
         if value in (float("inf"), float("-inf")):
-            raise GcfError("out_of_range", "a number beyond a double")
+            raise GcfError("out_of_range", "a number is too large for a double")
         return value
-    # Python refuses to read integers of 4,300 digits; twenty characters hold every one of 64 bits.
+    # Python refuses to parse integers of more than 4,300 digits; every 64-bit integer fits into 20 characters.
     if len(token) > 20 or not INT64_MIN <= (whole := int(token)) <= INT64_MAX:
-        raise GcfError("out_of_range", "an integer outside of 64 bits")
+        raise GcfError("out_of_range", "an integer has more than 64 bits")
     return whole
 
 
 def parse_quoted(text: str, start: int) -> tuple[str, int]:
-    """The string whose opening quote is at `start`, and the place after its closing quote."""
+    """Parse the string whose opening quote is at `start`; return it and the index after its closing quote."""
     try:
         value, end = scanstring(text, start + 1, True)
     except JSONDecodeError as fault:
         category = next(name for words, name in _QUOTE_FAULTS.items() if fault.msg.startswith(words))
-        raise GcfError(category, "a quoted string does not end well") from None
+        raise GcfError(category, "a quoted string is malformed") from None
     if not value.isascii() and _SURROGATE(value):
-        raise GcfError("invalid_surrogate", "half of a surrogate pair is no Unicode text")
+        raise GcfError("invalid_surrogate", "half of a surrogate pair is not Unicode text")
     return value, end
 
 
 def parse_key(text: str, start: int = 0) -> tuple[str, int]:
-    """The bare or quoted name that begins at `start`, and the place after it."""
+    """Parse the bare or quoted name that begins at `start`; return it and the index after it."""
     if text[start : start + 1] == '"':
         return parse_quoted(text, start)
     if not (bare := BARE_KEY.match(text, start)):

@@ -1,4 +1,4 @@
-"""The shortest answer: the reader has it already (SPEC 10.3, 10a.4)."""
+"""The `unchanged` answer, which tells a reader that the contents it has are current (SPEC 10.3, 10a.4)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,7 +19,7 @@ _COUNT_FIELDS = {"graph": "symbols", "generic": "count"}
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """The contents with this root are still what they are; `count` is the number of their symbols or rows."""
+    """The contents with this root have not changed. `count` is the number of their symbols or rows."""
 
     pack_root: str
     count: int
@@ -28,7 +28,7 @@ class Unchanged:
 
 
 def encode_unchanged(answer: Unchanged, *, dialect: Dialect = "v3") -> str:
-    """The answer as text; the v1 dialect has no header, and no such answer for keyed sets."""
+    """Encode the answer. The v1 dialect writes it without a header, and has none for keyed sets."""
     count = check_count("count", answer.count)
     if dialect == "v1":
         if answer.profile != "graph":
@@ -42,7 +42,7 @@ def encode_unchanged(answer: Unchanged, *, dialect: Dialect = "v3") -> str:
 
 
 def decode_unchanged(text: str) -> Unchanged:
-    """The answer a text stands for, of both dialects."""
+    """Decode an `unchanged` answer of either dialect."""
     if text.startswith(V1_UNCHANGED_PREFIX):
         words = text.rstrip("\r\n").split(" ")
         if len(words) != 3 or not words[2].startswith("symbols="):
@@ -51,8 +51,10 @@ def decode_unchanged(text: str) -> Unchanged:
         return Unchanged(root, parse_count("symbols", words[2].removeprefix("symbols=")))
     header, lines = open_text(text, "graph-unchanged", "generic-unchanged")
     for number, _ in lines:
-        raise GcfError("trailing_characters", "nothing follows where nothing has changed", line=number)
+        raise GcfError("trailing_characters", "an unchanged answer has no lines after its header", line=number)
     profile: Literal["graph", "generic"] = "generic" if header.get("profile") == "generic" else "graph"
-    if not header.keys() >= {"pack_root", counted := _COUNT_FIELDS[profile]}:
-        raise GcfError("malformed_header_field", f"a pack_root and {counted} are missing", line=1)
-    return Unchanged(header["pack_root"], parse_count(counted, header[counted]), header.get("tool", ""), profile)
+    if not header.keys() >= {"pack_root", count_field := _COUNT_FIELDS[profile]}:
+        raise GcfError("malformed_header_field", f"pack_root or {count_field} is missing", line=1)
+    return Unchanged(
+        header["pack_root"], parse_count(count_field, header[count_field]), header.get("tool", ""), profile
+    )

@@ -9,7 +9,6 @@ from deltamcp.results.budget import find_largest
 from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.results.result_windows import is_linked
-from deltamcp.results.window import budget_of
 from deltamcp.values import JSON, Content, EmbeddedResource, ResourceLink, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
 
@@ -27,7 +26,7 @@ def visible_texts(result: ToolResult) -> list[str]:
 
 
 def fits(result: ToolResult, policy: ResolvedPolicy) -> bool:
-    return budget_of(policy).cost_of(visible_texts(result)) <= policy.max_tokens
+    return policy.budget.cost_of(visible_texts(result)) <= policy.max_tokens
 
 
 def truncate_blocks(result: ToolResult, policy: ResolvedPolicy, handle: Handle | None, promised: bool) -> ToolResult:
@@ -39,7 +38,7 @@ def truncate_blocks(result: ToolResult, policy: ResolvedPolicy, handle: Handle |
     texts = [_block_text(block) for block in result.content]
     ends = list(accumulate(map(len, texts)))
     reason = "" if result.structured is UNSET and not promised else "The structured content is left out. "
-    budget = budget_of(policy)
+    budget = policy.budget
     candidates: dict[int, ToolResult] = {}
 
     def cost(chars: int) -> int:

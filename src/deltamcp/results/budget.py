@@ -6,6 +6,13 @@ from msgspec import Struct
 
 from deltamcp import tokens
 
+DEFAULT_MAX_TOKENS = 20_000
+"""The budget of a result where a policy applies and names none: hosts cut results at about 25,000 tokens."""
+MIN_MAX_TOKENS = 50
+"""The smallest budget that a policy may name; in less, a note and a handle leave no space for data."""
+DELTA_MCP_MAX_TOKENS = 500
+"""The default of Delta-MCP 0.2, for `compat`."""
+
 
 class Budget(Struct, frozen=True):
     """How many tokens of a model a text may cost."""

@@ -14,10 +14,10 @@ from decimal import Decimal
 from itertools import accumulate, islice
 from typing import NamedTuple
 
+from deltamcp.results.budget import DELTA_MCP_MAX_TOKENS
 from deltamcp.values import JSON
 from deltamcp.wire.canonical_json import encode_canonical
 
-_DEFAULT_MAX_TOKENS = 500
 _DEFAULT_PAGE_SIZE = 50
 _CHARS_PER_TOKEN = 4
 """Delta-MCP's estimate."""
@@ -59,7 +59,7 @@ class _ShapeDetail(enum.Enum):
 
 def original_shape(
     value: JSON,
-    max_tokens: JSON = _DEFAULT_MAX_TOKENS,
+    max_tokens: JSON = DELTA_MCP_MAX_TOKENS,
     paginate_after: JSON = None,
     page: JSON = None,
     page_size: JSON = None,
@@ -75,7 +75,7 @@ def original_shape(
     Raises:
         TypeError, ValueError: as `stringify`.
     """
-    limit = _positive_integer(max_tokens) or _DEFAULT_MAX_TOKENS
+    limit = _positive_integer(max_tokens) or DELTA_MCP_MAX_TOKENS
     abridged = functools.partial(
         _abridged_shape, value, limit, _ShapeDetail.NOTES, _utf16_prefix, limit * _CHARS_PER_TOKEN
     )
@@ -97,7 +97,7 @@ def original_shape(
 def budgeted_shape(
     value: JSON,
     fits: Callable[[str], bool],
-    max_tokens: JSON = _DEFAULT_MAX_TOKENS,
+    max_tokens: JSON = DELTA_MCP_MAX_TOKENS,
     page: JSON = None,
     page_size: JSON = None,
     paginate_after: JSON = None,
@@ -121,7 +121,7 @@ def budgeted_shape(
     Raises:
         TypeError, ValueError: as `stringify`.
     """
-    limit = _positive_integer(max_tokens) or _DEFAULT_MAX_TOKENS
+    limit = _positive_integer(max_tokens) or DELTA_MCP_MAX_TOKENS
     if isinstance(value, list | tuple) and value:
         size = _choose_page_size(page_size, paginate_after)
         texts = [stringify(item) for item in value]

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from deltamcp.errors import UnfitError
+from deltamcp.errors import UsageError
 from deltamcp.results.pointer import pointer
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
@@ -23,7 +23,7 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 decode: Callable[[RawJSON], JSON] = msgspec.json.Decoder().decode
 
 
-class PathNotFoundError(UnfitError):
+class PathNotFoundError(UsageError):
     """The document has nothing at a path; the text tells the model how far the path leads."""
 
 

@@ -7,12 +7,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from deltamcp.errors import ConfigurationError, UnfitError
+from deltamcp.errors import ConfigurationError, UsageError
 from deltamcp.results import projection
+from deltamcp.results.budget import DEFAULT_MAX_TOKENS, DELTA_MCP_MAX_TOKENS, MIN_MAX_TOKENS, Budget
 from deltamcp.values import JSON
 
-MIN_TOKENS = 50
-"""The smallest budget; in less, a note and a handle leave no space for data."""
 META_KEY = "io.github.delta-mcp/result"
 """The key in `_meta` under which a reply describes its result to programs, and a request states its policy."""
 
@@ -74,8 +73,8 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
                 msgspec.convert(getattr(self, field.name), field.type)
             except msgspec.ValidationError as error:
                 raise ConfigurationError(f"{field.name}: {error}.") from None
-        if self.max_tokens is not None and self.max_tokens < MIN_TOKENS:
-            raise ConfigurationError(f"max_tokens must be {MIN_TOKENS} or more, not {self.max_tokens}.")
+        if self.max_tokens is not None and self.max_tokens < MIN_MAX_TOKENS:
+            raise ConfigurationError(f"max_tokens must be {MIN_MAX_TOKENS} or more, not {self.max_tokens}.")
         if self.page_size is not None and self.page_size < 1:
             raise ConfigurationError(f"page_size must be 1 or more, not {self.page_size}.")
         if self.tail is not None and not 0 <= self.tail <= 0.9:
@@ -86,7 +85,7 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
             raise ConfigurationError("volatile takes dotted paths, as meta.took_ms.")
         try:
             projection.check_fields(self.fields)
-        except UnfitError as error:
+        except UsageError as error:
             raise ConfigurationError(str(error)) from None
 
 
@@ -103,8 +102,7 @@ class RequestPolicy(
 class ResolvedPolicy(Struct, frozen=True, kw_only=True):
     """The policy for one result, with a value for every field that has a default."""
 
-    max_tokens: int = 20_000
-    """Hosts cut results at about 25,000 tokens."""
+    max_tokens: int = DEFAULT_MAX_TOKENS
     page_size: int | None = None
     rows: str | None = None
     fields: list[str] | str | None = None
@@ -130,11 +128,15 @@ class ResolvedPolicy(Struct, frozen=True, kw_only=True):
         """Maximum characters of a reply: the size hint for hosts, and a limit for texts with few tokens."""
         return self.max_tokens * 8
 
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.max_tokens, self.model, self.max_tokens * 8)
+
 
 def resolve_policy(*policies: ResultPolicy | None) -> ResolvedPolicy:
     """Combine policies, in falling precedence, with the defaults; with `compat` these are Delta-MCP 0.2's defaults."""
     compat = next((policy.compat for policy in policies if policy and policy.compat is not None), False)
-    resolved = ResolvedPolicy(max_tokens=500, page_size=50) if compat else ResolvedPolicy()
+    resolved = ResolvedPolicy(max_tokens=DELTA_MCP_MAX_TOKENS, page_size=50) if compat else ResolvedPolicy()
     for policy in reversed(policies):
         if policy is not None:
             resolved = override_policy(policy, resolved)
@@ -156,18 +158,18 @@ def parse_root(value: JSON) -> str:
     """Return the root that a caller sent; empty for null.
 
     Raises:
-        UnfitError: the value is not a string.
+        UsageError: the value is not a string.
     """
     if value is None or isinstance(value, str):
         return value or ""
-    raise UnfitError(f"{ROOT_KEY} must be the root of a result, as a text.")
+    raise UsageError(f"{ROOT_KEY} must be the root of a result, as a text.")
 
 
 def requested_root(meta: Mapping[str, JSON]) -> str | None:
     """Return the root in a request's `_meta`, of the result that the client has; None where there is no root.
 
     Raises:
-        UnfitError: the policy in `_meta` is invalid.
+        UsageError: the policy in `_meta` is invalid.
     """
     policy = requested_policy(meta) if META_KEY in meta else None
     return None if policy is None else policy.pack_root
@@ -177,7 +179,7 @@ def requested_policy(meta: Mapping[str, JSON]) -> RequestPolicy | None:
     """Return the policy in a request's `_meta`; None where there is none.
 
     Raises:
-        UnfitError: the policy is invalid; the text says why.
+        UsageError: the policy is invalid; the text says why.
     """
     value = meta.get(META_KEY)
     if value is None:
@@ -185,4 +187,4 @@ def requested_policy(meta: Mapping[str, JSON]) -> RequestPolicy | None:
     try:
         return msgspec.convert(value, RequestPolicy)
     except (msgspec.ValidationError, ConfigurationError) as error:
-        raise UnfitError(f"_meta[{META_KEY!r}]: {error}") from None
+        raise UsageError(f"_meta[{META_KEY!r}]: {error}") from None

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from deltamcp.errors import UnfitError
+from deltamcp.errors import UsageError
 from deltamcp.values import JSON
 
 _DOTTED_PATHS = re.compile(r"[\w.-]+(\s*,\s*[\w.-]+)*")
@@ -18,7 +18,7 @@ def check_fields(fields: Sequence[str] | str | None) -> None:
     """Check that a field selection is valid.
 
     Raises:
-        UnfitError: the selection is an expression that does not parse, or that would copy the value too often.
+        UsageError: the selection is an expression that does not parse, or that would copy the value too often.
     """
     if isinstance(fields, str) and isinstance(_split_paths(fields), str):
         _compile_expression(fields)
@@ -31,7 +31,7 @@ def project(value: JSON, fields: Sequence[str] | str) -> JSON:
     expression, `"items[?state=='open'].{id: id, who: user.login}"`.
 
     Raises:
-        UnfitError: the expression is invalid or does not apply to the value.
+        UsageError: the expression is invalid or does not apply to the value.
     """
     fields = _split_paths(fields)
     return _search_jmespath(value, fields) if isinstance(fields, str) else _select_paths(value, fields)
@@ -50,9 +50,9 @@ def _search_jmespath(value: JSON, expression: str) -> JSON:
         return _compile_expression(expression).search(value)
     except JMESPathTypeError as error:
         # The text of the original error contains the value.
-        raise UnfitError(f"fields: {error.function_name}() does not accept the type of its argument.") from None
+        raise UsageError(f"fields: {error.function_name}() does not accept the type of its argument.") from None
     except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
-        raise UnfitError("fields: the expression does not apply to this value.") from None
+        raise UsageError("fields: the expression does not apply to this value.") from None
 
 
 def _compile_expression(expression: str) -> Any:
@@ -60,16 +60,16 @@ def _compile_expression(expression: str) -> Any:
     from jmespath.exceptions import JMESPathError
 
     if len(expression) > _MAX_EXPRESSION_CHARS:
-        raise UnfitError(f"fields: an expression may have at most {_MAX_EXPRESSION_CHARS} characters.")
+        raise UsageError(f"fields: an expression may have at most {_MAX_EXPRESSION_CHARS} characters.")
     try:
         compiled = jmespath.compile(expression)
         copies = _count_copies(compiled.parsed)
     except (JMESPathError, ValueError) as error:
-        raise UnfitError(f"fields is neither paths nor JMESPath: {str(error)[:200]}") from None
+        raise UsageError(f"fields is neither paths nor JMESPath: {str(error)[:200]}") from None
     except RecursionError:
-        raise UnfitError("fields: the expression is nested too deeply.") from None
+        raise UsageError("fields: the expression is nested too deeply.") from None
     if copies > _MAX_COPIES or expression.count("to_string") > 1:
-        raise UnfitError("fields: the expression would copy the value too many times.")
+        raise UsageError("fields: the expression would copy the value too many times.")
     return compiled
 
 

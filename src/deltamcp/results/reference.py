@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any, TypeGuard
 
-from deltamcp.errors import UnfitError
+from deltamcp.errors import UsageError
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
@@ -61,13 +61,13 @@ def apply_patch(value: JSON, patch: JSON, max_bytes: int) -> JSON:
     """Return a copy of the value with the changes of a patch applied in order; the copy may grow by `max_bytes`.
 
     Raises:
-        UnfitError: one of the changes cannot be applied.
+        UsageError: one of the changes cannot be applied.
     """
     if not isinstance(patch, list) or len(patch) > _MAX_PATCH_CHANGES:
-        raise UnfitError(f"patch must be a list of at most {_MAX_PATCH_CHANGES} changes.")
+        raise UsageError(f"patch must be a list of at most {_MAX_PATCH_CHANGES} changes.")
     for place, change in enumerate(patch):
         if not isinstance(change, dict):
-            raise UnfitError(f"patch[{place}] must be an object.")
+            raise UsageError(f"patch[{place}] must be an object.")
     for finds, run in groupby(enumerate(patch), key=lambda placed: "find" in placed[1]):
         if finds:
             for place, change in run:
@@ -80,18 +80,18 @@ def apply_patch(value: JSON, patch: JSON, max_bytes: int) -> JSON:
 def _find_and_replace(value: JSON, change: dict[str, JSON], place: int, max_bytes: int) -> JSON:
     find, replace, every = change["find"], change.get("replace", ""), change.get("all", False)
     if not isinstance(value, str):
-        raise UnfitError(f"patch[{place}] has find, but the value is not a text; give the path of a text.")
+        raise UsageError(f"patch[{place}] has find, but the value is not a text; give the path of a text.")
     if not isinstance(find, str) or not find or not isinstance(replace, str):
-        raise UnfitError(f"patch[{place}] must have texts in find and replace.")
+        raise UsageError(f"patch[{place}] must have texts in find and replace.")
     times = value.count(find)
     if not times:
-        raise UnfitError(f"patch[{place}]: {find[:60]!r} is not in the text.")
+        raise UsageError(f"patch[{place}]: {find[:60]!r} is not in the text.")
     if times > 1 and every is not True:
-        raise UnfitError(
+        raise UsageError(
             f'patch[{place}]: {find[:60]!r} is in the text {times} times; find more of it, or "all": true.'
         )
     if times * (len(replace) - len(find)) > max_bytes or len(value) > max_bytes:
-        raise UnfitError(f"patch[{place}] makes the text too long.")
+        raise UsageError(f"patch[{place}] makes the text too long.")
     return value.replace(find, replace)
 
 
@@ -102,12 +102,12 @@ def _apply_json_patch(value: JSON, changes: list[dict[str, Any]], max_bytes: int
     # Each copy operation may copy the whole value into itself, and so double it.
     copies = sum(change.get("op") == "copy" for change in changes)
     if copies and len(jsonrpc.encode(value)) << min(copies, 64) > max_bytes:
-        raise UnfitError("The patch copies too much.")
+        raise UsageError("The patch copies too much.")
     try:
         return jsonpatch.JsonPatch(changes).apply(value)
     except jsonpatch.JsonPatchTestFailed:
-        raise UnfitError("The patch cannot be applied: a test in it does not hold.") from None
+        raise UsageError("The patch cannot be applied: a test in it does not hold.") from None
     except (jsonpatch.JsonPatchException, JsonPointerException, TypeError, ValueError, KeyError) as error:
-        raise UnfitError(f"The patch cannot be applied: {str(error)[:200]}.") from None
+        raise UsageError(f"The patch cannot be applied: {str(error)[:200]}.") from None
     except RecursionError:
-        raise UnfitError("The patch cannot be applied: the value is nested too deeply.") from None
+        raise UsageError("The patch cannot be applied: the value is nested too deeply.") from None

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from deltamcp.errors import UnfitError
+from deltamcp.errors import UsageError
 from deltamcp.results import document, grep
 from deltamcp.results.document import RawJSON, Units
 from deltamcp.results.notes import RAW_PREFIX
@@ -121,7 +121,7 @@ class StoredResult:
         """Return the size in bytes of the value at a path.
 
         Raises:
-            UnfitError: the result has nothing at the path.
+            UsageError: the result has nothing at the path.
         """
         return len(document.at(self._data, parse_path(path))) if self._header.kind == "json" else self.size
 
@@ -129,12 +129,12 @@ class StoredResult:
         """Return the value at a path.
 
         Raises:
-            UnfitError: the result has nothing at the path.
+            UsageError: the result has nothing at the path.
         """
         if self._header.kind == "json":
             return document.decode(document.at(self._data, parse_path(path)))
         if path:
-            raise UnfitError("This result is a text, which has no parts.")
+            raise UsageError("This result is a text, which has no parts.")
         return str(self._data, "utf-8")
 
     def read(self, arguments: ContinueArguments, requested: ResultPolicy | None = None) -> tuple[Window, str]:
@@ -143,7 +143,7 @@ class StoredResult:
         The window follows the policy of the first reply, overridden by the `requested` one.
 
         Raises:
-            UnfitError: the arguments do not apply to this result; the text says why.
+            UsageError: the arguments do not apply to this result; the text says why.
         """
         policy = self._header.policy if requested is None else override_policy(requested, self._header.policy)
         if arguments.path is not None and arguments.path.startswith(RAW_PREFIX):
@@ -173,7 +173,7 @@ class StoredResult:
         policy = self._header.policy
         if self._header.kind == "text":
             if arguments.path or arguments.fields:
-                raise UnfitError("This result is a text, without paths; read on by offset, or search by grep.")
+                raise UsageError("This result is a text, without paths; read on by offset, or search by grep.")
             text = str(self._data, "utf-8")
             return (
                 self._grep_selection(text, "", arguments)
@@ -218,7 +218,7 @@ def project_fields(data: RawJSON, policy: ResolvedPolicy) -> bytes:
     """Return the JSON of a result with only the fields that the policy selects.
 
     Raises:
-        UnfitError: the policy's expression is invalid or does not apply to the result.
+        UsageError: the policy's expression is invalid or does not apply to the result.
     """
     assert policy.fields is not None, "callers check that the policy selects fields"
     return jsonrpc.encode(project_rows(document.decode(data), policy.fields, find_rows(data, policy.rows)))
@@ -234,24 +234,24 @@ def select_fields(data: str | bytes, policy: ResolvedPolicy) -> tuple[str | byte
         return data, ""
     try:
         return project_fields(data, policy), ""
-    except UnfitError:
+    except UsageError:
         return data, "The expression in fields does not apply. "
 
 
 def _check_offset(offset: int, total: int) -> int:
     if offset and offset >= total:
-        raise UnfitError(f"offset must be below {total}.")
+        raise UsageError(f"offset must be below {total}.")
     return offset
 
 
 def _page_span(selection: Selection, starts: list[int], page: int, policy: ResolvedPolicy) -> tuple[int, int | None]:
     """Return the start of a page, and its end where known; adds the missing pages before it to `starts`."""
     if page > len(starts) + _MAX_PAGES_AHEAD:
-        raise UnfitError(f"page {page} is too far ahead to be found; read on by offset.")
+        raise UsageError(f"page {page} is too far ahead to be found; read on by offset.")
     while len(starts) < page:
         window = read_window(selection.units, starts[-1], policy, selection.path)
         if window.next is None or window.unit == "JSON characters":
-            raise UnfitError(f"page must be a number from 1 to {len(starts)}.")
+            raise UsageError(f"page must be a number from 1 to {len(starts)}.")
         starts.append(window.next)
     return starts[page - 1], starts[page] if page < len(starts) else None
 
@@ -272,7 +272,7 @@ def parse_continue_arguments(arguments: Mapping[str, JSON]) -> ContinueArguments
     """Parse the arguments of `continue`, with the spellings that models commonly use.
 
     Raises:
-        UnfitError: the arguments are invalid; the text says why.
+        UsageError: the arguments are invalid; the text says why.
     """
     given: dict[str, Any] = {key: value for key, value in arguments.items() if value is not None}
     if "session_id" in given:  # the published pattern's name for the handle
@@ -287,7 +287,7 @@ def parse_continue_arguments(arguments: Mapping[str, JSON]) -> ContinueArguments
     try:
         parsed = msgspec.convert(given, ContinueArguments)
     except msgspec.ValidationError as error:
-        raise UnfitError(f"{error}. Pass handle, and what you need of page, offset, path, fields and grep.") from None
+        raise UsageError(f"{error}. Pass handle, and what you need of page, offset, path, fields and grep.") from None
     if (parsed.page is not None and parsed.page < 1) or (parsed.offset is not None and parsed.offset < 0):
-        raise UnfitError("page counts from 1, offset from 0.")
+        raise UsageError("page counts from 1, offset from 0.")
     return parsed

@@ -44,10 +44,6 @@ class Window(Struct, frozen=True):
         return [self.text, *(part for part in (self.note, self.tail) if part)]
 
 
-def budget_of(policy: ResolvedPolicy) -> Budget:
-    return Budget(policy.max_tokens, policy.model, policy.max_chars)
-
-
 class Frame(Struct, frozen=True):
     """Everything in a reply besides the window, and the budget for both."""
 
@@ -60,7 +56,7 @@ class Frame(Struct, frozen=True):
 
     @property
     def budget(self) -> Budget:
-        return budget_of(self.policy)
+        return self.policy.budget
 
     def without_tables(self) -> "Frame":
         return replace(self, policy=replace(self.policy, tables=False))

@@ -1,1 +1,1 @@
-"""What a running server needs besides its requests: deadlines, threads, a lifespan, change notices, sealed state."""
+"""Services of a running server: deadlines, threads, the lifespan, change notifications, the watchdog, sealed state."""

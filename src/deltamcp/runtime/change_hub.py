@@ -1,4 +1,4 @@
-"""Change notifications: which listeners want which, each sent once."""
+"""The hub of change notifications: passes each change of a list or a resource to the listeners that want it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,19 +18,19 @@ LIST_CHANGED: Mapping[Kind, str] = MappingProxyType(
 
 
 class Listener(Protocol):
-    """A session or a subscription."""
+    """A client's session or subscription, which sends the client notifications of changes."""
 
     def wants(self, change: Kind | str) -> bool:
-        """Whether it wants to know of a changed list, or of a changed resource by its URI."""
+        """Whether the client subscribed to the changes of a list, or of the resource with a URI."""
         ...
 
     def notify(self, method: str, params: dict[str, JSON]) -> None:
-        """Must not block and must not raise."""
+        """Sends a notification to the client. It must not block and must not raise."""
         ...
 
 
 class ChangeHub:
-    """Notifies listeners of changes, each change once however often it was made in one turn of the loop."""
+    """Notifies listeners of changes. A change that is published several times in one turn of the loop is sent once."""
 
     def __init__(self) -> None:
         self._listeners: set[Listener] = set()
@@ -43,7 +43,7 @@ class ChangeHub:
         self._listeners.discard(listener)
 
     def publish(self, change: Kind | str, loop: asyncio.AbstractEventLoop | None) -> None:
-        """From any thread; without a loop nobody can be listening yet."""
+        """Notifies the listeners on `loop`. The caller may use any thread; without a loop there are no listeners."""
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._schedule, change, loop)
 

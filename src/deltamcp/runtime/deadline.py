@@ -1,6 +1,6 @@
-"""Deadlines of calls, and what else runs while a call waits, paid for only by calls that wait.
+"""Deadlines of calls, and hooks that start when a call first waits.
 
-Most calls end without ever suspending; a timer or a watcher for each would cost more than the call.
+Most calls end without waiting; a timer or a watcher for each of them would cost more than the call.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class WaitHook(Protocol):
-    """Something to start when a call first waits and to stop when it ends."""
+    """Starts a service when a call first waits, and stops it when the call ends."""
 
     def on_wait(self) -> None: ...
     def on_end(self) -> None: ...
@@ -21,7 +21,7 @@ class WaitHook(Protocol):
 
 @types.coroutine
 def run_with_hook(coroutine: Coroutine[Any, Any, T], hook: WaitHook) -> Generator[Any, Any, T]:
-    """Awaits a coroutine in the current task, with the hook started at its first suspension."""
+    """Awaits a coroutine in the current task; starts the hook at the coroutine's first suspension."""
     try:
         waiting = coroutine.send(None)
     except StopIteration as done:
@@ -45,13 +45,14 @@ def run_with_hook(coroutine: Coroutine[Any, Any, T], hook: WaitHook) -> Generato
 
 
 class Deadline:
-    """Cancels the task that waits after some seconds, once. Starts another hook along with itself."""
+    """Cancels the task of a call that waits longer than its time, once."""
 
-    __slots__ = ("_also", "_handle", "_paused", "_seconds", "_task", "expired")
+    __slots__ = ("_handle", "_hook", "_paused", "_seconds", "_task", "expired")
 
-    def __init__(self, seconds: float, also: WaitHook | None = None) -> None:
+    def __init__(self, seconds: float, hook: WaitHook | None = None) -> None:
+        """The deadline starts and stops `hook` with itself."""
         self._seconds = seconds
-        self._also = also
+        self._hook = hook
         self._handle: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None
         self._paused = False
@@ -60,18 +61,18 @@ class Deadline:
     def on_wait(self) -> None:
         self._task = asyncio.current_task()
         self._start()
-        if self._also is not None:
-            self._also.on_wait()
+        if self._hook is not None:
+            self._hook.on_wait()
 
     def on_end(self) -> None:
         self._stop()
         self._paused = True
-        if self._also is not None:
-            self._also.on_end()
+        if self._hook is not None:
+            self._hook.on_end()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Time spent here does not count, and afterwards the clock starts anew."""
+        """Stops the clock inside the `with` block; afterwards the call has its whole time again."""
         self._stop()
         self._paused = True
         try:
@@ -94,6 +95,6 @@ class Deadline:
         self._task.cancel()
 
     def undo_cancel(self) -> bool:
-        """Takes the cancellation back; False where somebody else cancelled the task as well."""
+        """Revokes the cancellation; returns False if the task was cancelled for another reason as well."""
         assert self._task is not None, "only a started deadline expires"
         return self._task.uncancel() == 0

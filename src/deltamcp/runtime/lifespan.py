@@ -1,33 +1,41 @@
-"""A server's lifespan: entered by the first transport that opens, left when the last one closes."""
+"""A server's lifespan, and the background tasks that run in it.
+
+The first transport that opens enters the lifespan; it ends when the last one closes.
+"""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any
 
 from deltamcp.runtime.watchdog import Watchdog
 
-Lifespan = Callable[[], contextlib.AbstractAsyncContextManager[Any]]
+LifespanFactory = Callable[[], contextlib.AbstractAsyncContextManager[Any]]
 
 
 class ServerLifespan:
-    """Keeps an author's lifespan open, and the watchdog running meanwhile."""
+    """Keeps a server open: its lifespan context (`DeltaServer` gives it), background tasks, and the watchdog."""
 
-    def __init__(self, lifespan: Lifespan | None, watchdog: Callable[[], Watchdog]) -> None:
+    def __init__(self, lifespan: LifespanFactory | None, watchdog: Callable[[], Watchdog]) -> None:
         self.started = False
         self.loop: asyncio.AbstractEventLoop | None = None
         self.state: Any = None
-        """What the lifespan yielded."""
+        """The value that the author's lifespan yielded."""
         self._lifespan = lifespan
         self._watchdog = watchdog
+        self._background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._transports = 0
         self._start_lock: asyncio.Lock | None = None
         self._task: asyncio.Task[None] | None = None
         self._end: asyncio.Event | None = None
 
+    def add_task(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Runs a coroutine beside the requests whenever the server is open; it is cancelled when the server closes."""
+        self._background.append(make)
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """For a transport that knows when it closes."""
+        """Keeps the lifespan open for a transport, until the transport closes."""
         self._transports += 1
         try:
             await self.start()
@@ -38,10 +46,10 @@ class ServerLifespan:
                 await self._stop()
 
     async def start(self) -> None:
-        """For a transport that nobody tells when to close, such as an application mounted in another.
+        """Opens the lifespan for a transport that has no close event, such as an application mounted in another.
 
         Raises:
-            Exception: whatever the lifespan raised on its way in.
+            Exception: the author's lifespan raised it at its start.
         """
         if self._start_lock is None:
             self._start_lock = asyncio.Lock()
@@ -51,7 +59,7 @@ class ServerLifespan:
             self.loop = asyncio.get_running_loop()
             self._end = asyncio.Event()
             ready = self.loop.create_future()
-            # In a task of its own, because a context must be left by the task that entered it.
+            # In a task of its own, because the task that enters a context must also leave it.
             self._task = self.loop.create_task(self._run(ready, self._end))
             self.state = await ready
             self.started = True
@@ -67,12 +75,25 @@ class ServerLifespan:
         watchdog = self._watchdog()
         try:
             async with self._lifespan() if self._lifespan is not None else contextlib.nullcontext() as state:
-                watchdog.start(asyncio.get_running_loop())
-                ready.set_result(state)
-                await end.wait()
+                async with _run_in_background(self._background):
+                    watchdog.start(asyncio.get_running_loop())
+                    ready.set_result(state)
+                    await end.wait()
         except Exception as error:
             if ready.done():
                 raise
             ready.set_exception(error)
         finally:
             watchdog.stop()
+
+
+@contextlib.asynccontextmanager
+async def _run_in_background(background: Iterable[Callable[[], Coroutine[Any, Any, None]]]) -> AsyncIterator[None]:
+    tasks = [asyncio.get_running_loop().create_task(make()) for make in background]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)

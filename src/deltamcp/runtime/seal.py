@@ -1,4 +1,4 @@
-"""State handed to a client to bring back, closed so that only we can read or change it."""
+"""Encryption of state that the server gives to a client and gets back in a later request."""
 
 import base64
 import binascii
@@ -17,28 +17,31 @@ _VERSION = b"1"
 
 
 class Seal:
-    """AES-256-GCM under one key. Replicas that share the key open each other's state.
+    """Encrypts values with AES-256-GCM, so that clients can neither read nor change them.
 
-    What is sealed is bound to its caller and request, and expires; it is not single-use.
+    A sealed value is valid for one caller and request and for a limited time; it is not single-use. Replicas that share
+    the key open each other's values.
     """
 
     def __init__(self, key: bytes | None, seconds: float) -> None:
-        """`key` is 32 bytes; without one, a fresh key that ends with the process."""
+        """`key` has 32 bytes; None makes a new key, which ends with the process. Values expire after `seconds`."""
         self._key = key
         self._seconds = seconds
 
     def close(self, value: JSON, bound_to: bytes) -> str:
+        """Returns the sealed value; `bound_to` identifies the caller and the request."""
         nonce = os.urandom(12)
         plain = msgspec.json.encode([time.time() + self._seconds, value])
         return base64.urlsafe_b64encode(_VERSION + nonce + self._cipher().encrypt(nonce, plain, bound_to)).decode()
 
     def open(self, sealed: str, bound_to: bytes) -> JSON | None:
-        """What was closed; None where it was altered, is another's, or has expired."""
+        """Returns the value; None if `sealed` was altered, belongs to another caller or request, or has expired."""
         from cryptography.exceptions import InvalidTag
 
         try:
             raw = base64.b64decode(sealed.encode(), altchars=b"-_", validate=True)
-            if base64.urlsafe_b64encode(raw).decode() != sealed:  # spare bits must not make a second spelling
+            # base64 decodes several texts to the same bytes, because it ignores spare bits.
+            if base64.urlsafe_b64encode(raw).decode() != sealed:
                 return None
             plain = self._cipher().decrypt(raw[1:13], raw[13:], bound_to)
         except (InvalidTag, ValueError, binascii.Error):

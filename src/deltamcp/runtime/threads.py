@@ -1,4 +1,4 @@
-"""Where plain functions run: a bounded pool, shared fairly between callers."""
+"""The thread pool that runs plain functions: bounded, and shared fairly between callers."""
 
 import asyncio
 import contextvars
@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 _IDLE_SECONDS = 30.0
-"""A thread without work for so long ends; starting one takes some 50 µs."""
+"""A thread that has no work for this long ends; starting one takes some 50 µs."""
 
 
 class _Job(NamedTuple):
@@ -21,10 +21,10 @@ class _Job(NamedTuple):
 
 
 class Threads:
-    """At most `size` functions at once. Callers that wait take turns, however many calls each has waiting.
+    """Runs at most `size` functions at once. Callers take turns, however many calls each of them has waiting.
 
-    The threads are daemons, which concurrent.futures does not offer: a function that never ends must not
-    keep the process from ending.
+    The threads are daemons, which `concurrent.futures` does not offer: a function that never ends must not keep the
+    process from ending.
     """
 
     def __init__(self, size: int) -> None:
@@ -35,18 +35,18 @@ class Threads:
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
 
     async def run(self, caller: Hashable, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-        """Calls `function(**arguments)` in a thread. Cancelling stops the wait; a running function runs on."""
+        """Calls `function(**arguments)` in a thread. Cancelling ends the wait, but not a function that runs already."""
         await self._take_slot(caller)
         loop = asyncio.get_running_loop()
         job = _Job(function, arguments, contextvars.copy_context(), loop, loop.create_future())
         with self._lock:
             self._jobs.put(job)
-            # Below zero for a moment where a thread ended before its last job was counted as done.
-            hire = self._idle <= 0
-            self._idle -= not hire
-        if hire:
+            # `_idle` is below zero for a moment if a thread ended before its last job was counted as done.
+            needs_thread = self._idle <= 0
+            self._idle -= not needs_thread
+        if needs_thread:
             threading.Thread(target=self._work, name="deltamcp-tool", daemon=True).start()
-        # As values, for a future cannot carry StopIteration, and GeneratorExit would unwind who waits for it.
+        # The error comes as a value: a future cannot raise StopIteration, and GeneratorExit would close this coroutine.
         value, error = await job.done
         if error is not None:
             raise error
@@ -69,7 +69,7 @@ class Threads:
         while self._turns:
             caller, waiting = next(iter(self._turns.items()))
             turn = waiting.popleft()
-            # To the back of the line, or out of it.
+
             del self._turns[caller]
             if waiting:
                 self._turns[caller] = waiting
@@ -87,12 +87,12 @@ class Threads:
                 error = raised
             try:
                 job.loop.call_soon_threadsafe(self._finish, job.done, value, error)
-            except RuntimeError:  # the loop has closed: nobody waits any more
+            except RuntimeError:  # the loop has closed
                 return
             del job, value, error
 
     def _next_job(self) -> _Job | None:
-        """None where there has been nothing to do for long."""
+        """Returns the next job; None if there was none for `_IDLE_SECONDS`."""
         try:
             return self._jobs.get(timeout=_IDLE_SECONDS)
         except queue.Empty:

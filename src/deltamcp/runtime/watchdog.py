@@ -1,4 +1,4 @@
-"""Notices when something blocks the event loop, and says what."""
+"""The watchdog: logs which function blocks the event loop."""
 
 import asyncio
 import logging
@@ -11,29 +11,33 @@ logger = logging.getLogger("deltamcp")
 
 
 class Watchdog:
-    """A thread that asks the loop for a sign of life; when none comes in time, it names the function at fault.
+    """Calls the event loop from a thread; if the loop does not respond in time, logs which function blocks it.
 
-    An async function that computes or sleeps without awaiting stops every other call. It cannot be
-    interrupted from outside, but its author can be told: make it a plain function, which runs in a thread.
+    An async function that computes or sleeps without awaiting stops every other call. The server cannot interrupt it,
+    but the author can make it a plain function, which runs in a thread.
     """
 
     def __init__(self, seconds: float, name: Callable[[types.CodeType], str | None]) -> None:
-        """`name` tells what is registered under a function's code."""
+        """
+        Args:
+            seconds: How long the loop may take to respond.
+            name: Returns the name under which the function with this code is registered; None if it is not.
+        """
         self._seconds = seconds
         self._name = name
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Watches the loop this is called from."""
-        watched = threading.get_ident()
-        self._thread = threading.Thread(target=self._watch, args=(loop, watched), name="deltamcp-watchdog", daemon=True)
+        """Starts to watch the loop of the calling thread."""
+        ident = threading.get_ident()
+        self._thread = threading.Thread(target=self._watch, args=(loop, ident), name="deltamcp-watchdog", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self._stopped.set()
 
-    def _watch(self, loop: asyncio.AbstractEventLoop, watched: int) -> None:
+    def _watch(self, loop: asyncio.AbstractEventLoop, ident: int) -> None:
         while not self._stopped.wait(self._seconds):
             alive = threading.Event()
             try:
@@ -43,23 +47,23 @@ class Watchdog:
             if not alive.wait(self._seconds):
                 logger.warning(
                     "%s has blocked the event loop for more than %.1f s; nothing else is served meanwhile",
-                    self._culprit(watched),
+                    self._blocking_function(ident),
                     self._seconds,
                 )
                 while not alive.wait(self._seconds):
                     if self._stopped.is_set():
                         return
 
-    def _culprit(self, watched: int) -> str:
-        innermost = sys._current_frames().get(watched)  # noqa: SLF001 - the documented way to see another thread
-        for frame in _outwards(innermost):
+    def _blocking_function(self, ident: int) -> str:
+        innermost = sys._current_frames().get(ident)  # noqa: SLF001 - the documented way to see another thread
+        for frame in _frames_outwards(innermost):
             name = self._name(frame.f_code)
             if name is not None:
                 return name
         return "Something" if innermost is None else f"The function {innermost.f_code.co_qualname}"
 
 
-def _outwards(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+def _frames_outwards(frame: types.FrameType | None) -> Iterator[types.FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""`${NAME}` in a file: what it stands for is the program's to know, and is never told."""
+"""Environment variables in an operations file, written `${NAME}`; their values must never reach a client or a log."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -9,23 +9,23 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 def fill_variables(text: str, environment: Mapping[str, str]) -> str:
-    """The text with its variables filled in; `${NAME:-other}` is `other` where the variable is not set.
+    """Fills in the variables of a text; `${NAME:-other}` becomes `other` where the variable is not set.
 
     Raises:
-        ConfigurationError: one is not set.
+        ConfigurationError: a variable is not set and has no default.
     """
 
     def value(match: re.Match[str]) -> str:
-        name, otherwise = match.groups()
-        found = environment.get(name, otherwise)
-        if found is None:
+        name, default = match.groups()
+        filled = environment.get(name, default)
+        if filled is None:
             raise ConfigurationError(f"The environment variable {name} is not set, and the operations file uses it.")
-        return found
+        return filled
 
     return _VARIABLE.sub(value, text)
 
 
 def variable_values(texts: Iterable[str], environment: Mapping[str, str]) -> set[str]:
-    """What the variables in some texts stand for: not to be repeated to anyone."""
+    """Returns the values of the variables in some texts, which are secrets."""
     names = {name for text in texts for name, _ in _VARIABLE.findall(text)}
     return {environment[name] for name in names if environment.get(name)}

@@ -1,4 +1,4 @@
-"""HTTP services: an operation's arguments as a request, and the response as what the operation gives back."""
+"""HTTP services: sends an operation's arguments as a request and returns the response as the operation's result."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ _TEXT_TYPE = re.compile(r"text/.*|.+\+(xml|yaml)|application/(xml|javascript|yam
 
 
 class ServiceRefusedError(ToolError):
-    """A service's refusal. Status and headers let a limit on requests be known for one."""
+    """A service answered with an error. Callers can recognize a rate limit by the status and the headers."""
 
     def __init__(self, message: str, response: "httpx2.Response") -> None:
         super().__init__(message)
@@ -42,79 +42,81 @@ class ServiceRefusedError(ToolError):
 
 
 class HttpService:
-    """One service over one pool of connections, which opens with the first call."""
+    """Calls one service through a pool of connections, which opens with the first call."""
 
     def __init__(self, service: ServiceEntry, environment: Mapping[str, str]) -> None:
         """
         Raises:
-            ConfigurationError: a variable is not set, or what it holds is of no use.
+            ConfigurationError: a variable is not set, or its value cannot be used.
         """
         base, _, self._query = fill_variables(service.base_url, environment).partition("?")
         self._base = base.rstrip("/")
         if not re.fullmatch(r"https?://[^/\s]\S*", self._base):
             raise ConfigurationError(
-                f"The base_url {service.base_url!r} must come to an address that begins with http:// or https://."
+                f"The base_url {service.base_url!r} must give an address that begins with http:// or https://."
             )
         self._headers = {
             name.lower(): fill_variables(text, environment).strip() for name, text in service.headers.items()
         }
         for name, text in self._headers.items():
             if UNPRINTABLE.search(text):
-                raise ConfigurationError(f"The header {name} comes to a text with line breaks; mend its variable.")
-        # Services like to repeat a key they refuse.
-        hidden = variable_values([service.base_url, *service.headers.values()], environment)
-        self._secrets = Secrets({*hidden, *self._headers.get("authorization", "").split()[1:]})
+                raise ConfigurationError(f"The header {name} gets a value with line breaks; correct its variable.")
+        # Services often repeat the key they refuse in their error message.
+        values = variable_values([service.base_url, *service.headers.values()], environment)
+        self._secrets = Secrets({*values, *self._headers.get("authorization", "").split()[1:]})
         self._timeout_seconds = service.timeout or _DEFAULT_TIMEOUT_SECONDS
         self._client: httpx2.AsyncClient | None = None
 
     async def call(self, handler: HttpHandler, arguments: dict[str, JSON]) -> Any:
-        """What the service answered: JSON as Python values, text as text, anything else as content, nothing as None.
+        """Sends a request and returns the response: JSON as Python values, text as text, other types as content.
+
+        An empty response returns None.
 
         Raises:
-            ToolError: it refused or could not be reached, or the arguments make no request.
+            ToolError: the service refused or could not be reached, or the arguments do not fit into a request.
         """
-        import httpx2  # 60 ms to import, needed only where an operation is such a service's
+        import httpx2  # 60 ms to import, needed only by operations of HTTP services
 
-        drafted = draft_request(handler, arguments)
-        name = f"{handler.method} {drafted.path}"
+        draft = draft_request(handler, arguments)
+        name = f"{handler.method} {draft.path}"
         try:
-            request = self._build_request(handler.method, drafted)
+            request = self._build_request(handler.method, draft)
             async with asyncio.timeout(self._timeout_seconds):
-                return await self._exchange(request, name, drafted.path)
+                return await self._exchange(request, name, draft.path)
         except (TimeoutError, httpx2.TimeoutException):
             raise ToolError(f"{name} took longer than {self._timeout_seconds:g} s; try again later.") from None
         except (httpx2.HTTPError, httpx2.InvalidURL):
             raise ToolError(f"{name} broke off before its answer was complete; try again later.") from None
 
     async def close(self) -> None:
-        """Ends the pool; a later call opens another."""
+        """Closes the pool; a later call opens another."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
 
     def _open_client(self) -> "httpx2.AsyncClient":
         if self._client is None:
-            # A cookie from one caller's response must not travel with another's request.
+            # A cookie from the response to one caller must not be sent with another caller's request.
             jar = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
             self._client = quiet_client(timeout=self._timeout_seconds, cookies=jar, headers={"user-agent": "delta-mcp"})
         return self._client
 
-    def _build_request(self, method: str, drafted: RequestDraft) -> "httpx2.Request":
-        query = "&".join(part for part in (self._query, drafted.query) if part)
-        headers = self._headers | drafted.headers
-        if "cookie" in self._headers and "cookie" in drafted.headers:
-            headers["cookie"] = f"{self._headers['cookie']}; {drafted.headers['cookie']}"
+    def _build_request(self, method: str, draft: RequestDraft) -> "httpx2.Request":
+        query = "&".join(part for part in (self._query, draft.query) if part)
+        headers = self._headers | draft.headers
+        if "cookie" in self._headers and "cookie" in draft.headers:
+            headers["cookie"] = f"{self._headers['cookie']}; {draft.headers['cookie']}"
         content = None
-        if drafted.form is not None:
-            content = drafted.form.encode()
+        if draft.form is not None:
+            content = draft.form.encode()
             headers.setdefault("content-type", "application/x-www-form-urlencoded")
-        elif drafted.json is not UNSET:
-            kind = headers.setdefault("content-type", "application/json")
-            as_text = isinstance(drafted.json, str) and not _JSON_TYPE.fullmatch(_media_type(kind))
-            content = drafted.json.encode() if as_text else jsonrpc.encode(drafted.json)
+        elif draft.json is not UNSET:
+            content_type = headers.setdefault("content-type", "application/json")
+            as_text = isinstance(draft.json, str) and not _JSON_TYPE.fullmatch(_media_type(content_type))
+            content = draft.json.encode() if as_text else jsonrpc.encode(draft.json)
         return self._open_client().build_request(
             method,
-            f"{self._base}{drafted.path}{'?' if query else ''}{query}",
+            f"{self._base}{draft.path}{'?' if query else ''}{query}",
             headers=[(key.encode(), text.encode()) for key, text in headers.items()],
             content=content,
         )
@@ -123,13 +125,13 @@ class HttpService:
         response = await self._send(request, name)
         try:
             for _ in range(_MAX_REDIRECTS):
-                following = response.next_request
-                if following is None:
+                next_request = response.next_request
+                if next_request is None:
                     break
-                if not _is_same_host(response.request.url, following.url):
-                    raise ToolError(f"{name} leads on to the host {following.url.host}, where it is not followed.")
+                if not _is_same_host(response.request.url, next_request.url):
+                    raise ToolError(f"{name} redirects to the host {next_request.url.host}, which is not followed.")
                 await response.aclose()
-                response = await self._send(following, name)
+                response = await self._send(next_request, name)
             if response.status_code >= 300:
                 raise await self._read_refusal(response, name)
             return _decode_body(await _read_body(response, name), response, path)
@@ -157,11 +159,11 @@ class HttpService:
         return ServiceRefusedError(f"{name} answered {response.status_code}: {text}", response)
 
 
-def _is_same_host(here: "httpx2.URL", there: "httpx2.URL") -> bool:
-    if here.host != there.host:
+def _is_same_host(source: "httpx2.URL", target: "httpx2.URL") -> bool:
+    if source.host != target.host:
         return False
-    upgraded = (here.scheme, there.scheme) == ("http", "https") and here.port is None and there.port is None
-    return upgraded or (here.scheme, here.port) == (there.scheme, there.port)
+    is_upgrade = (source.scheme, target.scheme) == ("http", "https") and source.port is None and target.port is None
+    return is_upgrade or (source.scheme, source.port) == (target.scheme, target.port)
 
 
 async def _read_body(response: "httpx2.Response", name: str) -> bytes:
@@ -176,20 +178,20 @@ async def _read_body(response: "httpx2.Response", name: str) -> bytes:
 def _decode_body(body: bytes, response: "httpx2.Response", path: str) -> Any:
     if not body:
         return None
-    kind = _media_type(response.headers.get("content-type", ""))
-    if _JSON_TYPE.fullmatch(kind):
+    media_type = _media_type(response.headers.get("content-type", ""))
+    if _JSON_TYPE.fullmatch(media_type):
         try:
             return msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return _decode_text(body, response)
-    if _TEXT_TYPE.fullmatch(kind) or (not kind and _is_utf8(body)):
+    if _TEXT_TYPE.fullmatch(media_type) or (not media_type and _is_utf8(body)):
         return _decode_text(body, response)
-    if kind.startswith("image/"):
-        return Image(body, kind)
-    if kind.startswith("audio/"):
-        return Audio(body, kind)
-    # The service's own address may hold what is not the model's to know, so the URI has the path alone.
-    return EmbeddedResource(BlobResource(f"response:{path}", body, kind or None))
+    if media_type.startswith("image/"):
+        return Image(body, media_type)
+    if media_type.startswith("audio/"):
+        return Audio(body, media_type)
+    # The service's address may contain secrets, so the URI has only the path.
+    return EmbeddedResource(BlobResource(f"response:{path}", body, media_type or None))
 
 
 def _media_type(header: str) -> str:

@@ -1,4 +1,4 @@
-"""An operation's arguments, each in its place in an HTTP request. Pure."""
+"""Drafts of HTTP requests: puts each argument of an operation into its place, without I/O."""
 
 import re
 from collections.abc import Iterable
@@ -21,15 +21,16 @@ class RequestDraft(Struct, frozen=True):
     path: str
     query: str
     headers: dict[str, str]
-    """Names in lower case."""
+    """Values by name in lower case."""
     json: JSON | UnsetType
     form: str | None
 
 
 def draft_request(handler: HttpHandler, arguments: dict[str, JSON]) -> RequestDraft:
-    """
+    """Drafts the request for an operation's arguments.
+
     Raises:
-        ToolError: an argument is missing or cannot stand where it belongs.
+        ToolError: an argument is missing, or its place in the request does not allow its value.
     """
     placed = [(handler.place_of(parameter), value) for parameter, value in arguments.items()]
     template, _, fixed = handler.path.partition("?")
@@ -54,7 +55,7 @@ def draft_request(handler: HttpHandler, arguments: dict[str, JSON]) -> RequestDr
 
 
 def _arguments_in(location: str, placed: Iterable[tuple[ParameterPlace, JSON]]) -> list[tuple[ParameterPlace, JSON]]:
-    """What goes to one place; null means that it does not."""
+    """Returns the arguments that go to one location; null arguments are left out."""
     return [(place, value) for place, value in placed if place.location == location and value is not None]
 
 

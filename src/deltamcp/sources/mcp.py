@@ -1,4 +1,4 @@
-"""Another MCP server behind an operation."""
+"""Other MCP servers whose tools perform operations."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ _MAX_ERROR_CHARS = 500
 
 
 class McpUpstream:
-    """One server, reached or started with the first call, and again after it ended."""
+    """Calls tools of one server. The first call connects or starts it, and so does the first call after it ended."""
 
     def __init__(self, name: str, upstream: UpstreamEntry, environment: Mapping[str, str]) -> None:
         """
@@ -42,7 +42,7 @@ class McpUpstream:
         self._client: DeltaClient | None = None
 
     async def call(self, tool: str, arguments: dict[str, JSON], timeout: float | None = None) -> ToolResult:
-        """What the server's tool gave, its content as it came. Calls may run side by side.
+        """Calls a tool of the server and returns its result with the content unchanged. Calls may run concurrently.
 
         Raises:
             ToolError: the server refused, ended, cannot be reached, or took longer than `timeout` seconds.
@@ -56,9 +56,11 @@ class McpUpstream:
         except PeerError as error:
             raise ToolError(self._secrets.redact(str(error))[:_MAX_ERROR_CHARS]) from None
         except ConnectionLostError as error:
-            # Whether it was done is for whoever called to think about; the model is not told of our connections.
+            # The call may have taken effect, so only the caller can decide to retry. The model does not see the cause.
             self._log(error)
-            raise ToolError(f"{self._subject} ended before it had answered; look before you try again.") from None
+            raise ToolError(
+                f"{self._subject} ended before it answered; check whether the call took effect before you try again."
+            ) from None
         except ClientError as error:
             self._log(error)
             raise ToolError(f"{self._subject} did not start, or cannot be reached; try again later.") from None
@@ -68,7 +70,7 @@ class McpUpstream:
         logger.warning("%s: %s", self._name, self._secrets.redact(str(error)))
 
     async def close(self) -> None:
-        """Ends the connection, and the process where there is one; a later call starts anew."""
+        """Closes the connection and ends the process, if there is one; a later call connects again."""
         async with self._connect_lock:
             client, self._client = self._client, None
             if client is not None:
@@ -77,7 +79,7 @@ class McpUpstream:
     async def _connected_client(self) -> DeltaClient:
         async with self._connect_lock:
             if self._client is None:
-                # The operation's own schema was checked already.
+                # The arguments were validated against the operation's own schema.
                 client = DeltaClient(self._entry, validate=False, listen=False, progressive=False)
                 await client.__aenter__()
                 self._client = client

@@ -1,4 +1,4 @@
-"""Operations from a file: read, and read again when it changes, without a restart."""
+"""Operations from an `operations.json`: loads the file, and reloads it when it changes, without a restart."""
 
 import asyncio
 import functools
@@ -31,7 +31,7 @@ from deltamcp.sources.mcp import McpUpstream
 from deltamcp.values import JSON
 
 POLL_SECONDS = 0.5
-"""Between two looks at the file; one that changed is read when two looks saw the same."""
+"""The interval between two looks at the file; a changed file is loaded when two looks find the same state."""
 
 RETIRE_SECONDS = 30.0
 """How long a connection that the file no longer names may still serve the calls that use it."""
@@ -44,21 +44,21 @@ logger = logging.getLogger("deltamcp")
 
 
 class LoadedOperations(NamedTuple):
-    """A reading of the file."""
+    """The result of loading the file once."""
 
     operations: list[Operation]
     connections: dict[bytes, SourceConnection]
-    """By what the file says of them, so that a reading that says the same uses the same."""
+    """Connections by their definition in the file, so that a reload keeps those whose definition is unchanged."""
 
 
 class OperationsFile:
-    """One file, what is in use of it, and where that connects to."""
+    """An operations file, the operations that are active, and the connections they use."""
 
     def __init__(self, path: Path, functions: Mapping[str, Function] | None, environment: Mapping[str, str]) -> None:
         """
         Args:
-            functions: for operations without a handler of their own, by name; None where that is yet to be seen.
-            environment: what `${NAME}` in the file stands for; `${PYTHON}` is this interpreter unless it says other.
+            functions: functions by name, for operations without a handler; None accepts any name, to check a file.
+            environment: the values of `${NAME}` in the file; `${PYTHON}` is this interpreter unless it is set.
         """
         self._path = path
         self._functions = functions
@@ -68,67 +68,67 @@ class OperationsFile:
         self._retiring: set[asyncio.Task[None]] = set()
 
     def load(self) -> LoadedOperations:
-        """What the file says now. Nothing changes until it is taken into use.
+        """Loads the file. The active operations do not change until `activate`.
 
         Raises:
-            ConfigurationError: the file is wrong; the text has every fault.
+            ConfigurationError: the file has faults; the error's text lists all of them.
         """
         document, faults = _read_with_faults(self._path)
         if document is None:
             raise ConfigurationError(_faults_text(self._path, faults))
         folder = self._path.parent.resolve()
-        made = _OperationBuilder(document, folder, self._functions, self._environment, self._active.connections)
+        builder = _OperationBuilder(document, folder, self._functions, self._environment, self._active.connections)
         operations: list[Operation] = []
-        wrong: dict[str, list[str]] = {}
-        for leaf in document.operations:
-            if leaf.policy == "deny" or not made.can_reach(leaf):
-                continue  # what is denied does not exist for clients; a handler that leads nowhere has been reported
+        ids_by_fault: dict[str, list[str]] = {}
+        for entry in document.operations:
+            if entry.policy == "deny" or not builder.can_reach(entry):
+                continue  # a denied operation is not there; a handler that leads nowhere has been reported
             try:
-                operations.append(made.build(leaf))
+                operations.append(builder.build(entry))
             except ConfigurationError as error:
-                wrong.setdefault(str(error), []).append(leaf.id)
-        faults += [f"{_ids_text(ids)}: {fault}" for fault, ids in wrong.items()]
+                ids_by_fault.setdefault(str(error), []).append(entry.id)
+        faults += [f"{_ids_text(ids)}: {fault}" for fault, ids in ids_by_fault.items()]
         if faults:
             raise ConfigurationError(_faults_text(self._path, faults))
-        return LoadedOperations(operations, made.connections)
+        return LoadedOperations(operations, builder.connections)
 
     def activate(self, loaded: LoadedOperations, replace_operations: ReplaceOperations) -> None:
-        """Puts a reading in the place of the one before; `changed` takes the old names and the new operations.
+        """Makes loaded operations the active ones; `replace_operations` gets the old names and the new operations.
 
         Raises:
-            ConfigurationError: a name is taken; nothing has changed then.
+            ConfigurationError: a name is taken; nothing has changed.
         """
         try:
             replace_operations([operation.name for operation in self._active.operations], loaded.operations)
         except ConfigurationError as error:
             raise ConfigurationError(f"{self._path.name}: {error}") from None
-        gone = [used for key, used in self._active.connections.items() if key not in loaded.connections]
+        removed = [connection for key, connection in self._active.connections.items() if key not in loaded.connections]
         self._active = loaded
-        if gone:
-            task = asyncio.get_running_loop().create_task(_retire(gone))
+        if removed:
+            task = asyncio.get_running_loop().create_task(_retire(removed))
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)
 
     async def watch(self, replace_operations: ReplaceOperations) -> None:
-        """Follows the file until cancelled. A reading that is wrong is told in the log, and the one before stays."""
-        last = self._loaded_stat
+        """Reloads the file whenever it changes, until cancelled. Faults are logged, and the active operations stay."""
+        previous = self._loaded_stat
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            now = self._file_stat()
-            if now == last and now != self._loaded_stat:
-                self._loaded_stat = now
+            current = self._file_stat()
+            if current == previous and current != self._loaded_stat:
+                self._loaded_stat = current
                 await self._reload(replace_operations)
-            last = now
+            previous = current
 
     async def _reload(self, replace_operations: ReplaceOperations) -> None:
         try:
             self.activate(await asyncio.to_thread(self.load), replace_operations)
         except ConfigurationError as error:
-            logger.error("the operations file is wrong, so what was read before stays in use. %s", error)
+            logger.error("the operations file has faults, so the previous version stays in use. %s", error)
         except Exception:
-            logger.exception("%s could not be read again, so what was read before stays in use", self._path.name)
+            logger.exception("%s could not be reloaded, so the previous version stays in use", self._path.name)
         else:
-            logger.info("%s was read again: %d operations", self._path.name, len(self._active.operations))
+            logger.info("%s was reloaded: %d operations", self._path.name, len(self._active.operations))
 
     async def close(self) -> None:
         retiring = list(self._retiring)
@@ -146,9 +146,10 @@ class OperationsFile:
 
 
 def read_document(path: Path) -> Document:
-    """
+    """Reads an operations file.
+
     Raises:
-        ConfigurationError: there is no such file, or it has faults; the text has all of them.
+        ConfigurationError: the file does not exist or has faults; the error's text lists all of them.
     """
     document, faults = _read_with_faults(path)
     if document is None or faults:
@@ -157,7 +158,7 @@ def read_document(path: Path) -> Document:
 
 
 def _read_with_faults(path: Path) -> tuple[Document | None, list[str]]:
-    """As much of the document as can be told, and its faults."""
+    """Returns the part of the document that could be read, and its faults."""
     try:
         body = path.read_bytes()
     except OSError as error:
@@ -183,7 +184,7 @@ async def _retire(connections: list[SourceConnection]) -> None:
 
 
 class _OperationBuilder:
-    """Operations of one document; connections the file still names are used on."""
+    """Builds the operations of one document; reuses open connections whose definition is unchanged."""
 
     def __init__(
         self,
@@ -200,9 +201,9 @@ class _OperationBuilder:
         self._environment = environment
         self._open_connections = connections
 
-    def can_reach(self, leaf: OperationEntry) -> bool:
-        """Whether the document has the connection that a leaf's handler names."""
-        match leaf.handler:
+    def can_reach(self, entry: OperationEntry) -> bool:
+        """Returns whether the document defines the service or server that an entry's handler names."""
+        match entry.handler:
             case HttpHandler(service=name):
                 return name in self._document.services
             case McpHandler(name):
@@ -210,43 +211,43 @@ class _OperationBuilder:
             case _:
                 return True
 
-    def build(self, leaf: OperationEntry) -> Operation:
+    def build(self, entry: OperationEntry) -> Operation:
         options: ToolOptions = {
-            "name": leaf.name,
-            "description": prose.clean(leaf.description),
-            "category": ".".join(leaf.category),
-            "action": leaf.action,
-            "input_schema": leaf.input_schema,
-            "pinned": leaf.pinned,
-            "policy": "confirm" if leaf.policy == "confirm" else "allow",
-            "scopes": leaf.scopes,
-            "examples": leaf.examples,
+            "name": entry.name,
+            "description": prose.clean(entry.description),
+            "category": ".".join(entry.category),
+            "action": entry.action,
+            "input_schema": entry.input_schema,
+            "pinned": entry.pinned,
+            "policy": "confirm" if entry.policy == "confirm" else "allow",
+            "scopes": entry.scopes,
+            "examples": entry.examples,
         }
-        if leaf.deprecated:
-            instead = f": {leaf.deprecated}" if isinstance(leaf.deprecated, str) else ""
-            options["description"] = f"(Deprecated{instead}) {options['description']}"
-        if leaf.title is not None:
-            options["title"] = prose.clean(leaf.title)
-        if leaf.summary is not None:
-            options["summary"] = prose.clean(leaf.summary)
-        if leaf.output_schema is not None:
-            options["output_schema"] = leaf.output_schema
-        if leaf.annotations:
-            options["annotations"] = leaf.annotations
-        if leaf.tags:
-            options["meta"] = {"tags": leaf.tags}
-        about = self._document.categories.get(".".join(leaf.category), "")
-        options["keywords"] = [*leaf.tags, about]
-        if leaf.timeout is not None:
-            options["timeout"] = leaf.timeout
-        if leaf.fields:
-            options["results"] = ResultPolicy(fields=leaf.fields)
-        if not leaf.category:
+        if entry.deprecated:
+            replacement = f": {entry.deprecated}" if isinstance(entry.deprecated, str) else ""
+            options["description"] = f"(Deprecated{replacement}) {options['description']}"
+        if entry.title is not None:
+            options["title"] = prose.clean(entry.title)
+        if entry.summary is not None:
+            options["summary"] = prose.clean(entry.summary)
+        if entry.output_schema is not None:
+            options["output_schema"] = entry.output_schema
+        if entry.annotations:
+            options["annotations"] = entry.annotations
+        if entry.tags:
+            options["meta"] = {"tags": entry.tags}
+        category_description = self._document.categories.get(".".join(entry.category), "")
+        options["keywords"] = [*entry.tags, category_description]
+        if entry.timeout is not None:
+            options["timeout"] = entry.timeout
+        if entry.fields:
+            options["results"] = ResultPolicy(fields=entry.fields)
+        if not entry.category:
             del options["category"]
-        return Operation(self._function(leaf), Context, **options)
+        return Operation(self._function(entry), Context, **options)
 
-    def _function(self, leaf: OperationEntry) -> Function:
-        match leaf.handler:
+    def _function(self, entry: OperationEntry) -> Function:
+        match entry.handler:
             case PythonHandler(ref):
                 return _wrap_local(python.resolve(ref))
             case HandlerByName(name):
@@ -256,33 +257,33 @@ class _OperationBuilder:
                     raise ConfigurationError(f"no handler, and no function {name!r} was passed in functions=...")
                 return _wrap_local(self._functions[name])
             case HttpHandler():
-                service = self._service(leaf.handler.service)
-                return _wrap_remote(functools.partial(service.call, leaf.handler))
+                service = self._service(entry.handler.service)
+                return _wrap_remote(functools.partial(service.call, entry.handler))
             case McpHandler(server, tool):
                 upstream = self._upstream(server)
-                return _wrap_remote(functools.partial(upstream.call, tool, timeout=leaf.timeout))
+                return _wrap_remote(functools.partial(upstream.call, tool, timeout=entry.timeout))
 
     def _service(self, name: str) -> HttpService:
         definition = self._document.services[name]
         key = msgspec.json.encode(definition)
-        known = self.connections.get(key) or self._open_connections.get(key)
-        service = known if isinstance(known, HttpService) else HttpService(definition, self._environment)
+        existing = self.connections.get(key) or self._open_connections.get(key)
+        service = existing if isinstance(existing, HttpService) else HttpService(definition, self._environment)
         self.connections[key] = service
         return service
 
     def _upstream(self, name: str) -> McpUpstream:
         definition = self._document.upstreams[name]
-        # A path in a file means what it says from where the file is.
+        # A relative path is relative to the file's directory.
         definition = msgspec.structs.replace(definition, cwd=str(self._folder / (definition.cwd or ".")))
         key = msgspec.json.encode((name, definition))
-        known = self.connections.get(key) or self._open_connections.get(key)
-        upstream = known if isinstance(known, McpUpstream) else McpUpstream(name, definition, self._environment)
+        existing = self.connections.get(key) or self._open_connections.get(key)
+        upstream = existing if isinstance(existing, McpUpstream) else McpUpstream(name, definition, self._environment)
         self.connections[key] = upstream
         return upstream
 
 
 def _placeholder() -> None:
-    """Stands for a function that a program will pass."""
+    """Stands in for a function that the program passes later."""
 
 
 def _wrap_remote(call: Function) -> Function:
@@ -293,7 +294,7 @@ def _wrap_remote(call: Function) -> Function:
 
 
 def _wrap_local(function: Function) -> Function:
-    """A function of the program, called with its parameters by name; the schema is the file's."""
+    """Adapts a function of the program to take the arguments as one dict, as the schema comes from the file."""
     context_name = next((name for name, hint in type_hints(function).items() if hint is Context), None)
 
     def keyword_arguments(arguments: dict[str, JSON], context: Context) -> dict[str, Any]:

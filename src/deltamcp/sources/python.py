@@ -1,4 +1,4 @@
-"""Functions of the program, by the name a file has for them."""
+"""Python functions that an operations file names."""
 
 import importlib
 from collections.abc import Callable
@@ -8,32 +8,34 @@ from deltamcp.errors import ConfigurationError
 
 
 def resolve(ref: str) -> Callable[..., Any]:
-    """What `package.module:function` names; the module is imported, and the function may be `Class.method`.
+    """Imports the module of `package.module:function` and returns the function, which may be `Class.method`.
 
     Raises:
-        ConfigurationError: there is no such thing, or its module cannot be imported.
+        ConfigurationError: the function does not exist, or its module cannot be imported.
     """
-    place, separator, path = ref.partition(":")
-    if not (place and separator and path):
+    module_name, separator, qualified_name = ref.partition(":")
+    if not (module_name and separator and qualified_name):
         raise ConfigurationError(f"The handler {ref!r} must be of the form package.module:function.")
     try:
-        found: Any = importlib.import_module(place)
+        target: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{place}.".startswith(f"{error.name}."):
-            raise _import_error(place, error) from error
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise _import_error(module_name, error) from error
         raise ConfigurationError(f"There is no module {error.name} for the handler {ref}; is it installed?") from error
     except Exception as error:
-        raise _import_error(place, error) from error
-    for name in path.split("."):
+        raise _import_error(module_name, error) from error
+    for name in qualified_name.split("."):
         try:
-            found = getattr(found, name)
+            target = getattr(target, name)
         except AttributeError as error:
-            raise ConfigurationError(f"The module {place} has no {path} for the handler {ref}.") from error
-    if not callable(found):
-        raise ConfigurationError(f"The handler {ref} is no function but of type {type(found).__name__}.")
-    function: Callable[..., Any] = found
+            raise ConfigurationError(
+                f"The module {module_name} has no {qualified_name} for the handler {ref}."
+            ) from error
+    if not callable(target):
+        raise ConfigurationError(f"The handler {ref} must be a function; it is of type {type(target).__name__}.")
+    function: Callable[..., Any] = target
     return function
 
 
-def _import_error(place: str, error: Exception) -> ConfigurationError:
-    return ConfigurationError(f"The module {place} could not be imported: {type(error).__name__}: {error}")
+def _import_error(module_name: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(f"The module {module_name} could not be imported: {type(error).__name__}: {error}")

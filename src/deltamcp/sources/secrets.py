@@ -1,4 +1,4 @@
-"""What must not be repeated: what variables of a file stand for, in what others say and in what is logged."""
+"""Secrets of an operations file: removes the values of its variables from error messages and logs."""
 
 import logging
 from collections.abc import Iterable
@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     import httpx2
 
 _MIN_SECRET_CHARS = 6
-"""A shorter secret would be found everywhere."""
+"""Shorter secrets are not redacted, as they would match in too many places."""
 
 
 class Secrets:
-    """Texts to be left out of other texts."""
+    """Replaces secrets in texts by `...`."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = sorted((text for text in set(texts) if len(text) >= _MIN_SECRET_CHARS), key=len, reverse=True)
@@ -24,8 +24,8 @@ class Secrets:
 
 
 def quiet_client(**options: Any) -> "httpx2.AsyncClient":
-    """An HTTP client that does not log addresses, keys in them included, unless its logger was told to."""
-    import httpx2  # 60 ms to import, needed only where something is behind HTTP
+    """Creates an HTTP client that does not log addresses, which may contain keys, unless its logger has a level."""
+    import httpx2  # 60 ms to import, needed only by HTTP services
 
     log = logging.getLogger("httpx2")
     if log.level == logging.NOTSET:

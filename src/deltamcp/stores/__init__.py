@@ -1,1 +1,1 @@
-"""What outlives a request."""
+"""Stores for data that outlives a request: in memory, in SQLite and in Redis."""

@@ -1,4 +1,4 @@
-"""A store in this process, which ends with it."""
+"""A store in the memory of this process."""
 
 import heapq
 import time
@@ -20,7 +20,7 @@ class _MemoryEntry(Struct):
 
 
 class MemoryStore:
-    """See `Store`. Keeps the very object it is given, and gives it back."""
+    """A `Store` in memory. `get` returns the very object that was put."""
 
     private = True
 
@@ -28,9 +28,9 @@ class MemoryStore:
         self._max_bytes = max_bytes
         self._clock = clock
         self._total_bytes = 0
-        self._entries: OrderedDict[_Key, _MemoryEntry] = OrderedDict()  # what was read last stands last
-        # When to look whether something has expired. One look each is enough to begin with, as lives only grow
-        # longer; looks for what was forgotten before go when their time comes, or when they are the most.
+        self._entries: OrderedDict[_Key, _MemoryEntry] = OrderedDict()  # the most recently read entry comes last
+        # When to check whether an entry has expired. A read only moves the expiry later, so one check for each entry is
+        # enough. Checks of forgotten entries go when they come due, or when they outnumber the others.
         self._expiry_queue: list[tuple[float, _Key]] = []
 
     async def put(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> None:
@@ -38,15 +38,15 @@ class MemoryStore:
         now, key = self._clock(), (owner, name)
         self._forget_stale(now)
         self._forget(key)
-        self._entries[key] = kept = _MemoryEntry(
+        self._entries[key] = entry = _MemoryEntry(
             data, idle_seconds, now + max_seconds, now + min(idle_seconds, max_seconds)
         )
         self._total_bytes += len(data) + ENTRY_BYTES
         while self._total_bytes > self._max_bytes:
             self._forget(next(iter(self._entries)))
-        heapq.heappush(self._expiry_queue, (kept.expires_at, key))
+        heapq.heappush(self._expiry_queue, (entry.expires_at, key))
         if len(self._expiry_queue) > 2 * len(self._entries) + 64:
-            self._expiry_queue = [(kept.expires_at, key) for key, kept in self._entries.items()]
+            self._expiry_queue = [(entry.expires_at, key) for key, entry in self._entries.items()]
             heapq.heapify(self._expiry_queue)
 
     async def add(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> bool:
@@ -60,12 +60,12 @@ class MemoryStore:
     async def get(self, owner: str, name: str) -> bytes | None:
         now = self._clock()
         self._forget_stale(now)
-        kept = self._entries.get((owner, name))
-        if kept is None:
+        entry = self._entries.get((owner, name))
+        if entry is None:
             return None
         self._entries.move_to_end((owner, name))
-        kept.expires_at = min(now + kept.idle_seconds, kept.ends_at)
-        return kept.data
+        entry.expires_at = min(now + entry.idle_seconds, entry.ends_at)
+        return entry.data
 
     async def forget(self, owner: str, name: str) -> None:
         self._forget((owner, name))
@@ -78,13 +78,13 @@ class MemoryStore:
     def _forget_stale(self, now: float) -> None:
         while self._expiry_queue and self._expiry_queue[0][0] <= now:
             _, key = heapq.heappop(self._expiry_queue)
-            kept = self._entries.get(key)
-            if kept is not None and kept.expires_at > now:
-                heapq.heappush(self._expiry_queue, (kept.expires_at, key))
+            entry = self._entries.get(key)
+            if entry is not None and entry.expires_at > now:
+                heapq.heappush(self._expiry_queue, (entry.expires_at, key))
             else:
                 self._forget(key)
 
     def _forget(self, key: _Key) -> None:
-        kept = self._entries.pop(key, None)
-        if kept is not None:
-            self._total_bytes -= len(kept.data) + ENTRY_BYTES
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._total_bytes -= len(entry.data) + ENTRY_BYTES

@@ -1,4 +1,4 @@
-"""A store that replicas on several hosts share."""
+"""A store in Redis, which replicas of a server on several hosts share."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,15 +8,15 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.stores.store import StoreError, hash_key
 
 _MAX_CONNECTIONS = 32
-"""At once; further calls wait their turn, where redis-py itself would fail the 101st."""
+"""Connections open at once. Further calls wait, where redis-py's own pool would fail the 101st."""
 
 _CONNECT_SECONDS = 5.0
 
 _ANSWER_SECONDS = 30.0
-"""For one command with its answer, 50 MB at 13 Mbit/s."""
+"""The time for one command with its answer, 50 MB at 13 Mbit/s."""
 
 _HEADER_BYTES = 32
-"""Before the data stand, as 16 digits each, the end of its life and its seconds unread, in milliseconds."""
+"""The header before the data: the time at which it ends and the time it may stay unread, in ms, of 16 digits each."""
 
 _TOUCH_SCRIPT = """
 local head = redis.call('GETRANGE', KEYS[1], 0, 31)
@@ -29,10 +29,10 @@ return 1
 
 
 class RedisStore:
-    """See `Store`. Needs the extra `redis`, and Redis 5 or later or what speaks like it.
+    """A `Store` in Redis. Needs the extra `redis`, and Redis 5 or later or a compatible server.
 
-    Its bound is the server's: with `maxmemory-policy volatile-lru` the one unread the longest goes first, with
-    `noeviction` a full server refuses. What is kept lies there in clear; owners and names are hashed.
+    The Redis server bounds its size: with `maxmemory-policy volatile-lru` it evicts the entry that was not read for the
+    longest time, with `noeviction` it refuses to store more. Data is stored in clear; owners and names are hashed.
     """
 
     private = False
@@ -53,15 +53,17 @@ class RedisStore:
                 timeout=_ANSWER_SECONDS,
                 socket_connect_timeout=_CONNECT_SECONDS,
                 socket_timeout=_ANSWER_SECONDS,
-                # A second attempt to add would find what the first has added.
+                # A retried `add` would find the entry of its first attempt and report that it failed.
                 retry=Retry(NoBackoff(), 0),
-                # With 3 redis-py no longer looks whether a connection that lay idle was closed.
+                # With protocol 3 redis-py does not check whether an idle connection was closed.
                 protocol=2,
             )
-            pool.connection_class(**pool.connection_kwargs)  # connects to nothing, but knows its options
+            pool.connection_class(**pool.connection_kwargs)  # checks the options, does not connect
         except (TypeError, ValueError):
-            # Not chained: its text may repeat a part of the url.
-            raise ConfigurationError("The url of a store in Redis reads redis://user:password@host:port/0.") from None
+            # Not chained, as the error's text may repeat a part of the url.
+            raise ConfigurationError(
+                "The url of a store in Redis must read redis://user:password@host:port/0."
+            ) from None
         self._redis = Redis.from_pool(pool)
         self._prefix = prefix
 
@@ -92,12 +94,12 @@ class RedisStore:
         self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, *, only_new: bool
     ) -> bool:
         with self._translate_errors():
-            # Its clock, not ours: replicas differ, and it is the one that forgets.
-            whole, millionths = await self._redis.time()
-            end = whole * 1000 + millionths // 1000 + round(max_seconds * 1000)
-            head = b"%016d%016d" % (end, round(idle_seconds * 1000))
+            # The clock of the Redis server, which expires the entries; the clocks of replicas differ.
+            seconds, microseconds = await self._redis.time()
+            ends_at_ms = seconds * 1000 + microseconds // 1000 + round(max_seconds * 1000)
+            header = b"%016d%016d" % (ends_at_ms, round(idle_seconds * 1000))
             ttl_ms = max(1, round(min(idle_seconds, max_seconds) * 1000))
-            return bool(await self._redis.set(self._key(owner, name), head + data, px=ttl_ms, nx=only_new))
+            return bool(await self._redis.set(self._key(owner, name), header + data, px=ttl_ms, nx=only_new))
 
     def _key(self, owner: str, name: str) -> str:
         return self._prefix + hash_key(owner, name)
@@ -113,6 +115,6 @@ class RedisStore:
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
             raise StoreError(f"The store at {self._address} cannot be reached.") from error
         except exceptions.RedisError as error:
-            # redis-py puts the command before it.
+            # redis-py puts the command before the reason.
             reason = str(error).rpartition("caused error: ")[2].rstrip(".")
             raise StoreError(f"The store at {self._address} refused: {reason}.") from error

@@ -1,4 +1,4 @@
-"""A store in a file, for the processes of one host; it outlives them."""
+"""A store in a SQLite file, which the processes of one host share and which outlives them."""
 
 import asyncio
 import sqlite3
@@ -12,12 +12,13 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.stores.store import ENTRY_BYTES, StoreError, check_size, hash_key
 
 _BUSY_SECONDS = 30.0
-"""How long to wait for other processes; each holds the file for one result, some 100 ms where it is a large one."""
+"""How long to wait for other processes; each locks the file for one entry, some 100 ms for a large one."""
 
 _SWEEP_SECONDS = 60.0
-"""How often what has expired is deleted; until then it is there but not found."""
+"""How often expired entries are deleted; until then `get` ignores them."""
 
-# The bytes stand apart so that noting a read does not rewrite them. `used` counts up: clocks can stand still.
+# `data` is a table of its own so that recording a read does not rewrite the bytes. `used` is a counter, as clocks can
+# stand still.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS kept (
     id INTEGER PRIMARY KEY, key TEXT UNIQUE, size INTEGER, used INTEGER, seconds REAL, ends REAL, expires REAL);
@@ -39,9 +40,9 @@ _WorkResult = TypeVar("_WorkResult")
 
 
 class SqliteStore:
-    """See `Store`. The file holds users' data in clear, for its owner alone to read.
+    """A `Store` in a SQLite file. It stores users' data in clear; only the file's owner may read it.
 
-    What is forgotten may be seen in the file until other data take its place. Owners and names are hashed.
+    Forgotten data stays visible in the file until other data overwrites it. Owners and names are hashed.
     """
 
     private = True
@@ -56,7 +57,7 @@ class SqliteStore:
         self._clock = clock
         self._next_sweep = 0.0
         self._connection: sqlite3.Connection | None = None
-        self._thread = ThreadPoolExecutor(1, "deltamcp-store")  # ends with the store
+        self._thread = ThreadPoolExecutor(1, "deltamcp-store")  # stops when the store is garbage collected
 
     async def put(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> None:
         check_size(data, self._max_bytes)
@@ -92,7 +93,7 @@ class SqliteStore:
                 _forget_stale(self._connection, now)
             return work(self._connection)
         except (sqlite3.Error, OSError) as error:
-            # The file may have been moved away or replaced, and another may stand there next time.
+            # The file may have been moved or replaced, so the next call opens it anew.
             self._close()
             raise StoreError(f"The store at {self._path} cannot be used: {error}.") from error
 
@@ -121,24 +122,24 @@ class SqliteStore:
             file.execute("BEGIN IMMEDIATE")
             now = self._clock()
             file.execute("DELETE FROM kept WHERE key = ? AND (? OR expires <= ?)", [key, replace, now])
-            made = file.execute(
+            inserted = file.execute(
                 "INSERT OR IGNORE INTO kept (key, size, used, seconds, ends, expires)"
                 " VALUES (?, ?, (SELECT coalesce(max(used), 0) + 1 FROM kept), ?, ?, ?)",
                 [key, len(data) + ENTRY_BYTES, idle_seconds, now + max_seconds, now + min(idle_seconds, max_seconds)],
             )
-            if not made.rowcount:
+            if not inserted.rowcount:
                 return False
-            file.execute("INSERT INTO data VALUES (?, ?)", [made.lastrowid, data])
+            file.execute("INSERT INTO data VALUES (?, ?)", [inserted.lastrowid, data])
             if _total_bytes(file) > self._max_bytes:
                 _forget_stale(file, now)
-            oldest = "DELETE FROM kept WHERE used = (SELECT min(used) FROM kept)"
-            while _total_bytes(file) > self._max_bytes and file.execute(oldest).rowcount:
+            delete_oldest = "DELETE FROM kept WHERE used = (SELECT min(used) FROM kept)"
+            while _total_bytes(file) > self._max_bytes and file.execute(delete_oldest).rowcount:
                 pass
         return True
 
     def _get(self, file: sqlite3.Connection, key: str) -> bytes | None:
         now = self._clock()
-        # Two transactions, so that others need not wait while the bytes are read.
+        # Two transactions, so that other processes need not wait while the bytes are read.
         touched = file.execute(
             "UPDATE kept SET used = (SELECT max(used) + 1 FROM kept), expires = min(ends, ? + seconds)"
             " WHERE key = ? AND expires > ?",
@@ -151,20 +152,20 @@ class SqliteStore:
             row = file.execute("SELECT id FROM kept WHERE key = ? AND expires > ?", [key, now]).fetchone()
             if row is None:
                 return None
-            # A SELECT would hold the interpreter's lock while it copies the bytes, 30 ms for 50 MB.
+            # A SELECT would hold the GIL while it copies the bytes, 30 ms for 50 MB.
             with file.blobopen("data", "bytes", row[0], readonly=True) as blob:
                 return blob.read()
 
 
 def _enable_wal(file: sqlite3.Connection) -> None:
-    """Of several processes that make the same file at once, SQLite lets one do so and fails the others at once."""
-    until = time.monotonic() + _BUSY_SECONDS
+    """Enables WAL; retries while busy, as SQLite fails all but one of the processes that create the file together."""
+    deadline = time.monotonic() + _BUSY_SECONDS
     while True:
         try:
             file.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 

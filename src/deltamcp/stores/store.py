@@ -1,4 +1,4 @@
-"""Where what outlives a request is kept: what every store promises, and how one is named."""
+"""The interface of every store, and `open_store`, which opens the store at a URL."""
 
 import hashlib
 from typing import Protocol
@@ -6,53 +6,55 @@ from typing import Protocol
 from deltamcp.errors import ConfigurationError, DeltaError
 
 ENTRY_BYTES = 512
-"""What keeping anything takes beside its bytes, measured in memory; bounds count it."""
+"""The overhead of one entry, measured in memory; the bounds of stores include it."""
 
 _STORE_URLS = 'A store is "memory://", "sqlite:///path", "redis://host:port/0" or "rediss://host:port/0".'
 
 
 class StoreError(DeltaError):
-    """What is kept cannot be reached, or no more can be kept. One sentence, for a log rather than a model."""
+    """A store cannot be reached or cannot store more. The text is one sentence, for a log rather than for a model."""
 
 
 class Store(Protocol):
-    """Bytes under an owner and a name, for a while. Every method may raise `StoreError`.
+    """Stores bytes under an owner and a name for a limited time. Every method may raise `StoreError`.
 
-    `seconds` and `longest` are finite and above 0. What is kept may go early where the store is full: what was
-    not read for the longest time goes first.
+    `idle_seconds` and `max_seconds` are finite and above 0. A full store forgets entries early, first the one that was
+    not read for the longest time.
     """
 
     private: bool
-    """Whether nobody reaches it but who started this process."""
+    """Whether only the user who runs this process can read the store."""
 
     async def put(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> None:
-        """Keeps `data` in place of what was there, until it is unread for `seconds`, and `longest` in any case.
+        """Stores `data` in place of earlier data until it is unread for `idle_seconds`, but at most for `max_seconds`.
 
-        What could never fit raises, and what was there stays.
+        Data that is larger than the whole store raises `StoreError` and leaves the earlier data in place.
         """
 
     async def add(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> bool:
-        """`put` where nothing is kept yet, and then True. Of many that add at once, anywhere, one succeeds.
+        """Stores `data` and returns True if the owner has no data under this name; else returns False.
 
-        What is there is not touched by the attempt: its life is no longer than before.
+        Of several concurrent calls, in any process, one succeeds. A call that fails does not prolong the life of the
+        data it finds.
         """
 
     async def get(self, owner: str, name: str) -> bytes | None:
-        """What is kept, for `seconds` more. None where there is none, it is too old, or it is another owner's."""
+        """Returns the data and restarts its `idle_seconds`; None if the owner has none of this name or it expired."""
 
-    async def forget(self, owner: str, name: str) -> None: ...
+    async def forget(self, owner: str, name: str) -> None:
+        """Deletes the data, if there is any."""
 
     async def close(self) -> None:
-        """Lets go of connections, files and memory. The next call, if there is one, takes hold of them again."""
+        """Releases connections, files and memory; a later call opens them again."""
 
 
 def open_store(url: str) -> Store:
-    """The store at `url`; one on disk or in a network is reached at the first call.
+    """Opens the store at `url`; a store on disk or in a network connects at the first call.
 
     A path after `sqlite:///` is relative unless it begins with one more slash.
 
     Raises:
-        ConfigurationError: there can be no such store.
+        ConfigurationError: the url does not name a store.
     """
     if not isinstance(url, str):
         raise ConfigurationError(_STORE_URLS)
@@ -69,19 +71,20 @@ def open_store(url: str) -> Store:
         from deltamcp.stores.redis import RedisStore
 
         return RedisStore(url)
-    raise ConfigurationError(_STORE_URLS)  # the url may hold a password, so it is not repeated
+    raise ConfigurationError(_STORE_URLS)  # without the url, which may contain a password
 
 
 def hash_key(owner: str, name: str) -> str:
-    """One key for both, of which a medium that others read gives away neither."""
+    """Hashes an owner and a name into one key, which reveals neither to other readers of the medium."""
     inner = hashlib.sha256(owner.encode(errors="surrogatepass")).digest()
     return hashlib.sha256(inner + name.encode(errors="surrogatepass")).hexdigest()
 
 
 def check_size(data: bytes, max_bytes: int) -> None:
-    """
+    """Checks that `data` fits into an empty store of `max_bytes`.
+
     Raises:
-        StoreError: a store of `most_bytes` could not keep `data` if it kept nothing else.
+        StoreError: `data` is too large.
     """
     if len(data) + ENTRY_BYTES > max_bytes:
         raise StoreError(f"The store keeps {max_bytes:,} bytes in all, too few for one result of {len(data):,}.")

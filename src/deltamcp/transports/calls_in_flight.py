@@ -1,4 +1,4 @@
-"""Calls in flight over HTTP: how many there may be, and what becomes of one whose client or server goes away."""
+"""The calls in flight over HTTP: limits their number, and ends those whose client or server goes away."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from deltamcp.values import EngineAsk, Failure, Outcome, RequestId, Terms
 
 
 class CallsInFlight:
-    """The engine, as HTTP may use it: so many calls at once, and none after the server drains."""
+    """Passes calls to the engine, a limited number at once, and answers those that are cancelled."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -17,7 +17,7 @@ class CallsInFlight:
         self.draining = False
 
     async def perform(self, ask: EngineAsk, terms: Terms, reply: HttpReply, id_: RequestId) -> Outcome | None:
-        """The engine's outcome; None where nobody waits for it any more."""
+        """Returns the engine's outcome; None if the client has disconnected."""
         if self._count >= self._engine.limits.calls:
             return Failure(Fault.OVERLOADED, "Too many calls are in progress; try again later.")
         self._count += 1

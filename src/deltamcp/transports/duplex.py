@@ -1,8 +1,7 @@
-"""One two-way connection: whole messages in, whole messages out, every dialect side by side.
+"""The server's side of a two-way connection, over stdio or in memory, that carries whole messages of every dialect.
 
-What stdio and memory share. The first message of a client decides: an `initialize` opens a handshake session for the
-connection, a request with the modern `_meta` is served on its own. Where a handshake agreed on another encoding than
-JSON, everything after its answer is in it, both ways.
+An `initialize` opens a handshake session for the connection; a request with the modern `_meta` is served without one.
+If the handshake agrees on another encoding than JSON, all messages after its response have that encoding, both ways.
 """
 
 import asyncio
@@ -18,8 +17,8 @@ from deltamcp.dialects.dialect import Dialect
 from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
+from deltamcp.transports.handshake_session import HandshakeSession, cancel_request
 from deltamcp.transports.response import encode_response
-from deltamcp.transports.session import HandshakeSession, cancel_request
 from deltamcp.transports.subscription import Subscription
 from deltamcp.values import (
     JSON,
@@ -45,27 +44,27 @@ from deltamcp.wire.codecs import CODECS, JSON_CODEC
 logger = logging.getLogger("deltamcp")
 
 Respond = Callable[[bytes | None], None]
-"""Takes the response to one request; None where it gets none, for its client has cancelled it."""
+"""Sends the response to one request; None if the request has no response because the client cancelled it."""
 
 
 class Connection(Protocol):
     """The transport's side of a connection."""
 
     def write(self, message: bytes) -> None:
-        """Sends a message, now or as soon as there is space for it."""
+        """Sends a message, or buffers it until it can be sent."""
         ...
 
     async def wait_writable(self) -> None:
-        """Returns when what was written has somewhere to go: whoever sends a lot waits for it."""
+        """Returns when the buffer has space; a sender of many messages waits for it."""
         ...
 
     def request_finished(self) -> None:
-        """A request has been served."""
+        """Handles the end of a request, after which the connection may read the next one."""
         ...
 
 
 class Duplex:
-    """Serves requests concurrently and writes their responses as they come."""
+    """Serves requests concurrently, and writes each response as soon as it is ready."""
 
     def __init__(self, engine: Engine, connection: Connection) -> None:
         self._engine = engine
@@ -79,22 +78,23 @@ class Duplex:
 
     @functools.cached_property
     def caller(self) -> Caller:
-        """Whoever started this process; their conversation is this connection."""
+        """The local caller; its conversation is this connection."""
         return self._engine.identify(LOCAL, secrets.token_hex(8))
 
     @property
     def in_flight(self) -> int:
+        """The number of requests in flight."""
         return len(self._tasks)
 
     def put(self, message: bytes) -> None:
-        """Sends a message that belongs to no request, given in JSON."""
+        """Sends a JSON message that is no response, in the encoding of the connection."""
         self._write(message)
 
     async def wait_writable(self) -> None:
         await self._connection.wait_writable()
 
     def receive(self, body: bytes) -> None:
-        """One message off the wire. Never raises."""
+        """Handles one message from the client. It never raises."""
         message = codecs.read(body, self._codec, self._engine.limits)
         if isinstance(message, list):
             self._receive_batch(message)
@@ -118,7 +118,7 @@ class Duplex:
                 respond(jsonrpc.encode_malformed(message))
 
     def _receive_batch(self, messages: list[Message]) -> None:
-        """MCP 2025-03-26 is the one revision with batches; its responses come back as one."""
+        """Handles a batch, which only MCP 2025-03-26 has, and writes its responses as one batch."""
         if self._session is None or self._session.agreement.version != versions.BATCHES_IN:
             refused = Malformed(Fault.INVALID_REQUEST, "Batches are not part of this protocol version.")
             self._write(jsonrpc.encode_malformed(refused))
@@ -146,7 +146,7 @@ class Duplex:
             return
 
         def finish(message: bytes | None) -> None:
-            # Before the client can know: with the response in hand it may use the id again.
+            # Before the response is sent, because the client may then use the id again.
             self._tasks.pop(request.id, None)
             respond(message)
 
@@ -170,19 +170,19 @@ class Duplex:
     def _finish(self, request: Request, task: "asyncio.Task[None]", respond: Respond) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            # The library's, not an author's: those end in the engine. Still, a request is never left unanswered.
-            logger.error("request %r broke the server", request.id, exc_info=error)
-        if self._tasks.get(request.id) is task:  # a response takes it out
+            # A fault of this library: the engine handles those of authors. The client still gets a response.
+            logger.error("request %r failed inside the server", request.id, exc_info=error)
+        if self._tasks.get(request.id) is task:  # there was no response, which would have removed it
             del self._tasks[request.id]
-            broken = Failure(Fault.INTERNAL, "The server broke; its log says why.")
-            respond(None if error is None else self._write_failure(request, broken))
+            failure = Failure(Fault.INTERNAL, "The server failed; its log says why.")
+            respond(None if error is None else self._write_failure(request, failure))
         self._connection.request_finished()
 
     def _refuse(self, request: Request, message: str) -> bytes:
         return self._write_failure(request, Failure(Fault.INVALID_REQUEST, message))
 
     def _write_failure(self, request: Request, failure: Failure) -> bytes:
-        """A failure that every dialect reports alike, where it is not known yet which one is spoken."""
+        """Returns the response for a failure of a request whose dialect is not known yet."""
         return self._engine.dialects.default.write(request, failure, versions.HANDSHAKE[0])
 
     def _initialize(self, request: Request) -> bytes:
@@ -196,7 +196,7 @@ class Duplex:
         return dialect.introduce(request, self._engine.capabilities.about(), agreement, LINE_ENCODINGS)
 
     def _switch_codec(self) -> None:
-        """Writes from now on in the encoding that was agreed on."""
+        """Reads and writes from now on in the encoding that the handshake agreed on."""
         if self._session is None or self._codec.name == self._session.agreement.encoding:
             return
         codec = self._codec = CODECS[self._session.agreement.encoding]
@@ -230,18 +230,18 @@ class Duplex:
             version = terms.version
             match ask:
                 case Listen():
-                    wanted = self._engine.capabilities.supported_filter(ask.filter)
-                    await self._listen(Subscription(dialect, request, version, wanted, self.put))
+                    accepted = self._engine.capabilities.supported_filter(ask.filter)
+                    await self._listen(Subscription(dialect, request, version, accepted, self.put))
                     return
                 case SetLevel() | Watch():
-                    raise AssertionError("what changes a session is read only in one")
+                    raise AssertionError("only a session reads asks that change it")
                 case _:
                     outcome = await self._perform(ask, terms, request.id)
         if outcome is not None:
             respond(encode_response(dialect, request, outcome, version))
 
     async def _perform(self, ask: EngineAsk, terms: Terms, id_: RequestId) -> Outcome | None:
-        """None where the client cancelled the request: then it gets no response."""
+        """Returns the engine's outcome; None if the client cancelled the request, which then has no response."""
         try:
             return await self._engine.perform(ask, terms, _DuplexChannel(self, self._session, self._engine.limits), id_)
         except asyncio.CancelledError:
@@ -275,7 +275,7 @@ class Duplex:
     # The end
 
     async def drain(self, seconds: float) -> None:
-        """Lets what is in flight end, and fails the rest after `seconds`. Subscriptions end at once."""
+        """Waits up to `seconds` for requests in flight, then fails the rest. Subscriptions end at once."""
         self._draining = True
         for task in self._listening:
             task.cancel()
@@ -284,7 +284,7 @@ class Duplex:
         await self.close()
 
     async def close(self) -> None:
-        """Cancels what is in flight."""
+        """Cancels the requests in flight."""
         if self._session is not None:
             self._engine.hub.unsubscribe(self._session)
         tasks = list(self._tasks.values())
@@ -295,7 +295,7 @@ class Duplex:
 
 
 class _DuplexChannel:
-    """The way back over a connection that all requests share."""
+    """The channel of one request, over the connection that all requests share."""
 
     __slots__ = ("_duplex", "_limits", "_session")
 
@@ -309,7 +309,7 @@ class _DuplexChannel:
         return id(self._duplex)
 
     def on_wait(self) -> None:
-        """A client that leaves closes the connection, and that ends everything."""
+        """Does nothing: a client that disconnects ends the whole connection."""
 
     def on_end(self) -> None: ...
 
@@ -324,4 +324,4 @@ class _DuplexChannel:
         return await self._session.await_response(id_, future, self._limits.input_seconds)
 
     async def detach(self) -> None:
-        """There is only this connection, which stays open."""
+        """Does nothing: the connection stays open for other requests."""

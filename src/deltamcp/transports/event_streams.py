@@ -1,4 +1,4 @@
-"""Event streams: the events of each, the connection that follows it, and what a client that lost it can have again."""
+"""Event streams (SSE): their events, the connection that sends them, and events stored for clients that reconnect."""
 
 import asyncio
 from collections import deque
@@ -10,7 +10,7 @@ from deltamcp.wire import sse
 
 
 class StreamFollower:
-    """One connection that follows a stream."""
+    """A connection that sends the events of a stream; it waits here for new events."""
 
     __slots__ = ("_future", "_woken")
 
@@ -19,14 +19,14 @@ class StreamFollower:
         self._woken = False
 
     async def wait(self, seconds: float) -> bool:
-        """True when there is something to look at, False when nothing came for so long."""
+        """Returns True when the stream has changed, False if it has not after `seconds`."""
         if self._woken:
             self._woken = False
             return True
         loop = asyncio.get_running_loop()
-        # Not asyncio.wait_for: it makes a task of every wait, 2 kB for each idle stream.
+        # Not asyncio.wait_for, which makes a task for every wait: 2 kB for each idle stream.
         self._future = loop.create_future()
-        timer = loop.call_later(seconds, self._settle, False)
+        timer = loop.call_later(seconds, self._set_result, False)
         try:
             return await self._future
         finally:
@@ -34,9 +34,10 @@ class StreamFollower:
             self._future = None
 
     def wake(self) -> None:
-        self._woken = not self._settle(True)
+        """Makes `wait` return True, now or at its next call."""
+        self._woken = not self._set_result(True)
 
-    def _settle(self, value: bool) -> bool:
+    def _set_result(self, value: bool) -> bool:
         if self._future is None or self._future.done():
             return False
         self._future.set_result(value)
@@ -44,7 +45,7 @@ class StreamFollower:
 
 
 class EventStream:
-    """A sequence of events. One with an id keeps the newest for a client that reconnects."""
+    """A sequence of events. A stream with an id stores the newest events for a client that reconnects."""
 
     __slots__ = ("_count", "_events", "_limit", "ended", "follower", "id", "sent")
 
@@ -56,13 +57,13 @@ class EventStream:
         self._events: deque[tuple[int, bytes]] | None = None
         self._count = 0
         self.sent = 0
-        """The number of the newest event a follower was given."""
+        """The number of the newest event that was sent to a follower."""
 
     def event_id(self, number: int) -> str:
         return f"{self.id}.{number}"
 
     def append(self, message: bytes) -> bytes:
-        """Adds a message and gives the event it became. A reader too slow for its stream loses it."""
+        """Adds a message and returns its event. A stream without an id ends if its client reads too slowly."""
         self._count += 1
         event = sse.encode_event(message, None if self.id is None else self.event_id(self._count))
         if self._events is None:
@@ -80,14 +81,14 @@ class EventStream:
             self.follower.wake()
 
     def events_after(self, number: int) -> list[tuple[int, bytes]]:
-        """The events later than one; a stream without an id forgets them with that."""
+        """Returns the events after a number; a stream without an id then forgets them."""
         events = [event for event in self._events or () if event[0] > number]
         if self.id is None:
             self._events = None  # most streams are idle most of the time, and an empty deque takes 600 bytes
         return events
 
     def follow(self) -> StreamFollower:
-        """The newest follower is the only one."""
+        """Returns a new follower, which replaces the one before."""
         if self.follower is not None:
             self.follower.wake()
         self.follower = StreamFollower()
@@ -103,20 +104,20 @@ def _do_nothing() -> None:
 
 
 class FollowedStream(NamedTuple):
-    """A stream to be followed, from an event on."""
+    """A stream whose events are the response to an HTTP request, starting after the event `after`."""
 
     stream: EventStream
     after: int
     primed: bool = False
-    """Whether it opens with an event to reconnect by."""
+    """Whether the response begins with an empty event, by whose id the client can reconnect."""
     close: Callable[[], None] = _do_nothing
-    """Ends a stream that would not end by itself."""
+    """Ends a stream that does not end by itself."""
     on_leave: Callable[[], None] = _do_nothing
-    """To be called when nobody follows it any more."""
+    """Called when the response ends."""
 
 
 class SessionStreams:
-    """The streams of one handshake session."""
+    """The event streams of one handshake session."""
 
     __slots__ = ("_limits", "_opened", "_streams", "standalone")
 
@@ -125,14 +126,14 @@ class SessionStreams:
         self._streams: dict[str, EventStream] | None = None
         self._opened = 0
         self.standalone: EventStream | None = None
-        """The GET stream, once the client has opened it."""
+        """The GET stream; None until the client opens it."""
 
     @property
     def is_followed(self) -> bool:
         return self._streams is not None and any(stream.follower for stream in self._streams.values())
 
     def open(self) -> EventStream:
-        """A stream for the answer to one request; the oldest finished ones make room."""
+        """Opens a stream for the response to one request, and forgets the oldest finished ones above the limit."""
         if self._streams is None:
             self._streams = {}
         finished = [stream for stream in self._streams.values() if stream.ended]
@@ -148,7 +149,7 @@ class SessionStreams:
         return self.standalone
 
     def resume(self, event_id: str) -> tuple[EventStream, int] | None:
-        """The stream an event was on and the event's number; None where nothing is kept of it."""
+        """Returns the stream of an event and the event's number; None if the stream is forgotten."""
         name, _, number = event_id.rpartition(".")
         stream = (self._streams or {}).get(name)
         if stream is None or not (number.isascii() and number.isdigit() and len(number) < 16):

@@ -1,4 +1,4 @@
-"""The answer to one POST, and what happens to it when the client goes away."""
+"""The reply to one POST, and its handling of clients that disconnect."""
 
 import asyncio
 from collections.abc import Hashable
@@ -6,23 +6,23 @@ from collections.abc import Hashable
 from deltamcp.dialects import versions
 from deltamcp.errors import InputDeclinedError
 from deltamcp.limits import Limits
-from deltamcp.transports import asgi
+from deltamcp.transports import asgi_messages
 from deltamcp.transports.event_streams import EventStream, SessionStreams
-from deltamcp.transports.session import HandshakeSession
+from deltamcp.transports.handshake_session import HandshakeSession
 from deltamcp.values import JSON
 from deltamcp.wire import sse
 from deltamcp.wire.codecs import JSON_CODEC
 
 RETRY_MS = 100
-"""How soon a client that was let go should come back."""
+"""How soon a client should reconnect after the server closed its stream."""
 
 
 class HttpReply:
-    """One body, unless something has to be said before the answer is ready: then a stream of events.
+    """Sends the response to one POST as one body, or as an event stream if a message precedes the response.
 
-    It is the `Channel` of the call it answers. In a session its stream is kept, so that the client
-    can take it up again. While the call waits, it gives signs of life and looks out for a client that
-    goes away: the call is then cancelled, unless the client can come back for it.
+    It is the `Channel` of the call that it answers. In a session the server stores the events, so that the client can
+    reconnect. While the call waits, the reply sends keep-alive comments and watches whether the client disconnects; it
+    then cancels the call, unless the client can reconnect.
     """
 
     __slots__ = (
@@ -45,8 +45,8 @@ class HttpReply:
 
     def __init__(
         self,
-        incoming: asgi.HttpRequest,
-        accepts: asgi.AcceptedTypes,
+        incoming: asgi_messages.HttpRequest,
+        accepts: asgi_messages.AcceptedTypes,
         fairness_key: Hashable,
         limits: Limits,
         session: HandshakeSession | None = None,
@@ -54,7 +54,7 @@ class HttpReply:
     ) -> None:
         self.fairness_key = fairness_key
         self.departed = False
-        """The client went away, and the call was cancelled for it."""
+        """Whether the call was cancelled because the client disconnected."""
         self._incoming = incoming
         self._send = incoming.send
         self._accepts = accepts
@@ -83,7 +83,7 @@ class HttpReply:
                 self._keep_alive_task.cancel()
 
     async def _watch_client(self) -> None:
-        await asgi.wait_for_disconnect(self._incoming.receive)
+        await asgi_messages.wait_for_disconnect(self._incoming.receive)
         if self._stream is None and self._task is not None:
             self.departed = True
             self._task.cancel()
@@ -94,12 +94,12 @@ class HttpReply:
         self._timer = loop.call_later(self._limits.ping_seconds, self._start_keep_alive)
 
     async def _send_comment(self) -> None:
-        """So that no proxy closes the connection during a long call. It begins the stream."""
+        """Sends a comment, so that no proxy closes the connection during a long call. It starts the stream."""
         if self._accepts.events and not self._detached:
             await self._start()
-            await asgi.send_event(self._send, sse.KEEP_ALIVE)
+            await asgi_messages.send_event(self._send, sse.KEEP_ALIVE)
 
-    # What the call says
+    # Messages
 
     async def notify(self, message: bytes) -> None:
         if self._accepts.events:
@@ -118,25 +118,25 @@ class HttpReply:
             return
         await self._start()
         self._detached = True
-        await asgi.end_events(self._send)
+        await asgi_messages.end_events(self._send)
 
     async def finish(self, body: bytes, status: int) -> None:
-        """The answer itself."""
+        """Sends the response."""
         if not self._started and not (self._accepts.prefers_events and status == 200):
             incoming = self._incoming
-            whole = incoming.scope.get(asgi.WHOLE_RESPONSE) if incoming.codec is JSON_CODEC else None
+            whole = incoming.scope.get(asgi_messages.WHOLE_RESPONSE) if incoming.codec is JSON_CODEC else None
             if whole is None or not whole(status, body):
-                await asgi.respond_to(incoming, status, body)
+                await asgi_messages.respond_to(incoming, status, body)
             return
         await self._send_message(body)
         await self.abandon()
 
     async def abandon(self) -> None:
-        """Ends without an answer what was begun."""
+        """Ends the event stream, if there is one, without a further message."""
         if self._stream is not None:
             self._stream.end()
         if self._started and not self._detached:
-            await asgi.end_events(self._send)
+            await asgi_messages.end_events(self._send)
 
     def _is_primed(self) -> bool:
         return self._session is not None and self._session.agreement.version >= versions.PRIMING_SINCE
@@ -147,12 +147,12 @@ class HttpReply:
         self._started = True
         if self._streams is not None:
             self._stream = self._streams.open()
-        await asgi.start_events(self._send)
+        await asgi_messages.start_events(self._send)
         if self._stream is not None and self._is_primed():
-            await asgi.send_event(self._send, sse.encode_priming_event(self._stream.event_id(0), RETRY_MS))
+            await asgi_messages.send_event(self._send, sse.encode_priming_event(self._stream.event_id(0), RETRY_MS))
 
     async def _send_message(self, message: bytes) -> None:
         await self._start()
         event = sse.encode_event(message) if self._stream is None else self._stream.append(message)
         if not self._detached:
-            await asgi.send_event(self._send, event)
+            await asgi_messages.send_event(self._send, event)

@@ -1,4 +1,4 @@
-"""POST, GET and DELETE in the handshake era: everything but `initialize` belongs to a session."""
+"""HTTP requests of the handshake era: POST, GET and DELETE. All but an `initialize` belong to a session."""
 
 import asyncio
 
@@ -6,13 +6,13 @@ from deltamcp.calls.engine import Engine
 from deltamcp.dialects import versions
 from deltamcp.dialects.progressive_disclosure import ENCODINGS
 from deltamcp.errors import Fault
-from deltamcp.transports import asgi
-from deltamcp.transports.asgi import AcceptedTypes, HttpRequest
+from deltamcp.transports import asgi_messages
+from deltamcp.transports.asgi_messages import AcceptedTypes, HttpRequest
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.event_streams import FollowedStream
+from deltamcp.transports.handshake_session import cancel_request
 from deltamcp.transports.http_reply import HttpReply
 from deltamcp.transports.http_sessions import HttpSession, HttpSessions
-from deltamcp.transports.session import cancel_request
 from deltamcp.values import (
     Failure,
     Listen,
@@ -30,7 +30,7 @@ from deltamcp.wire import jsonrpc
 
 
 class SessionRequests:
-    """Opens sessions, serves what is sent in them, closes them."""
+    """Opens sessions, serves the requests in them, and closes them."""
 
     def __init__(self, engine: Engine, calls: CallsInFlight) -> None:
         self._engine = engine
@@ -43,8 +43,9 @@ class SessionRequests:
     # POST
 
     async def answer(self, message: Message | list[Message], incoming: HttpRequest) -> None:
+        """Serves the body of a POST and sends the response."""
         if isinstance(message, Malformed):
-            await asgi.refuse_message(message, incoming.send)
+            await asgi_messages.refuse_message(message, incoming.send)
             return
         id_: RequestId | None = None
         if isinstance(message, Request):
@@ -54,17 +55,17 @@ class SessionRequests:
                 return
         opened = self._find(incoming)
         if isinstance(opened, Failure):
-            await asgi.refuse(incoming.send, opened, id_)
+            await asgi_messages.refuse(incoming.send, opened, id_)
             return
         match message:
             case Request():
                 await self._serve(message, opened, incoming)
             case Notification():
                 self._receive_notification(message, opened)
-                await asgi.respond_accepted(incoming.send)
+                await asgi_messages.respond_accepted(incoming.send)
             case Response():
                 opened.session.resolve(message)
-                await asgi.respond_accepted(incoming.send)
+                await asgi_messages.respond_accepted(incoming.send)
             case list():
                 await self._serve_batch(message, opened, incoming)
 
@@ -72,11 +73,11 @@ class SessionRequests:
         dialect = self._engine.dialects.find_session(request)
         agreement = dialect.agree(request.params, ENCODINGS)
         if isinstance(agreement, Failure):
-            await asgi.respond_to(incoming, 200, dialect.write(request, agreement, versions.HANDSHAKE[0]))
+            await asgi_messages.respond_to(incoming, 200, dialect.write(request, agreement, versions.HANDSHAKE[0]))
             return
         opened = self._sessions.open(dialect, agreement, incoming.principal)
         body = dialect.introduce(request, self._engine.capabilities.about(), agreement, ENCODINGS)
-        await asgi.respond_to(incoming, 200, body, (b"mcp-session-id", opened.id.encode()))
+        await asgi_messages.respond_to(incoming, 200, body, (b"mcp-session-id", opened.id.encode()))
 
     def _receive_notification(self, notification: Notification, opened: HttpSession) -> None:
         if notification.method == "notifications/initialized":
@@ -86,7 +87,7 @@ class SessionRequests:
 
     async def _serve(self, request: Request, opened: HttpSession, incoming: HttpRequest) -> None:
         session = opened.session
-        reply = self._reply(opened, incoming, incoming.accepts or asgi.ONLY_JSON)
+        reply = self._reply(opened, incoming, incoming.accepts or asgi_messages.ONLY_JSON)
         outcome = await self._perform(request, opened, reply)
         if outcome is None:
             await reply.abandon()
@@ -119,15 +120,15 @@ class SessionRequests:
                     opened.request_finished(request.id)
 
     async def _serve_batch(self, messages: list[Message], opened: HttpSession, incoming: HttpRequest) -> None:
-        """MCP 2025-03-26 is the one revision with batches; its responses come back as one."""
+        """Serves a batch, which only MCP 2025-03-26 has, and sends its responses as one batch."""
         if opened.session.agreement.version != versions.BATCHES_IN:
-            await asgi.refuse_message(messages, incoming.send)
+            await asgi_messages.refuse_message(messages, incoming.send)
             return
         responses: list[bytes] = []
         for message in messages:
             match message:
                 case Request():
-                    reply = self._reply(opened, incoming, asgi.ONLY_JSON)
+                    reply = self._reply(opened, incoming, asgi_messages.ONLY_JSON)
                     outcome = await self._perform(message, opened, reply)
                     if outcome is None:
                         return
@@ -139,14 +140,14 @@ class SessionRequests:
                 case Malformed():
                     responses.append(jsonrpc.encode_malformed(message))
         if responses:
-            await asgi.respond_to(incoming, 200, b"[%b]" % b",".join(responses))
+            await asgi_messages.respond_to(incoming, 200, b"[%b]" % b",".join(responses))
         else:
-            await asgi.respond_accepted(incoming.send)
+            await asgi_messages.respond_accepted(incoming.send)
 
     # GET and DELETE
 
     def listen(self, incoming: HttpRequest) -> FollowedStream | Failure:
-        """GET: the stream of what belongs to no request, or one that was lost, from its last event on."""
+        """Serves GET: returns the stream of messages outside requests, or the one that `Last-Event-ID` resumes."""
         if incoming.accepts is None or not incoming.accepts.events:
             return Failure(Fault.NOT_ACCEPTABLE, "Accept text/event-stream.")
         opened = self._find(incoming)
@@ -156,14 +157,14 @@ class SessionRequests:
         last = incoming.headers.get(b"last-event-id")
         resumed = None if last is None else opened.streams.resume(last.decode("latin-1"))
         if resumed is not None:
-            # It ends with the response it is for; nobody needs to end it.
+            # A resumed stream ends with its response, so it needs no `close`.
             return FollowedStream(*resumed, primed=primed)
-        # Where nothing is kept of the stream any more, there is nothing to redeliver: the client listens on.
+        # The events of a forgotten stream cannot be sent again, so the client gets the GET stream.
         stream = opened.open_standalone()
         return FollowedStream(stream, stream.sent, primed=primed, close=stream.end)
 
     def end(self, incoming: HttpRequest) -> Failure | None:
-        """DELETE."""
+        """Serves DELETE: ends the session."""
         opened = self._find(incoming)
         if isinstance(opened, Failure):
             return opened

@@ -1,4 +1,4 @@
-"""Handshake sessions over HTTP: opened by `initialize`, found by their id, forgotten when nobody uses them."""
+"""Handshake sessions over HTTP: `initialize` opens them, requests name them by id, and idle ones expire."""
 
 import asyncio
 import itertools
@@ -12,15 +12,15 @@ from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.transports.event_streams import EventStream, SessionStreams
-from deltamcp.transports.session import HandshakeSession
+from deltamcp.transports.handshake_session import HandshakeSession
 from deltamcp.values import Caller, Failure, Principal, RequestId
 
 _MAX_EARLY_NOTIFICATIONS = 8
-"""Different announcements kept for a session whose client has not opened its GET stream yet."""
+"""The number of distinct notifications stored for a session whose client has not opened its GET stream yet."""
 
 
 class HttpSession:
-    """A handshake session and what HTTP adds to it: an id, streams, the requests in flight."""
+    """A handshake session with its id, event streams and requests in flight."""
 
     __slots__ = ("_early", "id", "in_flight", "last_used", "session", "streams")
 
@@ -33,7 +33,7 @@ class HttpSession:
         self._early: dict[bytes, None] | None = None
 
     def put(self, message: bytes) -> None:
-        """A message that belongs to no request: for the GET stream, a few of them until the client opens it."""
+        """Sends a message by the GET stream; until the client opens it, stores the first few messages."""
         if self.streams.standalone is not None:
             self.streams.standalone.append(message)
             return
@@ -50,7 +50,7 @@ class HttpSession:
         return stream
 
     def request_finished(self, id_: RequestId) -> None:
-        """Until now the session was in use."""
+        """Removes a request in flight, and restarts the session's idle time."""
         self.in_flight.pop(id_, None)
         self.last_used = time.monotonic()
 
@@ -60,10 +60,10 @@ class HttpSession:
 
 
 class HttpSessions:
-    """The sessions of one server, in the order of use."""
+    """The sessions of one server, least recently used first."""
 
     def __init__(self, limits: Limits, hub: ChangeHub, identify: Callable[[Principal, str], Caller]) -> None:
-        """`identify` makes the caller of a principal and its session."""
+        """`identify` returns the caller for a principal and a session id."""
         self._limits = limits
         self._hub = hub
         self._identify = identify
@@ -77,7 +77,7 @@ class HttpSessions:
         return opened
 
     def _evict_idle(self) -> None:
-        """Forgets sessions idle too long and, where there are too many, the idlest; a few at a time."""
+        """Closes expired sessions and, above the limit, the longest idle ones; at most 64 in one call."""
         now = time.monotonic()
         for opened in tuple(itertools.islice(self._open.values(), 64)):
             idle = now - opened.last_used
@@ -87,7 +87,7 @@ class HttpSessions:
                 self.forget(opened)
 
     def forget(self, opened: HttpSession) -> None:
-        """Ends its streams and cancels its requests."""
+        """Closes a session: ends its streams and cancels its requests."""
         self._open.pop(opened.id, None)
         self._hub.unsubscribe(opened.session)
         opened.streams.end()
@@ -95,7 +95,7 @@ class HttpSessions:
             task.cancel()
 
     def find(self, id_: bytes | None, principal: Principal) -> HttpSession | Failure:
-        """The session a request names, where it is the caller's."""
+        """Returns the session that a request names; a failure if it does not exist or belongs to another principal."""
         if id_ is None:
             return Failure(Fault.SESSION_REQUIRED, "The header Mcp-Session-Id is missing; send initialize first.")
         key = id_.decode("latin-1")
@@ -104,7 +104,7 @@ class HttpSessions:
         if found is not None and now - found.last_used > self._limits.session_idle_seconds and not found.is_busy:
             self.forget(found)
             found = None
-        # Another caller's session is no more known than one that never was.
+        # An unknown session and another principal's get the same failure, so that clients cannot probe for sessions.
         if found is None or found.session.caller.principal.id != principal.id:
             return Failure(Fault.SESSION_UNKNOWN, "There is no such session; send initialize to open one.")
         found.last_used = now

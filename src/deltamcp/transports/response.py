@@ -1,4 +1,4 @@
-"""The bytes of a response, whatever an author put in it."""
+"""Encodes responses, with a failure in place of a result that cannot be encoded."""
 
 import logging
 
@@ -10,9 +10,9 @@ logger = logging.getLogger("deltamcp")
 
 
 def encode_response(dialect: Dialect, request: Request, outcome: Outcome, version: str) -> bytes:
-    """An outcome as its dialect writes it; a failure where it cannot be written."""
+    """Returns the response with an outcome; if JSON cannot express the outcome, the response with a failure."""
     try:
         return dialect.write(request, outcome, version)
     except ValueError as error:
-        logger.error("an answer could not be written: %s", error)
-        return dialect.write(request, Failure(Fault.INTERNAL, "The answer could not be written as JSON."), version)
+        logger.error("a result could not be written as JSON: %s", error)
+        return dialect.write(request, Failure(Fault.INTERNAL, "The result could not be written as JSON."), version)

@@ -1,4 +1,4 @@
-"""stdio: one message a line, requests served concurrently, nothing else ever on stdout."""
+"""The stdio transport: one message on each line, requests served concurrently, and nothing else on stdout."""
 
 import asyncio
 import contextlib
@@ -15,11 +15,11 @@ from deltamcp.wire import jsonrpc
 from deltamcp.wire.lines import LineReader
 
 _CHUNK = 64 * 1024
-"""Read at a time; asyncio's own pipe transport asks for 256 kB, which costs a memory mapping each time."""
+"""The bytes of one read; asyncio's own pipe transport reads 256 kB, which costs a memory mapping each time."""
 
 
 async def serve(engine: Engine) -> None:
-    """Serves one client on this process's standard streams until it closes them, or SIGTERM."""
+    """Serves one client on the standard streams until the client closes them, or until SIGTERM or SIGINT."""
     with _private_streams() as (into, out):
         async with engine.lifespan.running():
             await _PipeConnection(engine, into, out).run()
@@ -27,10 +27,10 @@ async def serve(engine: Engine) -> None:
 
 @contextlib.contextmanager
 def _private_streams() -> Iterator[tuple[int, int]]:
-    """The real stdin and stdout for us alone.
+    """Returns copies of stdin and stdout, and redirects the originals while the transport uses the copies.
 
-    What a tool or its child prints goes to stderr instead of into the protocol, and what it reads is empty
-    instead of the client's next request.
+    Output of a tool or its child process goes to stderr instead of into the protocol; its input is empty instead of the
+    client's next request.
     """
     sys.stdout.flush()
     into, out = os.dup(0), os.dup(1)
@@ -47,14 +47,13 @@ def _private_streams() -> Iterator[tuple[int, int]]:
 
 
 _END_OF_INPUT_SECONDS = 0.1
-"""For what is nearly done when input ends: people try a server by `printf ... | server`. Longer calls are cancelled."""
+"""How long calls may go on after the input ends, as in `printf ... | server`; the server cancels longer ones."""
 
 
 class _PipeConnection:
-    """Two file descriptors driven by the event loop.
+    """Reads from one file descriptor and writes to another, on the event loop.
 
-    Backpressure both ways: while answers wait for a client that does not read, or too many requests
-    are in flight, nothing more is read.
+    While the client does not read its responses, or too many requests are in flight, the connection reads nothing more.
     """
 
     def __init__(self, engine: Engine, read_fd: int, write_fd: int) -> None:
@@ -91,7 +90,7 @@ class _PipeConnection:
             self._loop.add_reader(self._read_fd, self._on_readable)
             self._is_polled = True
         except (OSError, NotImplementedError):
-            # A file, or Windows: a thread reads instead.
+            # The loop cannot poll a file, nor a pipe on Windows.
             os.set_blocking(self._read_fd, True)
             threading.Thread(target=self._read_in_thread, name="deltamcp-stdin", daemon=True).start()
 
@@ -118,7 +117,7 @@ class _PipeConnection:
         await self._may_read.wait()
 
     def _end_of_file(self) -> None:
-        # A file of requests, unlike a client that hangs up, wants its answers.
+        # Input from a file gets all its responses, unlike a client that closes the connection.
         self._terminate()
 
     def _receive(self, data: bytes) -> None:
@@ -130,7 +129,7 @@ class _PipeConnection:
         self._update_reading()
 
     def _update_reading(self) -> None:
-        """Reads on, or stops reading, by how much is waiting."""
+        """Resumes or pauses reading, by the size of the output buffer and the number of requests in flight."""
         may_read = self._output.writable.is_set() and self._duplex.in_flight <= self._limits.in_flight
         if may_read == self._may_read.is_set():
             return
@@ -161,7 +160,7 @@ class _PipeConnection:
 
 
 class _Output(asyncio.Protocol):
-    """Lines to a descriptor. It is `writable` while no more waits than a slow reader may leave waiting."""
+    """Writes lines to a file descriptor. `writable` is set while the buffer is below `max_bytes`."""
 
     def __init__(self, fd: int, max_bytes: int, on_change: Callable[[], None], on_close: Callable[[], None]) -> None:
         self._fd = fd
@@ -178,7 +177,7 @@ class _Output(asyncio.Protocol):
         try:
             self._transport, _ = await asyncio.get_running_loop().connect_write_pipe(lambda: self, stream)
         except (ValueError, OSError, NotImplementedError):
-            return  # a file, or Windows: written directly
+            return  # the loop cannot poll a file, nor a pipe on Windows: `write` blocks
         self._transport.set_write_buffer_limits(high=self._max_bytes)
 
     def write(self, data: bytes) -> None:
@@ -190,7 +189,7 @@ class _Output(asyncio.Protocol):
             view = view[os.write(self._fd, view) :]
 
     async def close(self) -> None:
-        """Sends what still waits, as long as somebody reads it."""
+        """Sends the rest of the buffer, if the client reads it within a second."""
         if self._transport is None:
             return
         self._transport.close()

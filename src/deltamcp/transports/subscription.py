@@ -1,4 +1,4 @@
-"""A client's `subscriptions/listen`: the notifications that pass its filter carry its id."""
+"""The subscription that a client opens by `subscriptions/listen`."""
 
 from collections.abc import Callable
 
@@ -8,17 +8,17 @@ from deltamcp.values import JSON, Answer, Filter, Kind, Request, SubscriptionEnd
 
 
 class Subscription:
-    """Listens at the change hub on behalf of one client."""
+    """Sends the change notifications that pass the client's filter, each with the subscription's id."""
 
     __slots__ = ("_dialect", "_filter", "_request", "_send", "_version")
 
     def __init__(
-        self, dialect: Dialect, request: Request, version: str, wanted: Filter, send: Callable[[bytes], object]
+        self, dialect: Dialect, request: Request, version: str, accepted: Filter, send: Callable[[bytes], object]
     ) -> None:
         self._dialect = dialect
         self._request = request
         self._version = version
-        self._filter = wanted
+        self._filter = accepted
         self._send = send
 
     def acknowledge(self) -> None:

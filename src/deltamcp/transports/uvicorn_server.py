@@ -1,4 +1,4 @@
-"""The application under uvicorn, with what uvicorn leaves open: slow and oversized headers, endless streams."""
+"""Runs the application under uvicorn, with limits that uvicorn lacks: on slow or large requests and endless streams."""
 
 import asyncio
 import contextlib
@@ -14,24 +14,24 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from deltamcp.calls.engine import Engine
 from deltamcp.limits import Limits
-from deltamcp.transports.asgi import WHOLE_RESPONSE
-from deltamcp.transports.http import LOOPBACK, HttpApp
+from deltamcp.transports.asgi_messages import WHOLE_RESPONSE
+from deltamcp.transports.http_app import LOOPBACK, HttpApp
 
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 _MAX_CHUNK_OVERHEAD = 8
-"""Bytes on the wire for a byte of body: six, where a client sends each byte as a chunk of its own."""
+"""The bytes on the wire for one byte of body; a client that sends each byte as a chunk needs six."""
 
 _MAX_COPIED_BODY = 4096
-"""A body up to so many bytes is copied behind its head; a longer one is handed over as it is."""
+"""A body of up to so many bytes is copied behind its head; a longer one is passed to the socket uncopied."""
 
 
 def _send_whole(cycle: RequestResponseCycle, status: int, body: bytes) -> bool:
-    """Sends a JSON response in one piece; False where it must go by way of ASGI.
+    """Sends a JSON response in one write; returns False if the application must send it by ASGI.
 
-    What `cycle.send` does in two calls and two writes, for a head that needs no checking: 10 µs less a request.
+    It does what `cycle.send` does in two calls and two writes, and saves 10 µs a request.
     """
     if cycle.response_started or cycle.disconnected or cycle.flow.write_paused:
         return False
@@ -54,13 +54,13 @@ def _send_whole(cycle: RequestResponseCycle, status: int, body: bytes) -> bool:
 
 
 def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
-    """uvicorn's HTTP protocol, with what it lets a client have without end bounded: time, bytes, requests ahead."""
+    """Returns uvicorn's HTTP protocol with limits on the time, bytes and pipelined requests of a client."""
 
     class Bounded(HttpToolsProtocol):
         message: object = None
-        """The scope of the message that the last piece ended in."""
+        """The scope of the request that the last received piece ended in."""
         beside_bytes = 0
-        """What came of it in pieces that did not complete it, its body set aside."""
+        """The bytes of that request, without its body, in pieces that did not complete it."""
         timer: asyncio.TimerHandle | None = None
         timed_head = False
         large_piece = False
@@ -87,9 +87,9 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
                 self.message = None
 
         def check_piece(self, beside: int, in_head: bool) -> None:
-            """A message that came in one piece, as nearly all do, is neither timed nor counted."""
+            """Counts and times an incomplete request. A request in one piece, as nearly all are, is not checked."""
             if self.message is not self.scope:
-                # What stood before a message in its first piece is not its own.
+                # The first piece may begin with the end of another request.
                 self.message, self.beside_bytes = self.scope, 0
             else:
                 self.beside_bytes += max(0, beside)
@@ -100,7 +100,7 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
                 self.set_timer(in_head)
 
         def on_headers_complete(self) -> None:
-            # One small piece, as nearly always, cannot hold a header section larger than the limit.
+            # One small piece cannot contain a header section above the limit.
             if self.large_piece or self.message is self.scope:
                 size = sum(len(name) + len(value) for name, value in self.headers)
                 if size > limits.header_bytes:
@@ -112,11 +112,11 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
-            if self.pipeline:  # uvicorn would read on, however many requests wait already
+            if self.pipeline:  # uvicorn would read on, however many requests wait
                 self.flow.pause_reading()
 
         def set_timer(self, in_head: bool) -> None:
-            # The application times bodies too, and its answer is the better one: let it be first.
+            # The application times bodies too and sends a better response, so its time ends first.
             seconds = limits.header_seconds if in_head else limits.body_seconds + 0.5
             self.timed_head = in_head
             self.timer = self.loop.call_later(seconds, self.refuse, _TOO_SLOW)
@@ -138,7 +138,7 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn's server, which first ends the streams that would keep it from exiting."""
+    """uvicorn's server, which at shutdown first ends the streams that would keep it from exiting."""
 
     def __init__(self, config: uvicorn.Config, app: HttpApp) -> None:
         super().__init__(config)
@@ -146,7 +146,7 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT end the server and nothing more; uvicorn would raise them again afterwards."""
+        """Makes SIGTERM and SIGINT stop the server; uvicorn itself would raise them again afterwards."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -171,7 +171,7 @@ def make_server(
     allowed_hosts: Sequence[str] | None = None,
     allowed_origins: Sequence[str] | None = None,
 ) -> HttpServer:
-    """A server not yet started. Without `allowed_hosts` it accepts loopback names, and the host it listens at."""
+    """Returns a server that is not started yet. By default it accepts loopback names and the host it listens at."""
     if allowed_hosts is None and host not in ("0.0.0.0", "::", *LOOPBACK):  # noqa: S104
         allowed_hosts = [host, *LOOPBACK]
     app = HttpApp(engine, path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)

@@ -1,1 +1,1 @@
-"""Bytes to messages and back. Pure: no socket, no clock, no logger."""
+"""Encoding and decoding of messages: JSON-RPC, codecs, lines and server-sent events, without I/O."""

@@ -1,4 +1,4 @@
-"""RFC 8785: the one way to write a JSON value, so that equal values have equal bytes."""
+"""Canonical JSON (RFC 8785): equal values are written as equal bytes."""
 
 import math
 from decimal import Decimal
@@ -11,9 +11,10 @@ _MAX_EXACT_INTEGER = 1 << 53
 
 
 def encode_canonical(value: JSON) -> bytes:
-    """
+    """Encodes a value as canonical JSON.
+
     Raises:
-        ValueError: a number JSON lacks, or one no double comes near.
+        ValueError: a number is not finite, or is larger than a double can be.
     """
     parts: list[bytes] = []
     _write(value, parts)
@@ -23,7 +24,7 @@ def encode_canonical(value: JSON) -> bytes:
 def _write(value: JSON, parts: list[bytes]) -> None:
     if isinstance(value, dict):
         separator = b"{"
-        # §3.2.3: by UTF-16 code units.
+        # §3.2.3: keys are sorted by UTF-16 code units.
         for key in sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass")):
             parts += (separator, _encode(key), b":")
             _write(value[key], parts)
@@ -39,14 +40,14 @@ def _write(value: JSON, parts: list[bytes]) -> None:
     elif isinstance(value, float):
         parts.append(_number_bytes(value))
     elif isinstance(value, int) and not isinstance(value, bool):
-        # §3.2.2.3: a number is a double, so beyond 2**53 not every digit counts.
+        # §3.2.2.3: a number is a double, so an integer beyond 2**53 is rounded to one.
         parts.append(b"%d" % value if abs(value) <= _MAX_EXACT_INTEGER else _number_bytes(_to_double(value)))
     else:
         parts.append(_encode(value))
 
 
 def _number_bytes(value: float) -> bytes:
-    """§3.2.2.3: as ECMAScript writes it."""
+    """Writes a number as ECMAScript does (§3.2.2.3)."""
     if not math.isfinite(value):
         raise ValueError(f"JSON has no number {value}")
     shortest = repr(value)
@@ -62,4 +63,4 @@ def _to_double(value: int) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise ValueError("an integer is beyond what a double holds") from None
+        raise ValueError("an integer is larger than a double can be") from None

@@ -1,7 +1,7 @@
-"""CBOR (RFC 8949) as far as JSON values go: what a peer on cbor-x writes and reads.
+"""CBOR (RFC 8949) for JSON values, compatible with peers that use cbor-x.
 
-cbor2 writes. It does not read here, for it hashes whatever a map has for keys, which lets a sender choose keys that
-collide; makes dates, expressions and cycles out of tags; and is silent about bytes after the first item.
+cbor2 encodes. The decoder is our own, because cbor2 hashes any map key, so that a sender can choose keys that collide;
+turns tags into dates, expressions and cycles; and ignores bytes after the first item.
 """
 
 import math
@@ -15,20 +15,20 @@ from msgspec import UNSET
 from deltamcp.values import JSON
 
 _DOUBLES_FROM = 1 << 32
-"""cbor-x writes integers from here on as doubles, and those of eight bytes it reads as BigInt."""
+"""cbor-x writes integers of at least this magnitude as doubles, and reads integers of eight bytes as BigInt."""
 _MAX_EXACT_INTEGER = 1 << 53
 _EXPONENT_FROM = 1e21
-"""Below it JavaScript writes a whole number without an exponent, so that in JSON it would be an integer."""
+"""JavaScript writes a smaller whole number without an exponent, so that it is an integer in JSON."""
 
 _MAX_INTEGER_BYTES = 1785
-"""Of an integer: some 4300 digits, which is where JSON ends too."""
+"""The size of the largest integer: some 4300 digits, the same bound as in JSON."""
 
 _FLOATS = {25: struct.Struct(">e"), 26: struct.Struct(">f"), 27: struct.Struct(">d")}
 _SIMPLE_VALUES = {20: False, 21: True, 22: None, 23: UNSET}
 _BREAK = 0xFF
 
 _CUT_SHORT = "The message is cut short."
-_IN_PARTS = "The message has a string in parts."
+_INDEFINITE_STRING = "The message has a string of indefinite length."
 
 
 def encode(value: JSON) -> bytes:
@@ -43,10 +43,13 @@ def _write_integer(encoder: cbor2.CBOREncoder, value: int) -> None:
 
 
 def decode(body: bytes, depth: int) -> JSON:
-    """A field that is `undefined` is absent, a date the text `JSON.stringify` makes of it, an integer key a text.
+    """Decodes a body to JSON values, as JavaScript would.
+
+    It drops fields that are `undefined`, turns dates into the text of `JSON.stringify` and integer keys into text.
 
     Raises:
-        ValueError: it is not CBOR, not JSON, or nested deeper. The text is a sentence.
+        ValueError: the body is not CBOR, has no equivalent in JSON, or is nested deeper than `depth`. The error's text
+            is a sentence.
     """
     reader = _CborReader(body, depth)
     try:
@@ -64,12 +67,16 @@ def decode(body: bytes, depth: int) -> JSON:
     return value
 
 
-def _not_json_error(what: str) -> ValueError:
-    return ValueError(f"The message has {what}, which JSON has not.")
+def _not_json_error(item: str) -> ValueError:
+    return ValueError(f"The message has {item}, which JSON does not have.")
 
 
 class _CborReader:
-    """A length is never believed: who reads past the end is found out by the next one to read, or at last."""
+    """Decodes one body, item by item.
+
+    Lengths are not checked before they are used: `position` then lies past the end, so that the next read fails, or
+    `decode` finds it after the last one.
+    """
 
     __slots__ = ("_body", "_depth", "_levels_left", "position")
 
@@ -79,7 +86,7 @@ class _CborReader:
         self.position = 0
 
     def read_item(self) -> Any:
-        """The next item; UNSET where it is `undefined`."""
+        """Reads the next item; `undefined` is UNSET."""
         first = self._body[self.position]
         self.position += 1
         major = first >> 5
@@ -94,9 +101,9 @@ class _CborReader:
             if not self._levels_left:
                 raise ValueError(f"The message is nested deeper than {self._depth} levels.")
             self._levels_left -= 1
-            made = self._read_map(argument) if major == 5 else self._read_array(argument)
+            container = self._read_map(argument) if major == 5 else self._read_array(argument)
             self._levels_left += 1
-            return made
+            return container
         if major == 1:
             return -1 - argument
         if major == 6:
@@ -104,7 +111,7 @@ class _CborReader:
         raise _not_json_error("a byte string")
 
     def _read_argument(self, first: int) -> int:
-        """Section 3; -1 is the length of an array or a map that has none."""
+        """Reads the argument of an item (section 3); -1 is the length of an array or a map of indefinite length."""
         info = first & 31
         if info < 24:
             return info
@@ -112,7 +119,7 @@ class _CborReader:
             return int.from_bytes(self._take(1 << info - 24), "big")
         if first in (0x9F, 0xBF):
             return -1
-        raise ValueError("The message is not valid CBOR." if first not in (0x5F, 0x7F) else _IN_PARTS)
+        raise ValueError("The message is not valid CBOR." if first not in (0x5F, 0x7F) else _INDEFINITE_STRING)
 
     def _take(self, count: int) -> bytes:
         start = self.position
@@ -123,7 +130,7 @@ class _CborReader:
         return iter(self._take_break, True) if count < 0 else range(count)
 
     def _take_break(self) -> bool:
-        """Section 3.2.1: whether what has no length ends here."""
+        """Reads the break that ends an array or a map of indefinite length (section 3.2.1), if it comes next."""
         if self._body[self.position] != _BREAK:
             return False
         self.position += 1
@@ -134,19 +141,19 @@ class _CborReader:
         return [None if item is UNSET else item for item in items] if UNSET in items else items
 
     def _read_map(self, count: int) -> dict[str, JSON]:
-        made: dict[str, JSON] = {}
+        fields: dict[str, JSON] = {}
         for _ in self._iterate_items(count):
             key = self.read_item()
             if type(key) is int:
                 key = str(key)
             elif type(key) is not str:
-                raise _not_json_error("a key that is no text")
-            if key in made:
+                raise _not_json_error("a key that is not text")
+            if key in fields:
                 raise ValueError(f"The message has the key {key[:100]!r} twice.")  # section 5.6: not valid
             value = self.read_item()
             if value is not UNSET:
-                made[key] = value
-        return made
+                fields[key] = value
+        return fields
 
     def _read_simple(self, info: int) -> Any:
         form = _FLOATS.get(info)
@@ -162,7 +169,7 @@ class _CborReader:
         return number
 
     def _read_tagged(self, tag: int) -> JSON:
-        """Section 3.4: dates and large integers."""
+        """Reads a date or a large integer (section 3.4)."""
         start = self.position
         if tag in (2, 3):
             first = self._body[start]
@@ -178,7 +185,7 @@ class _CborReader:
         if tag == 1 and type(value) in (int, float):
             return _date_text(self._body[start : self.position])
         if tag == 1 or type(value) is not str:
-            raise ValueError("The message has a date that is none.")
+            raise ValueError("The message has a date that is not valid.")
         return value
 
 

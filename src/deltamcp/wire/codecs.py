@@ -1,4 +1,4 @@
-"""JSON, Delta-MCP's compact JSON and CBOR: three ways to write the same message, as three values of one type."""
+"""The codecs that encode messages: JSON, Delta-MCP's compact JSON and CBOR."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -31,7 +31,7 @@ SHORT_KEYS: Mapping[str, str] = MappingProxyType(
         "text": "tx",
     }
 )
-"""The keys that compact JSON has shorter words for."""
+"""The keys that compact JSON abbreviates, and their abbreviations."""
 
 _LONG_KEYS = {short: long for long, short in SHORT_KEYS.items()}
 _ESCAPE = "~"
@@ -39,38 +39,40 @@ _DEFAULT_DEPTH = Limits().depth
 
 
 class Codec(Struct, frozen=True):
-    """One way to write messages."""
+    """Encodes messages to bytes and decodes them."""
 
     name: str
-    """As Delta-MCP's `initialize` calls it."""
+    """The name of the codec in Delta-MCP's `initialize`."""
     content_type: str
     write: Callable[[JSON], bytes]
-    """A value of nothing but JSON's own types to bytes."""
+    """Encodes a value that consists of JSON's own types."""
     read: Callable[[bytes, int], JSON]
+    """Decodes a body that is nested at most so many levels deep."""
 
     def encode(self, value: JSON) -> bytes:
-        """Whatever `jsonrpc.encode_finite` takes.
+        """Encodes any value that `jsonrpc.encode_finite` accepts.
 
         Raises:
-            ValueError: the value holds something JSON cannot say.
+            ValueError: the value contains something that JSON cannot express.
         """
         return transcode(jsonrpc.encode_finite(value), self)
 
     def decode(self, body: bytes, depth: int = _DEFAULT_DEPTH) -> JSON:
-        """
+        """Decodes a body.
+
         Raises:
-            ValueError: it is not valid, or nested deeper than `depth`. The text is a sentence.
+            ValueError: the body is not valid, or is nested deeper than `depth`. The error's text is a sentence.
         """
         return self.read(body, depth)
 
 
 def shorten_keys(value: JSON) -> JSON:
-    """The same with compact JSON's keys, at every depth, a schema's properties and an author's data included."""
+    """Abbreviates the keys of a value at every depth, including the properties of schemas and authors' data."""
     return _rename_keys(value, _short_key)
 
 
 def restore_keys(value: JSON) -> JSON:
-    """The inverse. A key that is long already is let be; where it is there both ways, the last one wins."""
+    """Undoes `shorten_keys`. Long keys stay as they are; of a long key and its abbreviation the last one wins."""
     return _rename_keys(value, _long_key)
 
 
@@ -85,21 +87,21 @@ def _long_key(key: str) -> str:
 
 
 def _rename_keys(value: JSON, rename: Callable[[str], str]) -> JSON:
-    # A list of what is left instead of calls within calls: results are nested deeper than Python calls.
-    whole = [value]
-    left: list[Any] = [whole]
-    while left:
-        node = left.pop()
-        for place, child in node.items() if isinstance(node, dict) else enumerate(node):
+    # Iterative: results may be nested deeper than Python's recursion limit.
+    root = [value]
+    pending: list[Any] = [root]
+    while pending:
+        node = pending.pop()
+        for position, child in node.items() if isinstance(node, dict) else enumerate(node):
             if isinstance(child, dict):
-                made: JSON = {rename(key): item for key, item in child.items()}
+                copied: JSON = {rename(key): item for key, item in child.items()}
             elif isinstance(child, list):
-                made = child.copy()
+                copied = child.copy()
             else:
                 continue
-            node[place] = made
-            left.append(made)
-    return whole[0]
+            node[position] = copied
+            pending.append(copied)
+    return root[0]
 
 
 def _write_compact(value: JSON) -> bytes:
@@ -115,11 +117,11 @@ def _read_json(body: bytes, depth: int) -> JSON:
 
 def _read_compact(body: bytes, depth: int) -> JSON:
     value = _read_json(body, depth)
-    made = restore_keys(value)
-    # As in JSON: what stands twice is refused in the envelope and nowhere else.
-    if isinstance(value, dict) and (len(made) < len(value) or jsonrpc.repeated_key(body) is not None):
+    restored = restore_keys(value)
+    # As in JSON, a duplicate key is refused in the envelope only.
+    if isinstance(value, dict) and (len(restored) < len(value) or jsonrpc.repeated_key(body) is not None):
         raise ValueError("The message has a key twice.")
-    return made
+    return restored
 
 
 JSON_CODEC = Codec("json", "application/json", jsonrpc.encode, _read_json)
@@ -130,16 +132,16 @@ CODECS: Mapping[str, Codec] = MappingProxyType({codec.name: codec for codec in (
 
 
 def transcode(body: bytes, codec: Codec) -> bytes:
-    """A body of JSON, written the other way.
+    """Encodes a body of JSON with another codec.
 
     Raises:
-        ValueError: it is not JSON, or nested deeper than can be read.
+        ValueError: the body is not JSON, or is nested too deeply to be decoded.
     """
     return body if codec is JSON_CODEC else codec.write(jsonrpc.decode(body))
 
 
 def read(body: bytes, codec: Codec, limits: Limits) -> Message | list[Message]:
-    """`jsonrpc.read` for any codec: it never raises, and has the same limits."""
+    """Reads messages as `jsonrpc.read` does, with any codec: it never raises, and applies the same limits."""
     if codec is JSON_CODEC:
         return jsonrpc.read(body, limits)
     try:
@@ -150,7 +152,7 @@ def read(body: bytes, codec: Codec, limits: Limits) -> Message | list[Message]:
 
 
 def codec_for_content_type(header: str) -> Codec:
-    """What a body is written in, found as the original Delta-MCP finds it: JSON where nothing else is named."""
+    """Returns the codec a `Content-Type` header names, by the rules of the original Delta-MCP; JSON by default."""
     return _find_named_codec(header) or JSON_CODEC
 
 
@@ -158,7 +160,10 @@ _RequestCodec = TypeVar("_RequestCodec", bound=Codec | None)
 
 
 def codec_for_accept(header: str, request_codec: _RequestCodec) -> Codec | _RequestCodec:
-    """What to answer in; where nothing we write is named, as was asked. No q-values, as in the original."""
+    """Returns the codec for the response to a request with this `Accept` header; the request's codec by default.
+
+    Like the original Delta-MCP it ignores q-values.
+    """
     return _find_named_codec(header) or (JSON_CODEC if JSON_CODEC.content_type in header else request_codec)
 
 

@@ -1,8 +1,8 @@
-"""What content is known by: a hash of its canonical form."""
+"""Digests that identify content by its canonical form."""
 
 import hashlib
 
 
 def sha256_digest(form: bytes) -> str:
-    """`sha256:` and 64 hex digits, of what `canonical` made of a value."""
+    """Returns the digest of bytes from `encode_canonical`: `sha256:` and 64 hex digits."""
     return f"sha256:{hashlib.sha256(form).hexdigest()}"

@@ -1,9 +1,9 @@
-"""JSON-RPC 2.0: one body in, messages out; values in, one body out.
+"""JSON-RPC 2.0: reads messages from a body and encodes messages to a body.
 
 Rules:
-1. Reading never raises: what cannot be read is a `Malformed`, with the id where there was one.
-2. Numbers, nesting, ids and text are bounded here and nowhere else, the same for every transport.
-3. A duplicate key is refused in the envelope and, as in most JSON readers, the last one wins inside it.
+1. Reading never raises: a message that cannot be read becomes a `Malformed`, with its id where it has one.
+2. Only this module bounds numbers, nesting, ids and text, so that every transport has the same bounds.
+3. A duplicate key is refused in the envelope; inside `params` and results the last one wins, as in most JSON readers.
 """
 
 import math
@@ -24,7 +24,7 @@ class _Envelope(Struct, forbid_unknown_fields=True):
     jsonrpc: str
     method: str | UnsetType = UNSET
     id: Any = UNSET
-    # Absent by the letter of JSON-RPC; `null` is what several clients send for "none".
+    # JSON-RPC lets `params` be absent; several clients send `null` instead.
     params: dict[str, Any] | None = None
     result: Any = UNSET
     error: Any = UNSET
@@ -35,19 +35,18 @@ _decode_any = msgspec.json.Decoder().decode
 _json_decoder = JSONDecoder()
 _NOT_SPACE = re.compile(r"\S")
 _PACKED_INFINITY = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff].{3}\0{3}", re.DOTALL)
-"""MessagePack's mark of a double, and an exponent of all ones: an infinity, a NaN as floats of 64 and 32 bits have it,
-or by chance something else."""
+"""MessagePack's tag of a double and an exponent of all ones: an infinity, the NaN of a 64- or 32-bit float, or by
+chance bytes of another value."""
 
 
 def read(body: bytes, limits: Limits) -> Message | list[Message]:
-    """One body; a list where it was a batch. Batches are for the caller to allow or refuse."""
+    """Reads one body; a batch becomes a list, which the caller may accept or refuse."""
     try:
         envelope = _decode_envelope(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _read_irregular(body, limits)
-    # Looked at closely only where something might be wrong: a key that stands twice somewhere may stand twice
-    # in the envelope, and so may one written with escapes. Answers to our own requests come under ids we
-    # gave, and need no such care.
+    # The costly checks run only where they may fail: a key that occurs twice anywhere, or is written with escapes,
+    # may be a duplicate in the envelope. `result` and `error` are not counted, as they come under ids we chose.
     count = body.count
     if (
         count(b'"method"') > 1
@@ -62,7 +61,7 @@ def read(body: bytes, limits: Limits) -> Message | list[Message]:
 
 
 def read_reply(body: bytes, limits: Limits) -> Message | list[Message]:
-    """The same for what a server sends: results may be large and hold anything, so only the envelope is looked at."""
+    """Reads a body from a server. Results may be large and contain anything, so only the envelope is checked."""
     try:
         return _classify(_decode_envelope(body), limits)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -70,7 +69,7 @@ def read_reply(body: bytes, limits: Limits) -> Message | list[Message]:
 
 
 def _find_objection(body: bytes, value: Any, limits: Limits) -> Malformed | None:
-    """What is wrong with a body although it is JSON."""
+    """Finds nesting or a duplicate key that the rules above refuse in valid JSON."""
     if nesting_depth(value) > limits.depth:
         return Malformed(Fault.PARSE, f"The message is nested deeper than {limits.depth} levels.")
     repeated = None if isinstance(value, list) else repeated_key(body)
@@ -105,7 +104,7 @@ def _classify(envelope: _Envelope, limits: Limits) -> Message:
 
 
 def _read_irregular(body: bytes, limits: Limits) -> Message | list[Message]:
-    """Everything the fast path would not take: say precisely what is wrong with it."""
+    """Reads a body the fast path cannot read: a batch, a message with unknown fields, or one with a fault to report."""
     try:
         value = decode(body)
     except ValueError as error:
@@ -115,9 +114,10 @@ def _read_irregular(body: bytes, limits: Limits) -> Message | list[Message]:
 
 
 def decode(body: bytes) -> JSON:
-    """
+    """Decodes JSON.
+
     Raises:
-        ValueError: it is not JSON. The text is a sentence.
+        ValueError: the body is not JSON. The error's text is a sentence.
     """
     try:
         return _decode_any(body)
@@ -128,7 +128,7 @@ def decode(body: bytes) -> JSON:
 
 
 def read_value(value: JSON, limits: Limits) -> Message | list[Message]:
-    """`read` for a body that is decoded, its depth and keys looked at already."""
+    """Reads messages from a decoded body whose depth and keys the caller has checked."""
     if isinstance(value, list):
         if not value:
             return Malformed(Fault.INVALID_REQUEST, "A batch must not be empty.")
@@ -140,7 +140,7 @@ def _read_one(value: JSON, limits: Limits) -> Message:
     if not isinstance(value, dict):
         return Malformed(Fault.INVALID_REQUEST, "A message must be a JSON object.", None)
     try:
-        # Fields nobody knows are let be, here where their values have been read and found to be JSON.
+        # Unknown fields are ignored; their values were decoded, so they are valid JSON.
         known = {key: value[key] for key in _Envelope.__struct_fields__ if key in value}
         return _classify(msgspec.convert(known, _Envelope), limits)
     except msgspec.ValidationError:
@@ -166,7 +166,7 @@ def _parse_reason(body: bytes, error: Exception) -> str:
 
 
 def repeated_key(body: bytes) -> str | None:
-    """The first key the outermost object has twice. The body is known to be a JSON object."""
+    """Returns the first duplicate key of the outermost object of a body, which must be a valid JSON object."""
     text = body.decode()
     seen: set[str] = set()
     key: str
@@ -198,10 +198,10 @@ def nesting_depth(value: Any) -> int:
 
 
 def encode(value: Any) -> bytes:
-    """Compact UTF-8 JSON, keys in their own order.
+    """Encodes a value as compact UTF-8 JSON, with keys in their own order.
 
     Raises:
-        ValueError: the value holds something JSON cannot say.
+        ValueError: the value contains something that JSON cannot express.
     """
     try:
         return _encoder.encode(value)
@@ -214,13 +214,13 @@ def encode(value: Any) -> bytes:
 
 
 def encode_finite(value: Any) -> bytes:
-    """The same for a value an author made: NaN and the infinities are refused, where `encode` writes null.
+    """Encodes an author's value; refuses NaN and the infinities, which `encode` writes as null.
 
     Raises:
-        ValueError: the text names the place.
+        ValueError: as `encode` does, or a number is not finite; the error's text names its path.
     """
     data = encode(value)
-    # They leave the encoder as `null`; where there is no null there were none.
+    # The encoder writes such numbers as `null`, so without a null there are none.
     if b"null" in data and _may_hold_infinity(value):
         for path in _non_finite_paths(value, "$"):
             raise ValueError(f"{path} is not a finite number")
@@ -228,7 +228,7 @@ def encode_finite(value: Any) -> bytes:
 
 
 def _may_hold_infinity(value: Any) -> bool:
-    """Whether it is worth looking at every number, which takes twenty times as long as this."""
+    """Returns whether `_non_finite_paths`, which takes twenty times as long as this, may find a number."""
     try:
         packed = msgspec.msgpack.encode(value, enc_hook=_to_builtin)
     except (OverflowError, TypeError, ValueError, RecursionError):
@@ -271,12 +271,12 @@ def encode_id(id_: RequestId | None) -> bytes:
 
 
 def encode_result(id_: RequestId, encoded: bytes) -> bytes:
-    """A result response around bytes that are already JSON."""
+    """Encodes a result response around a result that is encoded already."""
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_id(id_), encoded)
 
 
 def encode_error(id_: RequestId | None, code: int, failure: Failure) -> bytes:
-    """An error response; without an id where none could be read."""
+    """Encodes an error response; `id_` is None where the request's id could not be read."""
     body: dict[str, Any] = {"code": code, "message": failure.message}
     if failure.data is not UNSET:
         body["data"] = failure.data
@@ -284,7 +284,7 @@ def encode_error(id_: RequestId | None, code: int, failure: Failure) -> bytes:
 
 
 def encode_notification(method: str, params: dict[str, JSON]) -> bytes:
-    """A notification; `params` is left out when it is empty."""
+    """Encodes a notification; leaves out empty `params`."""
     body: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     if params:
         body["params"] = params
@@ -292,7 +292,7 @@ def encode_notification(method: str, params: dict[str, JSON]) -> bytes:
 
 
 def encode_request(id_: RequestId, method: str, params: dict[str, JSON]) -> bytes:
-    """A request of ours to the client."""
+    """Encodes a request to the peer; leaves out empty `params`."""
     body: dict[str, Any] = {"jsonrpc": "2.0", "id": id_, "method": method}
     if params:
         body["params"] = params
@@ -300,5 +300,5 @@ def encode_request(id_: RequestId, method: str, params: dict[str, JSON]) -> byte
 
 
 def encode_malformed(message: Malformed) -> bytes:
-    """The answer to what could not be read."""
+    """Encodes the error response to a message that could not be read."""
     return encode_error(message.id, FAULTS[message.fault].handshake, Failure(message.fault, message.reason))

@@ -1,4 +1,4 @@
-"""Messages that are a line each, as stdio carries them."""
+"""Line framing of messages, as the stdio transport uses it."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from deltamcp.values import Malformed
 
 
 class LineReader:
-    """Splits bytes into lines, none longer than the limit."""
+    """Splits bytes into lines of at most `limits.message_bytes` bytes."""
 
     def __init__(self, limits: Limits) -> None:
         self._limit = limits.message_bytes
@@ -17,7 +17,7 @@ class LineReader:
         self._skipping = False
 
     def feed(self, data: bytes) -> Iterator[bytes | Malformed]:
-        """Whole lines as they complete; a line too long is reported once and skipped to its end."""
+        """Yields each line that `data` completes; reports a line that is too long once, and skips it to its end."""
         *complete, rest = data.split(b"\n")
         for line in complete:
             if self._skipping:

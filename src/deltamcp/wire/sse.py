@@ -1,4 +1,4 @@
-"""Server-sent events, as far as MCP uses them. Pure."""
+"""Server-sent events as MCP uses them: encodes and reads event streams, without I/O."""
 
 import re
 from collections.abc import Iterator
@@ -7,23 +7,23 @@ from typing import NamedTuple
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 KEEP_ALIVE = b":\n\n"
-"""Keeps proxies from closing a silent stream."""
+"""A comment that keeps proxies from closing an idle stream."""
 
 
 def encode_event(data: bytes, id_: str | None = None) -> bytes:
-    """One message. JSON holds no raw line breaks, so one `data:` line carries it."""
+    """Encodes one message as an event. JSON has no raw line breaks, so one `data:` line carries it."""
     if id_ is None:
         return b"event: message\ndata: %b\n\n" % data
     return b"id: %b\nevent: message\ndata: %b\n\n" % (id_.encode(), data)
 
 
 def encode_priming_event(id_: str, retry_ms: int) -> bytes:
-    """MCP 2025-11-25: the first event, empty, so that a client knows where to reconnect and how soon."""
+    """Encodes the empty first event of MCP 2025-11-25, which tells the client where to reconnect and how soon."""
     return b"id: %b\nretry: %d\ndata: \n\n" % (id_.encode(), retry_ms)
 
 
 class SseEvent(NamedTuple):
-    """One event as a reader sees it. `data` is empty in one that only says where and when to reconnect."""
+    """One event of a stream. `data` is empty in an event that only tells where and when to reconnect."""
 
     data: bytes
     id: str | None = None
@@ -32,11 +32,7 @@ class SseEvent(NamedTuple):
 
 
 class SseReader:
-    """Bytes to events, by the rules of the HTML standard, "Interpreting an event stream".
-
-    Raises:
-        ValueError: from `feed`, an event is larger than `most` bytes.
-    """
+    """Reads events from bytes by the rules of the HTML standard, "Interpreting an event stream"."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -46,9 +42,13 @@ class SseReader:
         self._after_cr = False
 
     def feed(self, data: bytes) -> Iterator[SseEvent]:
-        """The events that are complete now."""
+        """Yields each event that `data` completes.
+
+        Raises:
+            ValueError: an event is larger than `max_bytes`.
+        """
         if self._after_cr and data.startswith(b"\n"):
-            data = data[1:]  # the other half of a line's end
+            data = data[1:]  # the second half of a CRLF
             self._after_cr = False
         if not data:
             return

@@ -1,4 +1,4 @@
-"""`operations.json`: what is read, and where each fault is found."""
+"""The reader of `operations.json`: the documents it returns and the faults it reports."""
 
 import json
 from typing import Any
@@ -418,7 +418,7 @@ FAULTS: list[tuple[Any, str, str]] = [
     (
         http({"properties": {"b": {}}}, param_map={"b": {"in": "header", "name": "Host"}}),
         f"{HANDLER}/param_map/b",
-        "client's own",
+        "sets the header 'Host' itself",
     ),
     (
         http({"properties": {"b": {}}}, param_map={"b": {"in": "header", "name": "a b"}}),

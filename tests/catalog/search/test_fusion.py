@@ -1,4 +1,4 @@
-"""Words and vectors in one ranking, with vectors anyone can check by hand."""
+"""Rankings blended from words and vectors, with vectors small enough to check by hand."""
 
 import sys
 
@@ -21,7 +21,7 @@ def fusion(request, monkeypatch):
 
 
 def test_what_is_embedded_and_unchanged_is_not_missing(fusion):
-    assert fusion.missing({"north": "n", "east": "other", "west": "w"}) == [("east", "other"), ("west", "w")]
+    assert fusion.missing_texts({"north": "n", "east": "other", "west": "w"}) == [("east", "other"), ("west", "w")]
 
 
 def test_the_nearest_comes_first_without_hits_by_words(fusion):
@@ -49,7 +49,7 @@ def test_a_dropped_tool_is_gone_and_missing_again(fusion):
     fusion.drop("east")
     fusion.drop("east")
     assert [hit.id for hit in fusion.blend([], (1, 1))] == ["north", "south"]
-    assert fusion.missing({"east": "e"}) == [("east", "e")]
+    assert fusion.missing_texts({"east": "e"}) == [("east", "e")]
 
 
 def test_without_vectors_words_are_all_there_is():

@@ -1,4 +1,4 @@
-"""The search for tools: what is found by which words, and the laws that hold for any tools and any query."""
+"""The search index: which words find which tools, and properties of any tools and any query."""
 
 import itertools
 from typing import Any
@@ -149,7 +149,7 @@ def test_a_replaced_tool_is_no_longer_found_by_its_old_words():
 
 
 def test_each_group_of_synonyms_has_a_name_of_its_own():
-    """A group is known in the index by its first word."""
+    """The index identifies a group by its first word."""
     names = [group[0] for group in words.SYNONYMS]
     assert len(set(names)) == len(names)
 

@@ -1,4 +1,4 @@
-"""Where hosts keep their servers: every file and format, whatever people write into them."""
+"""Hosts' configuration files: every place and format, with valid and invalid content."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def cwd(tmp_path):
 
 @pytest.fixture
 def here(home, cwd, monkeypatch):
-    """This machine, as `read` sees it."""
+    """Sets the home folder and the current directory that `read_servers` sees."""
     monkeypatch.setattr(Path, "home", lambda: home)
     monkeypatch.chdir(cwd)
     for name in ("XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME"):
@@ -55,11 +55,11 @@ def one(tmp_path: Path, raw: object) -> ConfiguredServer:
     return made
 
 
-# Where they lie
+# Paths
 
 
 def paths(place: HostFile, home: Path, cwd: Path, system: str) -> Path:
-    """What a user of that system would find in the host's manual."""
+    """Returns the path of a host's file on a system, as the host's manual gives it."""
     data = {
         "darwin": home / "Library/Application Support",
         "win32": home / "AppData/Roaming",
@@ -312,10 +312,10 @@ def test_a_server_is_picked_by_name(here, tmp_path):
 @pytest.mark.parametrize(
     ("name", "body", "sentence"),
     [
-        ("a.json", b"", "tells of no servers"),
-        ("a.json", b"[]", "tells of no servers"),
-        ("a.json", b'{"mcpServers": []}', "tells of no servers"),
-        ("a.json", b'{"mcpServers": {}}', "tells of no servers"),
+        ("a.json", b"", "lists no servers"),
+        ("a.json", b"[]", "lists no servers"),
+        ("a.json", b'{"mcpServers": []}', "lists no servers"),
+        ("a.json", b'{"mcpServers": {}}', "lists no servers"),
         ("a.json", b"{'single': 1}", "not JSON: .* line 1 column 2"),
         ("a.json", b'{\n// fine\n"a": }', "not JSON: .* line 3 column 6"),
         ("a.json", b"\xff\xfe{\x00}\x00", "not JSON: .*utf-8"),
@@ -355,7 +355,7 @@ NOISE = st.sampled_from(["", " ", "\n", '// }],"\n', '/* "], */', "/**/", "/* //
 
 @st.composite
 def commented(draw, value):
-    """A value's text with comments and trailing commas wherever those may stand."""
+    """Writes a value with comments and trailing commas wherever the format allows them."""
 
     def noise():
         return draw(NOISE)

@@ -1,4 +1,4 @@
-"""Servers at an address: what HTTP does to messages on the way, and what the client makes of it."""
+"""The Streamable HTTP link: responses, connections, tokens, sessions, headers and encodings."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def fake_of(speak: str, **options: Any) -> Fake:
     return Fake(modern=speak == "modern", handshake=speak == "handshake", sessions=speak == "handshake", **options)
 
 
-# The shape of answers
+# Responses
 
 
 @pytest.mark.parametrize("speak", SPEAK)
@@ -37,7 +37,7 @@ async def test_answers_as_events(speak):
 
 
 def _chunked(body: bytes) -> bytes:
-    """Every byte a chunk of its own, with extensions and trailers."""
+    """Writes every byte as a chunk of its own, with extensions and trailers."""
     chunks = b"".join(b"1;x=y\r\n%s\r\n" % body[at : at + 1] for at in range(len(body)))
     return chunks + b"0\r\nx-trailer: 1\r\n\r\n"
 
@@ -425,7 +425,7 @@ async def test_a_token_callback_that_fails_fails_the_call_only():
         assert fake.runs("buy") == 2
 
 
-# Too much, too early
+# Rate limits and overload
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -437,7 +437,7 @@ async def test_a_server_that_asks_to_be_left_alone_is_asked_again_or_told_of(sta
     async with serving(Fake()) as fake:
         fake.once("tools/call", busy)
         async with connect(fake.url) as client:
-            if status == 429:  # it was surely not done
+            if status == 429:  # RFC 6585: the server did not act on it
                 await client.call(name)
                 assert fake.runs(name) == 1
             else:

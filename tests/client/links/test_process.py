@@ -1,4 +1,4 @@
-"""Servers that are started: how they begin, what they write, how they end."""
+"""The stdio link: how a server process starts, what it writes, and how it ends."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ def discover(request: Any) -> Any:
 
 
 def alive(log: Path) -> list[int]:
-    """Those of its lives that have not ended."""
+    """The processes of a fake server that have not ended."""
     pids = [json.loads(line)["started"] for line in log.read_text().splitlines() if "started" in line]
     return [pid for pid in pids if _runs(pid)]
 
@@ -199,8 +199,8 @@ async def test_a_process_that_ended_is_started_again_for_the_next_call(log, disc
     tools = [*fake_stdio.TOOLS, {"name": "last", "inputSchema": {"type": "object"}}]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         assert await client.call("last") == {"life": 0}
-        conversation: Any = client._connector.connection
-        await fake_stdio.until(lambda: conversation.link.ended)
+        connection: Any = client._connector.connection
+        await fake_stdio.until(lambda: connection.link.ended)
         assert (await client.call("echo"))["life"] == 1
         assert (await client.call("echo"))["life"] == 1
     assert not alive(log)

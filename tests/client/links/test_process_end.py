@@ -23,7 +23,7 @@ HELD = "import os, subprocess, sys; subprocess.Popen(['sh', '-c', sys.argv[1]]);
 
 
 class RecordingReceiver:
-    """Records what a link tells, in order."""
+    """Records what the link passes to its receiver, in order."""
 
     def __init__(self) -> None:
         self.heard: list[Message | ClientError] = []
@@ -39,7 +39,7 @@ class RecordingReceiver:
 
 
 class FakeTransport(asyncio.SubprocessTransport):
-    """Pipes and an exit code that are there when the test says so."""
+    """A transport whose pipes and exit code the test sets."""
 
     def __init__(self, has_stderr: bool) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class FakeTransport(asyncio.SubprocessTransport):
 
 
 class FakeProcess:
-    """A process whose end the test tells part by part, as a loop does."""
+    """A process whose end the test reports in parts, as the event loop does."""
 
     def __init__(self, link: ProcessLink, hearer: RecordingReceiver, transport: FakeTransport, protocol: Any) -> None:
         self.link, self.transport, self._protocol = link, transport, protocol
@@ -101,8 +101,8 @@ class FakeProcess:
 
 @pytest.fixture
 async def start(monkeypatch):
-    """Opens a link to a process that is none. No time passes unless a test lets it."""
-    monkeypatch.setattr(process, "_LOOK_SECONDS", 3600)
+    """Opens a link to a fake process. No time passes unless the test lets it."""
+    monkeypatch.setattr(process, "_END_POLL_SECONDS", 3600)
 
     async def opened(quiet: bool = True) -> FakeProcess:
         transport = FakeTransport(quiet)
@@ -211,8 +211,8 @@ async def test_a_link_that_is_closed_while_its_process_ends_tells_nothing_more(s
 
 
 async def test_last_words_that_come_after_the_exit_are_told(monkeypatch, tmp_path):
-    """What the process left writes them when this test opens a FIFO, which is after the exit was noticed."""
-    monkeypatch.setattr(process, "_LOOK_SECONDS", 3600)
+    """The process that the server left writes them when this test opens a FIFO, after the link has seen the exit."""
+    monkeypatch.setattr(process, "_END_POLL_SECONDS", 3600)
     exits: list[int] = []
     noticed = process._Process.process_exited
 
@@ -234,7 +234,7 @@ async def test_last_words_that_come_after_the_exit_are_told(monkeypatch, tmp_pat
 
 
 async def test_a_pipe_that_stays_open_does_not_keep_the_client_waiting(monkeypatch):
-    monkeypatch.setattr(process, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(process, "_END_POLL_SECONDS", 0.01)
     words = [sys.executable, "-c", HELD, "exec sleep 1000"]
     with pytest.raises(UnreachableError, match="ended with exit code 7"):
         async with connect(words, quiet=True, speak="handshake"):
@@ -243,7 +243,7 @@ async def test_a_pipe_that_stays_open_does_not_keep_the_client_waiting(monkeypat
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_a_process_that_has_ended_before_anything_is_sent_is_told_with_its_last_words(new_loop):
-    """The loop is kept from running until the process is gone: its end is all there at once."""
+    """The test blocks the event loop until the process is gone, so that all parts of its end arrive at once."""
 
     async def main() -> str:
         words = [sys.executable, "-c", "import sys; sys.exit('no database there')"]
@@ -265,6 +265,6 @@ def test_a_process_that_has_ended_before_anything_is_sent_is_told_with_its_last_
 
 
 def wait_for_exit(pid: int) -> None:
-    """Gives the loop no turn, and leaves the exit code for it."""
+    """Waits without running the event loop, and leaves the exit code to it."""
     with contextlib.suppress(ChildProcessError):  # asyncio's own thread was faster
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)

@@ -1,4 +1,4 @@
-"""Addresses that are reached through the proxy that the environment names."""
+"""The HTTP link through the proxy that the environment names."""
 
 import asyncio
 from pathlib import Path

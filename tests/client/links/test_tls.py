@@ -1,4 +1,4 @@
-"""Addresses that begin with https://, against certificates of an authority of our own."""
+"""The HTTP link over TLS, with certificates of a test authority."""
 
 import asyncio
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.support.fake_http import Asked, Fake, Wire, serving
 
 @pytest.fixture
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
-    """Trusted by way of `SSL_CERT_FILE`, as the system's own authorities are."""
+    """An authority that the client trusts by `SSL_CERT_FILE`, like the system's authorities."""
     made = Authority(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
     return made
@@ -62,7 +62,7 @@ async def test_a_certificate_for_another_host_is_refused(authority):
 
 
 async def test_a_server_without_tls_is_told_as_one(authority):
-    """One that answers what it does not understand at once, as web servers do."""
+    """The server answers a TLS hello at once with HTTP 400, as web servers do."""
 
     async def refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)

@@ -1,1 +1,1 @@
-"""`operations.json`: operations written down as data."""
+"""The format `operations.json`, in which authors define operations as data."""

@@ -1,4 +1,4 @@
-"""What an `operations.json` says: operations, where they are performed, and the categories they lie in."""
+"""The parsed form of an `operations.json`: operations, their handlers, and their categories."""
 
 import re
 from typing import Literal, TypeAlias
@@ -15,20 +15,20 @@ PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 class ParameterPlace(Struct, frozen=True):
-    """Where in an HTTP request a parameter goes, and under which name; `*` in the body is the whole body."""
+    """The location and the name of a parameter in an HTTP request; the name `*` in the body means the whole body."""
 
     location: Location
     name: str
 
 
 class PythonHandler(Struct, frozen=True):
-    """A function of the program: `package.module:function`."""
+    """A Python function, `package.module:function`, performs the operation."""
 
     ref: str
 
 
 class HttpHandler(Struct, frozen=True):
-    """A request to a service; `service` is a key of `Document.services`."""
+    """A request to an HTTP service performs the operation; `service` is a key of `Document.services`."""
 
     method: Method
     path: str
@@ -37,14 +37,14 @@ class HttpHandler(Struct, frozen=True):
 
     @property
     def placeholders(self) -> list[str]:
-        """The names the path leaves open."""
+        """The names of the placeholders in the path."""
         return PLACEHOLDER.findall(self.path)
 
     def place_of(self, parameter: str) -> ParameterPlace:
-        """Where a parameter goes: as the map says, else into the path, the query or the body."""
-        said = self.param_map.get(parameter)
-        if said is not None:
-            return said
+        """Returns the place of a parameter: from `param_map`, or else in the path, the query or the body."""
+        mapped = self.param_map.get(parameter)
+        if mapped is not None:
+            return mapped
         if parameter in self.placeholders:
             return ParameterPlace("path", parameter)
         if self.method in ("GET", "HEAD", "DELETE", "OPTIONS"):
@@ -54,14 +54,14 @@ class HttpHandler(Struct, frozen=True):
 
 
 class McpHandler(Struct, frozen=True):
-    """A tool of another MCP server; `server` is a key of `Document.upstreams`."""
+    """A tool of another MCP server performs the operation; `server` is a key of `Document.upstreams`."""
 
     server: str
     tool: str
 
 
 class HandlerByName(Struct, frozen=True):
-    """No handler was given: the program registers a function under the leaf's name."""
+    """The file gives no handler: the program passes a function under the operation's name."""
 
     name: str
 
@@ -70,15 +70,15 @@ Handler: TypeAlias = PythonHandler | HttpHandler | McpHandler | HandlerByName
 
 
 class OperationEntry(Struct, frozen=True, kw_only=True):
-    """One operation."""
+    """One operation of the file."""
 
     category: tuple[str, ...]
     action: str
     name: str
-    """A second name for it; the id where the file gives none."""
+    """A second name for the operation; by default its id."""
     description: str
     input_schema: dict[str, JSON]
-    """Of type object, and under a `$schema` that is known or absent."""
+    """A schema of type object whose `$schema` is known or absent."""
     handler: Handler
     title: str | None = None
     output_schema: dict[str, JSON] | None = None
@@ -87,23 +87,23 @@ class OperationEntry(Struct, frozen=True, kw_only=True):
     policy: Policy = "allow"
     pinned: bool = False
     deprecated: bool | str = False
-    """True, or what to use instead."""
+    """True, or the name of the replacement."""
     examples: list[JSON] = []
     scopes: list[str] = []
     fields: list[str] = []
-    """Dotted paths of what to keep of a result; everything where empty."""
+    """Dotted paths of the fields of a result to return; empty returns all."""
     summary: str | None = None
     timeout: float | None = None
     """Seconds."""
 
     @property
     def id(self) -> str:
-        """Categories and action, joined by dots."""
+        """The categories and the action, joined by dots."""
         return ".".join((*self.category, self.action))
 
 
 class ServiceEntry(Struct, frozen=True, kw_only=True):
-    """An HTTP service; `${NAME}` in it is still to be filled in."""
+    """An HTTP service; its texts may contain `${NAME}`, which is not filled in yet."""
 
     base_url: str
     headers: dict[str, str] = {}
@@ -111,7 +111,7 @@ class ServiceEntry(Struct, frozen=True, kw_only=True):
 
 
 class UpstreamEntry(Struct, frozen=True, kw_only=True):
-    """Another MCP server, by `command` or by `url`; `${NAME}` in it is still to be filled in."""
+    """Another MCP server, with `command` or `url`; its texts may contain `${NAME}`, which is not filled in yet."""
 
     command: str | None = None
     args: list[str] = []
@@ -122,13 +122,13 @@ class UpstreamEntry(Struct, frozen=True, kw_only=True):
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """A file without faults."""
+    """The contents of an operations file."""
 
     operations: list[OperationEntry]
     services: dict[str, ServiceEntry] = {}
     upstreams: dict[str, UpstreamEntry] = {}
     categories: dict[str, str] = {}
-    """Every category's dotted name and its description, empty where there is none."""
+    """The description of each category by its dotted path; empty where there is none."""
     title: str | None = None
     description: str | None = None
     version: str | None = None

@@ -1,4 +1,4 @@
-"""JSON that people write: read with the place of everything that is wrong with it."""
+"""JSON that people write: parses it and reports every fault with its place."""
 
 import json
 import math
@@ -17,20 +17,20 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Problem(Struct, frozen=True):
-    """One fault: where, as a JSON pointer ("" is the document), and what to do about it."""
+    """One fault of a file: a JSON pointer to it ("" is the document), and a sentence that tells how to correct it."""
 
     pointer: str
     sentence: str
 
 
 def extend_pointer(pointer: str, *parts: str | int) -> str:
-    """The pointer to something further in."""
+    """Appends parts to a JSON pointer."""
     # RFC 6901, 3
     return pointer + "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
 
 
 def parse_json(body: bytes) -> tuple[JSON, list[Problem]]:
-    """What the text says and what is wrong with it; `UNSET` where nothing is left to go on with. Never raises."""
+    """Parses a file and returns its value and its faults; an unusable value is `UNSET`. Never raises."""
     repeats: list[tuple[dict[str, JSON], list[str]]] = []
 
     def make_object(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
@@ -72,7 +72,7 @@ def _too_deep_problem() -> Problem:
 
 
 def _examine(root: JSON, repeats: Mapping[int, list[str]]) -> tuple[JSON, list[Problem]]:
-    """What the grammar of JSON lets through and no reader should."""
+    """Finds faults that the grammar of JSON allows: duplicate keys, lone surrogates, huge numbers and deep nesting."""
     problems: list[Problem] = []
     broken = False
     stack: list[tuple[JSON, tuple[Any, ...], int]] = [(root, (), 1)]

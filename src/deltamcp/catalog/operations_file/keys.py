@@ -1,4 +1,4 @@
-"""Which keys an `operations.json` has and what each may hold: its reader and its own schema are made of these."""
+"""The keys of an `operations.json` and the types of their values, for its reader and its JSON Schema."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,10 @@ _LINE_BREAK = re.compile("[\r\n\0]")
 
 
 class KeyType(NamedTuple):
-    words: str
+    """The type of a key's value."""
+
+    phrase: str
+    """The type in words, for error messages."""
     is_valid: Callable[[JSON], bool]
     schema: dict[str, JSON]
 
@@ -46,16 +49,16 @@ def _is_header_map(value: JSON) -> bool:
     )
 
 
-def _pattern_type(pattern: re.Pattern[str], words: str) -> KeyType:
+def _pattern_type(pattern: re.Pattern[str], phrase: str) -> KeyType:
     return KeyType(
-        words,
+        phrase,
         lambda value: isinstance(value, str) and bool(pattern.fullmatch(value)),
         {"type": "string", "pattern": f"^(?:{pattern.pattern})$"},
     )
 
 
-def _choice_type(among: Any) -> KeyType:
-    names = list(get_args(among))
+def _choice_type(literal: Any) -> KeyType:
+    names = list(get_args(literal))
     return KeyType(f"one of {', '.join(names)}", lambda value: value in names, {"enum": names})
 
 
@@ -163,16 +166,16 @@ def _make_schema() -> dict[str, JSON]:
             "required": list(needed),
         }
 
-    def children_of(of: str, **special: JSON) -> dict[str, JSON]:
+    def children_of(definition: str, **special: JSON) -> dict[str, JSON]:
         return {
             "type": "object",
             "properties": special,
-            "patternProperties": {"^_": True, f"^{ID_SEGMENT.pattern}$": {"$ref": f"#/$defs/{of}"}},
+            "patternProperties": {"^_": True, f"^{ID_SEGMENT.pattern}$": {"$ref": f"#/$defs/{definition}"}},
             "additionalProperties": False,
         }
 
-    def map_of(of: str) -> dict[str, JSON]:
-        return {"type": "object", "patternProperties": {"^[^_]|^$": {"$ref": f"#/$defs/{of}"}}}
+    def map_of(definition: str) -> dict[str, JSON]:
+        return {"type": "object", "patternProperties": {"^[^_]|^$": {"$ref": f"#/$defs/{definition}"}}}
 
     place = {"anyOf": [PLACE_KEYS["in"].schema, object_of(PLACE_KEYS, ["in"])]}
     params = {"param_map": {"type": "object", "additionalProperties": place}}
@@ -184,10 +187,10 @@ def _make_schema() -> dict[str, JSON]:
     ]
     kinds = {"properties": {"_kind": {"enum": ["operation", "category"]}}}
     not_index = {"propertyNames": {"not": {"const": "index"}}}
-    is_leaf = {
+    is_operation = {
         "if": {"required": ["_kind"]},
         "then": {"properties": {"_kind": {"const": "operation"}}},
-        "else": {"anyOf": [{"required": [sign]} for sign in sorted(OPERATION_MARKERS)]},
+        "else": {"anyOf": [{"required": [marker]} for marker in sorted(OPERATION_MARKERS)]},
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -207,7 +210,7 @@ def _make_schema() -> dict[str, JSON]:
             "category": children_of("node", _description={"type": "string"}),
             "node": {
                 **kinds,
-                "if": is_leaf,
+                "if": is_operation,
                 "then": {"$ref": "#/$defs/operation"},
                 "else": {"$ref": "#/$defs/category"},
             },
@@ -233,4 +236,4 @@ def _make_schema() -> dict[str, JSON]:
 
 
 SCHEMA: dict[str, JSON] = _make_schema()
-"""A JSON Schema of the file, for editors; `read` finds what no schema can say."""
+"""A JSON Schema of the file, for editors; the reader also finds faults that no schema can express."""

@@ -1,10 +1,10 @@
-"""`operations.json`: operations written down as data, read into a `Document` or into everything that is wrong with it.
+"""The reader of `operations.json`: turns a file into a `Document`, or into a list of all its faults.
 
 Rules:
-1. Reading never raises and never stops at the first fault; a document with a fault is no document.
-2. Both published forms, `operations` and `categories`, give the same leaves and may stand in one file.
-3. Keys that begin with `_` are comments, but for `_kind` and `_description`.
-4. Nothing is looked up here: no variable, no function, no address.
+1. The reader never raises and never stops at the first fault; a file with a fault gives no document.
+2. Both published forms, `operations` and `categories`, give the same entries and may be used in one file.
+3. Keys that begin with `_` are comments, except `_kind` and `_description`.
+4. The reader resolves nothing: no variable, no function, no address.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,7 +44,7 @@ from deltamcp.catalog.operations_file.keys import (
 from deltamcp.values import JSON
 
 _MAX_CATEGORY_DEPTH = 8
-"""Categories inside one another."""
+"""Levels of nested categories."""
 
 _FRAMING_HEADERS = frozenset({"connection", "content-length", "host", "transfer-encoding", "upgrade"})
 """Headers that decide where a request goes or where it ends."""
@@ -52,17 +52,17 @@ _FRAMING_HEADERS = frozenset({"connection", "content-length", "host", "transfer-
 _INDIRECT_KEYWORDS = frozenset(
     {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"}
 )
-"""Keywords by which a schema can declare parameters in ways that are not looked into."""
+"""Keywords that can declare parameters in ways the reader does not follow."""
 
 
 def read_document(body: bytes) -> tuple[Document | None, list[Problem]]:
-    """The document, or every fault it has. In a document without any, whatever it names of itself is there."""
+    """Returns the document, or all its faults. A document without faults defines every service and server it names."""
     document, problems = read_with_faults(body)
     return (None if problems else document), problems
 
 
 def read_with_faults(body: bytes) -> tuple[Document | None, list[Problem]]:
-    """Every fault, and the document without what is faulty, for who has further questions to what is not."""
+    """Returns the document without its faulty parts, for callers that check it further, and all its faults."""
     root, problems = parse_json(body)
     reader = _DocumentReader(problems)
     return (None if root is UNSET else reader.build_document(root)), problems
@@ -76,7 +76,7 @@ class _DocumentReader:
         self._services: dict[str, ServiceEntry] = {}
         self._upstreams: dict[str, UpstreamEntry] = {}
         self._pointers_by_name: dict[str, str] = {}
-        """The pointer of the operation that has an id or a name."""
+        """Pointers to operations, by id and by name."""
         self._pointers_by_id: dict[str, str] = {}
 
     def _report(self, pointer: str, sentence: str) -> None:
@@ -111,18 +111,18 @@ class _DocumentReader:
     def _known_fields(
         self, node: dict[str, JSON], keys: Mapping[str, KeyType], pointer: str, noun: str, needed: Iterable[str] = ()
     ) -> dict[str, JSON]:
-        """The keys that are known and hold what they should; the others are told."""
+        """Returns the known keys with valid values, and reports the others."""
         found = {}
         for key, value in _without_comments(node):
             if key not in keys:
                 self._report(extend_pointer(pointer, key), f"{noun} has no key {key!r}; {_suggestion(key, keys)}")
             elif not keys[key].is_valid(value):
-                self._report(extend_pointer(pointer, key), f"{key!r} must be {keys[key].words}.")
+                self._report(extend_pointer(pointer, key), f"{key!r} must be {keys[key].phrase}.")
             else:
                 found[key] = value
         for key in needed:
             if key not in node:
-                self._report(pointer, f"{noun} needs the key {key!r}: {keys[key].words}.")
+                self._report(pointer, f"{noun} needs the key {key!r}: {keys[key].phrase}.")
         return found
 
     # Categories and operations
@@ -157,19 +157,19 @@ class _DocumentReader:
             found = self._known_fields(child, CATEGORY_KEYS, where, "A category")
             if not self._enter_category(inner, found.get("description", ""), where):
                 continue
-            for action, leaf in _without_comments(found.get("operations", {})):
-                there = extend_pointer(where, "operations", action)
-                self._check_segment(action, there, inner)
-                if not isinstance(leaf, dict):
-                    self._report(there, f"The operation {action!r} must be an object.")
-                elif self._is_operation(leaf, there, True):
-                    self._read_operation(leaf, there, inner, action)
+            for action, operation in _without_comments(found.get("operations", {})):
+                operation_pointer = extend_pointer(where, "operations", action)
+                self._check_segment(action, operation_pointer, inner)
+                if not isinstance(operation, dict):
+                    self._report(operation_pointer, f"The operation {action!r} must be an object.")
+                elif self._is_operation(operation, operation_pointer, True):
+                    self._read_operation(operation, operation_pointer, inner, action)
                 else:
-                    self._read_operations_form(leaf, there, (*inner, action))
+                    self._read_operations_form(operation, operation_pointer, (*inner, action))
             self._read_categories_form(found.get("categories", {}), extend_pointer(where, "categories"), inner)
 
     def _enter_category(self, path: tuple[str, ...], description: JSON, pointer: str) -> bool:
-        """Notes a category; false where it lies too deep to go on."""
+        """Records a category; returns False where it is nested too deeply to be read."""
         if len(path) > _MAX_CATEGORY_DEPTH:
             self._report(pointer, f"Categories nest {_MAX_CATEGORY_DEPTH} deep at most; move this one up.")
             return False
@@ -236,10 +236,10 @@ class _DocumentReader:
             )
         )
 
-    def _claim(self, word: str, pointer: str, operation: str) -> None:
-        other = self._pointers_by_name.setdefault(word, operation)
+    def _claim(self, name: str, pointer: str, operation: str) -> None:
+        other = self._pointers_by_name.setdefault(name, operation)
         if other != operation:
-            self._report(pointer, f"{word!r} is already an id or a name of the operation at {other}; rename one.")
+            self._report(pointer, f"{name!r} is already an id or a name of the operation at {other}; rename one.")
 
     # Schemas
 
@@ -319,22 +319,22 @@ class _DocumentReader:
 
     def _read_param_map(self, found: dict[str, JSON], pointer: str) -> dict[str, ParameterPlace]:
         places = {}
-        for parameter, said in found.get("param_map", {}).items():
+        for parameter, entry in found.get("param_map", {}).items():
             where = extend_pointer(pointer, "param_map", parameter)
-            if isinstance(said, dict):
-                said = self._known_fields(said, PLACE_KEYS, where, "A place", ["in"])
-            elif PLACE_KEYS["in"].is_valid(said):
-                said = {"in": said}
+            if isinstance(entry, dict):
+                entry = self._known_fields(entry, PLACE_KEYS, where, "A place", ["in"])
+            elif PLACE_KEYS["in"].is_valid(entry):
+                entry = {"in": entry}
             else:
-                self._report(where, f'A place is {PLACE_KEYS["in"].words}, or an object with "in" and "name".')
+                self._report(where, f'A place is {PLACE_KEYS["in"].phrase}, or an object with "in" and "name".')
                 continue
-            location, name = said.get("in", "query"), said.get("name", parameter)
+            location, name = entry.get("in", "query"), entry.get("name", parameter)
             if location == "body":
                 name = name or "*"
             elif location in ("header", "cookie") and not HEADER_NAME.fullmatch(name):
                 self._report(where, f"{name!r} cannot be the name of a {location}; give another as 'name'.")
             elif location == "header" and name.lower() in _FRAMING_HEADERS:
-                self._report(where, f"The header {name!r} is the HTTP client's own; leave it out.")
+                self._report(where, f"The HTTP client sets the header {name!r} itself; leave it out.")
             elif not name:
                 self._report(where, "Only a parameter that is the whole body can go without a name.")
             places[parameter] = ParameterPlace(location, name)
@@ -413,18 +413,18 @@ def _without_comments(node: dict[str, JSON]) -> list[tuple[str, JSON]]:
     return [(key, value) for key, value in node.items() if not key.startswith("_")]
 
 
-def _suggestion(word: str, known: Iterable[str]) -> str:
+def _suggestion(name: str, known: Iterable[str]) -> str:
     from rapidfuzz import process  # 30 ms to import, needed only where a name is wrong
 
-    among = list(known)
-    found = process.extractOne(word, among, processor=str.casefold, score_cutoff=60)
+    names = list(known)
+    found = process.extractOne(name, names, processor=str.casefold, score_cutoff=60)
     if found is not None:
         return f"did you mean {found[0]!r}?"
-    return f"there are {', '.join(among)}." if among else "there are none."
+    return f"there are {', '.join(names)}." if names else "there are none."
 
 
 def _declared_parameters(schema: dict[str, JSON]) -> Mapping[str, JSON] | None:
-    """The parameters a schema declares; none where they may be declared in ways not looked into."""
+    """Returns the parameters that a schema declares; None where it may declare some by `_INDIRECT_KEYWORDS`."""
     if schema.keys() & _INDIRECT_KEYWORDS:
         return None
     properties = schema.get("properties", {})

@@ -1,1 +1,1 @@
-"""The search for tools, by words and, where there is an embedder, by meaning."""
+"""The search for tools: by words and, where the server has an embedder, by meaning."""

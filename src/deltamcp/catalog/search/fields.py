@@ -1,4 +1,4 @@
-"""What a tool is found by: its name, where it comes from, what it says of itself and of its parameters."""
+"""The searched fields of a tool: weighs the terms of its name, group, description and parameters."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from deltamcp.values import JSON
 class _Field(NamedTuple):
     weight: float
     slope: float
-    """How far length matters: 0 not at all, 1 in proportion. BM25 calls it b."""
+    """How much the length of the field matters: 0 not at all, 1 in proportion; BM25's b."""
     typical_words: int
     """The median number of words, over the definitions of some 50 published servers."""
 
@@ -22,15 +22,15 @@ _PARAMETERS_FIELD = _Field(1.0, 0.5, 4)
 _NOTES_FIELD = _Field(0.6, 0.5, 12)
 
 _MAX_NOTES_CHARS = 1500
-"""Of what is said about parameters; more is examples and exceptions."""
+"""Characters of the parameters' descriptions that are indexed; the rest is examples and exceptions."""
 _MAX_CHOICES = 20
-"""Of an enumeration; longer ones list the world's currencies or time zones."""
+"""Values of an enumeration that are indexed; longer ones list the world's currencies or time zones."""
 _SATURATION = 1.2
-"""How soon repeating a word stops counting; BM25's k1."""
+"""How soon further repetitions of a word stop adding weight; BM25's k1."""
 
 
 def term_weights(tool: Mapping[str, JSON], group: str) -> dict[str, float]:
-    """The terms of a tool and, for each, its saturated weight over all fields."""
+    """Returns the terms of a tool, each with its saturated weight over all fields."""
     names, notes = _parameter_names_and_notes(tool.get("inputSchema"))
     fields = (
         (_NAME_FIELD, text_or_empty(tool.get("name"))),
@@ -40,8 +40,8 @@ def term_weights(tool: Mapping[str, JSON], group: str) -> dict[str, float]:
         (_NOTES_FIELD, " ".join(notes)[:_MAX_NOTES_CHARS]),
     )
     counts: dict[str, float] = {}
-    for field, said in fields:
-        words = terms(said)
+    for field, text in fields:
+        words = terms(text)
         unit = field.weight / (1 - field.slope + field.slope * len(words) / field.typical_words)
         for word in words:
             counts[word] = counts.get(word, 0.0) + unit
@@ -54,7 +54,7 @@ def term_weights(tool: Mapping[str, JSON], group: str) -> dict[str, float]:
 
 
 def _parameter_names_and_notes(schema: JSON) -> tuple[list[str], list[str]]:
-    """The names of parameters at any depth, and what is said about them."""
+    """Returns the names of parameters at any depth, and their descriptions and choices."""
     names: list[str] = []
     notes: list[str] = []
     pending = [schema]

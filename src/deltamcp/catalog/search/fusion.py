@@ -1,7 +1,7 @@
-"""The embedder's part in the search for tools: vectors of tools, and words and vectors blended into one ranking.
+"""Search by embeddings: stores the vectors of tools, and blends hits by words and by vectors into one ranking.
 
-Nothing here awaits or calls a model. The caller asks what is missing, has it embedded, puts the vectors in, and brings
-the query's vector along when blending.
+This module does not call the embedder. The caller gets the texts without a vector from `missing_texts`, embeds them,
+adds the vectors with `put`, and passes the query's vector to `blend`.
 """
 
 import math
@@ -15,46 +15,47 @@ from deltamcp.values import JSON
 
 Vector: TypeAlias = Sequence[float]
 Embedder: TypeAlias = Callable[[list[str]], Sequence[Vector] | Awaitable[Sequence[Vector]]]
-"""Turns texts into vectors of one length, in the same order. Given tools and queries alike; may be async."""
+"""Embeds texts of tools and of queries: returns vectors of one length in the same order; may be async."""
 
 EMBEDDING_TEXT_CHARS = 1000
-"""Of a description; sentence models read some 250 tokens and drop the rest."""
+"""Characters that are embedded; sentence models read some 250 tokens and ignore the rest."""
 
 
 def embedding_text(tool: Mapping[str, JSON], group: str = "") -> str:
-    """What to embed for a tool."""
-    said = (tool.get("title"), tool.get("description"))
-    return " ".join([group, str(tool.get("name", "")), *(part for part in said if isinstance(part, str))])[
+    """Returns the text to embed for a tool."""
+    texts = (tool.get("title"), tool.get("description"))
+    return " ".join([group, str(tool.get("name", "")), *(part for part in texts if isinstance(part, str))])[
         :EMBEDDING_TEXT_CHARS
     ]
 
 
 class Fusion:
-    """Holds a vector for each tool, and blends nearness to them with hits by words."""
+    """Stores a vector for each tool, and blends similarity to a query with hits by words."""
 
     def __init__(self, weight: float = 0.7) -> None:
         """
         Args:
-            weight: The embedding's say, the rest is the words'. 0.7 suits sentence models, 0.5 static word vectors.
+            weight: The weight of the embedding; the rest is the weight of words. 0.7 suits sentence models, 0.5 static
+                word vectors.
         """
         self.weight = weight
         self._digests: dict[str, bytes] = {}
         self._vectors: dict[str, list[float]] = {}
         self._matrix: Any = None
-        """The vectors as numpy has them; None after a change, and where there is no numpy."""
+        """The vectors as a numpy array; None after a change, and where numpy is not installed."""
 
     def __len__(self) -> int:
         return len(self._vectors)
 
     def missing_texts(self, texts: Mapping[str, str]) -> list[tuple[str, str]]:
-        """Of the texts by id, those that are new or other than the ones embedded."""
+        """Returns the texts, given by id, that are new or differ from the embedded ones."""
         return [(tool_id, text) for tool_id, text in texts.items() if self._digests.get(tool_id) != _digest(text)]
 
     def put(self, texts: Sequence[tuple[str, str]], vectors: Sequence[Vector]) -> None:
-        """Takes the vectors of what was missing.
+        """Stores the vectors of missing texts.
 
         Raises:
-            ValueError: the embedder gave too few or too many, or vectors of different lengths.
+            ValueError: the embedder returned too few or too many vectors, or vectors of different lengths.
         """
         lengths = {len(vector) for vector in (*vectors, *list(self._vectors.values())[:1])}
         if len(texts) != len(vectors) or len(lengths) > 1:
@@ -65,26 +66,27 @@ class Fusion:
         self._matrix = None
 
     def drop(self, id: str) -> None:
-        """Forgets a tool's vector, if there is one."""
+        """Removes a tool's vector, if there is one."""
         self._digests.pop(id, None)
         if self._vectors.pop(id, None) is not None:
             self._matrix = None
 
     def blend(self, hits: Sequence[Hit], query: Vector, limit: int = 5) -> list[Hit]:
-        """One query's hits by words and its vector in one ranking, best first.
+        """Blends the hits of one query by words with those by its vector into one ranking, best first.
 
-        Both are brought to 0..1 before they are weighed: words by the best hit, nearness between the farthest and the
-        nearest tool. Give more hits than `limit`, so that a tool that is good at both is among them.
+        Both scores are scaled to 0..1 first: scores by words relative to the best hit, similarities between the
+        farthest and the nearest tool. Callers pass more hits than `limit`, so that the hits include tools that score
+        well in both.
         """
         top = max((hit.score for hit in hits), default=0.0) or 1.0
         scores = {hit.id: (1 - self.weight) * hit.score / top for hit in hits}
-        for tool_id, nearness in _normalize(self._similarities(_unit_vector(query))).items():
-            scores[tool_id] = scores.get(tool_id, 0.0) + self.weight * nearness
+        for tool_id, similarity in _normalize(self._similarities(_unit_vector(query))).items():
+            scores[tool_id] = scores.get(tool_id, 0.0) + self.weight * similarity
         ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
         return [Hit(tool_id, score) for tool_id, score in ranked[: max(limit, 0)]]
 
     def _similarities(self, query: list[float]) -> dict[str, float]:
-        """The cosine of each tool's vector with the query's."""
+        """Returns the cosine similarity of each tool to the query."""
         if not self._vectors:
             return {}
         try:

@@ -1,6 +1,6 @@
-"""Words: how text becomes the terms that tools are searched by, which words say nothing, and which say the same.
+"""The words of the search: splits text into terms, and has the tables of stopwords and synonyms.
 
-The tables are written from general knowledge of APIs and of what people ask agents for, never from labelled queries.
+The tables come from general knowledge of APIs and of requests to agents, never from labelled queries.
 """
 
 import functools
@@ -16,11 +16,11 @@ _CLAUSE_END = re.compile(
     r"|,?\s(?:and then|and also|then|as well as|additionally|finally)\s"
 )
 _CACHED_WORDS, _MAX_CACHED_LETTERS = 50_000, 40
-"""Words whose terms are remembered: a catalogue of 10,000 tools has some 20,000."""
+"""The number and the length of words whose terms are cached: a catalogue of 10,000 tools has some 20,000 words."""
 
 
 def terms(text: str) -> list[str]:
-    """The terms of a text, in order: words without case and ending, identifiers in parts, and no stopwords."""
+    """Splits a text into terms, in order: words without case and ending, parts of identifiers, no stopwords."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     found: list[str] = []
@@ -30,12 +30,12 @@ def terms(text: str) -> list[str]:
 
 
 def split_clauses(query: str) -> list[str]:
-    """A query's sentences and the parts of sentences that ask for something of their own."""
+    """Splits a query into sentences, and sentences into the parts that make separate requests."""
     return _CLAUSE_END.split(query)
 
 
 def name_key(name: str) -> str:
-    """A name as it is compared with how people write it: without case and punctuation."""
+    """Returns a name without case and punctuation, to compare it with the way people write it."""
     return "".join(_WORD.findall(name)).casefold() or name
 
 
@@ -44,7 +44,7 @@ def _word_terms(word: str) -> tuple[str, ...]:
         return tuple(_non_ascii_terms(word))
     parts = _PART.findall(word)
     if len(parts) == 2 and word.isalpha():
-        parts.append(word)  # GitHub is asked for as github
+        parts.append(word)  # people write GitHub as "github"
     return tuple(stem(part) for part in map(str.lower, parts) if _is_meaningful(part))
 
 
@@ -56,12 +56,12 @@ def _is_meaningful(word: str) -> bool:
 
 
 def _non_ascii_terms(word: str) -> Iterator[str]:
-    """Words of scripts with case and spaces as they are, the others' by overlapping pairs of characters."""
+    """Yields whole words of scripts with spaces, and overlapping pairs of Chinese, Japanese and Korean characters."""
     end = 0
     for run in _CJK.finditer(word):
         yield from _terms_between(word[end : run.start()])
         text, end = run.group(), run.end()
-        yield from (text[at : at + 2] for at in range(max(len(text) - 1, 1)))
+        yield from (text[start : start + 2] for start in range(max(len(text) - 1, 1)))
     yield from _terms_between(word[end:])
 
 
@@ -70,7 +70,7 @@ def _terms_between(text: str) -> tuple[str, ...]:
 
 
 def stem(word: str) -> str:
-    """A lower-case English word without its ending; what is left need not be a word, only the same for each form."""
+    """Removes the ending of a lower-case English word; the stem need not be a word, only the same for each form."""
     if word.endswith("sses") or (word.endswith("ies") and len(word) > 4):
         word = word[:-2]
     elif word.endswith("ing") and len(word) > 6:
@@ -108,7 +108,7 @@ _STOPWORDS = """
     api apis mcp server servers tool tools
 """
 STOPWORDS = frozenset(_STOPWORDS.split())
-"""Words that say nothing of what a tool does: grammar, courtesy, and what every tool description has."""
+"""Words that do not tell what a tool does: grammar, courtesy, and words of every tool description."""
 
 _SYNONYMS = """
     create add new make insert generate build open register creation generation spawn
@@ -471,11 +471,11 @@ _SYNONYMS = """
     probability chance likelihood
 """
 SYNONYMS = tuple(tuple(line.split()) for line in _SYNONYMS.strip().splitlines())
-"""Words that stand for each other in what tools do and in what is asked of them. A word may be in several groups."""
+"""Groups of words that mean the same in tool descriptions and in requests. A word may be in several groups."""
 
 
 _CONCEPT_PREFIX = "="
-"""What no word begins with."""
+"""A character that no word begins with."""
 
 
 def _concepts_by_stem() -> dict[str, tuple[str, ...]]:
@@ -487,9 +487,9 @@ def _concepts_by_stem() -> dict[str, tuple[str, ...]]:
 
 
 def is_concept(term: str) -> bool:
-    """Whether a term stands for a group of synonyms."""
+    """Returns whether a term is a concept, which stands for a group of synonyms."""
     return term[0] == _CONCEPT_PREFIX
 
 
 CONCEPTS = _concepts_by_stem()
-"""By term, what else it may be found by: one term for each group of synonyms, unlike any word."""
+"""The concepts of each term: one for each group of synonyms that it belongs to, unlike any word."""

@@ -1,1 +1,1 @@
-"""The files in which hosts keep the servers they start."""
+"""Reads the configuration files in which MCP hosts list their servers."""

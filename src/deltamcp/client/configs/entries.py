@@ -1,4 +1,4 @@
-"""An entry as any host writes it, in one shape."""
+"""Converts the server entries of all hosts' formats to one shape."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from deltamcp.values import JSON
 
 
 def normalize_entry(raw: Any) -> dict[str, Any]:
-    """An entry as any host writes it, in one shape.
+    """Returns `command`, `args`, `env` and `cwd`, or `url`, `headers` and `type`, of an entry in any host's format.
 
     Raises:
-        ConfigurationError: it is none; the text is the end of a sentence.
+        ConfigurationError: this is not an entry; the text is the end of a sentence.
     """
     if not isinstance(raw, dict):
         raise ConfigurationError("it is not an object")
@@ -24,13 +24,14 @@ def normalize_entry(raw: Any) -> dict[str, Any]:
     if command:
         if "envFile" in raw:
             raise ConfigurationError("it reads variables from an envFile, which only its host does")
-        passed = {one: f"${{{one}}}" for one in _check_list(raw.get("env_vars"), "env_vars") if isinstance(one, str)}
-        made: dict[str, Any] = {
+        variables = _check_list(raw.get("env_vars"), "env_vars")
+        inherited = {name: f"${{{name}}}" for name in variables if isinstance(name, str)}
+        entry: dict[str, Any] = {
             "command": to_text(command, "command"),
-            "args": [to_text(one, "args") for one in _check_list(args, "args")],
-            "env": passed | _text_map(raw, "environment") | _text_map(raw, "env"),
+            "args": [to_text(word, "args") for word in _check_list(args, "args")],
+            "env": inherited | _text_map(raw, "environment") | _text_map(raw, "env"),
         }
-        return made | ({"cwd": to_text(raw["cwd"], "cwd")} if raw.get("cwd") else {})
+        return entry | ({"cwd": to_text(raw["cwd"], "cwd")} if raw.get("cwd") else {})
     url = next((raw[key] for key in ("url", "httpUrl", "serverUrl") if raw.get(key)), None)
     if url is None:
         raise ConfigurationError("it has neither a command nor a url")
@@ -38,9 +39,9 @@ def normalize_entry(raw: Any) -> dict[str, Any]:
     headers |= {name: f"${{{variable}}}" for name, variable in _text_map(raw, "env_http_headers").items()}
     if raw.get("bearer_token_env_var"):
         headers["Authorization"] = f"Bearer ${{{to_text(raw['bearer_token_env_var'], 'bearer_token_env_var')}}}"
-    made = {"url": to_text(url, "url"), "headers": headers}
-    # The one way over HTTP that has to be said; others are found out.
-    return {**made, "type": "sse"} if raw.get("type", raw.get("transport")) == "sse" else made
+    entry = {"url": to_text(url, "url"), "headers": headers}
+    # Only HTTP with SSE has to be named; the client detects the others.
+    return {**entry, "type": "sse"} if raw.get("type", raw.get("transport")) == "sse" else entry
 
 
 def _check_list(value: JSON, key: str) -> list[JSON]:
@@ -53,11 +54,11 @@ def _text_map(raw: dict[str, JSON], key: str) -> dict[str, str]:
     value = raw.get(key) or {}
     if not isinstance(value, dict):
         raise ConfigurationError(f"its {key} is not an object")
-    return {to_text(name, key): to_text(one, key) for name, one in value.items() if one is not None}
+    return {to_text(name, key): to_text(text, key) for name, text in value.items() if text is not None}
 
 
 def to_text(value: JSON, key: str) -> str:
-    """With no halves of surrogate pairs, which JSON can spell and nothing can print."""
+    """Converts a scalar to text, without lone surrogates, which JSON can hold but which cannot be printed."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str | int | float):

@@ -1,4 +1,4 @@
-"""Where hosts keep the servers they start: a table, and the machine it is looked up on."""
+"""Lists the configuration files of MCP hosts, and finds those that exist on this machine."""
 
 import os
 import sys
@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 
 class HostFile(NamedTuple):
-    """A file of a host."""
+    """A configuration file of a host."""
 
     host: str
     system: str
-    """A value of `sys.platform`; any where empty."""
+    """A value of `sys.platform`; empty for any system."""
     template: str
-    """Under `{home}`, `{cwd}` for files of a project, `{data}` and `{config}` as the system has them; may hold `*`."""
+    """The path under `{home}`, `{cwd}` (files of a project), `{data}` or `{config}` (system folders); may hold `*`."""
     key: str
-    """Dotted paths to the servers in it, `*` for any member."""
+    """Dotted paths to the servers in the file, separated by spaces; `*` matches any member."""
 
 
 MCP_SERVERS_KEY, _CLAUDE_KEYS, _VSCODE_KEY, _ZED_KEY = (
@@ -78,14 +78,14 @@ HOST_FILES = (
     HostFile("OpenCode", "", "{cwd}/opencode.json", "mcp"),
     HostFile("OpenCode", "", "{cwd}/opencode.jsonc", "mcp"),
 )
-"""The user's files before the project's, so that a server in both is told of where it is the user's."""
+"""Each host's user files come before its project files, so that a server in both is reported as the user's."""
 
-SERVER_KEYS = tuple(dict.fromkeys(place.key for place in HOST_FILES))
-"""`mcp` is the last: in other hosts' files it has settings, and is not looked at where there are servers."""
+SERVER_KEYS = tuple(dict.fromkeys(host_file.key for host_file in HOST_FILES))
+"""The keys to try on a file of an unknown host. `mcp` is last: in other hosts' files it holds settings."""
 
 
 class Machine(NamedTuple):
-    """What paths and variables are filled in from."""
+    """The folders, system and environment that templates and variables refer to."""
 
     home: Path
     cwd: Path
@@ -97,42 +97,45 @@ class Machine(NamedTuple):
         return cls(Path.home(), Path.cwd(), sys.platform, os.environ)
 
     def existing_files(self, host_file: HostFile) -> list[Path]:
-        """Those of a place that exist."""
+        """Returns the files that match a host file's template and exist."""
         if host_file.system not in ("", self.system):
             return []
-        root, _, below = host_file.template.partition("/")
+        root, _, pattern = host_file.template.partition("/")
         folder = self._base_folders[root.strip("{}")]
-        return [path for path in sorted(folder.glob(below)) if path.is_file()]
+        return [path for path in sorted(folder.glob(pattern)) if path.is_file()]
 
     @property
     def _base_folders(self) -> dict[str, Path]:
-        known = self.environment.get
-        config = Path(known("XDG_CONFIG_HOME") or self.home / ".config")
+        variable = self.environment.get
+        config = Path(variable("XDG_CONFIG_HOME") or self.home / ".config")
         data = {
             "darwin": self.home / "Library" / "Application Support",
-            "win32": Path(known("APPDATA") or self.home / "AppData" / "Roaming"),
+            "win32": Path(variable("APPDATA") or self.home / "AppData" / "Roaming"),
         }
         return {
             "home": self.home,
             "cwd": self.cwd,
             "config": config,
             "data": data.get(self.system, config),
-            "claude": Path(known("CLAUDE_CONFIG_DIR") or self.home),
-            "codex": Path(known("CODEX_HOME") or self.home / ".codex"),
+            "claude": Path(variable("CLAUDE_CONFIG_DIR") or self.home),
+            "codex": Path(variable("CODEX_HOME") or self.home / ".codex"),
         }
 
 
 def identify_host_file(path: Path, machine: Machine) -> HostFile:
-    """Whose file it is: one that is looked at here, one that lies so in another project or home, or nobody's."""
-    where = path.resolve()
+    """Returns the host file that a path is: on this machine, or by its name in another project or home folder.
+
+    A path of no known host is taken for a file with `mcpServers`.
+    """
+    resolved = path.resolve()
     for host_file in HOST_FILES:
-        if where in (file.resolve() for file in machine.existing_files(host_file)):
+        if resolved in (file.resolve() for file in machine.existing_files(host_file)):
             return host_file
-    alike = [place for place in HOST_FILES if where.match(relative_path(place))]
-    # The longest, for `.warp/.mcp.json` ends as `.mcp.json` does; a project's rather than a user's.
+    candidates = [host_file for host_file in HOST_FILES if resolved.match(relative_path(host_file))]
+    # The longest match, because `.warp/.mcp.json` also matches `.mcp.json`; then a project's file before a user's.
     return max(
-        alike,
-        key=lambda place: (len(relative_path(place)), is_project_file(place)),
+        candidates,
+        key=lambda host_file: (len(relative_path(host_file)), is_project_file(host_file)),
         default=HostFile("file", "", "", MCP_SERVERS_KEY),
     )
 

@@ -1,4 +1,4 @@
-"""JSON with comments and trailing commas, as editors have it."""
+"""Reads JSON with comments and trailing commas, as editors write it."""
 
 import re
 
@@ -8,11 +8,12 @@ _NOT_JSON = re.compile(
     rb"|,(?=(?>\s++|//[^\n]*+|/\*.*?(?:\*/|\Z))*+[}\]])",
     re.DOTALL,
 )
-"""Strings, which stay, then comments and commas before an end. What never ends ends with the file, so it is linear."""
+"""Matches strings, which stay, then comments and trailing commas. Unclosed strings and comments run to the end of the
+file, so that matching takes linear time."""
 
 
 def strip_comments(body: bytes) -> bytes:
-    """JSON of JSON with comments and trailing commas: blanks in their places, so that lines and columns hold."""
+    """Replaces comments and trailing commas by blanks, so that lines and columns stay the same."""
 
     def blank_out(match: re.Match[bytes]) -> bytes:
         text = match[0]

@@ -1,4 +1,4 @@
-"""Variables in a host's file: each host's own words for the environment, the project and the user."""
+"""Expands the variables in hosts' files, which name the environment, the project and the user in several syntaxes."""
 
 import os
 import re
@@ -7,12 +7,12 @@ from typing import Any
 
 from deltamcp.client.configs.hosts import Machine
 
-# `${NAME}` everywhere, `{env:NAME}` in OpenCode, a whole value of `$NAME` in Gemini CLI.
+# `${NAME}` in all hosts, `{env:NAME}` in OpenCode, `$NAME` as a whole value in Gemini CLI.
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}|\{env:([^{}]*)\}|^\$([A-Za-z_]\w*)$")
 
 
 class VariableExpander:
-    """Fills variables in, and remembers which it could not."""
+    """Expands variables, and collects the names of those that have no value."""
 
     def __init__(self, machine: Machine, workspace: Path) -> None:
         self.machine = machine
@@ -29,7 +29,7 @@ class VariableExpander:
 
     @property
     def missing_text(self) -> str | None:
-        """What is needed and not there."""
+        """Says which variables have no value, as the end of a sentence; None if all have one."""
         if not self._missing:
             return None
         inputs = [name.removeprefix("input:") for name in self._missing if name.startswith("input:")]
@@ -39,10 +39,11 @@ class VariableExpander:
         return f"it needs {' and '.join(needed)}"
 
     def expand(self, value: Any) -> Any:
+        """Returns the value with the variables in all its texts expanded."""
         if isinstance(value, dict):
-            return {name: self.expand(one) for name, one in value.items()}
+            return {name: self.expand(item) for name, item in value.items()}
         if isinstance(value, list):
-            return [self.expand(one) for one in value]
+            return [self.expand(item) for item in value]
         if value == "~" or value.startswith(("~/", "~\\")):
             value = f"{self.machine.home}{value[1:]}"
         return _VARIABLE.sub(self._expand_match, value)

@@ -1,1 +1,1 @@
-"""Ways to a server. Each carries messages, and knows nothing of tools."""
+"""Links: the client's transports. A link carries messages to and from one server and does not interpret them."""

@@ -1,7 +1,7 @@
-"""An address: one POST a message, answered by JSON or by a stream of events. Both eras.
+"""The Streamable HTTP link: one POST per message, answered with JSON or a stream of events, in both eras.
 
-What differs between them: a server of the handshake era may name a session, and a stream that closed early goes on
-where it is asked for (MCP 2025-11-25, "Resumability and Redelivery"). The modern era has neither.
+A server of the handshake era may open a session, and the client may resume a stream that closed early (MCP 2025-11-25,
+"Resumability and Redelivery"). The modern era has neither.
 """
 
 import asyncio
@@ -21,28 +21,28 @@ from deltamcp.wire import sse
 from deltamcp.wire.codecs import JSON_CODEC, Codec, codec_for_content_type
 
 BearerToken: TypeAlias = str | Callable[[], str | Awaitable[str]]
-"""A bearer token, or what gives one; it is asked again where the server refuses the last one."""
+"""A bearer token, or a function that returns one; the link calls it again when the server refuses the last token."""
 
 VERSION_HEADER = "mcp-protocol-version"
 _MAX_IN_FLIGHT = 256
-"""Requests in flight, a socket each; further ones wait. Answers to a server's questions never do."""
+"""Requests in flight, each on its own socket; further requests wait. Answers to a server's requests never wait."""
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _SESSION_ID = re.compile(r"[\x21-\x7e]{1,1024}")
 _RESERVED_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
-"""What only the writer of a request can know."""
+"""Headers that the link writes itself."""
 _RETRY_SECONDS = 1.0
 _CLOSE_SECONDS = 2.0
 
 
 class _StreamEnd(NamedTuple):
-    """Where a stream stopped, and how long to wait before asking for the rest."""
+    """Where a stream of events ended, and how long to wait before resuming it."""
 
     last_event_id: str
     retry_seconds: float
 
 
 class HttpLink:
-    """Streamable HTTP."""
+    """A link to one URL over Streamable HTTP."""
 
     carries_headers = True
 
@@ -76,11 +76,11 @@ class HttpLink:
             await self._post(headers, body, message["id"])
 
     async def post(self, message: dict[str, JSON]) -> None:
-        """A message whose answer, if it has one, comes another way."""
+        """Posts a message whose response, if it has one, comes on another stream."""
         await self._post(NO_HEADERS, self.codec.encode(message), None)
 
     async def open_stream(self) -> HttpConnection | None:
-        """A stream of events, from where there is one; whoever reads it closes it."""
+        """Opens a stream of events, which the caller closes; returns None if the server answers something else."""
         response = await self._exchange("GET", NO_HEADERS, b"")
         if response.status >= 300:
             raise self._status_error(response)
@@ -90,20 +90,20 @@ class HttpLink:
         session_id = self._session_id
         response = await self._exchange("POST", headers, body)
         end = await self._receive_response(response, id_, session_id)
-        # MCP 2025-11-25: a stream that closed early goes on where it is asked for, if it said where. Not so in
-        # 2026-07-28, whose requests name their method in a header.
+        # MCP 2025-11-25: a client may resume a stream that closed early from its last event id. MCP 2026-07-28, whose
+        # requests have the header `mcp-method`, does not allow it.
         while id_ is not None and end.last_event_id and "mcp-method" not in headers and self._receiver.is_awaiting(id_):
             await asyncio.sleep(end.retry_seconds)
             try:
-                again = await self._exchange(
+                resumed = await self._exchange(
                     "GET", {**self._version_headers(), "last-event-id": _encode_event_id(end.last_event_id)}, b""
                 )
             except ConnectionLostError as lost:
-                # Of the POST, not of this GET: that one was read, or nobody would have begun to answer it.
+                # The server has read the POST, because it began to answer, so the call may have been done.
                 raise ConnectionLostError(str(lost)) from None
-            if again.events is None:
+            if resumed.events is None:
                 break
-            end = await self._read_events(again.events, id_, end)
+            end = await self._read_events(resumed.events, id_, end)
         if id_ is not None and self._receiver.is_awaiting(id_):
             raise ConnectionLostError(f"{self._label} closed the connection before it had answered.")
 
@@ -125,41 +125,44 @@ class HttpLink:
             raise ConnectionLostError(f"{self._label} cannot be reached: {error}.", maybe_done=error.sent) from None
 
     def _head(self, method: str, headers: Mapping[str, str]) -> bytes:
-        """The same few are sent with every call of the same tool, so what they amount to is remembered."""
+        """Returns the encoded head of a request; heads are cached, because calls of one tool have the same headers."""
         key = (method, self._session_id, self.codec, *headers.items())
         head = self._head_cache.get(key)
         if head is None:
-            ours = {
+            own_headers = {
                 "content-type": self.codec.content_type,
                 "accept": f"{self.codec.content_type}, application/json, text/event-stream"
                 if self.codec is not JSON_CODEC
                 else "application/json, text/event-stream",
             }
             if method == "GET":
-                ours = {"accept": "text/event-stream"}
+                own_headers = {"accept": "text/event-stream"}
             if self._bearer is not None:
-                ours["authorization"] = f"Bearer {self._bearer}"
+                own_headers["authorization"] = f"Bearer {self._bearer}"
             if self._session_id is not None:
-                ours["mcp-session-id"] = self._session_id
-            head = self._pool.head(method, {**ours, **self._headers, **headers})
+                own_headers["mcp-session-id"] = self._session_id
+            head = self._pool.head(method, {**own_headers, **self._headers, **headers})
             if len(self._head_cache) > 512:
                 self._head_cache.clear()
             self._head_cache[key] = head
         return head
 
-    # Answers
+    # Responses
 
     async def _receive_response(
         self, response: HttpResponse, id_: RequestId | None, session_id: str | None
     ) -> _StreamEnd:
-        """Hears an answer to what was sent in a session out; where it stopped if it was a stream."""
+        """Passes the messages of a response to the receiver; returns where it ended if it was a stream.
+
+        `session_id` is the session in which the request was sent.
+        """
         if response.status == 404 and session_id is not None:
             self.ended = True
             raise ConnectionLostError(f"{self._label} has forgotten this session.", maybe_done=False)
         if self._session_id is None and b"mcp-session-id" in response.headers:
-            named = response.headers[b"mcp-session-id"].decode("latin-1")
-            # MCP 2025-11-25 "Session Management": visible ASCII only. Another one could not be sent back.
-            self._session_id = named if _SESSION_ID.fullmatch(named) else None
+            new_id = response.headers[b"mcp-session-id"].decode("latin-1")
+            # MCP 2025-11-25 "Session Management": visible ASCII only. The client could not send another id back.
+            self._session_id = new_id if _SESSION_ID.fullmatch(new_id) else None
         if response.events is not None:
             return await self._read_events(response.events, id_, None)
         for message in read_messages(response.body, _response_codec(response)) if response.body else ():
@@ -170,7 +173,7 @@ class HttpLink:
                 raise self._status_error(response)
             self._receiver.receive(Answer(id_, error=error))
         elif id_ is not None and self._receiver.is_awaiting(id_):
-            self._pool.close_idle()  # whose answer this was, nobody knows, nor what comes next
+            self._pool.close_idle()  # responses on these connections may be out of step with requests
             kind = response.headers.get(b"content-type", b"nothing").decode("latin-1").partition(";")[0][:60]
             raise HttpStatusError(
                 f"{self._label} answered with {kind} that is no message; is this the address of an MCP server?"
@@ -189,10 +192,10 @@ class HttpLink:
                 challenge,
             )
         if status in (301, 302, 303, 307, 308):
-            place = response.headers.get(b"location", b"").decode("latin-1").partition("?")[0]
-            return HttpStatusError(f"{self._label} has moved to {place or 'elsewhere'}; use that address.")
+            location = response.headers.get(b"location", b"").decode("latin-1").partition("?")[0]
+            return HttpStatusError(f"{self._label} has moved to {location or 'elsewhere'}; use that address.")
         if status in (408, 429, 502, 503, 504):
-            # By RFC 6585 a 429 was not acted on; of the others nobody knows.
+            # RFC 6585: the server did not act on a request that it answers with 429. The others leave it open.
             return ConnectionLostError(
                 f"{self._label} answered HTTP {status}; try later.",
                 maybe_done=status != 429,
@@ -203,30 +206,30 @@ class HttpLink:
     async def _read_events(
         self, stream: HttpConnection, id_: RequestId | None, before: _StreamEnd | None
     ) -> _StreamEnd:
-        """Reads events until the message is answered or the stream closes."""
-        last, wait = before or ("", _RETRY_SECONDS)
+        """Reads events until the request is answered or the stream closes."""
+        last_id, retry_seconds = before or ("", _RETRY_SECONDS)
         reader = sse.SseReader(LIMITS.message_bytes)
         try:
             async for chunk in stream.chunks():
                 for event in reader.feed(chunk):
-                    last = event.id if event.id and event.id.isprintable() else last
-                    wait = wait if event.retry_ms is None else event.retry_ms / 1000
+                    last_id = event.id if event.id and event.id.isprintable() else last_id
+                    retry_seconds = retry_seconds if event.retry_ms is None else event.retry_ms / 1000
                     for message in read_messages(event.data, JSON_CODEC) if event.data else ():
                         self._receiver.receive(message)
                 if id_ is not None and not self._receiver.is_awaiting(id_):
                     break
         except (BrokenExchangeError, ValueError) as error:
             self._pool.drop(stream)
-            if not last:
+            if not last_id:
                 raise ConnectionLostError(f"{self._label} broke off its answer: {error}.") from None
         except BaseException:
             self._pool.drop(stream)
             raise
         else:
             self._pool.release(stream)
-        return _StreamEnd(last, wait)
+        return _StreamEnd(last_id, retry_seconds)
 
-    # What is said unasked
+    # Messages that belong to no request
 
     async def listen(self, headers: Mapping[str, str], on_open: Callable[[], None]) -> bool:
         end = _StreamEnd("", _RETRY_SECONDS)
@@ -236,13 +239,13 @@ class HttpLink:
                 response = await self._exchange("GET", {**headers, **resumed}, b"")
                 on_open()
                 if response.events is None:
-                    return False  # MCP 2025-11-25: a server need not offer it, and says so by 405
+                    return False  # MCP 2025-11-25: a server need not offer the stream, and answers 405
                 end = await self._read_events(response.events, None, end)
             await asyncio.sleep(end.retry_seconds)
         return False
 
     async def close(self) -> None:
-        """Tells the server, if it kept a session, that it need not."""
+        """Ends the session, if there is one, and closes all connections."""
         if self._session_id is not None and not self.ended:
             with suppress(ClientError, BrokenExchangeError, TimeoutError):
                 async with asyncio.timeout(_CLOSE_SECONDS):
@@ -252,28 +255,28 @@ class HttpLink:
 
 
 def _encode_event_id(id_: str) -> str:
-    """An event's id as a header carries it: the same bytes."""
+    """Returns an event's id as a header value that is encoded to the same bytes."""
     return id_.encode().decode("latin-1")
 
 
 def _check_header_name(text: str) -> str:
     if not HEADER_NAME.fullmatch(text) or text.lower() in _RESERVED_HEADERS:
-        raise ConfigurationError(f"{text!r:.40} is no name of an HTTP header that can be given.")
+        raise ConfigurationError(f"{text!r:.40} is not an HTTP header that can be set.")
     return text.lower()
 
 
-def _check_header_value(text: str, what: str) -> str:
-    """What could end the header and begin another is refused, and not repeated."""
+def _check_header_value(text: str, name: str) -> str:
+    """Refuses a value that could end the header and begin another; the error does not repeat it."""
     if not isinstance(text, str) or not _HEADER_VALUE.fullmatch(text):
-        raise ConfigurationError(f"The value of {what!r:.40} cannot stand in an HTTP header.")
+        raise ConfigurationError(f"The value of {name!r:.40} cannot stand in an HTTP header.")
     return text.strip()
 
 
 async def _get_token(token: BearerToken) -> str:
     if isinstance(token, str):
         return token
-    given = token()
-    return await given if isawaitable(given) else given
+    result = token()
+    return await result if isawaitable(result) else result
 
 
 def _response_codec(response: HttpResponse) -> Codec:
@@ -281,12 +284,12 @@ def _response_codec(response: HttpResponse) -> Codec:
 
 
 def _response_error(response: HttpResponse) -> dict[str, JSON] | None:
-    """An error that names no request: told in reply to one, it is about that. Delta-MCP's are plain texts."""
+    """Returns a JSON-RPC error without an id, which is then about this request; Delta-MCP's errors are plain texts."""
     try:
-        said = _response_codec(response).decode(response.body)
+        body = _response_codec(response).decode(response.body)
     except ValueError:
         return None
-    error = said.get("error") if isinstance(said, dict) else None
+    error = body.get("error") if isinstance(body, dict) else None
     if isinstance(error, str):
         return {"code": 0, "message": error}
     return error if isinstance(error, dict) else None

@@ -1,7 +1,7 @@
-"""HTTP/1.1 for one origin: connections that are kept, one exchange at a time on each.
+"""An HTTP/1.1 client for one origin: a pool of connections, each with one exchange at a time.
 
 Written on httptools because a general client costs more than everything else in a call (decision 6.4).
-Nothing is ever sent twice here: whether a request that broke may be repeated is its sender's to know.
+It never sends a request twice: only its caller knows whether a request that failed may be repeated.
 """
 
 import asyncio
@@ -19,27 +19,27 @@ import httptools
 from deltamcp.errors import ConfigurationError
 
 _IDLE_SECONDS = 3.0
-"""Servers commonly hang up after 5; a request that meets their farewell on its way cannot be repeated safely."""
+"""Servers commonly close idle connections after 5 s; a request sent at that moment cannot be repeated safely."""
 _CONNECT_SECONDS = 10.0
 _MAX_BUFFERED_BYTES = 256 * 1024
-"""Bytes of a stream of events that may wait for their reader before the server has to."""
+"""How much of a stream of events is buffered for its reader before the connection stops reading."""
 _EVENT_STREAM = b"text/event-stream"
 _DRAIN_SECONDS = 1.0
 _MAX_HEAD_BYTES = 256 * 1024
-"""Of an answer before its body; common servers send below 8 kB."""
+"""The largest head of a response; common servers send less than 8 kB."""
 
 
 class BrokenExchangeError(Exception):
-    """The exchange did not come to its end."""
+    """The server did not send a complete response."""
 
     def __init__(self, reason: str, *, sent: bool) -> None:
         super().__init__(reason)
         self.sent = sent
-        """Whether the server may have read any of it."""
+        """Whether the server may have read any of the request."""
 
 
 class HttpResponse(NamedTuple):
-    """A status and headers (lower case) with the whole body; or a stream of events, still to be read."""
+    """A response: status, headers (lower case) and body; or, in `events`, a connection to read a stream from."""
 
     status: int
     headers: dict[bytes, bytes]
@@ -48,7 +48,7 @@ class HttpResponse(NamedTuple):
 
 
 class HttpConnection(asyncio.Protocol):
-    """One socket. Where an answer is a stream of events, `chunks` reads it."""
+    """One socket. If a response is a stream of events, `chunks` reads it."""
 
     def __init__(self, max_body_bytes: int) -> None:
         self._max_body_bytes = max_body_bytes
@@ -72,12 +72,12 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether another exchange may begin on it."""
+        """Whether another exchange may begin on this connection."""
         return self._is_open and self._complete and not self._paused and self._failure is None
 
     @property
     def is_streaming(self) -> bool:
-        """Whether there is more of a stream of events to come."""
+        """Whether the server is still sending a stream of events."""
         return self._is_open and self._streaming and not self._complete
 
     @property
@@ -85,10 +85,13 @@ class HttpConnection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     async def exchange(self, request: bytes, bodiless: bool = False) -> HttpResponse:
-        """`bodiless` where an answer has none whatever it says: to CONNECT.
+        """Sends a request and returns its response.
+
+        Args:
+            bodiless: whether the response has no body whatever its headers say, as to CONNECT.
 
         Raises:
-            BrokenError: no whole answer came.
+            BrokenExchangeError: the server did not send a complete response.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -107,10 +110,10 @@ class HttpConnection(asyncio.Protocol):
             self._response_waiter = None
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body of a stream of events, as it comes.
+        """Yields the body of a stream of events as it arrives.
 
         Raises:
-            BrokenError: it ended early, other than by the server's closing it.
+            BrokenExchangeError: the stream failed; if the server merely closes it, it ends.
         """
         while True:
             while self._chunks:
@@ -130,9 +133,9 @@ class HttpConnection(asyncio.Protocol):
                 self._chunk_waiter = None
 
     def drain(self, on_drained: Callable[["HttpConnection"], None]) -> None:
-        """The rest of a stream is of no interest; `done` is called if it ends soon, so that the socket is of use again.
+        """Discards the rest of a stream, and calls `on_drained` if it ends soon, so that the socket can be used again.
 
-        Most servers say nothing after the answer but that the stream has ended.
+        Most servers send only the end of the stream after the response.
         """
         self._on_drained = on_drained
         self._chunks.clear()
@@ -152,14 +155,14 @@ class HttpConnection(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
 
-    # What the loop tells
+    # Callbacks of the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         if self._complete:
-            self._fail("the server said something that nobody had asked for")
+            self._fail("the server sent data without a request")
             return
         if not self._headers_complete:
             self._head_bytes += len(data)
@@ -177,7 +180,7 @@ class HttpConnection(asyncio.Protocol):
         if self._complete:
             return
         if self._headers_complete and (self._streaming or self._is_close_delimited()):
-            # An answer without a length ends with its connection (RFC 9112, 6.3).
+            # A response without a length ends with its connection (RFC 9112, 6.3).
             self.on_message_complete()
         else:
             self._fail("the server hung up before it had answered")
@@ -196,7 +199,7 @@ class HttpConnection(asyncio.Protocol):
         if self._chunk_waiter is not None and not self._chunk_waiter.done():
             self._chunk_waiter.set_result(None)
 
-    # What the parser tells
+    # Callbacks of the parser
 
     def on_message_begin(self) -> None:
         if self._complete:
@@ -235,14 +238,14 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < 200 or self._complete:  # 100 Continue and the like come before the answer
+        if status < 200 or self._complete:  # interim responses such as 100 Continue come before the final one
             return
         self._complete = True
         if not self._parser.should_keep_alive() and self._transport is not None:
             self._transport.close()
         if self._on_drained is not None:
-            done, self._on_drained = self._on_drained, None
-            done(self)
+            on_drained, self._on_drained = self._on_drained, None
+            on_drained(self)
         elif self._streaming:
             self._wake_reader()
         else:
@@ -254,13 +257,12 @@ class HttpConnection(asyncio.Protocol):
 
 
 class HttpConnectionPool:
-    """The connections to one address."""
+    """The connections to one URL, directly or through the environment's proxy."""
 
     def __init__(self, url: str, max_body_bytes: int) -> None:
-        """`most` bounds an answer's bytes.
-
+        """
         Raises:
-            ConfigurationError: it is no address, or its proxy is none that can be used.
+            ConfigurationError: this is not a URL, or its proxy cannot be used.
         """
         self._max_body_bytes = max_body_bytes
         self._idle: deque[HttpConnection] = deque()
@@ -274,7 +276,7 @@ class HttpConnectionPool:
         self._proxy = _proxy_for(parts)
         self._is_forwarded = self._proxy is not None and not self._is_https
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        # What is not ASCII in an address is told as RFC 3987 has it.
+        # RFC 3987: characters that are not ASCII are percent-encoded.
         target = quote(target, safe="%/?:@!$&'()*+,;=-._~[]")
         if self._is_forwarded:
             target = f"http://{self._authority}{target}"
@@ -282,10 +284,10 @@ class HttpConnectionPool:
         self._ssl_context: ssl.SSLContext | None = None
 
     def head(self, method: str, headers: dict[str, str]) -> bytes:
-        """The first part of a request: all but its length and body.
+        """Returns the encoded head of a request, without its length.
 
         Raises:
-            ValueError: a value would end its header and begin another.
+            ValueError: a header's value has a line break in it.
         """
         if self._proxy is not None and not self._is_https:
             headers = {**headers, **self._proxy.headers}
@@ -296,10 +298,10 @@ class HttpConnectionPool:
         return b"\r\n".join(lines)
 
     async def exchange(self, head: bytes, body: bytes) -> HttpResponse:
-        """One request and its answer; a stream of events is given back to be read, then left by `release` or `drop`.
+        """Sends a request and returns its response; the caller gives a stream of events back by `release` or `drop`.
 
         Raises:
-            BrokenError: no answer came.
+            BrokenExchangeError: the server did not send a complete response.
         """
         if self._closed:
             raise BrokenExchangeError("the connection is closed", sent=False)
@@ -318,7 +320,7 @@ class HttpConnectionPool:
         return response
 
     def release(self, connection: HttpConnection) -> None:
-        """What is done with may be used again; a stream that was left before its end, if that comes soon."""
+        """Takes a connection back to use it again; one with an unfinished stream only if the stream ends soon."""
         self._busy.discard(connection)
         if self._closed:
             connection.close()
@@ -326,7 +328,7 @@ class HttpConnectionPool:
             self._busy.add(connection)
             connection.drain(self.release)
         elif connection.is_usable and not self._is_forwarded:
-            # tinyproxy 1.11 hangs up after every answer it forwards, and does not say so in the answer.
+            # tinyproxy 1.11 closes the connection after each response it forwards, without announcing it.
             loop = asyncio.get_running_loop()
             connection.idle_since = loop.time()
             self._idle.append(connection)
@@ -336,7 +338,7 @@ class HttpConnectionPool:
             connection.close()
 
     def drop(self, connection: HttpConnection) -> None:
-        """Hangs up, which in the modern era is how a request is cancelled."""
+        """Closes a connection, which in the modern era cancels the request on it."""
         self._busy.discard(connection)
         connection.close()
 
@@ -350,7 +352,7 @@ class HttpConnectionPool:
         self._busy.clear()
 
     def close_idle(self) -> None:
-        """Hangs up on whatever is kept for later."""
+        """Closes all idle connections."""
         for connection in self._idle:
             connection.close()
         self._idle.clear()
@@ -389,31 +391,31 @@ class HttpConnectionPool:
         if self._is_https and self._ssl_context is None:
             self._ssl_context = await asyncio.to_thread(_make_ssl_context)
         if self._proxy is None:
-            _, made = await loop.create_connection(
+            _, connection = await loop.create_connection(
                 lambda: HttpConnection(self._max_body_bytes),
                 self._host,
                 self._port,
                 ssl=self._ssl_context,
                 server_hostname=self._host if self._is_https else None,
             )
-            return made
-        transport, made = await loop.create_connection(
+            return connection
+        transport, connection = await loop.create_connection(
             lambda: HttpConnection(self._max_body_bytes), self._proxy.host, self._proxy.port
         )
         if not self._is_https:
-            return made
+            return connection
         authority = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
-        asked = [f"CONNECT {authority} HTTP/1.1", f"host: {authority}"]
-        asked += [f"{name}: {value}" for name, value in self._proxy.headers.items()]
+        lines = [f"CONNECT {authority} HTTP/1.1", f"host: {authority}"]
+        lines += [f"{name}: {value}" for name, value in self._proxy.headers.items()]
         try:
-            answer = await made.exchange("\r\n".join([*asked, "", ""]).encode("latin-1"), bodiless=True)
+            response = await connection.exchange("\r\n".join([*lines, "", ""]).encode("latin-1"), bodiless=True)
         except BrokenExchangeError:
             raise BrokenExchangeError("the proxy hung up or did not answer in HTTP", sent=False) from None
-        if not 200 <= answer.status < 300:
-            made.close()
-            raise BrokenExchangeError(f"the proxy answered HTTP {answer.status}", sent=False)
+        if not 200 <= response.status < 300:
+            connection.close()
+            raise BrokenExchangeError(f"the proxy answered HTTP {response.status}", sent=False)
         tunnel = HttpConnection(self._max_body_bytes)
-        assert self._ssl_context is not None, "it is a secure address"
+        assert self._ssl_context is not None, "the URL is https"
         upgraded = await loop.start_tls(transport, tunnel, self._ssl_context, server_hostname=self._host)
         assert upgraded is not None, "TLS is up"
         tunnel.connection_made(upgraded)
@@ -423,13 +425,13 @@ class HttpConnectionPool:
 def split_url(url: str) -> SplitResult:
     """
     Raises:
-        ConfigurationError: it is no address of HTTP.
+        ConfigurationError: this is not an HTTP URL.
     """
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018 - asking is what finds it wrong
+        parts.port  # noqa: B018 - the property raises if the port is invalid
     except ValueError:
-        raise ConfigurationError("This is no address that can be understood; write https://host/path.") from None
+        raise ConfigurationError("This is not a valid address; write https://host/path.") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or any(mark in url for mark in "\r\n \t"):
         raise ConfigurationError("An address begins with http:// or https:// and has a host.")
     return parts
@@ -442,26 +444,26 @@ class _Proxy(NamedTuple):
 
 
 def _proxy_for(parts: SplitResult) -> _Proxy | None:
-    """The proxy the environment, or the system, names for this address.
+    """Returns the proxy that the environment or the system names for this URL.
 
     Raises:
-        ConfigurationError: it is none that we can go through; going past it in silence is not ours to decide.
+        ConfigurationError: the proxy is not an HTTP proxy; the client does not bypass it silently.
     """
     host = str(parts.hostname)
-    named = urllib.request.getproxies().get(parts.scheme)
-    if not named or _is_loopback(host) or urllib.request.proxy_bypass(host):
+    proxy_url = urllib.request.getproxies().get(parts.scheme)
+    if not proxy_url or _is_loopback(host) or urllib.request.proxy_bypass(host):
         return None
-    proxy = urlsplit(named if "://" in named else f"http://{named}")
+    proxy = urlsplit(proxy_url if "://" in proxy_url else f"http://{proxy_url}")
     if proxy.scheme != "http" or not proxy.hostname:
         raise ConfigurationError(
-            f"The proxy for {host} is none that can be used here; name one by http://, or NO_PROXY."
+            f"The proxy for {host} cannot be used; name one that begins with http://, or set NO_PROXY."
         )
     headers = {} if proxy.username is None else {"proxy-authorization": basic_authorization(proxy)}
     return _Proxy(proxy.hostname, proxy.port or 80, headers)
 
 
 def basic_authorization(parts: SplitResult) -> str:
-    """A name and password in an address, as RFC 7617 has them sent."""
+    """Returns the `authorization` value for the name and password in a URL (RFC 7617)."""
     pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
@@ -471,6 +473,6 @@ def _is_loopback(host: str) -> bool:
 
 
 def _make_ssl_context() -> ssl.SSLContext:
-    from httpx2 import create_ssl_context  # 60 ms; it knows the system's certificates on every system
+    from httpx2 import create_ssl_context  # 60 ms to import; it finds the certificates of every system
 
     return create_ssl_context()

@@ -1,4 +1,4 @@
-"""What every way to a server promises."""
+"""The interface of links, and how all of them read messages."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,79 +12,82 @@ from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import JSON_CODEC, Codec
 
 LIMITS = Limits(message_bytes=256 * 1024 * 1024, depth=900)
-"""Of what a server may send. Generous: a result that was worth asking for is worth reading; a message that is larger
-was never meant to be one, and Python nests no deeper."""
+"""The limits of a message from a server. They are generous, because the client asked for the result; Python nests no
+deeper."""
 
 
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,18})\b')
 _EDGE_BYTES = 200
-"""Bytes at a message's ends, where servers put its id."""
+"""How many bytes at each end of a message are searched for its id; servers write the id first or last."""
 
 
 def read_messages(body: bytes, codec: Codec) -> list[Message]:
-    """What a server said in one piece."""
-    read = jsonrpc.read_reply(body, LIMITS) if codec is JSON_CODEC else codecs.read(body, codec, LIMITS)
-    if isinstance(read, Malformed):
-        read = Malformed(read.fault, read.reason, _find_answered_id(body) if codec is JSON_CODEC else read.id)
-    return read if isinstance(read, list) else [read]
+    """Reads the message, or the batch of messages, that a server sent in one piece."""
+    messages = jsonrpc.read_reply(body, LIMITS) if codec is JSON_CODEC else codecs.read(body, codec, LIMITS)
+    if isinstance(messages, Malformed):
+        id_ = _find_answered_id(body) if codec is JSON_CODEC else messages.id
+        messages = Malformed(messages.fault, messages.reason, id_)
+    return messages if isinstance(messages, list) else [messages]
 
 
 def _find_answered_id(body: bytes) -> RequestId | None:
-    """The request that a message answers, though in a way that cannot be read: somebody waits for it.
+    """Finds the id of the request that an unreadable response answers, so that its caller gets an error.
 
-    None where it is no answer: a request, a line of a log that happens to be JSON.
+    Returns None if the message is not a response: a request, or a line of a log that happens to be JSON.
     """
     ends = body[:_EDGE_BYTES] + b" " + body[-_EDGE_BYTES:]
     if b'"jsonrpc"' not in ends or b'"method"' in body[:_EDGE_BYTES]:
         return None
-    found = _ID.search(ends)
-    return None if found is None else int(found[1])
+    match = _ID.search(ends)
+    return None if match is None else int(match[1])
 
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class MessageReceiver(Protocol):
-    """Who hears what a server says."""
+    """Receives the messages that a link reads; the client's connection implements it."""
 
     def receive(self, message: Message) -> None:
-        """One message. Never raises."""
+        """Takes one message. Never raises."""
 
     def is_awaiting(self, id_: RequestId) -> bool:
-        """Whether this request of ours is still to be answered."""
+        """Whether the client still waits for the response to this request."""
 
     def fail_pending(self, error: ClientError) -> None:
-        """Nothing more will be heard: whatever waits for an answer is told so."""
+        """Fails all pending requests with this error, because no more messages will come."""
 
 
 class ClientLink(Protocol):
-    """Carries messages both ways."""
+    """Carries messages between the client and one server."""
 
     codec: Codec
-    """What messages are written in; changed once, between two messages, where that was agreed."""
+    """The encoding of messages; the negotiation sets it once, between two messages."""
     carries_headers: bool
-    """Whether the modern era wants a call's method, name and some arguments in headers."""
+    """Whether the link sends headers, in which the modern era wants a call's method, name and some arguments."""
     ended: bool
-    """Nothing can be sent any more."""
+    """Whether the link can send no more messages."""
 
     async def open(self, receiver: MessageReceiver) -> None:
-        """
+        """Starts the server or connects to it, if the transport needs that before the first message.
+
         Raises:
-            UnreachableError: it cannot be.
+            UnreachableError: the server cannot be started or reached.
         """
 
     async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
-        """Returns when the message is on its way; over HTTP, a request, when its answer was heard.
+        """Sends a message. Over HTTP a request returns when its response has been received.
 
         Raises:
-            ClientError: it could not be sent, or no answer will come.
+            ClientError: the message could not be sent, or no response will come.
         """
 
     async def listen(self, headers: Mapping[str, str], on_open: Callable[[], None]) -> bool:
-        """Hears what a server of the handshake era says unasked, where that needs a stream of its own.
+        """Receives the messages of a handshake server that belong to no request, if these need a stream of their own.
 
-        `opened` is called whenever it begins to be heard, or the server has said that there is no such stream. Returns
-        whether it is heard without any further doing; a stream of its own is followed until cancelled.
+        The link calls `on_open` whenever the stream opens, and also if the server has no such stream. It returns True
+        at once if these messages come on the link anyway, False if the server offers no stream; otherwise it reads the
+        stream until the caller cancels it.
         """
 
     async def close(self) -> None: ...

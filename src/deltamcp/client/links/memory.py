@@ -1,4 +1,4 @@
-"""A server in this process."""
+"""The link to a server in the same process."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from deltamcp.wire.codecs import JSON_CODEC
 
 
 class MemoryLink:
-    """The same messages without a wire."""
+    """Passes messages to a server's engine in memory, in the same encoding as over a wire."""
 
     carries_headers = False
 
@@ -34,7 +34,7 @@ class MemoryLink:
         self._duplex.receive(self.codec.encode(message))
 
     async def listen(self, headers: Mapping[str, str], on_open: Callable[[], None]) -> bool:
-        """Everything comes over the one connection."""
+        """Returns True: all messages come on the one connection."""
         on_open()
         return True
 
@@ -45,11 +45,11 @@ class MemoryLink:
                 await self._duplex.close()
             await self._exit_stack.aclose()
 
-    # As the server's end has it
+    # The output that the server's duplex writes to
 
     def write(self, message: bytes) -> None:
-        for one in read_messages(message, self.codec):
-            self._receiver.receive(one)
+        for parsed in read_messages(message, self.codec):
+            self._receiver.receive(parsed)
 
     async def wait_writable(self) -> None:
         """Memory can always be written to."""

@@ -1,4 +1,4 @@
-"""A server that we start: one message a line on its standard streams."""
+"""The stdio link: starts the server as a process and exchanges one message per line with it."""
 
 import asyncio
 import os
@@ -22,27 +22,27 @@ _HOST_PORT = re.compile(r"[\w.\-]+(:\d+)(/.*)?")
 _ERROR_LINE = re.compile(r"\w*(Error|Exception)\b|\b(error|fatal|cannot|missing|required)\b", re.IGNORECASE)
 _TEXT_LINE = re.compile(r"\w{2}")
 _NOT_EXECUTABLE = "no program by itself; put before it what runs it, as python, node or delta-mcp serve."
-_LAST_LOOKS = 10
-_LOOK_SECONDS = 0.1
-"""How often, and how far apart, the client looks whether a process that is ending has closed its pipes and has an exit
-code. A process that it started and left may hold the pipes open. A client that does not get to run loses one look,
+_END_POLLS = 10
+_END_POLL_SECONDS = 0.1
+"""How often, and how far apart, the client checks whether a process that is ending has closed its pipes and has an exit
+code. A process that it started and left may hold the pipes open. A client that does not get to run loses one check,
 not all of them."""
-_LAST_BYTES = 1024 * 1024
-"""Of stderr that the client reads after the end has begun: as much as Linux keeps in a pipe (pipe-max-size in pipe(7)).
-What comes after it was written by another process."""
+_MAX_FINAL_BYTES = 1024 * 1024
+"""How much of stderr the client reads after the end has begun: as much as Linux keeps in a pipe (pipe-max-size in
+pipe(7)). Later bytes were written by another process."""
 _MAX_STDERR_LINES = 20
-"""Of what a server wrote to stderr before it ended, to be told with that."""
+"""How many lines of a server's stderr are kept for the error that reports its end."""
 
 
 class ProcessLink:
-    """The process and what it started end with the connection."""
+    """Runs a server process; closing the link ends the process and all processes that it started."""
 
     carries_headers = False
 
     def __init__(
         self, label: str, command: Sequence[str], environment: Mapping[str, str], cwd: str | None, quiet: bool
     ) -> None:
-        """`quiet` keeps the server's stderr for the day it ends early, instead of showing it."""
+        """`quiet` keeps the server's stderr for the error that reports an early end, instead of showing it."""
         self.codec = JSON_CODEC
         self.ended = False
         self.label = label
@@ -58,7 +58,7 @@ class ProcessLink:
                 stderr=asyncio.subprocess.PIPE if self._quiet else None,
                 env=dict(self._environment),
                 cwd=self._cwd,
-                start_new_session=True,  # a group of its own: what `npx` and the like start goes when it goes
+                start_new_session=True,  # a process group, so that what `npx` and the like start ends with it
             )
         except FileNotFoundError:
             raise UnreachableError(f"{self.label} cannot be started: {self._missing_reason()}") from None
@@ -69,7 +69,7 @@ class ProcessLink:
             raise UnreachableError(f"{self.label} cannot be started: {reason}.") from None
 
     def _missing_reason(self) -> str:
-        """What is not there, and what may have been meant."""
+        """Says whether folder or program is missing, and suggests a fix."""
         if self._cwd and not Path(self._cwd).is_dir():
             return f"there is no folder {self._cwd}."
         program = self._command[0]
@@ -83,51 +83,51 @@ class ProcessLink:
     async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
         """
         Raises:
-            ConnectionLostError: the process has ended; the error waits for its exit code and its last words.
+            ConnectionLostError: the process has ended; the text has its exit code and its last error line.
         """
         process = self._process
         if process is None:
             raise ConnectionLostError(f"{self.label} is not started.", maybe_done=False)
         if self.ended or process.stdin.is_closing():
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_LOOKS * _LOOK_SECONDS):
-                    await process.over.wait()
-            raise ConnectionLostError(process.epitaph(), maybe_done=False)
+                async with asyncio.timeout(_END_POLLS * _END_POLL_SECONDS):
+                    await process.end_handled.wait()
+            raise ConnectionLostError(process.end_text(), maybe_done=False)
         process.stdin.write(self.codec.encode(message) + b"\n")
         if not process.writable.is_set():
             await process.writable.wait()
 
     async def listen(self, headers: Mapping[str, str], on_open: Callable[[], None]) -> bool:
-        """Everything comes over the one connection."""
+        """Returns True: all messages come on stdout."""
         on_open()
         return True
 
     async def close(self) -> None:
-        """Lets the process end by itself, then asks it to, then makes it."""
+        """Closes stdin so that the process ends by itself; if it does not, sends SIGTERM, then SIGKILL."""
         self.ended = True
         process = self._process
         if process is None:
             return
-        process.forget()
+        process.stop_watching_end()
         process.stdin.close()
         try:
-            for insist in ("", "SIGTERM", "SIGKILL"):
-                if insist:
-                    _send_signal(process.transport, insist)
+            for signal_name in ("", "SIGTERM", "SIGKILL"):
+                if signal_name:
+                    _send_signal(process.transport, signal_name)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_CLOSE_SECONDS):
                         await process.exited.wait()
                         break
         finally:
-            _send_signal(process.transport, "SIGKILL")  # whatever it left behind, or all of it where nobody may wait
+            _send_signal(process.transport, "SIGKILL")  # to processes it left, or to all if the caller is cancelled
             process.transport.close()
 
 
 class _Process(asyncio.SubprocessProtocol):
-    """What the loop tells of it.
+    """Receives the process's output and its end from the event loop.
 
     The end of a process comes in parts and in any order: its exit code and the end of each pipe. The first of them,
-    except the end of stderr, ends the link; the client is told when the exit code and all that was written have come.
+    except the end of stderr, ends the link; pending requests fail when the exit code and all output have arrived.
     """
 
     transport: asyncio.SubprocessTransport
@@ -138,98 +138,99 @@ class _Process(asyncio.SubprocessProtocol):
         self._lines = LineReader(LIMITS)
         self._stderr_lines: deque[str] = deque(maxlen=_MAX_STDERR_LINES)
         self._stderr_rest = ""
-        self._unread: set[int] = set()
-        self._last_bytes = 0
-        self._looking: asyncio.TimerHandle | None = None
+        self._open_pipes: set[int] = set()
+        self._final_bytes = 0
+        self._end_timer: asyncio.TimerHandle | None = None
         self.writable = asyncio.Event()
         self.writable.set()
         self.exited = asyncio.Event()
-        self.over = asyncio.Event()
-        """The client was told of the end, or closed the link itself."""
+        self.end_handled = asyncio.Event()
+        """Set when the end has been reported to the receiver, or the client closed the link itself."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.SubprocessTransport", transport)
         self.stdin = cast("asyncio.WriteTransport", self.transport.get_pipe_transport(0))
-        self._unread = {fd for fd in (1, 2) if self.transport.get_pipe_transport(fd) is not None}
+        self._open_pipes = {fd for fd in (1, 2) if self.transport.get_pipe_transport(fd) is not None}
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 1:
             for line in self._lines.feed(data):
                 if isinstance(line, Malformed):
-                    # It answered something, and nobody can tell what.
+                    # It may answer any pending request: its id cannot be read.
                     self._receiver.fail_pending(
                         ConnectionLostError(f"{self._link.label} sent a message that is too large.")
                     )
-                # Old servers print a greeting or a warning there; that is not a message, and nothing breaks by it.
+                # Some servers print a greeting or a warning to stdout, which is ignored.
                 elif line.lstrip()[:1] in (b"{", b"["):
                     for message in read_messages(line, self._link.codec):
                         self._receiver.receive(message)
             return
-        if self._looking is not None:
-            self._last_bytes += len(data)
+        if self._end_timer is not None:
+            self._final_bytes += len(data)
         lines = (self._stderr_rest + data.decode("utf-8", "replace")).split("\n")
         self._stderr_rest = lines[-1][-1000:]
         self._stderr_lines.extend(line.strip()[:500] for line in lines[:-1] if line.strip())
-        if self._last_bytes > _LAST_BYTES:
-            self._tell()
+        if self._final_bytes > _MAX_FINAL_BYTES:
+            self._report_end()
 
-    def epitaph(self) -> str:
+    def end_text(self) -> str:
+        """Says how the process ended, with the error line of its stderr."""
         code = self.transport.get_returncode()
-        how = "" if code is None else f" with exit code {code}" if code >= 0 else f" by signal {-code}"
-        last = self.error_line().rstrip(".")
-        if not last and code == 0:
-            return f"{self._link.label} ended{how}; does it run a server?"
-        return f"{self._link.label} ended{how}{f': {last}' if last else ''}."
+        status = "" if code is None else f" with exit code {code}" if code >= 0 else f" by signal {-code}"
+        last_line = self.error_line().rstrip(".")
+        if not last_line and code == 0:
+            return f"{self._link.label} ended{status}; does it run a server?"
+        return f"{self._link.label} ended{status}{f': {last_line}' if last_line else ''}."
 
     def error_line(self) -> str:
-        """The line of its stderr that most likely says why it ended."""
+        """Returns the line of stderr that most likely says why the process ended."""
         lines = [*self._stderr_lines, self._stderr_rest.strip()]
-        telling = [line for line in lines if _ERROR_LINE.search(line)] or [
+        candidates = [line for line in lines if _ERROR_LINE.search(line)] or [
             line for line in lines if _TEXT_LINE.search(line)
         ]
-        return telling[-1] if telling else ""
+        return candidates[-1] if candidates else ""
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        self._unread.discard(fd)
+        self._open_pipes.discard(fd)
         if fd == 0:
-            # What was asked before may still be answered: a server that is told to end may finish its calls first.
+            # Earlier requests may still be answered: a server that is told to end may finish its calls first.
             self._link.ended = True
             self.writable.set()
         elif fd == 1:
-            self._mark_ended()
-        self._tell_if_complete()
+            self._begin_end()
+        self._report_end_if_complete()
 
     def process_exited(self) -> None:
         self.exited.set()
-        self._mark_ended()
-        self._tell_if_complete()
+        self._begin_end()
+        self._report_end_if_complete()
 
-    def _mark_ended(self) -> None:
-        if self._looking is None and not self.over.is_set():
+    def _begin_end(self) -> None:
+        if self._end_timer is None and not self.end_handled.is_set():
             self._link.ended = True
             self.writable.set()  # a process that it left may hold stdin open without reading it
-            self._look(_LAST_LOOKS)
+            self._poll_end(_END_POLLS)
 
-    def _look(self, looks: int) -> None:
-        if looks:
-            self._looking = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look, looks - 1)
+    def _poll_end(self, polls: int) -> None:
+        if polls:
+            self._end_timer = asyncio.get_running_loop().call_later(_END_POLL_SECONDS, self._poll_end, polls - 1)
         else:
-            self._tell()
+            self._report_end()
 
-    def _tell_if_complete(self) -> None:
-        if self._looking is not None and self.exited.is_set() and not self._unread:
-            self._tell()
+    def _report_end_if_complete(self) -> None:
+        if self._end_timer is not None and self.exited.is_set() and not self._open_pipes:
+            self._report_end()
 
-    def _tell(self) -> None:
-        if not self.over.is_set():
-            self.forget()
-            self._receiver.fail_pending(ConnectionLostError(self.epitaph()))
+    def _report_end(self) -> None:
+        if not self.end_handled.is_set():
+            self.stop_watching_end()
+            self._receiver.fail_pending(ConnectionLostError(self.end_text()))
 
-    def forget(self) -> None:
-        """Ends the wait for last words."""
-        self.over.set()
-        if self._looking is not None:
-            self._looking.cancel()
+    def stop_watching_end(self) -> None:
+        """Ends the wait for the exit code and the last output."""
+        self.end_handled.set()
+        if self._end_timer is not None:
+            self._end_timer.cancel()
 
     def pause_writing(self) -> None:
         self.writable.clear()
@@ -239,7 +240,7 @@ class _Process(asyncio.SubprocessProtocol):
 
 
 def _send_signal(transport: asyncio.SubprocessTransport, name: str) -> None:
-    """To the process and what it started; Windows, which has no groups, kills the process alone."""
+    """Signals the process and those it started; on Windows, which has no process groups, kills only the process."""
     with suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
             transport.kill()

@@ -1,6 +1,6 @@
-"""The HTTP with SSE of 2024-11-05, deprecated since: one stream of all that is said, an address to say things to.
+"""The link over the deprecated HTTP with SSE of MCP 2024-11-05: one stream from the server, one URL to post to.
 
-MCP 2025-11-25, "Backwards Compatibility": a server that refuses a POST may be one of these.
+MCP 2025-11-25, "Backwards Compatibility": a server that refuses a POST may be such a server.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from deltamcp.wire.codecs import JSON_CODEC
 
 
 class SseLink:
-    """A stream that is read as long as the connection lives."""
+    """Reads the server's stream of events, and posts messages to the URL that the stream names."""
 
     carries_headers = False
 
@@ -26,7 +26,7 @@ class SseLink:
         self.ended = False
         self._label, self._url = label, url
         self._stream_link = HttpLink(label, url, headers, token)
-        self._make_post_link: Callable[[str], HttpLink] = lambda place: HttpLink(label, place, headers, token)
+        self._make_post_link: Callable[[str], HttpLink] = lambda post_url: HttpLink(label, post_url, headers, token)
         self._post_link: HttpLink | None = None
         self._read_task: asyncio.Task[None] | None = None
 
@@ -42,10 +42,10 @@ class SseLink:
         try:
             post_url = urljoin(self._url, post_url)
             if _origin(post_url) != _origin(self._url):
-                raise UnreachableError(f"{self._label} wants to be spoken to at another host, which it may not.")
+                raise UnreachableError(f"{self._label} names an address to post to at another origin; that is refused.")
             self._post_link = self._make_post_link(post_url)
         except (ValueError, ConfigurationError):
-            raise UnreachableError(f"{self._label} names an address to speak to that is none.") from None
+            raise UnreachableError(f"{self._label} names an invalid address to post to.") from None
         await self._post_link.open(receiver)
 
     async def _read_stream(self, stream: HttpConnection, endpoint: "asyncio.Future[str]") -> None:
@@ -64,7 +64,7 @@ class SseLink:
         finally:
             self.ended = True
             if not endpoint.done():
-                endpoint.set_exception(UnreachableError(f"{self._label} names no address to speak to."))
+                endpoint.set_exception(UnreachableError(f"{self._label} names no address to post to."))
             self._receiver.fail_pending(lost)
 
     async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
@@ -73,7 +73,7 @@ class SseLink:
         await self._post_link.post(message)
 
     async def listen(self, headers: Mapping[str, str], on_open: Callable[[], None]) -> bool:
-        """Everything comes over the one stream."""
+        """Returns True: all messages come on the one stream."""
         on_open()
         return True
 

@@ -1,1 +1,1 @@
-"""GCF for any JSON value: the generic profile, its tables, its streams, and version 1 of it."""
+"""GCF's generic profile, which carries any JSON value: encoder, decoder, grouped tables, streams and the v1 dialect."""

@@ -1,4 +1,4 @@
-"""Cells as they are read: text between delimiters, and what it stands for (SPEC 2.1)."""
+"""Cell tokens: splits a line into cells, and parses their values (SPEC 2.1)."""
 
 import re
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ _CELL_PATTERNS = {
 
 @dataclass(frozen=True)
 class AttachmentMarker:
-    """The cell of a value that stands under its row; `names` where the cell declares its fields."""
+    """The cell of a value that is written under its row. `names` are the value's fields, if the cell declares them."""
 
     names: list[str] | None = None
 
 
 _NULL = "-"
-_MARKS = {"~": ABSENT, "^": AttachmentMarker()}
+_MARKERS = {"~": ABSENT, "^": AttachmentMarker()}
 
 
 class TokenValues(dict[str, Any]):
-    """What tokens stand for; `~` and `^` stand for themselves here, and are for the reader to refuse or to take."""
+    """The values of tokens, parsed once each. `~` and `^` have markers as values, which the reader takes or refuses."""
 
     def __missing__(self, token: str) -> Any:
         if len(self) > MAX_MEMO:
@@ -44,8 +44,8 @@ def _parse_token(token: str) -> Any:
     token = token.strip(" \t")
     if token[:1].isdigit() or token[:1] == "-":
         return parse_number(token) if IS_NUMBER(token) else None if token == _NULL else token
-    if token in _MARKS:
-        return _MARKS[token]
+    if token in _MARKERS:
+        return _MARKERS[token]
     if token[:2] == "^{" and token[-1] == "}":
         columns, end = parse_columns(token, 1)
         if end != len(token):
@@ -55,7 +55,7 @@ def _parse_token(token: str) -> Any:
 
 
 def split_cells(line: str, mark: str) -> list[str]:
-    """The cells of a line, the quoted ones with their quotes."""
+    """Split a line into its cells. Quoted cells keep their quotes."""
     if '"' not in line:
         return line.split(mark)
     cells: list[str] = _CELL_PATTERNS[mark].findall(line + mark)
@@ -65,7 +65,7 @@ def split_cells(line: str, mark: str) -> list[str]:
 
 
 def _scan_cells(line: str, mark: str) -> Any:
-    """The same for lines that are not as an encoder writes them, to find what is wrong."""
+    """Yield the cells of a line that no encoder writes, or raise the error that it has."""
     start = 0
     while True:
         while line[start : start + 1] in (" ", "\t"):

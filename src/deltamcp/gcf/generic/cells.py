@@ -1,4 +1,4 @@
-"""Values as cells: which of them nest, and how a whole column of them is written at once."""
+"""Cells: tells scalars from values that nest, and formats whole columns of values at once."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -11,21 +11,21 @@ NULL_TYPE = type(None)
 
 
 MAX_MEMO = 10_000
-"""How many strings are remembered. Measured: beyond that, looking one up costs more than writing it again."""
+"""Strings that a memo holds. Measured: beyond that, a lookup costs more than formatting the string again."""
 
 _STRINGS, _INTEGERS = {str}, {int}
 _SCALARS = {str, int, float, bool, NULL_TYPE}
 
 
 class AbsentCell:
-    """The type of the cell that a row does not have."""
+    """The type of `ABSENT`, the value of a cell that a row does not have."""
 
 
 ABSENT = AbsentCell()
 
 
 class ValueKinds(dict[type, int]):
-    """The kind of a value by its type; a type that JSON does not know is refused."""
+    """The kind of a value by its type. A type that JSON does not have raises `GcfError`."""
 
     def __init__(self) -> None:
         super().__init__({str: SCALAR, int: SCALAR, float: SCALAR, bool: SCALAR, NULL_TYPE: SCALAR})
@@ -36,11 +36,11 @@ class ValueKinds(dict[type, int]):
             if issubclass(value_type, base):
                 self[value_type] = self[base]
                 return self[base]
-        raise GcfError("unsupported_value", f"{value_type.__name__} is no JSON value")
+        raise GcfError("unsupported_value", f"{value_type.__name__} is not a JSON value")
 
 
 class StringMemo(dict[str, str]):
-    """Strings as they are written."""
+    """Formatted strings, by the string."""
 
     def __missing__(self, text: str) -> str:
         if len(self) > MAX_MEMO:
@@ -50,7 +50,7 @@ class StringMemo(dict[str, str]):
 
 
 class KeyMemo(dict[str, str]):
-    """Keys as they are written."""
+    """Formatted keys, by the key."""
 
     def __missing__(self, name: str) -> str:
         self[name] = written = format_key(name)
@@ -58,7 +58,7 @@ class KeyMemo(dict[str, str]):
 
 
 class CellFormatters(dict[type, Callable[[Any], str]]):
-    """How a cell is written, by its type; what nests is `^` (SPEC 7.4.4)."""
+    """Functions that format a cell, by the type of its value. A nested value becomes `^` (SPEC 7.4.4)."""
 
     def __init__(self, texts: StringMemo, kinds: ValueKinds) -> None:
         super().__init__({str: texts.__getitem__, int: format_number, float: format_number})
@@ -67,8 +67,8 @@ class CellFormatters(dict[type, Callable[[Any], str]]):
         self._kinds = kinds
 
     def __missing__(self, value_type: type) -> Callable[[Any], str]:
-        self[value_type] = form = format_scalar if self._kinds[value_type] == SCALAR else _nested_marker
-        return form
+        self[value_type] = formatter = format_scalar if self._kinds[value_type] == SCALAR else _nested_marker
+        return formatter
 
 
 def _nested_marker(_: Any) -> str:
@@ -76,7 +76,7 @@ def _nested_marker(_: Any) -> str:
 
 
 class CellWriter:
-    """Writes cells, and remembers what it wrote for the next of the same text or type."""
+    """Formats cells, and remembers formatted strings and the formatters of types."""
 
     def __init__(self) -> None:
         self.kinds = ValueKinds()
@@ -85,22 +85,22 @@ class CellWriter:
         self.formatters = CellFormatters(self.texts, self.kinds)
 
     def kinds_of(self, values: Iterable[Any]) -> set[int]:
-        """The kinds that occur among `values`."""
+        """Return the kinds that occur among `values`."""
         types = set(map(type, values))
-        return {SCALAR} if types and types <= _SCALARS else {self.kinds[of] for of in types}
+        return {SCALAR} if types and types <= _SCALARS else {self.kinds[value_type] for value_type in types}
 
     def format_column(self, values: Sequence[Any]) -> list[str]:
-        """Every value as a cell."""
+        """Format every value as a cell."""
         types = set(map(type, values))
         if types == _STRINGS:
             return list(map(self.texts.__getitem__, values))
         if types == _INTEGERS and min(values) >= INT64_MIN and max(values) <= INT64_MAX:
             return list(map(str, values))
-        forms = self.formatters
+        formatters = self.formatters
         if AbsentCell in types:
             cells = ["~"] * len(values)
             for place, value in enumerate(values):
                 if value is not ABSENT:
-                    cells[place] = forms[type(value)](value)
+                    cells[place] = formatters[type(value)](value)
             return cells
-        return [forms[type(value)](value) for value in values]
+        return [formatters[type(value)](value) for value in values]

@@ -1,4 +1,4 @@
-"""Texts in GCF's generic profile read back to JSON values (SPEC 7)."""
+"""Decoder of the generic profile: turns texts into JSON values (SPEC 7)."""
 
 import re
 from collections.abc import Generator
@@ -19,14 +19,14 @@ _ID = re.compile(r"@(0|[1-9][0-9]*) ", re.ASCII).match
 _MARKER_TYPES = frozenset({AbsentCell, AttachmentMarker})
 
 ReadSteps = Generator["ReadSteps", Any, Any]
-"""A section being read: it yields those that lie in it, is sent their values, and returns its own."""
+"""A generator that reads a section: it yields those of nested sections, is sent their values, and returns its own."""
 
 
 def decode_generic(text: str | bytes, *, dialect: Literal["v1", "v3"] = "v3") -> Any:
-    """The value of a text in the generic profile, any version from 3.0 to 3.6.
+    """Decode a text in the generic profile, any version from 3.0 to 3.6.
 
-    Graphs, deltas and sets that take part in deltas have functions of their own, and the error names them. Texts of
-    the v1 dialect have no header to be told by: ask for them.
+    Graphs, deltas and sets that take part in deltas have functions of their own, which the error names. Texts in the
+    v1 dialect have no header that identifies them: the caller has to pass the dialect.
     """
     if dialect == "v1":
         return decode_v1(text)
@@ -54,19 +54,19 @@ class _GenericReader:
         if first[:1] == "=":
             self.at += 1
             value = self._read_scalar(first[1:])
-            surplus = "trailing_characters"
+            surplus_category = "trailing_characters"
         elif first.startswith("## ["):
             self.at += 1
             value = self._run_steps(self._read_array(first, 3, 0, {}, ""))
-            surplus = "count_mismatch"
+            surplus_category = "count_mismatch"
         else:
             value = self._run_steps(self._read_members(0))
-            surplus = "trailing_characters"
+            surplus_category = "trailing_characters"
         while self._lines[self.at].startswith("##! "):
             self._check_trailer(self._lines[self.at])
             self.at += 1
         if self._lines[self.at]:
-            raise GcfError(surplus, "lines follow after the end of the value")
+            raise GcfError(surplus_category, "lines follow after the end of the value")
         return value
 
     def _run_steps(self, section: Any) -> Any:
@@ -82,7 +82,7 @@ class _GenericReader:
                 stack.pop()
             else:
                 if len(stack) > MAX_DEPTH:
-                    raise GcfError("too_deep", f"sections lie in each other more than {MAX_DEPTH} deep")
+                    raise GcfError("too_deep", f"sections are nested more than {MAX_DEPTH} deep")
                 stack.append(inner)
                 value = None
         return value
@@ -126,20 +126,20 @@ class _GenericReader:
         return members
 
     def _read_section(self, content: str, end: int, depth: int) -> Any:
-        """The value of the section whose name ends at `end`."""
+        """Read the section whose name ends at `end`."""
         if end == len(content):
             return self._read_members(depth + 1) if self._has_deeper_line(depth) else {}
         if content[2] != " " or content[end : end + 2] != " [":
-            raise GcfError("invalid_line", f"{content!a:.80} is no section")
+            raise GcfError("invalid_line", f"{content!a:.80} is not a section")
         return self._read_array(content, end + 1, depth, {}, "")
 
     def _has_deeper_line(self, depth: int) -> bool:
         return self._lines[self.at].startswith("  " * (depth + 1))
 
     def _read_odd_member(self, content: str) -> tuple[str, Any]:
-        """A member whose name is quoted, or whose value is an array in one line."""
+        """Read a member whose name is quoted, or whose value is an inline array."""
         if content[0] == " ":
-            raise GcfError("invalid_indent", "a line is indented deeper than what it belongs to")
+            raise GcfError("invalid_indent", "a line is indented too deeply")
         if content[0] == '"' or BARE_KEY.match(content):
             name, end = parse_key(content)
             if content[end : end + 1] == "=":
@@ -151,14 +151,14 @@ class _GenericReader:
         if content[0] == ".":
             raise GcfError("orphan_attachment", "an attachment belongs to no row")
         category = "orphan_inline_attachment" if "|" in content else "invalid_line"
-        raise GcfError(category, f"{content!a:.80} is no member")
+        raise GcfError(category, f"{content!a:.80} is not a member")
 
     def _read_array(self, line: str, start: int, depth: int, shared: dict[str, Any], name: str) -> Any:
-        """The array or keyed table whose bracket opens at `start`. `shared` has the columns of earlier ones by name."""
+        """Read the array or keyed table whose bracket opens at `start`. `shared` has the columns of earlier tables."""
         if not (found := _COUNT(line, start)):
             raise GcfError("invalid_count", f"{line[start:]!a:.80} does not begin with a count")
         digits, keyed = found[1], bool(found[3])
-        # A count of more digits is more than there can be lines.
+        # No text has as many lines as a count of more digits says.
         count = None if digits is None else int(digits[:18])
         rest = line[found.end() :].rstrip(" ")
         if rest[:1] == ":" and not keyed and count is not None:
@@ -176,7 +176,9 @@ class _GenericReader:
         if rest[end:]:
             raise GcfError("trailing_characters", f"{rest[end:]!a:.80} after the columns of a table")
         if any(column.identity for column in columns):
-            raise GcfError("participating_payload", "a set that takes part in deltas is read by decode_generic_full")
+            raise GcfError(
+                "participating_payload", "the text is a set that takes part in deltas: use decode_generic_full"
+            )
         shared.setdefault(name, (columns, schema))
         return self._defer_count(self._read_rows(schema, count, depth), count)
 
@@ -195,11 +197,11 @@ class _GenericReader:
         if not _MARKER_TYPES.isdisjoint(map(type, values)):
             values = list(map(parse_scalar, tokens))
         if len(values) != count:
-            raise GcfError("count_mismatch", f"{count} values are declared, {len(values)} are there")
+            raise GcfError("count_mismatch", f"{count} values are declared, {len(values)} are present")
         return values
 
     def _defer_count(self, section: ReadSteps, count: int | None) -> ReadSteps:
-        """The section, counted for the trailer where its header leaves the count open (SPEC 8.6)."""
+        """Return the section; if its header leaves the count open, count its rows for the trailer (SPEC 8.6)."""
         if count is not None:
             return section
         self._open_counts.append(0)
@@ -216,10 +218,10 @@ class _GenericReader:
         if word != "summary" or not self._open_counts or counts is None:
             return
         if counts != list(map(str, self._open_counts)):
-            raise GcfError("count_mismatch", "the summary counts other rows than there are")
+            raise GcfError("count_mismatch", "the counts of the summary are not those of the rows")
 
     def _read_items(self, count: int | None, depth: int) -> ReadSteps:
-        """The expanded form (SPEC 7.6)."""
+        """Read an array in the expanded form (SPEC 7.6)."""
         pad = "  " * depth
         items: list[Any] = []
         while len(items) != count and (line := self._lines[self.at]).startswith(pad + "@"):
@@ -232,11 +234,11 @@ class _GenericReader:
                 value = yield value
             items.append(value)
         if count is not None and len(items) != count:
-            raise GcfError("count_mismatch", f"{count} items are declared, {len(items)} are there")
+            raise GcfError("count_mismatch", f"{count} items are declared, {len(items)} are present")
         return items
 
     def _read_value(self, line: str, start: int, depth: int, shared: dict[str, Any], name: str) -> Any:
-        """What stands behind the name of an item or attachment."""
+        """Read the value that follows the name of an item or attachment."""
         if line[start : start + 1] == "=":
             return self._read_scalar(line[start + 1 :])
         if line[start:].rstrip(" ") == "{}":
@@ -244,7 +246,7 @@ class _GenericReader:
         return self._read_array(line, start, depth, shared, name)
 
     def _read_keyed_table(self, rest: str, count: int | None, depth: int) -> ReadSteps:
-        """A table whose first column has the keys of the object it is (SPEC 7.2a)."""
+        """Read an object that is written as a table, with its keys in the first column (SPEC 7.2a)."""
         if count == 0:
             raise GcfError("keyed_map", "zero count")
         columns, end = parse_columns(rest, 0) if rest else ([], 0)
@@ -263,7 +265,7 @@ class _GenericReader:
         return members
 
     def _read_rows(self, schema: RowSchema, count: int | None, depth: int, keys: list[Any] | None = None) -> ReadSteps:
-        """The rows of a table; of a keyed one the first cells go to `keys`."""
+        """Read the rows of a table; the first cells of a keyed table go to `keys`."""
         pad = "  " * depth
         indent = len(pad)
         lines, tokens, width = self._lines, self._tokens, schema.width + (keys is not None)
@@ -289,7 +291,7 @@ class _GenericReader:
                 numbered = True
             cells = split_cells(line, "|") if '"' in line else line.split("|")
             if len(cells) != width:
-                raise GcfError("row_width_mismatch", f"{width} cells are declared, {len(cells)} are there")
+                raise GcfError("row_width_mismatch", f"{width} cells are declared, {len(cells)} are present")
             values = list(map(tokens.__getitem__, cells))
             self.at += 1
             if keys is not None:
@@ -307,7 +309,7 @@ class _GenericReader:
                 yield from self._read_attachments(row, marked, depth, inline, shared)
             rows.append(row)
         if count is not None and len(rows) != count:
-            raise GcfError("count_mismatch", f"{count} rows are declared, {len(rows)} are there")
+            raise GcfError("count_mismatch", f"{count} rows are declared, {len(rows)} are present")
         return rows
 
     def _read_attachments(
@@ -318,10 +320,10 @@ class _GenericReader:
         inline: dict[str, list[str]],
         shared: Any,
     ) -> ReadSteps:
-        """Fills in what stands under a row (SPEC 7.4.4, 7.4.5.2)."""
+        """Read the attachments under a row, and add them to it (SPEC 7.4.4, 7.4.5.2)."""
         for name, mark in marked.items():
             if name not in row:
-                raise GcfError("invalid_attachment_marker", f"{name!a:.80} is a path")
+                raise GcfError("invalid_attachment_marker", f"{name!a:.80} is a path, which cannot have an attachment")
             if mark.names is not None:
                 inline[name] = mark.names
         done: set[str] = set()
@@ -353,9 +355,9 @@ class _GenericReader:
     def _read_inline_body(self, content: str, names: list[str]) -> dict[str, Any]:
         cells = split_cells(content, "|")
         if len(cells) != len(names):
-            raise GcfError("inline_width_mismatch", f"{len(names)} cells are declared, {len(cells)} are there")
+            raise GcfError("inline_width_mismatch", f"{len(names)} cells are declared, {len(cells)} are present")
         return dict(zip(names, map(self._read_scalar, cells), strict=True))
 
 
 def _duplicate_key_error(name: str) -> GcfError:
-    return GcfError("duplicate_key", f"{name!a:.80} is there twice")
+    return GcfError("duplicate_key", f"{name!a:.80} occurs twice")

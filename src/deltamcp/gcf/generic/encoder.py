@@ -1,4 +1,4 @@
-"""JSON values written in GCF's generic profile (SPEC 7)."""
+"""Encoder of the generic profile: turns JSON values into texts (SPEC 7)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -10,18 +10,24 @@ from deltamcp.gcf.generic.table import MAX_COLUMNS, EncodedTable, JsonObject, Ta
 from deltamcp.gcf.generic.v1 import encode_v1
 
 WriteSteps = Iterator["WriteSteps"]
-"""A section being written: it yields those that lie in it, and goes on when they are done."""
+"""A generator that writes a section: it yields those of nested sections, and goes on when they have ended."""
 
 
 def encode_generic(
     value: Any, *, flatten: bool = True, constants: bool = True, dialect: Literal["v1", "v3"] = "v3"
 ) -> str:
-    """Any JSON value as text that `decode_generic` reads back to the same value.
+    """Encode a JSON value as text that `decode_generic` decodes to the same value.
 
-    The format carries neither the order of a row's keys where it differs from the table's columns, nor a number's
-    spelling: 1.0 comes back as 1. `flatten=False` keeps nested objects out of the columns, and `constants=False`
-    suits readers older than GCF 3.6. The v1 dialect has neither, and takes a missing member of a row for null. What is
-    no JSON value raises `GcfError`.
+    The format carries neither the order of a row's keys where it differs from the table's columns, nor the spelling
+    of a number: 1.0 comes back as 1.
+
+    Args:
+        flatten: whether members of nested objects become columns of a table.
+        constants: whether constant columns go into the header, which readers older than GCF 3.6 do not understand.
+        dialect: `v1` ignores both, and turns a missing member of a row into null.
+
+    Raises:
+        GcfError: the value is not JSON.
     """
     if dialect == "v1":
         return encode_v1(value)
@@ -53,12 +59,12 @@ class _GenericWriter:
             if inner is None:
                 stack.pop()
             elif len(stack) == MAX_DEPTH:
-                raise GcfError("too_deep", f"sections lie in each other more than {MAX_DEPTH} deep")
+                raise GcfError("too_deep", f"sections are nested more than {MAX_DEPTH} deep")
             else:
                 stack.append(inner)
 
     def _write_object(self, lead: str, opening: str, members: JsonObject, inner: int, rows: int) -> WriteSteps | None:
-        """An object: a keyed table after `lead`, or `opening` and its members `inner` deep."""
+        """Write an object: as a keyed table after `lead`, or as `opening` and its members at depth `inner`."""
         if fields := self._keyed_fields(members):
             label = "key"
             while label in fields:
@@ -73,7 +79,7 @@ class _GenericWriter:
         return self._write_members(members, inner) if members else None
 
     def _keyed_fields(self, members: JsonObject) -> list[str] | None:
-        """The fields of an object that is a map of objects (SPEC 7.2a.1)."""
+        """Return the fields of the values if the object is a map of objects, None otherwise (SPEC 7.2a.1)."""
         if len(members) < 2 or self._cells.kinds_of(members.values()) != {OBJECT}:
             return None
         fields = all_fields(list(members.values()))
@@ -85,11 +91,12 @@ class _GenericWriter:
 
     def _write_members(self, members: JsonObject, depth: int) -> WriteSteps:
         pad = "  " * depth
-        names, kinds, forms, push = self._cells.names, self._cells.kinds, self._cells.formatters, self.lines.append
+        names, kinds = self._cells.names, self._cells.kinds
+        formatters, add_line = self._cells.formatters, self.lines.append
         for name, value in members.items():
             kind = kinds[type(value)]
             if kind == SCALAR:
-                push(f"{pad}{names[name]}={forms[type(value)](value)}")
+                add_line(f"{pad}{names[name]}={formatters[type(value)](value)}")
                 continue
             section = f"{pad}## {names[name]}"
             if kind == OBJECT:
@@ -102,7 +109,7 @@ class _GenericWriter:
     def _write_array(
         self, lead: str, items: Sequence[Any], depth: int, *, factor: bool = False, inline: str = ""
     ) -> WriteSteps | None:
-        """An array in the first form that fits it (SPEC 7.3); one of scalars may have another lead, `inline`."""
+        """Write an array in the first form that fits it (SPEC 7.3); an array of scalars after `inline`, if given."""
         if not items:
             self.lines.append(f"{lead}[0]")
             return None
@@ -120,14 +127,14 @@ class _GenericWriter:
         return self._write_items(items, depth)
 
     def _write_items(self, items: Sequence[Any], depth: int) -> WriteSteps:
-        """The expanded form (SPEC 7.6)."""
+        """Write an array in the expanded form (SPEC 7.6)."""
         pad = "  " * depth
-        kinds, forms = self._cells.kinds, self._cells.formatters
+        kinds, formatters = self._cells.kinds, self._cells.formatters
         for index, value in enumerate(items):
             kind = kinds[type(value)]
             lead = f"{pad}@{index} "
             if kind == SCALAR:
-                self.lines.append(f"{lead}={forms[type(value)](value)}")
+                self.lines.append(f"{lead}={formatters[type(value)](value)}")
                 continue
             inner = (
                 self._write_object(lead, f"{lead}{{}}", value, depth + 1, depth + 1)
@@ -146,7 +153,7 @@ class _GenericWriter:
         return None
 
     def _write_rows(self, table: EncodedTable, pad: str, depth: int) -> WriteSteps:
-        kinds, forms, push = self._cells.kinds, self._cells.formatters, self.lines.append
+        kinds, formatters, add_line = self._cells.kinds, self._cells.formatters, self.lines.append
         for index, line in enumerate(table.lines()):
             numbered = False
             for attached in table.attachments:
@@ -155,14 +162,14 @@ class _GenericWriter:
                 if kind == MISSING or (kind == SCALAR and ">" not in attached.name):
                     continue
                 if not numbered:
-                    push(f"{pad}@{index} {line}")
+                    add_line(f"{pad}@{index} {line}")
                     numbered = True
                 lead = f"{pad}.{attached.name} "
                 inner = None
                 if kind == SCALAR:
-                    push(f"{lead}={forms[type(value)](value)}")
+                    add_line(f"{lead}={formatters[type(value)](value)}")
                 elif attached.lines:
-                    push(next(attached.lines))
+                    add_line(next(attached.lines))
                 elif kind == OBJECT:
                     inner = self._write_object(lead, f"{lead}{{}}", value, depth + 2, depth + 2)
                 else:
@@ -170,4 +177,4 @@ class _GenericWriter:
                 if inner:
                     yield inner
             if not numbered:
-                push(pad + line)
+                add_line(pad + line)

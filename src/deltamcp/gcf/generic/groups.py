@@ -1,4 +1,4 @@
-"""Rows under the value they have in common (SPEC 7.4.8)."""
+"""Grouped tables: rows that are written under a value they have in common (SPEC 7.4.8)."""
 
 import re
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ _COUNTED_GROUP = re.compile(r"(.*) \[(0|[1-9][0-9]*)\]", re.ASCII | re.DOTALL).f
 
 
 def encode_generic_grouped(value: Any, key_field: str, group_field: str) -> str:
-    """Rows of scalars, those with the same `group_field` together under it, as text that `decode_generic` reads.
+    """Encode rows of scalars, grouped by their `group_field`, as text that `decode_generic` decodes.
 
-    The rows come back in another order: by group, in the order the groups are first seen. `key_field` must tell every
-    row from the others.
+    The decoder returns the rows by group, in the order in which the groups first occur. The `key_field` of each row
+    must be unique.
     """
     if not isinstance(value, list | tuple) or not value or not all(isinstance(row, dict) for row in value):
         raise GcfError("invalid_group_header", "only rows of objects are grouped")
@@ -28,7 +28,7 @@ def encode_generic_grouped(value: Any, key_field: str, group_field: str) -> str:
     fields = all_fields(value)
     names = [cells.names[name] for name in fields]
     if any(">" in name for name in fields) or key_field == group_field:
-        raise GcfError("invalid_group_header", "a column of grouped rows is no path, and no key and group at once")
+        raise GcfError("invalid_group_header", "no column may be a path, and the key cannot be the group")
     if any(name not in row for row in value for name in (key_field, group_field)):
         raise GcfError("invalid_group_header", "a row has no key or no group")
     columns = [cells.format_column([row.get(name, ABSENT) for row in value]) for name in fields]
@@ -37,14 +37,16 @@ def encode_generic_grouped(value: Any, key_field: str, group_field: str) -> str:
     key_place, group_place = fields.index(key_field), fields.index(group_field)
     if len(set(columns[key_place])) < len(value):
         raise GcfError("duplicate_key", "two rows have the same key")
-    header, kept = [], []
+    header, written_columns = [], []
     for place, (name, column) in enumerate(zip(names, columns, strict=True)):
-        own = place in (key_place, group_place) or len(value) < 2 or column[0] == "~" or len(set(column)) > 1
-        header.append(("@" if place == key_place else "") + (name if own else f"{name}={quote_braces(column[0])}"))
-        if own and place != group_place:
-            kept.append(column)
+        has_cells = place in (key_place, group_place) or len(value) < 2 or column[0] == "~" or len(set(column)) > 1
+        header.append(
+            ("@" if place == key_place else "") + (name if has_cells else f"{name}={quote_braces(column[0])}")
+        )
+        if has_cells and place != group_place:
+            written_columns.append(column)
     groups: dict[str, list[str]] = {}
-    for group, row in zip(columns[group_place], map("|".join, zip(*kept, strict=True)), strict=True):
+    for group, row in zip(columns[group_place], map("|".join, zip(*written_columns, strict=True)), strict=True):
         groups.setdefault(group, []).append(row)
     lines = [HEADER, f"## [{len(value)}]{{{','.join(header)}}} group={names[group_place]}"]
     for group, rows in groups.items():
@@ -55,7 +57,7 @@ def encode_generic_grouped(value: Any, key_field: str, group_field: str) -> str:
 def read_grouped_rows(
     lines: Sequence[str], at: int, columns: list[SchemaColumn], clause: str, count: int | None, tokens: TokenValues
 ) -> tuple[list[dict[str, Any]], int]:
-    """The rows of a grouped table whose `group=` says `clause`, and the place after the last."""
+    """Read a grouped table whose `group=` has the value `clause`; return its rows and the index of the next line."""
     group, end = parse_key(clause)
     place = _check_group_column(columns, group if end == len(clause) else "", count)
     rows: list[dict[str, Any]] = []
@@ -72,7 +74,9 @@ def read_grouped_rows(
         for line in lines[at : at + size]:
             cells = split_cells(line, "|")
             if not line or len(cells) != schema.width:
-                raise GcfError("row_width_mismatch" if line else "count_mismatch", "a group has other rows")
+                raise GcfError(
+                    "row_width_mismatch" if line else "count_mismatch", "a group does not have the declared rows"
+                )
             values = list(map(tokens.__getitem__, cells))
             if any(type(value) is AttachmentMarker for value in values):
                 raise GcfError("invalid_attachment_marker", "rows in groups hold scalars only")
@@ -80,7 +84,7 @@ def read_grouped_rows(
             rows.append(schema.build_row(values, sparse=ABSENT in values))
             at += 1
     if len(rows) != count:
-        raise GcfError("count_mismatch", f"{count} rows are declared, {len(rows)} are there")
+        raise GcfError("count_mismatch", f"{count} rows are declared, {len(rows)} are present")
     if len(set(identities)) < len(identities):
         raise GcfError("duplicate_key", "two rows have the same key")
     return rows, at

@@ -1,4 +1,4 @@
-"""A text in the generic profile as its header and the lines that count (SPEC 3, 4)."""
+"""Content lines of a text in the generic profile: checks its header, drops blank lines and comments (SPEC 3, 4)."""
 
 from deltamcp.gcf.errors import GcfError
 from deltamcp.gcf.header import parse_header
@@ -6,22 +6,22 @@ from deltamcp.gcf.header import parse_header
 HEADER = "GCF profile=generic"
 
 MAX_DEPTH = 1_000
-"""How deep sections may lie in each other. One is an object, an array or a table with all its rows."""
+"""Levels to which sections may be nested. A section is an object, an array or a table with all its rows."""
 
 _OTHER_DECODERS = {
-    "delta": "a generic delta is read by decode_generic_delta",
-    "unchanged": "an unchanged answer is read by decode_unchanged",
-    "pack_root": "a set that takes part in deltas is read by decode_generic_full",
-    "key": "a set that takes part in deltas is read by decode_generic_full",
+    "delta": "the text is a generic delta: use decode_generic_delta",
+    "unchanged": "the text is an unchanged answer: use decode_unchanged",
+    "pack_root": "the text is a set that takes part in deltas: use decode_generic_full",
+    "key": "the text is a set that takes part in deltas: use decode_generic_full",
 }
 
 
 _SKIPPABLE_SIGNS = ("\t", "\r", " \n", "\n# ", "  # ")
-"""Without these no line is blank, a comment or indented by tabs. Measured: looking at each line takes longer."""
+"""A text without these has no blank lines, comments or tab indentation. Measured: checking each line takes longer."""
 
 
 class ContentLines:
-    """The lines after the header, without blank ones and comments, and an empty one to mark the end."""
+    """The lines after the header, without blank lines and comments, and an empty line that marks the end."""
 
     def __init__(self, text: str | bytes, *, headed: bool = True) -> None:
         text = _decode_text(text)
@@ -36,13 +36,15 @@ class ContentLines:
             self.lines.pop()
         self._numbers: list[int] | None = None
         if not all(self.lines) or text[-1:] == " " or text[:1] == "#" or any(sign in text for sign in _SKIPPABLE_SIGNS):
-            kept = [(number, line) for number, line in enumerate(self.lines, self._first) if _is_content(number, line)]
-            self._numbers = [number for number, _ in kept]
-            self.lines = [line for _, line in kept]
+            content = [
+                (number, line) for number, line in enumerate(self.lines, self._first) if _is_content(number, line)
+            ]
+            self._numbers = [number for number, _ in content]
+            self.lines = [line for _, line in content]
         self.lines.append("")
 
     def line_number(self, place: int) -> int:
-        """The line of the text that `lines[place]` is, counted from 1; the last one where the text is over."""
+        """Return the number, from 1, that `lines[place]` has in the text; past the end, that of the last line."""
         place = min(place, len(self.lines) - 2)
         return place + self._first if self._numbers is None else self._numbers[place]
 
@@ -52,7 +54,7 @@ def _decode_text(text: str | bytes) -> str:
         try:
             return text.decode("utf-8")
         except UnicodeDecodeError as fault:
-            raise GcfError("invalid_utf8", f"byte {fault.start} begins no character") from None
+            raise GcfError("invalid_utf8", f"byte {fault.start} is not valid UTF-8") from None
     try:
         text.isascii() or text.encode("utf-8")
     except UnicodeEncodeError as fault:
@@ -65,7 +67,7 @@ def _check_header(line: str) -> None:
     if "profile" not in header:
         raise GcfError("missing_profile", "the header does not begin with a profile", line=1)
     if header["profile"] == "graph":
-        raise GcfError("graph_profile", "a graph is read by decode or decode_delta", line=1)
+        raise GcfError("graph_profile", "the text is a graph: use decode or decode_delta", line=1)
     for name, reason in _OTHER_DECODERS.items():
         if name in header:
             raise GcfError("participating_payload", reason, line=1)

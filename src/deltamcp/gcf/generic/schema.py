@@ -1,4 +1,4 @@
-"""The columns a table declares, and how its cells become rows again (SPEC 7.4.1, 7.4.6, 7.4.7)."""
+"""Schemas of tables: parses declared columns, and builds rows from cells (SPEC 7.4.1, 7.4.6, 7.4.7)."""
 
 import re
 from collections import Counter
@@ -17,7 +17,7 @@ _BARE_VALUE = re.compile(r"[^,}]*")
 
 @dataclass
 class SchemaColumn:
-    """One declared column. `constant` is its value in every row, and `ABSENT` where rows have their own."""
+    """A declared column. `constant` is its value in every row, `ABSENT` if each row has a cell of its own."""
 
     name: str
     constant: Any = ABSENT
@@ -25,7 +25,7 @@ class SchemaColumn:
 
 
 def parse_columns(text: str, start: int) -> tuple[list[SchemaColumn], int]:
-    """The declaration whose brace opens at `start`, and the place after it."""
+    """Parse the columns whose brace opens at `start`; return them and the index after the declaration."""
     if plain := _PLAIN_COLUMNS(text, start):
         columns, end = [SchemaColumn(name) for name in plain[1].split(",")], plain.end()
     else:
@@ -64,19 +64,19 @@ def _parse_constant(text: str, start: int) -> tuple[Any, int]:
     assert found
     token = found.group()
     if token.strip(" \t") in ("", "~", "^"):
-        raise GcfError("invalid_const_value", "a constant column has a scalar")
+        raise GcfError("invalid_const_value", "the value of a constant column is not a scalar")
     return parse_scalar(token), found.end()
 
 
 class RowSchema:
-    """Turns the cells of a row into an object."""
+    """Builds the objects of rows from their cells."""
 
     def __init__(self, columns: list[SchemaColumn]) -> None:
         self.names = [column.name for column in columns if column.constant is ABSENT]
         if not self.names:
             raise GcfError("no_bare_column", "every column is constant")
         self.width = len(self.names)
-        self._constants = [(at, each.constant) for at, each in enumerate(columns) if each.constant is not ABSENT]
+        self._constants = [(at, column.constant) for at, column in enumerate(columns) if column.constant is not ABSENT]
         self._paths = [_column_path(column) for column in columns]
         self._leaf_counts = Counter(path[0] for path in self._paths if len(path) > 1)
         self._check_paths()
@@ -94,9 +94,9 @@ class RowSchema:
 
     @cached_property
     def _parts(self) -> list[tuple[str, int, list[str]]]:
-        """Members of a row, each with its first cell and the names of the cells that make it up, if it is an object.
+        """The members of a row: name, index of the first cell and, for an object, the names of its members.
 
-        There are none where an object holds another, or other cells stand between its own.
+        Empty if an object holds another, or if the cells of an object are not adjacent.
         """
         parts: list[tuple[str, int, list[str]]] = []
         for at, (name, *inner) in enumerate(self._paths):
@@ -107,7 +107,7 @@ class RowSchema:
         return parts if simple else []
 
     def build_row(self, cells: list[Any], *, sparse: bool) -> dict[str, Any]:
-        """The object of these cells; `sparse` where any of them may be `ABSENT`."""
+        """Return the object of these cells. Pass `sparse` if any of them may be `ABSENT`."""
         if self._is_flat and not sparse:
             return dict(zip(self.names, cells, strict=True))
         for at, constant in self._constants:
@@ -146,7 +146,7 @@ class RowSchema:
 
 
 def _column_path(column: SchemaColumn) -> tuple[str, ...]:
-    """Where a column's cells go: down the names of a path, or to a member of the row."""
+    """Return the names of the members that lead to a column's values; a single name if it is not a path."""
     path = tuple(column.name.split(">"))
     if len(path) > MAX_DEPTH:
         raise GcfError("too_deep", f"a path has more than {MAX_DEPTH} names")

@@ -1,4 +1,4 @@
-"""Generic texts written row by row, before anybody knows how many rows there are (SPEC 8)."""
+"""Stream encoder of the generic profile: writes row by row, before the number of rows is known (SPEC 8)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,10 +9,13 @@ from deltamcp.gcf.generic.lines import HEADER
 
 
 class GenericStreamEncoder:
-    """Writes an object's members as they come, each line at once; `close` ends the text with the counts.
+    """Writes the members of an object as the caller passes them, line by line; `close` ends the text with the counts.
 
-    Members stand in the order they are written: scalars and inline arrays first, then tables, because a reader takes
-    every line after a table without a count for one more row. A section ends a table; what follows it is its content.
+    The caller writes scalars and inline arrays first, then tables: a reader takes every line after a table without a
+    count for another row. A section ends a table, and the members that follow belong to the section.
+
+    Args:
+        write: called with each line, including its line end.
     """
 
     def __init__(self, write: Callable[[str], object]) -> None:
@@ -27,11 +30,11 @@ class GenericStreamEncoder:
         write(f"{HEADER}\n")
 
     def begin_array(self, name: str, fields: Sequence[str]) -> None:
-        """A table called `name`, with all its columns. Rows are flat, so no column may be a path."""
+        """Begin a table called `name` with these columns. Rows are flat, so no column may be a path."""
         self._begin_table(name, "[?]", fields, fields)
 
     def begin_keyed_map(self, name: str, key_label: str, value_fields: Sequence[str]) -> None:
-        """An object called `name`, whose rows are its members: first the key, then the fields of the value."""
+        """Begin an object called `name`. Each row is a member: first its key, then the fields of its value."""
         self._begin_table(name, "[?:]", value_fields, [key_label, *value_fields])
         self._keys = set()
 
@@ -48,44 +51,44 @@ class GenericStreamEncoder:
         self._counts.append(0)
 
     def write_row(self, values: Sequence[Any]) -> None:
-        """The next row of the table that is open: a scalar for each of its columns."""
+        """Write the next row of the open table: a scalar for each of its columns."""
         self._check_state(table=True)
         if len(values) != self._width:
-            raise GcfError("row_width_mismatch", f"{self._width} cells are declared, {len(values)} are there")
+            raise GcfError("row_width_mismatch", f"{self._width} cells are declared, {len(values)} are present")
         row = "|".join(self._format_scalars(values))
         if self._keys is not None:
             if not isinstance(values[0], str) or values[0] in self._keys:
-                raise GcfError("keyed_map", "the keys of a map are strings, and none is there twice")
+                raise GcfError("keyed_map", "the keys of a map are strings, and none occurs twice")
             self._keys.add(values[0])
         self._write_line(row)
         self._counts[-1] += 1
 
     def end_array(self) -> None:
-        """The table or map that is open has no more rows."""
+        """End the open table or map."""
         self._check_state(table=True)
         self._table_open = False
 
     def write_kv(self, name: str, value: Any) -> None:
-        """A member with a scalar, of the section that was begun last or of the text."""
+        """Write a member with a scalar; it belongs to the last section, or to the text if there is none."""
         (cell,) = self._format_scalars([value])
         self._write_member(name, f"={cell}")
 
     def write_inline_array(self, name: str, values: Sequence[Any]) -> None:
-        """A member with an array of scalars, of the section that was begun last or of the text."""
+        """Write a member with an array of scalars; it belongs to the last section, or to the text if there is none."""
         if values:
             self._write_member(name, f"[{len(values)}]: {','.join(self._format_scalars(values))}")
         else:
             self._write_member(name, " [0]", lead="## ")
 
     def write_section(self, name: str) -> None:
-        """An object called `name`; the scalars and inline arrays that follow are its members."""
+        """Begin an object called `name`; the scalars and inline arrays that follow are its members."""
         self._check_state(table=False)
         self._section_names = None
         self._write_line(f"## {self._register_name(name)}")
         self._section_names = set()
 
     def close(self) -> None:
-        """Ends the text. Nothing can be written any more."""
+        """End the text. The caller can write nothing more."""
         self._check_state(table=False)
         self._closed = True
         if self._counts:
@@ -99,13 +102,13 @@ class GenericStreamEncoder:
     def _write_member(self, name: str, rest: str, lead: str = "") -> None:
         self._check_state(table=False)
         if self._counts and self._section_names is None:
-            raise GcfError("out_of_order", "after a table a reader would take a member for a row")
+            raise GcfError("out_of_order", "a reader would take a member after a table for a row")
         self._write_line(f"{'' if self._section_names is None else '  '}{lead}{self._register_name(name)}{rest}")
 
     def _register_name(self, name: str) -> str:
         names = self._names if self._section_names is None else self._section_names
         if name in names:
-            raise GcfError("duplicate_key", f"{name!a:.80} is there twice")
+            raise GcfError("duplicate_key", f"{name!a:.80} occurs twice")
         written = self._cells.names[name]
         names.add(name)
         return written
@@ -113,7 +116,7 @@ class GenericStreamEncoder:
     def _format_scalars(self, values: Sequence[Any]) -> list[str]:
         if values and self._cells.kinds_of(values) != {SCALAR}:
             raise GcfError("unsupported_value", "a stream has scalars only")
-        # The texts of a stream have no end: what was written is not kept.
+        # A stream may be endless: the memo must not grow with it.
         self._cells.texts.clear()
         return self._cells.format_column(values)
 

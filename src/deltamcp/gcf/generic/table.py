@@ -1,4 +1,4 @@
-"""Rows of objects as columns: which fields are flattened, constant, nested or apart (SPEC 7.4)."""
+"""Table encoder: turns rows of objects into columns, which may be flattened, constant or nested (SPEC 7.4)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ from deltamcp.gcf.generic.cells import ABSENT, ARRAY, MISSING, OBJECT, SCALAR, C
 from deltamcp.gcf.scalars import quote
 
 MAX_COLUMNS = 1_000
-"""Rows that have more fields than this between them are written one by one: a reader needs to support no more."""
+"""Columns of the widest table; rows with more fields are written one by one. Readers need not support more."""
 
 MAX_FLATTEN_DEPTH = 32
-"""Objects nested deeper are not flattened: each path repeats all its names, so the header would outgrow the value."""
+"""Levels of nested objects that are flattened: each path repeats its names, so the header would outgrow the value."""
 
 _MIN_INLINE_KEYS = 3  # SPEC 7.4.5.1
 
@@ -22,7 +22,7 @@ JsonObject = dict[str, Any]
 
 @dataclass
 class Attachment:
-    """A field whose values stand under their rows; `lines` has those that are ready, for one nested value each."""
+    """A field whose values are written under their rows. `lines` has them as text if they are encoded already."""
 
     name: str
     values: Sequence[Any]
@@ -31,37 +31,38 @@ class Attachment:
 
 @dataclass
 class EncodedTable:
-    """Columns that are ready to be joined into lines, and what stands under the lines."""
+    """Encoded columns, and the attachments under their rows."""
 
     header: list[str] = field(default_factory=list)
     columns: list[list[str]] = field(default_factory=list)
     attachments: list[Attachment] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
+        """Return the lines of the rows, without attachments."""
         return map("|".join, zip(*self.columns, strict=True))
 
 
 def all_fields(rows: Sequence[JsonObject]) -> list[str]:
-    """The fields of all rows in the order they are first seen (SPEC 7.4.3)."""
+    """Return the fields of all rows in the order in which they first occur (SPEC 7.4.3)."""
     return list(dict.fromkeys(chain.from_iterable(rows)))
 
 
 class TableEncoder:
-    """Makes tables of rows."""
+    """Encodes rows as tables."""
 
     def __init__(self, cells: CellWriter, *, flatten: bool) -> None:
         self._cells = cells
         self._flatten = flatten
 
     def encode_table(self, rows: Sequence[JsonObject], fields: list[str], pad: str, *, factor: bool) -> EncodedTable:
-        """The table of `rows`. `pad` goes before lines under a row; `factor` takes constant columns into the header."""
+        """Encode rows as a table. `pad` precedes lines under a row; `factor` moves constant columns into the header."""
         table = EncodedTable()
-        apart: list[tuple[str, Sequence[Any]]] = []
+        path_columns: list[tuple[str, Sequence[Any]]] = []
         constant: list[int] = []
         for name, values in zip(fields, self._column_values(rows, fields), strict=True):
             written = self._cells.names[name]
             if ">" in name:
-                apart.append((written, values))
+                path_columns.append((written, values))
                 continue
             kinds = self._cells.kinds_of(values)
             if OBJECT not in kinds and ARRAY not in kinds:
@@ -72,7 +73,7 @@ class TableEncoder:
                 table.columns.append(cells)
             elif not (self._flatten and self._try_flatten(table, name, values, kinds)):
                 self._add_nested(table, written, values, pad)
-        for written, values in apart:
+        for written, values in path_columns:
             table.attachments.append(Attachment(written, values, self._shared_lines(written, values, pad)))
         _factor_constants(table, constant)
         return table
@@ -88,7 +89,7 @@ class TableEncoder:
         return columns.values()
 
     def _try_flatten(self, table: EncodedTable, name: str, values: Sequence[Any], kinds: set[int]) -> bool:
-        """Whether the objects of a column became columns themselves (SPEC 7.4.6)."""
+        """Add the members of a column's objects as columns; return False if they cannot be flattened (SPEC 7.4.6)."""
         if not name or ARRAY in kinds:
             return False
         objects = [value for value in values if value is not None and value is not ABSENT]
@@ -138,14 +139,14 @@ class TableEncoder:
         table.columns.append(cells)
 
     def _present_values(self, kind: int, values: Sequence[Any]) -> list[Any]:
-        """The values that are there, if each is of this kind, and the first row has one."""
+        """Return the values that are neither null nor absent, if all are of this kind and the first row has one."""
         if self._cells.kinds[type(values[0])] != kind:
             return []
         present = [value for value in values if value is not None and value is not ABSENT]
         return present if self._cells.kinds_of(present) == {kind} else []
 
     def _inline_bodies(self, values: Sequence[Any]) -> tuple[str, Iterator[str]] | None:
-        """The first row's cell and every row's body, where objects have the same scalars (SPEC 7.4.5.1)."""
+        """Return the first row's cell and every row's body if all objects have the same scalars (SPEC 7.4.5.1)."""
         objects: list[JsonObject] = self._present_values(OBJECT, values)
         if (
             not objects
@@ -160,7 +161,7 @@ class TableEncoder:
         return f"^{{{','.join(map(self._cells.names.__getitem__, keys))}}}", bodies
 
     def _shared_lines(self, written: str, values: Sequence[Any], pad: str) -> Iterator[str] | None:
-        """Every row's lines, where arrays have the same fields and only scalars (SPEC 7.4.5.3)."""
+        """Return every row's lines if all arrays have the same fields, and scalars only (SPEC 7.4.5.3)."""
         arrays: list[list[JsonObject]] = self._present_values(ARRAY, values)
         if not arrays or not all(arrays) or self._cells.kinds_of(chain.from_iterable(arrays)) != {OBJECT}:
             return None
@@ -169,7 +170,7 @@ class TableEncoder:
             return None
         names = ",".join([self._cells.names[name] for name in fields])
         if any(">" in name for name in fields):
-            return None  # rows with an attachment begin with @, as items do: a reader could not tell
+            return None  # rows with an attachment begin with @, as items do: a reader could not tell them apart
         rows = list(chain.from_iterable(arrays))
         columns = list(self._column_values(rows, fields))
         if any(not self._cells.kinds_of(values) <= {SCALAR, MISSING} for values in columns):
@@ -185,7 +186,7 @@ def _attachment_lines(lead: str, header: str, arrays: list[list[JsonObject]], bo
 
 
 def _factor_constants(table: EncodedTable, constant: list[int]) -> None:
-    """Constant columns go into the header; of nothing but those the last stays (SPEC 7.4.7)."""
+    """Move constant columns into the header; if all are constant, the last one stays a column (SPEC 7.4.7)."""
     if len(constant) == len(table.columns):
         del constant[-1:]
     for place in reversed(constant):
@@ -193,5 +194,5 @@ def _factor_constants(table: EncodedTable, constant: list[int]) -> None:
 
 
 def quote_braces(cell: str) -> str:
-    """A cell as a constant in the header, where a brace ends the columns."""
+    """Return a cell for use as a constant in the header, where an unquoted brace ends the columns."""
     return quote(cell) if "}" in cell and cell[0] != '"' else cell

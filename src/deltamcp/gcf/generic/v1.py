@@ -1,4 +1,4 @@
-"""The generic profile as it was before texts had a header (SPEC 1.4, section 6a)."""
+"""The v1 dialect of the generic profile, whose texts have no header: encoder and decoder (SPEC 1.4, section 6a)."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ _ID = re.compile(r"@(?:0|[1-9][0-9]*)(?: |\Z)", re.ASCII).match
 
 
 def encode_v1(value: Any) -> str:
-    """`value` in the v1 dialect. A row's missing member becomes null, and its members may change their order."""
+    """Encode a value in the v1 dialect. A missing member of a row becomes null, and members may change their order."""
     writer = _V1Writer()
     kind = writer.cells.kinds[type(value)]
     if kind == SCALAR:
@@ -35,10 +35,10 @@ class _V1Writer:
         self.cells = CellWriter()
 
     def write_members(self, members: JsonObject, depth: int) -> Iterator[str]:
-        """The members of an object; the sections of objects in it stand one deeper, with their content."""
+        """Write the members of an object; sections of nested objects are one level deeper, like their content."""
         _check_depth(depth)
         pad = "  " * depth
-        # Arrays go last: an object's section behind one would be taken for a part of its last row.
+        # Arrays go last: a reader would take an object's section after an array for a part of its last row.
         for name, value in sorted(members.items(), key=self._has_lines):
             kind, written = self.cells.kinds[type(value)], self.cells.names[name]
             if kind == SCALAR:
@@ -66,18 +66,18 @@ class _V1Writer:
             yield from self._write_items(items, depth)
 
     def _scalar_columns(self, rows: Sequence[JsonObject]) -> list[str]:
-        apart = {name for row in rows for name, value in row.items() if self.cells.kinds[type(value)] != SCALAR}
-        return [name for name in all_fields(rows) if name not in apart]
+        nested = {name for row in rows for name, value in row.items() if self.cells.kinds[type(value)] != SCALAR}
+        return [name for name in all_fields(rows) if name not in nested]
 
     def _write_rows(self, rows: Sequence[JsonObject], columns: list[str], depth: int) -> Iterator[str]:
         pad = "  " * depth
         for place, row in enumerate(rows):
             line = "|".join([format_scalar(row.get(name)) for name in columns])
-            apart = {name: value for name, value in row.items() if name not in columns}
-            yield f"{pad}@{place} {line}" if apart else pad + line
-            # Arrays go first: after an object's section they would be taken for its members.
-            objects = {name: value for name, value in apart.items() if self.cells.kinds[type(value)] == OBJECT}
-            yield from self.write_members({name: apart[name] for name in apart if name not in objects}, depth + 1)
+            nested = {name: value for name, value in row.items() if name not in columns}
+            yield f"{pad}@{place} {line}" if nested else pad + line
+            # Arrays go first: a reader would take them for members of an object's section before them.
+            objects = {name: value for name, value in nested.items() if self.cells.kinds[type(value)] == OBJECT}
+            yield from self.write_members({name: nested[name] for name in nested if name not in objects}, depth + 1)
             yield from self.write_members(objects, depth)
 
     def _write_items(self, items: Sequence[Any], depth: int) -> Iterator[str]:
@@ -95,7 +95,7 @@ class _V1Writer:
 
 def _check_depth(depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise GcfError("too_deep", f"v1 texts are not nested deeper than {MAX_DEPTH}")
+        raise GcfError("too_deep", f"a v1 text cannot be nested deeper than {MAX_DEPTH}")
 
 
 def _is_uniform(rows: Sequence[JsonObject]) -> bool:
@@ -104,7 +104,7 @@ def _is_uniform(rows: Sequence[JsonObject]) -> bool:
 
 
 def _member_end(content: str) -> int:
-    """Where the name of a member ends, and 0 where there is none."""
+    """Return the index after the name of a member; 0 if the line is not a member."""
     try:
         _, end = parse_key(content)
     except GcfError:
@@ -115,7 +115,7 @@ def _member_end(content: str) -> int:
 
 
 def decode_v1(text: str | bytes) -> Any:
-    """The value of a text in the v1 dialect; one line that is no member is a scalar."""
+    """Decode a text in the v1 dialect; a single line that is not a member is a scalar."""
     lines = ContentLines(text, headed=False)
     reader = _V1Reader(lines.lines)
     try:
@@ -142,7 +142,7 @@ class _V1Reader:
         else:
             value = self._read_members(0)
         if self._lines[self.at]:
-            raise GcfError("invalid_line", f"{self._lines[self.at]!a:.80} belongs to nothing")
+            raise GcfError("invalid_line", f"{self._lines[self.at]!a:.80} is not part of the value")
         return value
 
     def _read_members(self, depth: int) -> JsonObject:
@@ -170,7 +170,7 @@ class _V1Reader:
             else:
                 break
             if name in members:
-                raise GcfError("duplicate_key", f"{name!a:.80} is there twice")
+                raise GcfError("duplicate_key", f"{name!a:.80} occurs twice")
             members[name] = value
         return members
 
@@ -187,7 +187,7 @@ class _V1Reader:
         else:
             items = list(self._read_items(count, depth))
         if len(items) != count:
-            raise GcfError("count_mismatch", f"{count} are declared, {len(items)} are there")
+            raise GcfError("count_mismatch", f"{count} items are declared, {len(items)} are present")
         return items
 
     def _read_rows(self, names: list[str], count: int, depth: int) -> Iterator[JsonObject]:
@@ -197,7 +197,7 @@ class _V1Reader:
             numbered = _ID(content)
             cells = split_cells(content[numbered.end() :] if numbered else content, "|")
             if len(cells) != len(names):
-                raise GcfError("row_width_mismatch", f"{len(names)} cells are declared, {len(cells)} are there")
+                raise GcfError("row_width_mismatch", f"{len(names)} cells are declared, {len(cells)} are present")
             self.at += 1
             row = dict(zip(names, map(parse_scalar, cells), strict=True))
             if numbered:
@@ -206,7 +206,7 @@ class _V1Reader:
             count -= 1
 
     def _read_attachments(self, depth: int, row: JsonObject) -> None:
-        """What stands under a row, one deeper than it."""
+        """Read the members under a row, one level deeper, and add them to it."""
         pad = "  " * (depth + 1)
         while (line := self._lines[self.at]).startswith(pad):
             section = line.startswith(f"{pad}## ")

@@ -1,1 +1,1 @@
-"""GCF for graphs of symbols: payloads, deltas between them, streams, and sessions that number symbols."""
+"""GCF's graph profile: packs of symbols and edges, deltas between packs, streams, and sessions that number symbols."""

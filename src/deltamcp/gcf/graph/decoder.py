@@ -1,4 +1,4 @@
-"""Packs from text: buffered, streamed or within a session, of both dialects (SPEC 5 to 6a, 8, 9)."""
+"""Decoder of packs: reads texts of both dialects, from encoders, streams and sessions (SPEC 5 to 6a, 8, 9)."""
 
 import re
 from collections.abc import Callable
@@ -18,20 +18,20 @@ _TRAILERS = ("##! summary", "## _summary")
 
 
 def decode(text: str, *, session: ReaderSession | None = None) -> Payload:
-    """The pack a text stands for. A text written with a session needs the reader's side of it.
+    """Decode a pack. For a text that was written with a session, the caller passes the reader's side of the session.
 
-    The v1 dialect's references name nobody: there, they and the edges that end at them are left out.
+    References of the v1 dialect do not identify a symbol: they and the edges that end at them are left out.
     """
     header, lines = open_text(text, "graph")
     legacy = "profile" not in header
-    # Ids of a text without a session are its own: they must not be looked up there, nor learnt.
+    # The ids of a text without a session are its own: the session must not resolve or learn them.
     session = session if header.get("session") == "true" and not legacy else None
-    reading = _PackReader(legacy, session)
+    reader = _PackReader(legacy, session)
     for number, line in lines:
         with errors_at_line(number):
-            reading.read_line(line)
-    reading.check_counts(header)
-    symbols, edges = tuple(reading.symbols.values()), tuple(reading.edges)
+            reader.read_line(line)
+    reader.check_counts(header)
+    symbols, edges = tuple(reader.symbols.values()), tuple(reader.edges)
     resolve_edges(symbols, edges)
     payload = Payload(
         tool=header.get("tool", ""),
@@ -42,19 +42,19 @@ def decode(text: str, *, session: ReaderSession | None = None) -> Payload:
         edges=edges,
     )
     if session is not None:
-        session.learn(reading.symbols)
+        session.learn(reader.symbols)
     return payload
 
 
 def parse_id(text: str) -> int:
-    """The number in `@7`."""
+    """Parse an id such as `@7`."""
     if not (found := _ID(text)):
         raise GcfError("invalid_symbol_id", f"{text!a:.80} is not an id")
     return int(found[1])
 
 
 def parse_declaration(fields: list[str], distance: int) -> Symbol:
-    """The symbol of `kind name score provenance`."""
+    """Parse the fields of a declaration: kind, name, score and provenance."""
     if len(fields) != 4 or not all(fields):
         raise GcfError("invalid_node_line", "a symbol has a kind, a name, a score and a provenance")
     kind, name, score, provenance = fields
@@ -64,7 +64,7 @@ def parse_declaration(fields: list[str], distance: int) -> Symbol:
 
 
 class _PackReader:
-    """One text on its way to a pack."""
+    """Reads the lines of one text, and collects its symbols and edges."""
 
     def __init__(self, legacy: bool, session: ReaderSession | None) -> None:
         self.symbols: dict[int, Symbol] = {}
@@ -89,13 +89,13 @@ class _PackReader:
             self._line_reader(line)
 
     def check_counts(self, header: dict[str, str]) -> None:
-        """Refuse a text that holds more or less than it says (SPEC 13)."""
+        """Refuse a text whose header or summary counts other symbols or edges than it has (SPEC 13)."""
         self._close_section()
         written = {"symbols": len(self.symbols) + len(self._unnamed), "edges": self._edge_lines}
-        for said in (header, self._trailer or {}):
+        for declared in (header, self._trailer or {}):
             for name, count in written.items():
-                if name in said and parse_count(name, said[name]) != count:
-                    raise GcfError("count_mismatch", f"{said[name]} {name} announced, {count} there")
+                if name in declared and parse_count(name, declared[name]) != count:
+                    raise GcfError("count_mismatch", f"{declared[name]} {name} are declared, {count} are present")
 
     def _enter_section(self, heading: str) -> None:
         self._close_section()
@@ -108,7 +108,7 @@ class _PackReader:
             self._line_reader = self._read_edge
             self._edges_left = parse_count("edges", count) if count else None
         elif distance is None:
-            # Sections of later versions are passed over, as locations are by readers that do not know them (SPEC 6b).
+            # Readers skip sections that they do not know, such as locations (SPEC 6b).
             self._line_reader = _skip_line
         else:
             self._line_reader, self._distance = self._read_node, distance
@@ -127,7 +127,7 @@ class _PackReader:
             raise GcfError("invalid_node_line", f"{line!a:.80}")
         sid = parse_id(first)
         if sid in self.symbols or sid in self._unnamed:
-            raise GcfError("invalid_symbol_id", f"@{sid} is there twice")
+            raise GcfError("invalid_symbol_id", f"@{sid} occurs twice")
         if line != f"{first}  {REFERENCE}":
             symbol = parse_declaration(fields, self._distance)
             if self._session is not None:
@@ -136,7 +136,7 @@ class _PackReader:
         elif self._legacy:
             self._unnamed.add(sid)
         elif self._session is None:
-            raise GcfError("invalid_node_line", f"@{sid} was declared in an earlier text, and its session is not here")
+            raise GcfError("invalid_node_line", f"@{sid} refers to an earlier text, whose session is missing")
         else:
             self.symbols[sid] = replace(self._session.resolve(sid), distance=self._distance)
 
@@ -144,7 +144,7 @@ class _PackReader:
         self._edge_lines += 1
         if self._edges_left is not None:
             if not self._edges_left:
-                raise GcfError("count_mismatch", "more edges than announced")
+                raise GcfError("count_mismatch", "there are more edges than declared")
             self._edges_left -= 1
         ends, *words = line.split(" ")
         if not (found := _EDGE_ENDS(ends)) or len(words) not in (1, 2) or not all(words):
@@ -159,7 +159,7 @@ class _PackReader:
 
 
 def _skip_line(line: str) -> None:
-    """A line that says nothing to this reader."""
+    """Skip a line of a section that this reader does not know."""
 
 
 def _parse_pair(part: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""From one pack to the next (SPEC 10.4, 10.5)."""
+"""Deltas between packs: `diff` makes them, `apply_delta` applies them (SPEC 10.4, 10.5)."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,18 +9,22 @@ from deltamcp.gcf.roots import pack_root, root_matches
 
 
 def diff(base: Payload, new: Payload) -> DeltaPayload:
-    """What turns `base` into `new`, in the order a full text would have; a changed symbol is removed and added.
+    """Return the delta from `base` to `new`, in the order of a full text; a changed symbol is removed and added.
 
-    Scores count as printed. Token counts are left for who counts them. A delta carries no status of an edge: where
-    `new` has one that applying it would not restore, there is no delta and the answer is to be sent in full. Roots do
-    not know a status either, so a tool whose statuses matter must not answer `unchanged` by its roots alone.
+    Scores count as printed. The caller fills in token counts. A delta does not carry the status of an edge, and roots
+    do not include it: a tool whose statuses matter must not answer `unchanged` because of its roots alone.
+
+    Raises:
+        GcfError: applying a delta would lose the status of an edge of `new`; send `new` in full.
     """
     before, after = _symbols_by_identity(base.symbols), _symbols_by_identity(new.symbols)
     old_edges, new_edges = _edges_by_identity(base), _edges_by_identity(new)
     for identity, edge in new_edges.items():
         former = old_edges.get(identity)
         if edge.printed_status != (former.printed_status if former else ""):
-            raise GcfError("delta_invalid", f"a delta cannot say that {edge.source} -> {edge.target} is {edge.status}")
+            raise GcfError(
+                "delta_invalid", f"a delta cannot carry the status {edge.status} of {edge.source} -> {edge.target}"
+            )
     changed = {identity for identity, symbol in after.items() if before.get(identity) != symbol}
     gone = {identity for identity in before if identity not in after or identity in changed}
     return DeltaPayload(
@@ -35,11 +39,13 @@ def diff(base: Payload, new: Payload) -> DeltaPayload:
 
 
 def apply_delta(base: Payload, delta: DeltaPayload) -> Payload:
-    """The pack that `delta` makes of `base`, its symbols and edges in order, and with its root.
+    """Return the pack that `delta` makes of `base`, with its root and with symbols and edges in order.
 
-    All or nothing. A GcfError says `base_mismatch` where the delta builds on another pack, `delta_invalid` where it
-    contradicts this one, and `root_mismatch` where the result is not what it promises: then ask for the full pack.
     Both roots of the delta may be short ones.
+
+    Raises:
+        GcfError: `base_mismatch` if the delta builds on another pack, `delta_invalid` if it contradicts this one,
+            `root_mismatch` if the new pack has another root than the delta says. The reader then needs the full pack.
     """
     if not root_matches(pack_root(base.symbols, base.edges), delta.base_root):
         raise GcfError("base_mismatch", f"the delta builds on {delta.base_root:.80}")
@@ -58,29 +64,29 @@ def apply_delta(base: Payload, delta: DeltaPayload) -> Payload:
         if edge.identity in edges:
             raise GcfError("delta_invalid", f"the added {edge.source!a:.80} -> {edge.target!a:.80} already exists")
         edges[edge.identity] = edge
-    found_symbols = sort_symbols(symbols[identity] for identity in sorted(symbols))
-    found_edges = [edges[identity] for identity in sorted(edges)]
-    if len(resolve_edges(found_symbols, found_edges)) != len(found_edges):
+    new_symbols = sort_symbols(symbols[identity] for identity in sorted(symbols))
+    new_edges = [edges[identity] for identity in sorted(edges)]
+    if len(resolve_edges(new_symbols, new_edges)) != len(new_edges):
         raise GcfError("delta_invalid", "an edge is left without one of its ends")
-    root = pack_root(found_symbols, found_edges)
+    root = pack_root(new_symbols, new_edges)
     if not root_matches(root, delta.new_root):
-        raise GcfError("root_mismatch", f"the result is not {delta.new_root:.80}")
-    return replace(base, tool=delta.tool, tokens_used=0, pack_root=root, symbols=found_symbols, edges=found_edges)
+        raise GcfError("root_mismatch", f"the new pack does not have the root {delta.new_root:.80}")
+    return replace(base, tool=delta.tool, tokens_used=0, pack_root=root, symbols=new_symbols, edges=new_edges)
 
 
 def _symbols_by_identity(symbols: Iterable[Symbol]) -> dict[tuple[str, str], Symbol]:
-    found: dict[tuple[str, str], Symbol] = {}
+    by_identity: dict[tuple[str, str], Symbol] = {}
     for symbol in symbols:
-        if symbol.identity in found:
-            raise GcfError("delta_invalid", f"{symbol.kind} {symbol.qualified_name!a:.80} is there twice")
-        found[symbol.identity] = replace(symbol, score=float(symbol.printed_score))
-    return found
+        if symbol.identity in by_identity:
+            raise GcfError("delta_invalid", f"{symbol.kind} {symbol.qualified_name!a:.80} occurs twice")
+        by_identity[symbol.identity] = replace(symbol, score=float(symbol.printed_score))
+    return by_identity
 
 
 def _edges_by_identity(payload: Payload) -> dict[tuple[str, str, str], Edge]:
-    found: dict[tuple[str, str, str], Edge] = {}
+    by_identity: dict[tuple[str, str, str], Edge] = {}
     for edge, _, _ in resolve_edges(payload.symbols, payload.edges):
-        if edge.identity in found:
-            raise GcfError("delta_invalid", f"{edge.source!a:.80} -> {edge.target!a:.80} is there twice")
-        found[edge.identity] = edge
-    return found
+        if edge.identity in by_identity:
+            raise GcfError("delta_invalid", f"{edge.source!a:.80} -> {edge.target!a:.80} occurs twice")
+        by_identity[edge.identity] = edge
+    return by_identity

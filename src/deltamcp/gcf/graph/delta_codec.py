@@ -1,4 +1,4 @@
-"""Deltas of packs as text, and back (SPEC 10.1, 10.6)."""
+"""Encoder and decoder of deltas between packs (SPEC 10.1, 10.6)."""
 
 from collections.abc import Iterator
 
@@ -23,13 +23,17 @@ _FORBIDDEN_FIRST = ("#", "##", "##!")
 def encode_delta(
     delta: DeltaPayload, *, dialect: Dialect = "v3", session: Session | None = None, combine: bool = False
 ) -> str:
-    """The delta as text, everything in the order it has it.
+    """Encode a delta; its symbols and edges keep their order.
 
-    With a `session` added symbols have its ids. They are declared in full (SPEC 10.6) unless `combine` is set: then
-    one that the reader knows as it is becomes a reference, as GCF's first guide allows.
+    Args:
+        session: numbers the added symbols, which are declared in full (SPEC 10.6).
+        combine: write a reference for an added symbol that the session's reader knows already, as GCF's first guide
+            allows.
     """
     if session is not None and dialect == "v1":
-        raise GcfError("invalid_symbol_id", "in the v1 dialect ids are places in one text, so no text can share them")
+        raise GcfError(
+            "invalid_symbol_id", "the v1 dialect numbers the symbols of each text anew, so a session cannot share ids"
+        )
     lines = [write_header(_header_fields(delta, session is not None, dialect))]
     for symbol in delta.added:
         group_name(symbol.distance)
@@ -39,7 +43,7 @@ def encode_delta(
         "edges_removed": [_edge_line(edge) for edge in delta.removed_edges],
         "edges_added": [_edge_line(edge) for edge in delta.added_edges],
     }
-    # Whatever can be refused has been by now: only then does the session take note of it.
+    # All checks come before this line, so that the session records no symbols of a delta that is refused.
     sections["added"] = list(_added_lines(delta, sections["added"], session, combine, dialect))
     for name, section in sections.items():
         if section:
@@ -48,9 +52,9 @@ def encode_delta(
 
 
 def decode_delta(text: str, *, session: ReaderSession | None = None) -> DeltaPayload:
-    """The delta a text of either dialect stands for. It says a percentage and not the full pack's tokens: these are 0.
+    """Decode a delta of either dialect. The text has no `full_tokens`, only a percentage, so they are 0.
 
-    One written with a session needs the reader's side of it.
+    For a text that was written with a session, the caller passes the reader's side of the session.
     """
     header, lines = open_text(text, "graph-delta")
     if not header.keys() >= {"base_root", "new_root"}:
@@ -70,7 +74,7 @@ def decode_delta(text: str, *, session: ReaderSession | None = None) -> DeltaPay
             elif name == "added":
                 sid, symbol = _read_added(line, session)
                 if sid in added:
-                    raise GcfError("invalid_symbol_id", f"@{sid} is there twice")
+                    raise GcfError("invalid_symbol_id", f"@{sid} occurs twice")
                 added[sid] = symbol
             elif name:
                 edges[name].append(_read_edge(line))
@@ -118,10 +122,10 @@ def _added_lines(
             yield f"@{sid} {declaration} {symbol.distance}"
 
 
-def _check_first_token(what: str, text: str) -> str:
+def _check_first_token(name: str, text: str) -> str:
     if text in _FORBIDDEN_FIRST:
-        raise GcfError("invalid_token", f"{what} {text} would read as a heading or a comment")
-    return check_token(what, text)
+        raise GcfError("invalid_token", f"a reader would take the {name} {text} for a heading or a comment")
+    return check_token(name, text)
 
 
 def _removed_line(symbol: Symbol) -> str:
@@ -153,9 +157,9 @@ def _read_added(line: str, session: ReaderSession | None) -> tuple[int, Symbol]:
     sid = parse_id(first)
     if line == f"{first}  {REFERENCE}":
         if session is None:
-            raise GcfError("invalid_node_line", f"@{sid} was declared in an earlier text, and its session is not here")
+            raise GcfError("invalid_node_line", f"@{sid} refers to an earlier text, whose session is missing")
         return sid, session.resolve(sid)
-    # Wires before SPEC 3.4.1 do not say the distance.
+    # Texts before SPEC 3.4.1 do not have the distance.
     distance = parse_count("distance", fields.pop()) if len(fields) == 5 else 0
     symbol = parse_declaration(fields, distance)
     if session is not None:

@@ -1,4 +1,4 @@
-"""Packs as text (SPEC 5 to 6a, and with a session SPEC 9)."""
+"""Encoder of packs (SPEC 5 to 6a, and with a session SPEC 9)."""
 
 from collections.abc import Iterator
 
@@ -8,20 +8,20 @@ from deltamcp.gcf.header import Dialect, check_count, check_token, write_header
 
 
 def encode(payload: Payload, *, dialect: Dialect = "v3") -> str:
-    """The pack as text, complete in itself. Edges that end outside of it are left out."""
+    """Encode a pack without references to earlier texts. Edges that end outside of the pack are left out."""
     return _encode(payload, None, dialect)
 
 
 def encode_with_session(payload: Payload, session: Session, *, dialect: Dialect = "v3") -> str:
-    """The pack as text for a reader who knows what `session` has written; what it writes is recorded there.
+    """Encode a pack for a reader that knows the symbols of `session`, and record the pack's symbols in the session.
 
-    In the v1 dialect ids are places in one text, so a reference says only that a symbol is not new.
+    In the v1 dialect ids are indices in one text, so a reference says only that the symbol is not new.
     """
     return _encode(payload, session, dialect)
 
 
 def edge_line(edge: Edge, source: int, target: int) -> str:
-    """`@1<@0 calls`: read it from right to left, @0 calls @1."""
+    """Return the line of an edge. `@1<@0 calls` says that @0 calls @1."""
     status = edge.printed_status
     tail = f" {check_token('status', status)}" if status else ""
     return f"@{target}<@{source} {check_token('edge_type', edge.edge_type)}{tail}"
@@ -30,7 +30,7 @@ def edge_line(edge: Edge, source: int, target: int) -> str:
 def _encode(payload: Payload, session: Session | None, dialect: Dialect) -> str:
     ordered = sort_symbols(payload.symbols) if dialect == "v3" else list(payload.symbols)
     edges = resolve_edges(ordered, payload.edges)
-    # Whatever can be refused is refused before the session takes note of it.
+    # These checks come first, so that the session records no symbols of a pack that is refused.
     declarations = [(group_name(symbol.distance), symbol.declaration) for symbol in ordered]
     for edge, _, _ in edges:
         edge_line(edge, 0, 0)

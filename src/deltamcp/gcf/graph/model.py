@@ -1,4 +1,4 @@
-"""What the graph profile carries: symbols, edges between them, packs of both, and what changed (SPEC 5 to 6a, 10)."""
+"""Data model of the graph profile: symbols, edges, packs of both, and deltas between packs (SPEC 5 to 6a, 10)."""
 
 import re
 import sys
@@ -41,7 +41,7 @@ _DISTANCE_GROUP = re.compile(r"distance_([0-9]{1,18})").fullmatch
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A named thing. A kind's short form is taken for the kind, so `fn` and `function` are one."""
+    """A named symbol of code. The short form of a kind means the kind: `fn` and `function` are the same."""
 
     qualified_name: str
     kind: str
@@ -65,7 +65,7 @@ class Symbol:
 
     @property
     def declaration(self) -> str:
-        """What follows a symbol's id on its line."""
+        """The part of the symbol's line that follows its id."""
         kind = check_token("kind", SHORT_KINDS.get(self.kind, self.kind))
         name = check_token("qualified_name", self.qualified_name)
         return f"{kind} {name} {self.printed_score} {check_token('provenance', self.provenance)}"
@@ -73,7 +73,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """`source` does `edge_type` to `target`; both are qualified names."""
+    """A relation of type `edge_type`, such as `calls`, from `source` to `target`; both are qualified names."""
 
     source: str
     target: str
@@ -91,7 +91,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A pack: the answer of a tool in full."""
+    """A pack: the full answer of a tool."""
 
     tool: str = ""
     tokens_used: int = 0
@@ -107,7 +107,10 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class DeltaPayload:
-    """What turns the pack with `base_root` into the pack with `new_root`. Of removed symbols only the names count."""
+    """The changes from the pack with `base_root` to the pack with `new_root`.
+
+    Of removed symbols only kind and name count.
+    """
 
     tool: str
     base_root: str
@@ -125,44 +128,46 @@ class DeltaPayload:
 
 
 def group_name(distance: int) -> str:
-    """The heading under which symbols of this distance stand."""
+    """Return the heading of the group of symbols at this distance."""
     check_count("distance", distance)
     return GROUPS[distance] if distance < len(GROUPS) else f"distance_{distance}"
 
 
 def group_distance(name: str) -> int | None:
-    """The distance a heading stands for; None if it is not a group's."""
+    """Return the distance of the group with this heading; None if it is not the heading of a group."""
     if name in GROUPS:
         return GROUPS.index(name)
     return int(far[1]) if (far := _DISTANCE_GROUP(name)) else None
 
 
 def sort_symbols(symbols: Iterable[Symbol]) -> list[Symbol]:
-    """By distance, the highest score first (SPEC 16.1)."""
+    """Sort symbols by distance, then by score, the highest first (SPEC 16.1)."""
     return sorted(symbols, key=lambda symbol: (symbol.distance, -symbol.score))
 
 
 def resolve_edges(symbols: Iterable[Symbol], edges: Iterable[Edge]) -> list[tuple[Edge, Symbol, Symbol]]:
-    """The edges whose ends are both among the symbols, with their source and target.
+    """Return the edges whose ends are both among the symbols, each with its source and target.
 
-    An edge that ends elsewhere is no part of a pack (SPEC 6): not on the wire, and so not in its root or its delta.
-    Edges name symbols without their kind, so an edge to a name that two kinds share is refused.
+    An edge that ends elsewhere is not part of a pack (SPEC 6): texts, roots and deltas leave it out.
+
+    Raises:
+        GcfError: a symbol occurs twice, or an edge names symbols of two kinds: edges have names without kinds.
     """
-    named: dict[str, Symbol] = {}
+    by_name: dict[str, Symbol] = {}
     seen: set[tuple[str, str]] = set()
-    shared: set[str] = set()
+    ambiguous: set[str] = set()
     for symbol in symbols:
         if symbol.identity in seen:
-            raise GcfError("duplicate_key", f"{symbol.kind} {symbol.qualified_name} is there twice")
+            raise GcfError("duplicate_key", f"{symbol.kind} {symbol.qualified_name} occurs twice")
         seen.add(symbol.identity)
-        if named.setdefault(symbol.qualified_name, symbol) is not symbol:
-            shared.add(symbol.qualified_name)
-    found = []
+        if by_name.setdefault(symbol.qualified_name, symbol) is not symbol:
+            ambiguous.add(symbol.qualified_name)
+    resolved = []
     for edge in edges:
-        source, target = named.get(edge.source), named.get(edge.target)
+        source, target = by_name.get(edge.source), by_name.get(edge.target)
         if source is None or target is None:
             continue
-        if edge.source in shared or edge.target in shared:
+        if edge.source in ambiguous or edge.target in ambiguous:
             raise GcfError("ambiguous_edge", f"{edge.source} -> {edge.target} names symbols of two kinds")
-        found.append((edge, source, target))
-    return found
+        resolved.append((edge, source, target))
+    return resolved

@@ -1,4 +1,4 @@
-"""Who has been told which symbol under which id (SPEC 9)."""
+"""Sessions: the ids under which a writer has sent symbols to a reader (SPEC 9)."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ class _SentSymbol:
 
 
 class Session:
-    """The writer's side: one reader, one conversation, one dialect.
+    """The writer's side of a session, for one reader, one conversation and one dialect.
 
-    Ids count up and are never used twice, also after a reset. Beyond `max_symbols` those written longest ago are
-    forgotten; they are declared anew, under a fresh id.
+    Ids count up and are never used twice, even after a reset. Beyond `max_symbols` the session forgets the symbols
+    written longest ago; they are declared again under a new id.
     """
 
     def __init__(self, max_symbols: int = DEFAULT_MAX_SYMBOLS) -> None:
@@ -34,13 +34,13 @@ class Session:
         self._next = 0
 
     def __len__(self) -> int:
-        """How many symbols a later text can refer to."""
+        """Return how many symbols a later text can refer to."""
         return len(self._sent)
 
     def write(self, symbol: Symbol, *, same_distance: bool = False) -> tuple[int, bool]:
-        """The symbol's id, and whether the id alone tells the reader all of it; it counts as written.
+        """Record a symbol as written; return its id, and whether the reader knows it, so that a reference is enough.
 
-        Inside a group the heading says the distance; where nothing does, ask for the `same_distance`.
+        With `same_distance` the reader must know the symbol at its distance too, for texts without a group heading.
         """
         declaration = symbol.declaration
         sent = self._sent.pop(symbol.identity, None)
@@ -59,7 +59,11 @@ class Session:
         return sid, known
 
     def refer(self, kind: str, qualified_name: str, distance: int) -> int:
-        """The id of a symbol the reader knows; a GcfError if it was never written, or is forgotten."""
+        """Return the id of a symbol that the reader knows.
+
+        Raises:
+            GcfError: the symbol was never written, or the session has forgotten it.
+        """
         identity = Symbol(qualified_name, kind).identity
         sent = self._sent.pop(identity, None)
         if sent is None:
@@ -68,12 +72,12 @@ class Session:
         return sent.sid
 
     def reset(self) -> None:
-        """Forget what the reader knows: its context was compacted, or a text did not arrive."""
+        """Forget all symbols, because the reader's context was compacted or a text did not arrive."""
         self._sent.clear()
 
 
 class ReaderSession:
-    """The reader's side: what each id stands for. It follows a `Session` and needs no word of its resets."""
+    """The reader's side of a session: the symbol of each id. It need not know of resets of the `Session`."""
 
     def __init__(self) -> None:
         self._symbols: dict[int, Symbol] = {}
@@ -83,19 +87,19 @@ class ReaderSession:
         return len(self._symbols)
 
     def resolve(self, sid: int) -> Symbol:
-        """The symbol as it was last written under this id."""
+        """Return the symbol that was last declared under this id."""
         if sid not in self._symbols:
             raise GcfError("invalid_symbol_id", f"@{sid} has not been declared in this session")
         return self._symbols[sid]
 
     def check(self, sid: int, symbol: Symbol) -> None:
-        """Refuse a declaration that gives somebody else's id away."""
+        """Refuse a declaration under the id of another symbol."""
         known = self._symbols.get(sid, symbol)
         if known.identity != symbol.identity:
             raise GcfError("invalid_symbol_id", f"@{sid} is {known.kind} {known.qualified_name} already")
 
     def learn(self, symbols: Mapping[int, Symbol]) -> None:
-        """Take in the symbols of one text that was read to its end."""
+        """Record the symbols of a text that was read to its end."""
         for sid, symbol in symbols.items():
             former = self._ids.get(symbol.identity, sid)
             if former != sid:

@@ -1,4 +1,4 @@
-"""Packs as text while they are found (SPEC 8)."""
+"""Stream encoder of packs: writes symbols and edges before their number is known (SPEC 8)."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -13,10 +13,12 @@ _EDGES_HEADING = "edges [?]"
 
 
 class StreamEncoder:
-    """Writes symbols and edges in the order they come; `close` writes the counts nobody knew before.
+    """Writes symbols and edges in the order in which the caller passes them; `close` writes the counts.
 
-    `write` is called with whole lines. With a `session`, what its reader knows becomes a reference.
-    `labelled_counts` names each group in the summary.
+    Args:
+        write: called with each line, including its line end.
+        session: symbols that its reader knows are written as references.
+        labelled_counts: name each group in the summary.
     """
 
     def __init__(
@@ -51,23 +53,23 @@ class StreamEncoder:
         self._write_line(write_header((name, value) for name, value in fields.items() if value))
 
     def write_symbol(self, symbol: Symbol) -> None:
-        """Declare a symbol, or refer to it where the session knows it as it is."""
+        """Write a declaration of a symbol, or a reference if the session's reader knows it."""
         group, declaration = group_name(symbol.distance), symbol.declaration
         self._check_new(symbol.identity)
         sid, known = (len(self._identities), False) if self._session is None else self._session.write(symbol)
         self._write_node(symbol.identity, group, f"@{sid}  {REFERENCE}" if known else f"@{sid} {declaration}", sid)
 
     def write_bare_ref(self, kind: str, qualified_name: str, distance: int) -> None:
-        """Refer to a symbol of the session that the caller knows by its name only."""
+        """Write a reference to a symbol of the session of which the caller has only kind, name and distance."""
         group, identity = group_name(distance), Symbol(qualified_name, kind).identity
         self._check_new(identity)
         if self._session is None:
-            raise GcfError("invalid_symbol_id", "only within a session can a symbol be referred to")
+            raise GcfError("invalid_symbol_id", "a reference needs a session")
         sid = self._session.refer(kind, qualified_name, distance)
         self._write_node(identity, group, f"@{sid}  {REFERENCE}", sid)
 
     def write_edge(self, edge: Edge) -> None:
-        """Write an edge between two symbols that are written already."""
+        """Write an edge between two symbols that were written before."""
         source, target = self._end_id(edge.source), self._end_id(edge.target)
         line = edge_line(edge, source, target)
         self._enter_section(_EDGES_HEADING)
@@ -76,17 +78,19 @@ class StreamEncoder:
         self._edges += 1
 
     def close(self) -> None:
-        """Write the summary. Groups are counted in the order they first came, edges last, also if there are none."""
+        """Write the summary: counts of the groups in the order in which they began, then of the edges, even if 0."""
         counts = [*self._groups.items(), ("edges", self._edges)]
-        said = ",".join(f"{name}:{count}" if self._labelled else str(count) for name, count in counts)
-        self._write_line(f"##! summary symbols={len(self._identities)} edges={self._edges} counts={said}")
+        written = ",".join(f"{name}:{count}" if self._labelled else str(count) for name, count in counts)
+        self._write_line(f"##! summary symbols={len(self._identities)} edges={self._edges} counts={written}")
         self._closed = True
 
     def _check_new(self, identity: tuple[str, str]) -> None:
         if identity in self._identities:
-            raise GcfError("duplicate_key", f"{identity[0]} {identity[1]} is written already")
+            raise GcfError("duplicate_key", f"{identity[0]} {identity[1]} was written before")
         if identity[1] in self._ends:
-            raise GcfError("ambiguous_edge", f"an edge ends at {identity[1]}, so no other kind can have this name")
+            raise GcfError(
+                "ambiguous_edge", f"an edge ends at {identity[1]}, so no symbol of another kind can have this name"
+            )
 
     def _write_node(self, identity: tuple[str, str], group: str, line: str, sid: int) -> None:
         self._enter_section(group)

@@ -1,1 +1,1 @@
-"""GCF for sets of rows that have a key: deltas between them, and sessions."""
+"""GCF's keyed sets: sets of rows that one field identifies, deltas between sets, and sessions."""

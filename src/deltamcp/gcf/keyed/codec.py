@@ -1,4 +1,4 @@
-"""Keyed sets and their deltas as text, and back (SPEC 10a.1, 10a.2)."""
+"""Encoder and decoder of keyed sets and of deltas between them (SPEC 10a.1, 10a.2)."""
 
 import json
 import re
@@ -12,8 +12,7 @@ from deltamcp.gcf.generic.schema import parse_columns
 from deltamcp.gcf.header import errors_at_line, open_text, parse_count, savings, write_header
 from deltamcp.gcf.keyed.model import ABSENT_MARK, GenericDelta, GenericSet, KeyedRow
 from deltamcp.gcf.roots import generic_pack_root, short_root
-from deltamcp.gcf.scalars import format_key as written_name
-from deltamcp.gcf.scalars import format_scalar, parse_key, parse_scalar
+from deltamcp.gcf.scalars import format_key, format_scalar, parse_key, parse_scalar
 
 _PLAIN_KEY = re.compile(r"[\x21\x23-\x7e][\x21-\x7e]*").fullmatch
 _COUNT = re.compile(r" \[([0-9]+)\](?=\{)")
@@ -21,7 +20,7 @@ _SECTIONS = ("added", "changed", "removed")
 
 
 def encode_generic_full(rows: GenericSet, tool: str = "", *, root_digits: int | None = None) -> str:
-    """The whole set with its root, or that many digits of it: the base of later deltas."""
+    """Encode a whole set, the base of later deltas, with its root or the first `root_digits` of it."""
     root = generic_pack_root(rows)
     pairs = [("profile", "generic"), ("tool", tool)]
     pairs.append(("pack_root", root if root_digits is None else short_root(root, root_digits)))
@@ -30,7 +29,7 @@ def encode_generic_full(rows: GenericSet, tool: str = "", *, root_digits: int | 
 
 
 def encode_generic_delta(delta: GenericDelta) -> str:
-    """The delta, its rows in the order it has them. Savings are said where the size of the whole is known."""
+    """Encode a delta; its rows keep their order. The header has savings if `full_tokens` is known."""
     pairs = [("profile", "generic"), ("tool", delta.tool)] if delta.tool else [("profile", "generic")]
     pairs += [("delta", "true"), ("base_root", delta.base_root), ("new_root", delta.new_root)]
     pairs.append(("key", _header_key(delta.key)))
@@ -49,30 +48,33 @@ def encode_generic_delta(delta: GenericDelta) -> str:
 
 
 def decode_generic_full(text: str) -> tuple[GenericSet, str]:
-    """The set, and the root the text says it has: compare it with `generic_pack_root` before building on it."""
+    """Decode a set; return it and the root that the text states.
+
+    The caller compares that root with `generic_pack_root` before it applies deltas to the set.
+    """
     header, lines = open_text(text, "generic-full")
     sections = list(_read_sections(lines))
     if len(sections) != 1 or "pack_root" not in header:
         raise GcfError("malformed_full", "a full payload has a root and one section")
     name, key, fields, rows = sections[0]
     if key != _read_key(header["key"]):
-        raise GcfError("missing_key", f"the header's key is not the one marked: {key!a:.80}")
-    found = GenericSet(key, fields, rows, name)
-    found.by_identity()
-    return found, header["pack_root"]
+        raise GcfError("missing_key", f"the header has another key than the columns: {key!a:.80}")
+    decoded = GenericSet(key, fields, rows, name)
+    decoded.by_identity()
+    return decoded, header["pack_root"]
 
 
 def decode_generic_delta(text: str) -> GenericDelta:
-    """The delta. The text says a percentage and no tokens, so both of these are 0."""
+    """Decode a delta. The text has a percentage but no token counts, so both counts are 0."""
     header, lines = open_text(text, "generic-delta")
     if not header.keys() >= {"base_root", "new_root", "key"}:
         raise GcfError("malformed_delta", "a delta has a base_root, a new_root and a key", line=1)
     key = _read_key(header["key"])
     fields: Sequence[str] = ()
     parts: dict[str, list[dict[str, Any]]] = {}
-    for name, marked, columns, rows in _read_sections(lines):
-        if name not in _SECTIONS or name in parts or marked != key:
-            raise GcfError("malformed_delta", f"a section {name!a:.80} with the key {marked!a:.80}")
+    for name, marked_key, columns, rows in _read_sections(lines):
+        if name not in _SECTIONS or name in parts or marked_key != key:
+            raise GcfError("malformed_delta", f"unexpected section {name!a:.80} with the key {marked_key!a:.80}")
         if name != "removed":
             if fields and fields != columns:
                 raise GcfError("malformed_delta", "added and changed rows have different fields")
@@ -93,7 +95,7 @@ def decode_generic_delta(text: str) -> GenericDelta:
 
 
 def _header_key(name: str) -> str:
-    # A header value cannot hold spaces or other scripts; a JSON string with both escaped can be one.
+    # A header value is printable ASCII without spaces; a JSON string with escapes can carry any name.
     return name if _PLAIN_KEY(name) else json.dumps(name).replace(" ", r"\u0020")
 
 
@@ -102,8 +104,8 @@ def _read_key(value: str) -> str:
 
 
 def _section_lines(name: str, key: str, fields: Sequence[str], rows: Sequence[KeyedRow]) -> Iterator[str]:
-    columns = ",".join(f"{'@' if field == key else ''}{written_name(field)}" for field in fields)
-    yield f"## {written_name(name)} [{len(rows)}]{{{columns}}}"
+    columns = ",".join(f"{'@' if field == key else ''}{format_key(field)}" for field in fields)
+    yield f"## {format_key(name)} [{len(rows)}]{{{columns}}}"
     for row in rows:
         yield "|".join([format_scalar(row[field]) if field in row else ABSENT_MARK for field in fields])
 
@@ -111,14 +113,14 @@ def _section_lines(name: str, key: str, fields: Sequence[str], rows: Sequence[Ke
 def _read_sections(
     lines: Iterator[tuple[int, str]],
 ) -> Iterator[tuple[str, str, tuple[str, ...], list[dict[str, Any]]]]:
-    """Each section's name, its key, its fields and its rows."""
+    """Yield the name, key, fields and rows of each section."""
     head = next(lines, None)
     while head is not None:
         with errors_at_line(head[0]):
             name, count, key, fields = _read_section_line(head[1])
         rows: list[dict[str, Any]] = []
         for number, line in lines:
-            # No cell begins with # outside of quotes (SPEC 2.4), so this is no row.
+            # An unquoted cell never begins with # (SPEC 2.4), so this is not a row.
             if line.startswith("## "):
                 head = number, line
                 break
@@ -127,7 +129,7 @@ def _read_sections(
         else:
             head = None
         if len(rows) != count:
-            raise GcfError("count_mismatch", f"{count} rows announced in {name!a:.80}, {len(rows)} there")
+            raise GcfError("count_mismatch", f"{count} rows are declared in {name!a:.80}, {len(rows)} are present")
         yield name, key, fields, rows
 
 

@@ -1,4 +1,4 @@
-"""From one keyed set to the next (SPEC 10a.5, 10a.7)."""
+"""Deltas between keyed sets: makes and applies them (SPEC 10a.5, 10a.7)."""
 
 from dataclasses import replace
 
@@ -8,12 +8,18 @@ from deltamcp.gcf.roots import generic_pack_root, root_matches
 
 
 def diff_generic_sets(base: GenericSet, new: GenericSet) -> GenericDelta:
-    """What turns `base` into `new`, each part ordered by identity. Other fields, or another key, have no delta."""
+    """Return the delta from `base` to `new`, each part ordered by identity.
+
+    Raises:
+        GcfError: the sets have different keys, fields or names.
+    """
     if (base.key, base.fields, base.name) != (new.key, new.fields, new.name):
         raise GcfError("delta_invalid", "the sets have different keys, fields or names: send the new one in full")
     before, after = base.canonical_cells(), new.canonical_cells()
     rows = dict(sorted(new.by_identity().items()))
-    gone = sorted((identity, row[base.key]) for identity, row in base.by_identity().items() if identity not in after)
+    removed_keys = sorted(
+        (identity, row[base.key]) for identity, row in base.by_identity().items() if identity not in after
+    )
     return GenericDelta(
         key=new.key,
         fields=new.fields,
@@ -21,16 +27,18 @@ def diff_generic_sets(base: GenericSet, new: GenericSet) -> GenericDelta:
         new_root=generic_pack_root(new),
         added=[row for identity, row in rows.items() if identity not in before],
         changed=[row for identity, row in rows.items() if before.get(identity, after[identity]) != after[identity]],
-        removed=[value for _, value in gone],
+        removed=[value for _, value in removed_keys],
     )
 
 
 def verify_generic_delta(base: GenericSet, delta: GenericDelta) -> GenericSet:
-    """The set that `delta` makes of `base`: kept and changed rows in their places, added ones at the end.
+    """Apply a delta and return the new set: changed rows keep their places, added ones are at the end.
 
-    All or nothing. A GcfError says `base_mismatch` where the delta builds on another set, `delta_invalid` where it
-    contradicts this one, and `root_mismatch` where the result is not what it promises: then ask for the full set.
     Both roots of the delta may be short ones.
+
+    Raises:
+        GcfError: `base_mismatch` if the delta builds on another set, `delta_invalid` if it contradicts this one,
+            `root_mismatch` if the new set has another root than the delta says. The reader then needs the full set.
     """
     if not root_matches(generic_pack_root(base), delta.base_root):
         raise GcfError("base_mismatch", f"the delta builds on {delta.base_root:.80}")
@@ -48,7 +56,7 @@ def verify_generic_delta(base: GenericSet, delta: GenericDelta) -> GenericSet:
     for identity in removed:
         del rows[identity]
     rows.update(zip(added, delta.added, strict=True))
-    found = replace(base, rows=tuple(rows.values()))
-    if not root_matches(generic_pack_root(found), delta.new_root):
-        raise GcfError("root_mismatch", f"the result is not {delta.new_root:.80}")
-    return found
+    new_set = replace(base, rows=tuple(rows.values()))
+    if not root_matches(generic_pack_root(new_set), delta.new_root):
+        raise GcfError("root_mismatch", f"the new set does not have the root {delta.new_root:.80}")
+    return new_set

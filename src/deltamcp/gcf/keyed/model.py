@@ -1,4 +1,4 @@
-"""Keyed sets: flat rows that one field identifies, and what changed between two of them (SPEC 10a)."""
+"""Data model of keyed sets: flat rows that one field identifies, and deltas between sets (SPEC 10a)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ from deltamcp.gcf.errors import GcfError
 from deltamcp.gcf.scalars import canonical_cell
 
 KeyedRow: TypeAlias = Mapping[str, Any]
-"""Cells by field. A field that is not there is absent, which is not the same as null."""
+"""Cells by field. A missing field is absent, which is not the same as null."""
 
 ABSENT_MARK = "~"
 
 
 @dataclass(frozen=True, slots=True)
 class GenericSet:
-    """Rows in the order they are sent; the order is no part of what the set is.
+    """A set of rows, in the order in which they are sent. Sets that differ only in that order have the same root.
 
-    A row holds scalars only and has no fields beyond `fields`; its `key` is neither absent nor null. Rows are
-    copied: a set does not change with what it was made of.
+    A row has scalars only, and no fields other than `fields`; its `key` is neither absent nor null. The set copies the
+    rows that the caller passes.
     """
 
     key: str
@@ -35,7 +35,11 @@ class GenericSet:
             check_row(row, self.key, known)
 
     def by_identity(self) -> dict[str, KeyedRow]:
-        """Each row under the canonical form of its key; a GcfError where two rows share one."""
+        """Return the rows by the canonical form of their key.
+
+        Raises:
+            GcfError: two rows have the same key.
+        """
         rows: dict[str, KeyedRow] = {}
         for row in self.rows:
             if (identity := canonical_cell(row[self.key])) in rows:
@@ -44,7 +48,7 @@ class GenericSet:
         return rows
 
     def canonical_cells(self) -> dict[str, dict[str, str]]:
-        """Each row's cells as roots and comparisons take them, under the canonical form of its key."""
+        """Return each row's cells in the form that roots and comparisons use, by the canonical form of its key."""
         return {
             identity: {field: canonical_cell(row[field]) if field in row else ABSENT_MARK for field in self.fields}
             for identity, row in self.by_identity().items()
@@ -53,9 +57,9 @@ class GenericSet:
 
 @dataclass(frozen=True, slots=True)
 class GenericDelta:
-    """What turns the set with `base_root` into the set with `new_root`: whole rows, and identities of removed ones.
+    """The changes from the set with `base_root` to the set with `new_root`: whole rows, and the keys of removed ones.
 
-    `fields` is empty in a delta read from a text without added or changed rows: such a text does not say them.
+    `fields` is empty in a delta decoded from a text without added or changed rows, because such a text has no fields.
     """
 
     key: str
@@ -80,20 +84,24 @@ class GenericDelta:
         self.identities()
 
     def identities(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-        """The canonical identities of the added, the changed and the removed rows; each is there once."""
+        """Return the canonical identities of the added, the changed and the removed rows.
+
+        Raises:
+            GcfError: an identity occurs twice.
+        """
         added = tuple(canonical_cell(row[self.key]) for row in self.added)
         changed = tuple(canonical_cell(row[self.key]) for row in self.changed)
         removed = tuple(canonical_cell(identity) for identity in self.removed)
-        every = (*added, *changed, *removed)
-        if len(set(every)) != len(every):
+        identities = (*added, *changed, *removed)
+        if len(set(identities)) != len(identities):
             raise GcfError("duplicate_key", f"a delta names one {self.key!a:.80} twice")
         return added, changed, removed
 
 
 def check_fields(key: str, fields: Sequence[str]) -> None:
-    """Refuse fields that are there twice, or a key that is not among them."""
+    """Refuse fields that occur twice, or a key that is not one of them."""
     if not all(isinstance(field, str) for field in fields):
-        raise GcfError("unsupported_value", "a field whose name is no text")
+        raise GcfError("unsupported_value", "the name of a field is not a string")
     if len(set(fields)) != len(fields):
         raise GcfError("duplicate_field_name", f"{fields!a:.80}")
     if key not in fields:
@@ -101,8 +109,8 @@ def check_fields(key: str, fields: Sequence[str]) -> None:
 
 
 def check_row(row: KeyedRow, key: str, fields: set[str]) -> None:
-    """Refuse a row that nothing identifies, or with cells outside of the fields."""
+    """Refuse a row without a key, or with cells that are not in the fields."""
     if row.get(key) is None:
-        raise GcfError("missing_key", f"a row without its {key!a:.80}")
+        raise GcfError("missing_key", f"a row has no {key!a:.80}")
     if not row.keys() <= fields:
-        raise GcfError("row_width_mismatch", f"a row with cells beyond its fields: {list(row)!a:.80}")
+        raise GcfError("row_width_mismatch", f"a row has cells that are not in the fields: {list(row)!a:.80}")

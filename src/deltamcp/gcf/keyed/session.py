@@ -1,4 +1,4 @@
-"""A keyed set as it is told again and again: deltas, and every so often the whole (SPEC 10a.7, 10a.8)."""
+"""Session that encodes the states of a keyed set for one reader, as deltas or in full (SPEC 10a.7, 10a.8)."""
 
 from dataclasses import dataclass
 
@@ -11,25 +11,25 @@ DEFAULT_REANCHOR_N = 15
 
 @dataclass(frozen=True, slots=True)
 class Reanchor:
-    """When to tell the whole again: on every n-th turn or, with 0, once the deltas weigh as much as it does."""
+    """When to send the full set again: on every n-th turn or, with 0, once the deltas have as many bytes."""
 
     every: int
 
 
 def fixed_n(n: int = DEFAULT_REANCHOR_N) -> Reanchor:
-    """The whole on every n-th turn."""
+    """Send the full set on every n-th turn."""
     if n < 1:
-        raise ValueError("a turn is at least the first")
+        raise ValueError("n is at least 1")
     return Reanchor(n)
 
 
 def size_guard() -> Reanchor:
-    """The whole as soon as the deltas since it last was told, this one included, have as many bytes."""
+    """Send the full set once the deltas since the last full set, the next one included, have as many bytes."""
     return Reanchor(0)
 
 
 class GenericDeltaSession:
-    """Tells one reader what a keyed set is now. Deltas do not name the tool: the full payload before them did."""
+    """Encodes the states of a keyed set for one reader. Only full sets name the tool; deltas do not repeat it."""
 
     def __init__(self, base: GenericSet, tool: str = "", policy: Reanchor | None = None) -> None:
         self._current = base
@@ -39,17 +39,17 @@ class GenericDeltaSession:
         self.turn = 0
 
     def current_full(self) -> str:
-        """The whole set as it is now: the first text to send, and the one to repeat if it was lost."""
+        """Return the full text of the current set: the first text to send, and the one to send if a text was lost."""
         return encode_generic_full(self._current, self._tool)
 
     def next(self, new: GenericSet) -> tuple[str, bool]:
-        """The text that tells the reader of `new`, and whether it is the whole."""
+        """Return the text that brings the reader to `new`, and whether it is a full set."""
         delta = self._encode_delta(new)
-        whole = not delta or self._is_full_due(new, delta)
-        text = encode_generic_full(new, self._tool) if whole else delta
+        full = not delta or self._is_full_due(new, delta)
+        text = encode_generic_full(new, self._tool) if full else delta
         self._current, self.turn = new, self.turn + 1
-        self._delta_bytes = 0 if whole else self._delta_bytes + len(delta.encode())
-        return text, whole
+        self._delta_bytes = 0 if full else self._delta_bytes + len(delta.encode())
+        return text, full
 
     def _is_full_due(self, new: GenericSet, delta: str) -> bool:
         if self._policy.every:
@@ -57,7 +57,7 @@ class GenericDeltaSession:
         return self._delta_bytes + len(delta.encode()) >= len(encode_generic_full(new, self._tool).encode())
 
     def _encode_delta(self, new: GenericSet) -> str:
-        """Empty where there is none: the set has other fields now."""
+        """Return the delta to `new`; "" if there is none, because the set has another key, name or fields now."""
         old = self._current
         if (old.key, old.fields, old.name) != (new.key, new.fields, new.name):
             return ""

@@ -1,4 +1,4 @@
-"""ASGI in small pieces: the shapes of its calls, a body read whole, an answer sent."""
+"""ASGI types, and functions that read an HTTP request and send its response."""
 
 import asyncio
 import functools
@@ -20,75 +20,75 @@ Headers = Mapping[bytes, bytes]
 
 
 class AcceptedTypes(NamedTuple):
-    """How a client wants to be answered."""
+    """The response types that a client accepts."""
 
     events: bool
-    """It reads event streams."""
+    """Whether the client accepts event streams."""
     prefers_events: bool
-    """It names them before JSON, or JSON not at all."""
+    """Whether the client lists event streams before JSON, or does not list JSON."""
     codec: Codec | None = None
-    """What it wants an answer that is no stream written in; None for whatever it wrote itself."""
+    """The codec of responses that are no stream; None for the codec of the request."""
 
 
 ONLY_JSON = AcceptedTypes(events=False, prefers_events=False)
 
 
 class HttpRequest(Struct, gc=False):
-    """An HTTP request, as far as the protocol wants to know."""
+    """An HTTP request, with the headers parsed that MCP uses."""
 
     scope: Any
     headers: dict[bytes, bytes]
     receive: Any
     send: Any
     principal: Principal
-    """Whoever the authentication in front of this application has recognised."""
+    """The principal that an authentication middleware identified."""
     accepts: AcceptedTypes | None
-    """None where the client accepts nothing that the server could answer with."""
+    """None if the client accepts no type that the server can send."""
     has_unique_headers: bool
-    """Whether no header came more than once."""
+    """Whether the client sent no header more than once."""
     codec: Codec = JSON_CODEC
-    """What an answer that is no stream is written in. Refusals and events are JSON always."""
+    """The codec of a response that is no stream. Refusals and events are always JSON."""
 
-    def has_repeated(self, names: tuple[bytes, ...]) -> bool:
-        """Whether one of the headers that begin so came more than once."""
-        found = [name for name, _ in self.scope["headers"] if name.startswith(names)]
+    def has_repeated(self, prefixes: tuple[bytes, ...]) -> bool:
+        """Whether the client sent a header whose name begins with a prefix more than once."""
+        found = [name for name, _ in self.scope["headers"] if name.startswith(prefixes)]
         return len(found) != len(set(found))
 
 
-PRINCIPAL = "deltamcp.principal"
-"""Where an authentication in front of this application puts the `Principal` it has recognised, in the scope."""
-
 WHOLE_RESPONSE = "deltamcp.whole"
-"""Where a server that can send a JSON response in one piece says so, in the scope: `(status, body) -> bool`."""
+"""The key in the ASGI scope of the HTTP server's function that sends a JSON response at once, if it has one.
+
+The function takes the status and the body, and returns whether it sent the response.
+"""
 
 JSON_TYPE = (b"content-type", b"application/json")
-_KINDS = (b"application/json", b"application/cbor")
-_WHOLE_KINDS = (*_KINDS, b"application/*")
+_BODY_TYPES = (b"application/json", b"application/cbor")
+_ACCEPTED_BODY_TYPES = (*_BODY_TYPES, b"application/*")
 _CLOSE = (b"connection", b"close")
 _EVENTS = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
-    # MCP 2026-07-28 "Receiving Messages": keeps reverse proxies from holding events back.
+    # MCP 2026-07-28 "Receiving Messages": tells reverse proxies not to buffer events.
     (b"x-accel-buffering", b"no"),
 )
 
 
 @functools.lru_cache(maxsize=256)
 def read_accept(header: bytes) -> AcceptedTypes | None:
-    """An `Accept` header; None where nothing we answer with is in it."""
-    kinds = [part.partition(b";")[0].strip().lower() for part in header.split(b",")]
-    events = next((place for place, kind in enumerate(kinds) if kind in (b"text/event-stream", b"text/*")), None)
-    json = next((place for place, kind in enumerate(kinds) if kind in _WHOLE_KINDS), None)
-    anything = b"*/*" in kinds
+    """Parses an `Accept` header; returns None if it has no type that the server can send."""
+    types = [part.partition(b";")[0].strip().lower() for part in header.split(b",")]
+    events = next((place for place, type_ in enumerate(types) if type_ in (b"text/event-stream", b"text/*")), None)
+    json = next((place for place, type_ in enumerate(types) if type_ in _ACCEPTED_BODY_TYPES), None)
+    anything = b"*/*" in types
     if events is None and json is None and not anything:
         return None
-    rather = events is not None and not anything and (json is None or events < json)
+    prefers_events = events is not None and not anything and (json is None or events < json)
     codec = codecs.codec_for_accept(header.decode("latin-1").lower(), None)
-    return AcceptedTypes(events is not None or anything, rather, codec)
+    return AcceptedTypes(events is not None or anything, prefers_events, codec)
 
 
 def choose_codecs(incoming: HttpRequest) -> Codec | Failure:
-    """What the body of a request is written in. It also sets what the answer is written in."""
+    """Returns the codec of a request's body, and sets `incoming.codec`, that of the response."""
     headers, accepts = incoming.headers, incoming.accepts
     content_type = headers.get(b"content-type", b"")
     codec = JSON_CODEC if content_type == b"application/json" else _codec_of(content_type)
@@ -102,14 +102,14 @@ def choose_codecs(incoming: HttpRequest) -> Codec | Failure:
 
 @functools.lru_cache(maxsize=256)
 def _codec_of(content_type: bytes) -> Codec | None:
-    """None for what we do not read, where the original Delta-MCP would read it as JSON."""
-    kind = content_type.partition(b";")[0].strip().lower()
-    return codecs.codec_for_content_type(content_type.decode("latin-1").lower()) if kind in _KINDS else None
+    """Returns the codec of a media type; None for other types, which the original Delta-MCP server reads as JSON."""
+    type_ = content_type.partition(b";")[0].strip().lower()
+    return codecs.codec_for_content_type(content_type.decode("latin-1").lower()) if type_ in _BODY_TYPES else None
 
 
 async def read_body(incoming: HttpRequest, limits: Limits) -> bytes | Failure:
-    """The whole body, or why not; more than the limit is never held."""
-    # Before anything is received: a client that asks first, with Expect, is told no at once.
+    """Returns the whole body, or a failure if it is too large or too slow; memory stays within the limit."""
+    # Checked before anything is received, so that a client that sends Expect need not send the body.
     declared = incoming.headers.get(b"content-length", b"")
     if declared.isdigit() and int(declared[:19]) > limits.message_bytes:
         return _too_large(limits)
@@ -140,25 +140,27 @@ async def wait_for_disconnect(receive: Receive) -> None:
 
 
 async def respond(send: Send, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    """Sends a response."""
     length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})
 
 
-async def respond_json(send: Send, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:
-    await respond(send, status, body, (JSON_TYPE, *more))
+async def respond_json(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    """Sends a JSON response."""
+    await respond(send, status, body, (JSON_TYPE, *headers))
 
 
-async def respond_to(incoming: HttpRequest, status: int, body: bytes, *more: tuple[bytes, bytes]) -> None:
-    """An answer of the protocol, from JSON to what its client reads."""
-    kind = (b"content-type", incoming.codec.content_type.encode())
-    await respond(incoming.send, status, codecs.transcode(body, incoming.codec), (kind, *more))
+async def respond_to(incoming: HttpRequest, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    """Sends a response, whose `body` is JSON, in the codec that the client accepts."""
+    content_type = (b"content-type", incoming.codec.content_type.encode())
+    await respond(incoming.send, status, codecs.transcode(body, incoming.codec), (content_type, *headers))
 
 
 async def refuse(send: Send, failure: Failure, id_: RequestId | None = None) -> None:
-    """An answer to what was never a request of the protocol: the status says it, the body explains."""
+    """Refuses an HTTP request that no dialect can answer, with the status of the failure and its text in the body."""
     row = FAULTS[failure.fault]
-    # What is left unread of a body refused for its size or slowness must not be read as the next request.
+    # The connection closes so that the unread rest of a body is not read as the next request.
     close = failure.fault in (Fault.TOO_LARGE, Fault.TOO_SLOW)
     allow = ((b"allow", b"POST, GET, DELETE"),) if failure.fault is Fault.WRONG_HTTP_METHOD else ()
     body = jsonrpc.encode_error(id_, row.modern, failure)
@@ -166,7 +168,7 @@ async def refuse(send: Send, failure: Failure, id_: RequestId | None = None) -> 
 
 
 async def refuse_message(message: Message | list[Message], send: Send) -> None:
-    """What a body gets that is not a request, where only a request has an answer."""
+    """Answers a body that is no request, in a protocol version where clients send only requests and notifications."""
     match message:
         case Malformed():
             await respond_json(send, FAULTS[message.fault].modern_http, jsonrpc.encode_malformed(message))
@@ -179,7 +181,7 @@ async def refuse_message(message: Message | list[Message], send: Send) -> None:
 
 
 async def respond_accepted(send: Send) -> None:
-    """202 for what gets no answer."""
+    """Sends status 202, for messages that have no response."""
     await respond(send, 202, b"")
 
 

@@ -1,6 +1,6 @@
-"""A handshake session: what one client agreed to once, and what is under way with it.
+"""The handshake session: its agreement, the resources that the client watches, and requests to the client.
 
-The handshake era ties this state to a connection or an `Mcp-Session-Id`; the modern era has none of it.
+A session belongs to a connection or an `Mcp-Session-Id`. The modern era has no sessions.
 """
 
 import asyncio
@@ -34,13 +34,15 @@ from deltamcp.wire import jsonrpc
 
 
 class Outlet(Protocol):
-    """Where messages go that belong to no request."""
+    """Sends messages that belong to no request of the client."""
 
-    def put(self, message: bytes) -> None: ...
+    def put(self, message: bytes) -> None:
+        """Sends a message."""
+        ...
 
 
 class HandshakeSession:
-    """Reads and writes in its client's dialect; matches the client's responses to the server's requests."""
+    """Reads and writes in the client's dialect, and matches the client's responses to the server's requests."""
 
     __slots__ = ("_outlet", "_pending", "_sent", "agreement", "caller", "dialect", "watched")
 
@@ -54,17 +56,17 @@ class HandshakeSession:
         self._sent = 0
 
     def read(self, request: Request) -> tuple[Terms, Ask] | Failure:
-        """A request in this session's terms."""
+        """Returns the terms and the ask of a request, or the reason it is invalid."""
         if request.method == "initialize":
             return Failure(Fault.INVALID_REQUEST, "This session is initialized already.")
         return self.dialect.read(request, self.caller, self.agreement)
 
     def write(self, request: Request, outcome: Outcome) -> bytes:
-        """The response to a request."""
+        """Returns the response to a request."""
         return encode_response(self.dialect, request, outcome, self.agreement.version)
 
     def apply(self, ask: SessionAsk) -> Outcome:
-        """Changes the session as a client asks."""
+        """Changes the log level or the watched resources."""
         match ask:
             case SetLevel():
                 self.agreement = replace(self.agreement, log_level=ask.level)
@@ -77,7 +79,7 @@ class HandshakeSession:
     # Requests to the client
 
     def open_request(self, method: str, params: dict[str, JSON]) -> tuple[bytes, "asyncio.Future[JSON]", RequestId]:
-        """A request to the client, the future of its answer, and the id to close it by."""
+        """Makes a request to the client; returns its bytes, the future of its response, and its id."""
         if self._pending is None:
             self._pending = {}
         self._sent += 1
@@ -86,10 +88,11 @@ class HandshakeSession:
         return jsonrpc.encode_request(id_, method, params), future, id_
 
     async def await_response(self, id_: RequestId, future: "asyncio.Future[JSON]", seconds: float) -> JSON:
-        """
+        """Waits for the client's response and returns its result.
+
         Raises:
-            PeerError: the client answered with an error.
-            InputDeclinedError: it did not answer in time.
+            PeerError: the client responded with an error.
+            InputDeclinedError: the client did not respond in time.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -101,7 +104,7 @@ class HandshakeSession:
                 self._pending.pop(id_, None)
 
     def resolve(self, response: Response) -> None:
-        """Takes the client's answer; one that nobody waits for is dropped."""
+        """Passes the client's response to the call that waits for it; ignores a response to no open request."""
         future = self._pending.get(response.id) if self._pending else None
         if future is None or future.done():
             return
@@ -123,7 +126,7 @@ class HandshakeSession:
 
 
 def cancel_request(in_flight: Mapping[RequestId, "asyncio.Task[Any]"], notification: Notification) -> None:
-    """`notifications/cancelled`: an unknown id, or one just answered, is no error."""
+    """Cancels the request that `notifications/cancelled` names; an unknown or finished one is no error."""
     id_ = notification.params.get("requestId")
     # Not isinstance: True is an int, and equal to 1.
     task = in_flight.get(id_) if id_ is not None and type(id_) in (int, str) else None

@@ -1,4 +1,4 @@
-"""The result policy of one call: what its server, its tool, its request and its meta-tool say, the nearest first."""
+"""The result policy of one call: a meta-tool's options override the request's, the tool's and the server's policy."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from deltamcp import tokens
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import View
-from deltamcp.errors import UnfitError
+from deltamcp.errors import UsageError
 from deltamcp.results.policy import (
     META_KEY,
     ROOT_KEY,
@@ -22,20 +22,20 @@ from deltamcp.values import JSON, Terms
 
 
 class ResultOverride(NamedTuple):
-    """What a meta-tool says of the result of the operation it runs."""
+    """The result options that a meta-tool sets for the operation it runs."""
 
     policy: ResultPolicy
     note: str = ""
-    """A text that goes out with the reply, and counts."""
+    """A text that the server adds to the reply; its tokens count towards the budget."""
 
 
 def policy_for_call(
     operation: Operation, view: View, terms: Terms, override: ResultOverride | None
 ) -> ResolvedPolicy | None:
-    """The policy of a call; None where nobody sets one, and the result is sent as it is.
+    """Returns the policy of a call; None if neither server, tool nor request sets one, and the result is sent as it is.
 
     Raises:
-        UnfitError: the request asks for something that cannot be read, or kept to.
+        UsageError: the policy in the request is invalid, or the server cannot follow it.
     """
     policy = operation.resolved_policy
     if override is None and META_KEY not in terms.meta:
@@ -43,12 +43,13 @@ def policy_for_call(
     requested = requested_policy(terms.meta)
     if requested is not None:
         if view.meta_tool_name(MetaTool.CONTINUE) in view.operations:
-            raise UnfitError(
-                f"{view.meta_tool_name(MetaTool.CONTINUE)} is another tool here, so what is cut could not be read."
+            raise UsageError(
+                f"This server has its own tool {view.meta_tool_name(MetaTool.CONTINUE)}, so it cannot cut results."
             )
         policy = override_policy(requested, policy or view.resolved_policy)
         own = operation.resolved_policy
-        if own is not None and (own.deltas is False or own.dedup is False):  # an author's no overrules a request's yes
+        # A request cannot turn on what the author turned off.
+        if own is not None and (own.deltas is False or own.dedup is False):
             deltas = own.deltas if own.deltas is False else policy.deltas
             policy = replace(policy, deltas=deltas, dedup=own.dedup or False)
     if override is None:
@@ -62,10 +63,10 @@ def policy_for_call(
 def take_root(
     operation: Operation, policy: ResolvedPolicy, arguments: dict[str, JSON]
 ) -> tuple[dict[str, JSON], ResolvedPolicy]:
-    """Moves the root that the caller says it holds from the arguments to the policy: the function does not take it.
+    """Moves the root of the caller's last result from the arguments to the policy, as the function does not take it.
 
     Raises:
-        UnfitError: it is no root.
+        UsageError: the argument is no root.
     """
     if not operation.takes_root or ROOT_KEY not in arguments:
         return arguments, policy

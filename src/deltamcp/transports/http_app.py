@@ -1,7 +1,7 @@
-"""Streamable HTTP as an ASGI application: which hosts it admits, which dialect a request is in, which stream follows.
+"""Streamable HTTP as an ASGI application: checks hosts, finds the dialect of a request, and sends event streams.
 
-A client that goes away cancels its request. The exception is a request of the handshake era whose
-answer has begun as a stream of events: that stream has event ids, and the client may take it up again.
+The server cancels a request whose client disconnects. The exception is a request of the handshake era whose response
+has begun as an event stream: its events have ids, and the client may reconnect.
 """
 
 import asyncio
@@ -11,25 +11,27 @@ from collections.abc import Callable, Sequence
 from deltamcp.calls.engine import Engine
 from deltamcp.dialects import versions
 from deltamcp.errors import Fault
-from deltamcp.transports import asgi
-from deltamcp.transports.asgi import Headers, HttpRequest, Receive, Scope, Send
+from deltamcp.transports import asgi_messages
+from deltamcp.transports.asgi_messages import Headers, HttpRequest, Receive, Scope, Send
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.event_streams import FollowedStream
 from deltamcp.transports.http_reply import RETRY_MS
 from deltamcp.transports.http_session_requests import SessionRequests
 from deltamcp.transports.http_stateless import StatelessPosts
-from deltamcp.values import ANONYMOUS, Failure, Request
+from deltamcp.values import ANONYMOUS, Failure, Principal, Request
 from deltamcp.wire import codecs, sse
 from deltamcp.wire.codecs import Codec
 
 logger = logging.getLogger("deltamcp")
 
+PRINCIPAL = "deltamcp.principal"
+"""Where an authentication in front of this application puts the `Principal` it has recognised, in the ASGI scope."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in versions.HANDSHAKE)
 
 
 class HttpApp:
-    """The ASGI application, to be served or mounted anywhere."""
+    """The ASGI application, for any ASGI server or to mount in another application."""
 
     def __init__(
         self,
@@ -39,7 +41,7 @@ class HttpApp:
         allowed_hosts: Sequence[str] | None = None,
         allowed_origins: Sequence[str] | None = None,
     ) -> None:
-        """Arguments are those of `DeltaServer.asgi`."""
+        """The arguments are those of `DeltaServer.asgi`."""
         self._engine = engine
         self._path = path.rstrip("/")
         self._hosts = frozenset(host.lower() for host in (allowed_hosts or LOOPBACK))
@@ -58,15 +60,15 @@ class HttpApp:
             return
         if not self._engine.lifespan.started:
             await self._engine.lifespan.start()
-        answering = self._post if scope["method"] == "POST" else self._other
+        handler = self._post if scope["method"] == "POST" else self._other
         raw = scope["headers"]
         headers: dict[bytes, bytes] = dict(raw)
-        principal = scope.get(asgi.PRINCIPAL, ANONYMOUS)
-        accepts = asgi.read_accept(headers.get(b"accept", b"*/*"))
+        principal = _authenticated_principal(scope)
+        accepts = asgi_messages.read_accept(headers.get(b"accept", b"*/*"))
         unique = len(headers) == len(raw)
-        following = await answering(HttpRequest(scope, headers, receive, send, principal, accepts, unique))
-        if following is not None:
-            await self._follow(following, receive, send)
+        followed = await handler(HttpRequest(scope, headers, receive, send, principal, accepts, unique))
+        if followed is not None:
+            await self._follow(followed, receive, send)
 
     async def _serve_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -81,7 +83,7 @@ class HttpApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     def drain(self) -> None:
-        """Ends the streams that would stay open for ever; calls in flight go on."""
+        """Ends the streams that do not end by themselves; calls in flight go on."""
         self._calls.draining = True
         for close in tuple(self._closers):
             close()
@@ -89,14 +91,15 @@ class HttpApp:
     # Admission
 
     def _admit(self, incoming: HttpRequest) -> Failure | None:
+        """Returns a failure if the path, the Host or the Origin is not allowed."""
         path: str = incoming.scope["path"]
         if path != self._path and self._path_within(incoming.scope) != self._path:
             return Failure(Fault.WRONG_PATH, f"The MCP endpoint is {self._path or '/'}.")
         names = (incoming.headers.get(b"host"), incoming.headers.get(b"origin"))
         refused = None
-        # RFC 9112, 3.2: a second Host is an attempt at smuggling.
+        # RFC 9112, 3.2: a server must refuse more than one Host, which is a means of request smuggling.
         if not incoming.has_unique_headers and incoming.has_repeated((b"host", b"origin")):
-            refused = Failure(Fault.WRONG_HOST, "There is more than one Host or Origin.")
+            refused = Failure(Fault.WRONG_HOST, "The request has more than one Host or Origin header.")
         elif names not in self._admitted:
             if not self._is_host(names[0]):
                 refused = Failure(Fault.WRONG_HOST, "This Host is not among the allowed_hosts.")
@@ -109,7 +112,7 @@ class HttpApp:
         return refused
 
     def _path_within(self, scope: Scope) -> str:
-        """The path inside this application, wherever it is mounted."""
+        """Returns the path relative to the place where this application is mounted."""
         path, root = scope["path"], scope.get("root_path", "")
         within: str = path[len(root) :] if root and path.startswith(root) else path
         return within.rstrip("/")
@@ -125,17 +128,17 @@ class HttpApp:
         text = origin.decode("latin-1").lower()
         return text in self._origins or "*" in self._origins or self._is_host(text.partition("://")[2].encode())
 
-    # Requests: each is answered, or given back as the stream that is its answer
+    # Requests: each method sends the response, or returns the stream that is the response
 
     async def _post(self, incoming: HttpRequest) -> FollowedStream | None:
-        codec = self._admit(incoming) or asgi.choose_codecs(incoming)
+        codec = self._admit(incoming) or asgi_messages.choose_codecs(incoming)
         if not isinstance(codec, Codec):
-            await asgi.refuse(incoming.send, codec)
+            await asgi_messages.refuse(incoming.send, codec)
             return None
         limits = self._engine.limits
-        body = await asgi.read_body(incoming, limits)
+        body = await asgi_messages.read_body(incoming, limits)
         if not isinstance(body, bytes):
-            await asgi.refuse(incoming.send, body)
+            await asgi_messages.refuse(incoming.send, body)
             return None
         message = codecs.read(body, codec, limits)
         dialects = self._engine.dialects
@@ -160,21 +163,21 @@ class HttpApp:
         if isinstance(found, FollowedStream):
             return found
         if found is None:
-            await asgi.respond(incoming.send, 200, b"")
+            await asgi_messages.respond(incoming.send, 200, b"")
         else:
-            await asgi.refuse(incoming.send, found)
+            await asgi_messages.refuse(incoming.send, found)
         return None
 
     # Streams
 
-    async def _follow(self, following: FollowedStream, receive: Receive, send: Send) -> None:
-        """Sends what a stream holds and will hold, until it ends or the client leaves."""
-        stream, after, primed, close, on_leave = following
-        await asgi.start_events(send)
+    async def _follow(self, followed: FollowedStream, receive: Receive, send: Send) -> None:
+        """Sends the events of a stream until the stream ends or the client disconnects."""
+        stream, after, primed, close, on_leave = followed
+        await asgi_messages.start_events(send)
         if primed:
-            await asgi.send_event(send, sse.encode_priming_event(stream.event_id(after), RETRY_MS))
+            await asgi_messages.send_event(send, sse.encode_priming_event(stream.event_id(after), RETRY_MS))
         follower = stream.follow()
-        leaving = asyncio.ensure_future(asgi.wait_for_disconnect(receive))
+        leaving = asyncio.ensure_future(asgi_messages.wait_for_disconnect(receive))
         leaving.add_done_callback(lambda _: follower.wake())
         self._closers.add(close)
         if self._calls.draining:
@@ -183,20 +186,26 @@ class HttpApp:
             while not leaving.done():
                 for number, event in stream.events_after(after):
                     after = stream.sent = number
-                    await asgi.send_event(send, event)
+                    await asgi_messages.send_event(send, event)
                 if stream.ended or stream.follower is not follower:
                     break
                 if not await follower.wait(self._engine.limits.ping_seconds):
-                    await asgi.send_event(send, sse.KEEP_ALIVE)
+                    await asgi_messages.send_event(send, sse.KEEP_ALIVE)
         finally:
             leaving.cancel()
             stream.unfollow(follower)
             self._closers.discard(close)
             on_leave()
-        await asgi.end_events(send)
+        await asgi_messages.end_events(send)
+
+
+def _authenticated_principal(scope: Scope) -> Principal:
+    """On whose behalf a request comes. Tokens are checked in front of this application, by a middleware."""
+    found: Principal = scope.get(PRINCIPAL, ANONYMOUS)
+    return found
 
 
 def _is_modern_version(headers: Headers) -> bool:
-    """A version this server does not know is a modern one: only there is it an error of its own."""
+    """Whether the version header names a modern or an unknown version; the modern era has an error for the latter."""
     version = headers.get(b"mcp-protocol-version")
     return version is not None and version not in _HANDSHAKE_VERSIONS and version.strip() not in _HANDSHAKE_VERSIONS
