@@ -31,6 +31,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+HANG_SECONDS = 120.0
 MODERN = "2026-07-28"
 META = "io.modelcontextprotocol/"
 
@@ -57,8 +58,9 @@ def heard(log: Path, method: str | None = None) -> list[dict[str, Any]]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Looks again and again: what happens in another process rings no bell here."""
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0.005)
+    async with asyncio.timeout(HANG_SECONDS):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
 
 def ran(log: Path) -> list[str]:

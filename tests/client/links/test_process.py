@@ -295,6 +295,8 @@ async def test_a_server_is_gone_however_its_client_was_cancelled(tmp_path, when)
         entering = asyncio.create_task(client.__aexit__(None, None, None))
     await fake_stdio.until(lambda: bool(log.exists() and log.read_text()))
     [server] = alive(log)
+    for _ in range(10):
+        await asyncio.sleep(0)
     entering.cancel()
     await asyncio.wait([entering])
     await fake_stdio.until(lambda: not Path(f"/proc/{server}").exists())
