@@ -98,7 +98,8 @@ class DeltaServer:
             store: Where the server stores results that did not fit, so that `continue` can return the rest:
                 `"memory://"`, `"sqlite:///path"`, `"redis://host:port/0"` or your own `Store`. Replicas need the same
                 store.
-            observers: Objects that the server notifies of every tool call: its caller, outcome, duration and cost.
+            observers: Objects that the server notifies of every call of an operation, however it was called. Calls of
+                `discover`, `get_schema` and `continue` are not among them.
         """
         if state_key is not None and len(state_key) != 32:
             raise ConfigurationError("state_key must be 32 bytes.")

@@ -12,9 +12,9 @@ from deltamcp.catalog import discovery
 from deltamcp.catalog.execute_arguments import parse_execute_arguments
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.view import View
+from deltamcp.delivery.call_policy import ResultOverride
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
-from deltamcp.delivery.result_policy import ResultOverride
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.errors import UsageError
 from deltamcp.results import content, projection

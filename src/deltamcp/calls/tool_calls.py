@@ -16,10 +16,10 @@ from deltamcp.catalog import tool_text
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.context import InputPending, MissingCapabilityError
+from deltamcp.delivery.call_policy import ResultOverride, policy_for_call, take_root
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import Delivery, DeliveryRequest
-from deltamcp.delivery.result_policy import ResultOverride, policy_for_call, take_root
 from deltamcp.errors import InputDeclinedError, ResourceNotFoundError, ToolError, UsageError
 from deltamcp.results import content, reference
 from deltamcp.results.upstream_rate_limit import rate_limit_result

@@ -33,7 +33,10 @@ class ServerLifespan:
         self._end: asyncio.Event | None = None
 
     def add_task(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Runs a coroutine beside the requests whenever the server is open; it is cancelled when the server closes."""
+        """Runs a coroutine beside the requests, from the next time the server opens until it closes.
+
+        It is cancelled when the server closes. If it fails, the log says so, and the server stays open.
+        """
         self._background.append(make)
 
     @contextlib.asynccontextmanager
