@@ -1,6 +1,7 @@
 """The watchdog: logs which function blocks the event loop."""
 
 import asyncio
+import gc
 import logging
 import sys
 import threading
@@ -8,6 +9,7 @@ import types
 from collections.abc import Callable, Iterator
 
 logger = logging.getLogger("deltamcp")
+_COLLECTOR_LOCK = threading.Lock()
 
 
 class Watchdog:
@@ -55,12 +57,28 @@ class Watchdog:
                         return
 
     def _blocking_function(self, ident: int) -> str:
-        innermost = sys._current_frames().get(ident)  # noqa: SLF001 - the documented way to see another thread
+        innermost = _innermost_frame(ident)
         for frame in _frames_outwards(innermost):
             name = self._name(frame.f_code)
             if name is not None:
                 return name
         return "Something" if innermost is None else f"The function {innermost.f_code.co_qualname}"
+
+
+def _innermost_frame(ident: int) -> types.FrameType | None:
+    """Returns the frame that a thread runs at present.
+
+    CPython 3.11 allocates frames while it holds the lock on its list of threads. A garbage collection at that moment
+    can want the same lock, for instance to clear a `threading.local`, and the whole process stops (CPython gh-106883).
+    """
+    with _COLLECTOR_LOCK:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames().get(ident)  # noqa: SLF001 - the documented way to see another thread
+        finally:
+            if was_enabled:
+                gc.enable()
 
 
 def _frames_outwards(frame: types.FrameType | None) -> Iterator[types.FrameType]:
