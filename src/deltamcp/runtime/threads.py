@@ -69,7 +69,6 @@ class Threads:
         while self._turns:
             caller, waiting = next(iter(self._turns.items()))
             turn = waiting.popleft()
-
             del self._turns[caller]
             if waiting:
                 self._turns[caller] = waiting
