@@ -38,11 +38,11 @@ def call_log(caplog) -> Iterator[Any]:
 
 async def test_every_call_leaves_a_line_without_its_arguments(call_log, era):
     async with meta_tool_client(community_server(), era) as peer:
-        await peer.said("execute", operation="posts.create", params={"space_id": 1, "name": "hunter2"})
-        await peer.said("create_post", space_id=1, name="hunter2")
-        await peer.said("execute", operation="create_post", space_id=1, name="hunter3")
-        await peer.refused("execute", operation="posts.create", params={"space_id": "hunter2"})
-        await peer.answered("decline", "execute", {"operation": "posts.delete", "params": {"id": 7654321}})
+        await peer.text_of("execute", operation="posts.create", params={"space_id": 1, "name": "hunter2"})
+        await peer.text_of("create_post", space_id=1, name="hunter2")
+        await peer.text_of("execute", operation="create_post", space_id=1, name="hunter3")
+        await peer.refusal_of("execute", operation="posts.create", params={"space_id": "hunter2"})
+        await peer.answer_question("decline", "execute", {"operation": "posts.delete", "params": {"id": 7654321}})
     lines = call_log()
     created = [line for line in lines if "posts.create" in line]
     assert len(created) == 4 and any("posts.delete" in line for line in lines)
@@ -56,12 +56,12 @@ async def test_every_call_leaves_a_line_without_its_arguments(call_log, era):
 
 async def test_a_call_of_what_is_not_there_leaves_a_line_too(call_log):
     async with meta_tool_client(scoped_server()) as peer:
-        await peer.refused("execute", operation="vault.open")
+        await peer.refusal_of("execute", operation="vault.open")
     assert len(call_log()) == 1
 
 
 async def test_a_line_cannot_be_forged(call_log):
     async with meta_tool_client(community_server()) as peer:
-        await peer.refused("execute", operation="x\nINFO:deltamcp.calls:operation=posts.delete outcome=done")
-        await peer.refused("execute", operation="posts.list", params={"x\noperation=fake": 1})
+        await peer.refusal_of("execute", operation="x\nINFO:deltamcp.calls:operation=posts.delete outcome=done")
+        await peer.refusal_of("execute", operation="posts.list", params={"x\noperation=fake": 1})
     assert not any("\n" in line for line in call_log())

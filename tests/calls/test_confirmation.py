@@ -22,7 +22,7 @@ CALLS_TO_DELETE: dict[str, tuple[str, dict[str, Any]]] = {
 async def test_an_operation_to_be_confirmed_runs_only_when_the_user_accepts(way, action, era):
     server = community_server()
     async with meta_tool_client(server, era) as peer:
-        question, result = await peer.answered(action, *CALLS_TO_DELETE[way])
+        question, result = await peer.answer_question(action, *CALLS_TO_DELETE[way])
     assert "posts.delete" in question and "7" in question
     if action == "accept":
         assert first_block_text(result) == "deleted 7" and not result.get("isError")
@@ -34,8 +34,8 @@ async def test_an_operation_to_be_confirmed_runs_only_when_the_user_accepts(way,
 
 async def test_wrong_params_are_refused_before_the_user_is_asked(era):
     async with meta_tool_client(community_server(), era) as peer:
-        assert "integer" in await peer.refused("execute", operation="posts.delete", params={"id": "x"})
-        assert "integer" in await peer.refused("delete_post", id="x")
+        assert "integer" in await peer.refusal_of("execute", operation="posts.delete", params={"id": "x"})
+        assert "integer" in await peer.refusal_of("delete_post", id="x")
 
 
 async def test_consent_to_one_call_is_none_to_another():

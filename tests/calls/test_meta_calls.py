@@ -64,7 +64,7 @@ async def test_an_operation_runs_by_id_path_or_name(operation, era):
 
 async def test_params_are_optional_and_structured_content_comes_through(era):
     async with meta_tool_client(community_server(), era) as peer:
-        assert await peer.said("execute", operation="uptime") == "long"
+        assert await peer.text_of("execute", operation="uptime") == "long"
         result = await peer.use("execute", {"operation": "members.search", "params": {"q": "Ada"}})
         assert result["structuredContent"] == {"name": "Ada", "age": 0}
 
@@ -110,7 +110,7 @@ AMBIGUOUS: dict[str, dict[str, Any]] = {
 async def test_what_is_ambiguous_is_refused_with_the_signature(slip, era):
     server = community_server()
     async with meta_tool_client(server, era) as peer:
-        assert "posts.list(space_id:int" in await peer.refused("execute", **AMBIGUOUS[slip])
+        assert "posts.list(space_id:int" in await peer.refusal_of("execute", **AMBIGUOUS[slip])
     assert server.ran == []  # type: ignore[attr-defined]
 
 
@@ -177,7 +177,7 @@ async def test_parameters_may_be_called_like_the_meta_tools_own(params, expected
 async def test_wrong_params_are_told_with_the_schema_and_the_signature(operation, params, words, era):
     server = community_server()
     async with meta_tool_client(server, era) as peer:
-        told = await peer.refused("execute", operation=operation, params=params)
+        told = await peer.refusal_of("execute", operation=operation, params=params)
     assert all(word in told for word in words)
     assert "space_id:int" in told or "member:" in told
     assert count(told) <= 200
@@ -186,7 +186,7 @@ async def test_wrong_params_are_told_with_the_schema_and_the_signature(operation
 
 async def test_wrong_params_are_told_under_the_id_the_model_used():
     async with meta_tool_client(community_server()) as peer:
-        assert "posts.list(space_id:int" in await peer.refused("execute", operation="posts.list", params={})
+        assert "posts.list(space_id:int" in await peer.refusal_of("execute", operation="posts.list", params={})
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ async def test_wrong_params_are_told_under_the_id_the_model_used():
 async def test_an_unknown_operation_brings_suggestions_and_its_category(asked, meant, era):
     async with meta_tool_client(community_server(query=True), era) as peer:
         for tool in ("execute", "query"):
-            told = await peer.refused(tool, operation=asked, params={})
+            told = await peer.refusal_of(tool, operation=asked, params={})
             assert asked in told and meant in told
             assert sum(operation in told for operation in COMMUNITY_IDS) <= 3 + 1
         if asked.startswith("posts."):
@@ -211,14 +211,14 @@ async def test_an_unknown_operation_brings_suggestions_and_its_category(asked, m
 async def test_the_meta_tools_are_no_operations():
     async with meta_tool_client(community_server(query=True)) as peer:
         for name in (*META_TOOLS, "query"):
-            await peer.refused("execute", operation=name, params={})
-            await peer.refused("get_schema", operation=name)
+            await peer.refusal_of("execute", operation=name, params={})
+            await peer.refusal_of("get_schema", operation=name)
 
 
 async def test_query_runs_only_what_says_that_it_reads(era):
     server = community_server(query=True)
     async with meta_tool_client(server, era) as peer:
-        assert '"space":1' in await peer.said("query", operation="posts.list", params={"space_id": 1})
+        assert '"space":1' in await peer.text_of("query", operation="posts.list", params={"space_id": 1})
         for operation, params in (
             ("posts.create", {"space_id": 1, "name": "x"}),
             ("create_post", {"space_id": 1, "name": "x"}),
@@ -226,7 +226,7 @@ async def test_query_runs_only_what_says_that_it_reads(era):
             ("members.search", {"q": "x"}),
             ("uptime", {}),
         ):
-            assert "execute" in await peer.refused("query", operation=operation, params=params)
+            assert "execute" in await peer.refusal_of("query", operation=operation, params=params)
         slip = {"name": "posts.create", "space_id": 1, "params": {"name": "x"}}
         assert (await peer.use("query", slip))["isError"] is True
     assert server.ran == ["posts.list"]  # type: ignore[attr-defined]
@@ -241,7 +241,7 @@ async def test_a_failing_operation_tells_nothing_of_the_server(caplog, era):
 
     async with meta_tool_client(server, era) as peer:
         with caplog.at_level(logging.CRITICAL, "deltamcp"):
-            assert "hunter2" not in await peer.refused("execute", operation="a.boom")
+            assert "hunter2" not in await peer.refusal_of("execute", operation="a.boom")
 
 
 # Laws
@@ -315,7 +315,7 @@ def posts(draw: st.DrawFn) -> dict[str, Any]:
 @given(params=posts(), moved=st.sets(st.sampled_from(["space_id", "name", "body", "state"])))
 async def test_however_params_are_packed_the_result_is_the_same(params, moved):
     async with meta_tool_client(community_server()) as peer:
-        wanted = await peer.said("execute", operation="posts.create", params=params)
+        wanted = await peer.text_of("execute", operation="posts.create", params=params)
         assert json.loads(wanted)[:2] == [params["space_id"], params["name"]]
         packed: list[dict[str, Any]] = [
             {"operation": "posts.create", **params},
@@ -332,8 +332,8 @@ async def test_however_params_are_packed_the_result_is_the_same(params, moved):
             },
         ]
         for arguments in packed:
-            assert await peer.said("execute", **arguments) == wanted
-        assert await peer.said("create_post", **params) == wanted
+            assert await peer.text_of("execute", **arguments) == wanted
+        assert await peer.text_of("create_post", **params) == wanted
 
 
 @MANY
@@ -346,7 +346,7 @@ async def test_an_operation_that_takes_anything_gets_exactly_what_was_sent(value
         return json.dumps(arguments)
 
     async with meta_tool_client(server) as peer:
-        assert json.loads(await peer.said("execute", operation="echo", params=value)) == value
+        assert json.loads(await peer.text_of("execute", operation="echo", params=value)) == value
 
 
 @MANY
@@ -367,7 +367,7 @@ async def test_any_address_is_read_or_refused_cleanly(path, era):
 @given(query=st.text(max_size=60) | st.lists(st.text(max_size=20), max_size=10))
 async def test_any_search_is_answered_within_its_budget(query):
     async with meta_tool_client(community_server()) as peer:
-        assert count(await peer.said("discover", query=query)) <= 200
+        assert count(await peer.text_of("discover", query=query)) <= 200
 
 
 # Pages of long results
@@ -453,11 +453,11 @@ async def test_pages_can_be_read_again_in_any_order_and_past_the_last_is_refused
         assert first_block_text(await peer.use("continue", {"handle": handle, "page": 3})) == again[2]
         beyond: list[Any] = [0, -1, last + 1, 10**20, 1.5, "x", [], True]
         for page in beyond:
-            assert await peer.refused("continue", handle=handle, page=page)
-        assert f"1 to {last}" in await peer.refused("continue", handle=handle, page=last + 1)
-        assert "again" in await peer.refused("continue", handle=handle[:-1] + "~")
+            assert await peer.refusal_of("continue", handle=handle, page=page)
+        assert f"1 to {last}" in await peer.refusal_of("continue", handle=handle, page=last + 1)
+        assert "again" in await peer.refusal_of("continue", handle=handle[:-1] + "~")
     async with meta_tool_client(paging_server()) as peer:
-        assert await peer.refused("continue", handle=handle)
+        assert await peer.refusal_of("continue", handle=handle)
 
 
 async def test_without_a_page_continue_reads_on_from_the_first():

@@ -31,11 +31,11 @@ async def test_the_meta_tools_are_named_as_told(options, names, era):
     async with meta_tool_client(large_server(4, disclosure=Disclosure("meta", **options)), era) as peer:
         assert sorted(await peer.names()) == sorted(names)
         before = f"{options['prefix']}_" if "prefix" in options else ""
-        assert "posts" in await peer.said(f"{before}discover")
-        told = await peer.said(f"{before}get_schema", operation="posts.list")
+        assert "posts" in await peer.text_of(f"{before}discover")
+        told = await peer.text_of(f"{before}get_schema", operation="posts.list")
         assert told.startswith("posts.list(")
-        assert await peer.said(f"{before}execute", operation="posts.list", params={"space_id": 3}) == "3"
-        assert f"{before}execute" in await peer.said(f"{before}discover", query="posts")
+        assert await peer.text_of(f"{before}execute", operation="posts.list", params={"space_id": 3}) == "3"
+        assert f"{before}execute" in await peer.text_of(f"{before}discover", query="posts")
 
 
 @pytest.mark.parametrize("name", META_TOOLS)
@@ -89,8 +89,8 @@ async def test_annotations_tell_the_truth_and_hosts_are_asked_to_load_the_tools(
 
 async def test_hidden_tools_are_callable_by_their_flat_name(era):
     async with meta_tool_client(community_server(), era) as peer:
-        assert json.loads(await peer.said("list_posts", space_id=2)) == {"space": 2, "page": 1, "per_page": 10}
-        assert await peer.said("uptime") == "long"
+        assert json.loads(await peer.text_of("list_posts", space_id=2)) == {"space": 2, "page": 1, "per_page": 10}
+        assert await peer.text_of("uptime") == "long"
 
 
 async def test_an_unknown_tool_is_an_error_of_the_protocol(era):
@@ -183,9 +183,9 @@ async def test_two_operations_never_share_an_id(clash):
     except ConfigurationError:
         return
     async with meta_tool_client(server) as peer:
-        names = (await peer.said("discover", detail="names")).split()
+        names = (await peer.text_of("discover", detail="names")).split()
         assert len(set(names)) == len(names) == len(CLASHES[clash])
-        assert {await peer.said("execute", operation=name) for name in names} == {"0", "1"}
+        assert {await peer.text_of("execute", operation=name) for name in names} == {"0", "1"}
         uris = [item["uri"] for item in (await peer.ask("resources/list"))["result"]["resources"]]
         assert len(set(uris)) == len(uris)
 
@@ -214,7 +214,7 @@ async def test_costs_are_what_is_measured():
     server = large_server(84)
     async with meta_tool_client(server) as peer:
         assert abs(server.costs.meta - definition_tokens(await peer.tools())) <= 5
-        assert abs(server.costs.overview - count(await peer.said("discover"))) <= 5
+        assert abs(server.costs.overview - count(await peer.text_of("discover"))) <= 5
     shown = large_server(84, disclosure="full")
     async with meta_tool_client(shown) as peer:
         tools = [{"description": "", **tool} for tool in await peer.tools()]
@@ -228,7 +228,7 @@ async def test_auto_changes_over_as_the_catalogue_grows(era):
         for number in range(60):
             server.tool(name=f"more{number}", category="more", action=f"more{number}")(lambda: "more")
         assert await peer.names() == META_TOOLS
-        assert await peer.said("execute", operation="more.more3") == "more"
+        assert await peer.text_of("execute", operation="more.more3") == "more"
         for number in range(60):
             server.remove_tool(f"more{number}")
         assert len(await peer.names()) == 2

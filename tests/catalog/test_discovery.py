@@ -25,7 +25,7 @@ from tests.support.meta_tools import (
 
 async def test_the_overview_has_every_operation_one_line_a_category(era):
     async with meta_tool_client(community_server(), era) as peer:
-        told = await peer.said("discover")
+        told = await peer.text_of("discover")
     lines = dict(line.split(":") for line in told.splitlines() if ":" in line)
     assert lines["posts"].split() == ["list", "create", "delete"]
     assert lines["batch.posts"].split() == ["delete"]
@@ -35,7 +35,7 @@ async def test_the_overview_has_every_operation_one_line_a_category(era):
 
 async def test_the_overview_of_84_operations_is_within_200_tokens():
     async with meta_tool_client(large_server(84)) as peer:
-        told = await peer.said("discover")
+        told = await peer.text_of("discover")
     assert count(told) <= 200
     assert len(told.splitlines()) == 12
     assert all(any(line.startswith(f"{noun}:") for line in told.splitlines()) for noun in NOUNS)
@@ -43,7 +43,7 @@ async def test_the_overview_of_84_operations_is_within_200_tokens():
 
 async def test_beyond_300_operations_the_overview_has_categories_only():
     async with meta_tool_client(large_server(301)) as peer:
-        told = await peer.said("discover")
+        told = await peer.text_of("discover")
         assert all(noun in told for noun in NOUNS)
         assert not any(verb in re.findall(r"[a-z]+", told) for verb in VERBS)
         assert count(told) <= 300
@@ -53,35 +53,35 @@ async def test_an_empty_catalogue_can_be_asked():
     async with meta_tool_client(DeltaServer("x", disclosure="meta")) as peer:
         for arguments in ({}, {"query": "x"}, {"detail": "full"}, {"detail": "names"}):
             assert not (await peer.use("discover", arguments)).get("isError")
-        await peer.refused("execute", operation="x")
-        await peer.refused("get_schema", operation="x")
+        await peer.refusal_of("execute", operation="x")
+        await peer.refusal_of("get_schema", operation="x")
         assert (await peer.read("x://operations/index"))["operations"] == {}
 
 
 @pytest.mark.parametrize("category", ["posts", "/posts", "posts/", "posts."])
 async def test_a_category_lists_its_operations_with_their_summaries(category, era):
     async with meta_tool_client(community_server(), era) as peer:
-        told = (await peer.said("discover", category=category)).splitlines()
+        told = (await peer.text_of("discover", category=category)).splitlines()
     assert told == ["posts.list: List posts", "posts.create: Create a new post", "posts.delete: Delete a post"]
 
 
 @pytest.mark.parametrize("category", ["batch", "batch.posts", "batch/posts"])
 async def test_a_nested_category_is_found_by_dots_and_slashes(category):
     async with meta_tool_client(community_server()) as peer:
-        assert await peer.said("discover", category=category) == "batch.posts.delete: Delete many posts"
+        assert await peer.text_of("discover", category=category) == "batch.posts.delete: Delete many posts"
 
 
 @pytest.mark.parametrize(("asked", "meant"), [("pots", "posts"), ("Posts", "posts"), ("membres", "members")])
 async def test_an_unknown_category_is_told_with_suggestions(asked, meant, era):
     async with meta_tool_client(community_server(), era) as peer:
-        told = await peer.refused("discover", category=asked)
+        told = await peer.refusal_of("discover", category=asked)
     assert asked in told and meant in told
 
 
 @pytest.mark.parametrize("query", ["zzzzqqq", ["zzzzqqq", "xkcdxx"], "zzzzqqq ppplll"])
 async def test_nothing_found_is_said_and_no_error(query, era):
     async with meta_tool_client(community_server(), era) as peer:
-        told = await peer.said("discover", query=query)
+        told = await peer.text_of("discover", query=query)
     assert not any(operation in told for operation in COMMUNITY_IDS)
     assert "othing" in told
 
@@ -100,7 +100,7 @@ async def test_nothing_found_is_said_and_no_error(query, era):
 )
 async def test_a_search_finds_what_is_meant_first(query, meant):
     async with meta_tool_client(community_server()) as peer:
-        told = (await peer.said("discover", query=query)).splitlines()
+        told = (await peer.text_of("discover", query=query)).splitlines()
     assert told[0].startswith(f"{meant}(")
 
 
@@ -115,7 +115,7 @@ async def test_a_search_for_an_operations_own_name_finds_it(form):
                 "name": f"{action}_{category}",
                 "action category": f"{action} {category}",
             }[form]
-            assert (await peer.said("discover", query=query)).startswith(f"{operation}("), query
+            assert (await peer.text_of("discover", query=query)).startswith(f"{operation}("), query
 
 
 @pytest.mark.parametrize("action", ["s3", "v2", "act3", "oauth2", "thing"])
@@ -123,7 +123,7 @@ async def test_a_short_or_odd_word_that_names_an_operation_finds_it(action):
     server = large_server(30)
     server.tool(name=f"storage_{action}", category="storage", action=action, summary="Keep it")(lambda: None)
     async with meta_tool_client(server) as peer:
-        told = await peer.said("discover", query=action)
+        told = await peer.text_of("discover", query=action)
     assert f"storage.{action}(" in told
 
 
@@ -135,38 +135,38 @@ async def test_a_word_of_every_summary_finds_something(word):
         summary = f"Do the thing number {number} spaces"
         server.tool(name=f"t{number}", category=f"c{number % 4}", action=f"a{number}", summary=summary)(lambda: None)
     async with meta_tool_client(server) as peer:
-        assert "(" in (await peer.said("discover", query=word)).splitlines()[0]
+        assert "(" in (await peer.text_of("discover", query=word)).splitlines()[0]
 
 
 async def test_a_list_of_queries_finds_something_for_each():
     async with meta_tool_client(community_server()) as peer:
-        told = await peer.said("discover", query=["create post", "uptime", "zzzz"])
+        told = await peer.text_of("discover", query=["create post", "uptime", "zzzz"])
     assert "posts.create(" in told and "uptime(" in told
 
 
 async def test_a_search_is_confined_to_its_category():
     async with meta_tool_client(community_server()) as peer:
-        told = await peer.said("discover", query="delete posts", category="batch")
+        told = await peer.text_of("discover", query="delete posts", category="batch")
     assert "batch.posts.delete(" in told and "\nposts.delete" not in told and not told.startswith("posts.delete")
 
 
 async def test_five_hits_cost_no_more_than_200_tokens():
     async with meta_tool_client(large_server(84)) as peer:
         for query in ("posts", "delete", "list events", "a space"):
-            told = await peer.said("discover", query=query)
+            told = await peer.text_of("discover", query=query)
             assert count(told) <= 200
             assert 1 <= sum("(" in line and line.split("(")[0] in large_ids(84) for line in told.splitlines()) <= 5
 
 
 async def test_the_details_of_discover(era):
     async with meta_tool_client(community_server(), era) as peer:
-        assert sorted((await peer.said("discover", detail="names")).split()) == sorted(COMMUNITY_IDS)
-        brief = (await peer.said("discover", detail="brief")).splitlines()
+        assert sorted((await peer.text_of("discover", detail="names")).split()) == sorted(COMMUNITY_IDS)
+        brief = (await peer.text_of("discover", detail="brief")).splitlines()
         assert "posts.list: List posts" in brief and len(brief) == len(COMMUNITY_IDS)
-        tree = json.loads(await peer.said("discover", detail="full"))
+        tree = json.loads(await peer.text_of("discover", detail="full"))
         assert tree["operations"]["batch"]["posts"]["delete"]["name"] == "delete_posts"
         assert tree == await peer.read("circle://operations/index")
-        part = json.loads(await peer.said("discover", detail="full", category="posts"))
+        part = json.loads(await peer.text_of("discover", detail="full", category="posts"))
         assert part == await peer.read("circle://operations/posts")
 
 
@@ -177,7 +177,7 @@ async def test_cursors_walk_through_everything_once(detail, category, era):
         seen: list[str] = []
         arguments: dict[str, Any] = {"detail": detail} | ({"category": category} if category else {})
         for _ in range(100):
-            told = await peer.said("discover", **arguments)
+            told = await peer.text_of("discover", **arguments)
             assert count(told) <= 1500
             seen += [line.split(":")[0] for line in told.splitlines() if line.split(":")[0] in large_ids(900, 4)]
             found = re.search(r'cursor="([^"]+)"', told)
@@ -190,10 +190,10 @@ async def test_cursors_walk_through_everything_once(detail, category, era):
 
 async def test_the_hits_of_a_search_can_be_paged():
     async with meta_tool_client(large_server(84)) as peer:
-        told = await peer.said("discover", query="posts")
+        told = await peer.text_of("discover", query="posts")
         found = re.search(r'cursor="([^"]+)"', told)
         assert found, "seven operations match and five are shown, but nothing says that there are more"
-        more = await peer.said("discover", query="posts", cursor=found[1])
+        more = await peer.text_of("discover", query="posts", cursor=found[1])
         assert not {line for line in more.splitlines() if "(" in line} & set(told.splitlines()[:5])
 
 
@@ -203,7 +203,7 @@ async def test_long_and_hostile_descriptions_stay_out_of_the_index(era):
     server.tool(name="hostile", category="posts", action="real", description=hostile)(lambda: None)
     async with meta_tool_client(server, era) as peer:
         for arguments in ({"category": "posts"}, {"detail": "brief"}, {"query": "fine words"}):
-            told = await peer.said("discover", **arguments)
+            told = await peer.text_of("discover", **arguments)
             assert not re.search("[\x00-\x09\x0b-\x1f\u200b\u202a-\u202e\u2066-\u2069]", told)
             assert not any(line.startswith("posts.fake") for line in told.splitlines())
             assert count(told) <= 60
@@ -217,7 +217,7 @@ async def test_long_and_hostile_descriptions_stay_out_of_the_index(era):
 @pytest.mark.parametrize("operation", ["posts.create", "posts/create", "create_post"])
 async def test_the_signature_is_told_by_id_path_or_name(operation, era):
     async with meta_tool_client(community_server(), era) as peer:
-        told = await peer.said("get_schema", operation=operation)
+        told = await peer.text_of("get_schema", operation=operation)
     signature, *notes = told.splitlines()
     assert signature.startswith("posts.create(") and notes == ["Create a new post"]
     assert all(word in signature for word in ("space_id:int", "name", "body?", "state?", '"draft"', '"live"'))
@@ -226,9 +226,9 @@ async def test_the_signature_is_told_by_id_path_or_name(operation, era):
 
 async def test_several_signatures_at_once_and_never_more_than_ten(era):
     async with meta_tool_client(community_server(), era) as peer:
-        told = await peer.said("get_schema", operation=COMMUNITY_IDS)
+        told = await peer.text_of("get_schema", operation=COMMUNITY_IDS)
         assert all(f"{operation}(" in told for operation in COMMUNITY_IDS)
-        assert "10" in await peer.refused("get_schema", operation=["posts.list"] * 11)
+        assert "10" in await peer.refusal_of("get_schema", operation=["posts.list"] * 11)
         mixed = first_block_text(await peer.use("get_schema", {"operation": ["posts.list", "posts.creat"]}))
         assert "posts.list(" in mixed and "posts.create" in mixed
 
@@ -236,7 +236,7 @@ async def test_several_signatures_at_once_and_never_more_than_ten(era):
 async def test_the_schema_is_json_and_the_same_as_the_resource(era):
     async with meta_tool_client(community_server(), era) as peer:
         for operation in COMMUNITY_IDS:
-            schema = json.loads(await peer.said("get_schema", operation=operation, detail="schema"))
+            schema = json.loads(await peer.text_of("get_schema", operation=operation, detail="schema"))
             assert schema == await peer.read(f"circle://operations/{operation.replace('.', '/')}")
             assert schema["id"] == operation and schema["inputSchema"]["type"] == "object"
             assert {"id", "name", "description", "inputSchema"} <= set(schema)
@@ -244,19 +244,19 @@ async def test_the_schema_is_json_and_the_same_as_the_resource(era):
                 "annotations",
                 "examples",
             }
-        listed = json.loads(await peer.said("get_schema", operation="posts.list", detail="schema"))
+        listed = json.loads(await peer.text_of("get_schema", operation="posts.list", detail="schema"))
         assert listed["annotations"] == {"readOnlyHint": True} and listed["examples"] == [{"space_id": 7}]
         assert listed["name"] == "list_posts"
-        found = json.loads(await peer.said("get_schema", operation="members.search", detail="schema"))
+        found = json.loads(await peer.text_of("get_schema", operation="members.search", detail="schema"))
         assert set(found["outputSchema"]["properties"]) == {"name", "age"}
-        both = json.loads(await peer.said("get_schema", operation=["posts.list", "uptime"], detail="schema"))
+        both = json.loads(await peer.text_of("get_schema", operation=["posts.list", "uptime"], detail="schema"))
         assert [one["id"] for one in both] == ["posts.list", "uptime"]
 
 
 @pytest.mark.parametrize("detail", ["notes", "full"])
 async def test_examples_are_told_in_words_too(detail):
     async with meta_tool_client(community_server()) as peer:
-        assert "7" in await peer.said("get_schema", operation="posts.list", detail=detail)
+        assert "7" in await peer.text_of("get_schema", operation="posts.list", detail=detail)
 
 
 @pytest.mark.parametrize("detail", ["notes", "full", "schema"])
@@ -267,7 +267,7 @@ async def test_an_unknown_operation_is_told_with_the_nearest(detail, era):
             ("Posts.List", "posts.list"),
             ("creat_post", "posts.create"),
         ):
-            assert meant in await peer.refused("get_schema", operation=asked, detail=detail)
+            assert meant in await peer.refusal_of("get_schema", operation=asked, detail=detail)
 
 
 # Search by meaning
@@ -285,9 +285,9 @@ async def later(texts: list[str]) -> list[list[float]]:
 async def test_an_embedder_finds_what_words_do_not(embedder, era):
     plain, clever = large_server(84), large_server(84, embedder=embedder)
     async with meta_tool_client(plain, era) as peer:
-        assert ".delete" not in await peer.said("discover", query="obliterate")
+        assert ".delete" not in await peer.text_of("discover", query="obliterate")
     async with meta_tool_client(clever, era) as peer:
-        assert ".delete(" in (await peer.said("discover", query="obliterate")).splitlines()[0]
+        assert ".delete(" in (await peer.text_of("discover", query="obliterate")).splitlines()[0]
 
 
 def raises(texts: list[str]) -> list[list[float]]:
@@ -312,4 +312,4 @@ async def test_a_failing_embedder_leaves_the_search_by_words(failure, caplog):
     with caplog.at_level(logging.CRITICAL, "deltamcp"):
         async with meta_tool_client(large_server(84, embedder=FAILING[failure])) as peer:
             for _ in range(2):
-                assert "posts.delete(" in await peer.said("discover", query="delete posts")
+                assert "posts.delete(" in await peer.text_of("discover", query="delete posts")

@@ -155,12 +155,12 @@ async def test_a_tool_added_while_running_is_found_and_announced(era):
             return "opened"
 
         assert (await peer.raw.next_heard())["method"].endswith("list_changed")
-        assert "polls: open" in await peer.said("discover")
-        assert (await peer.said("discover", query="open a poll")).startswith("polls.open(")
+        assert "polls: open" in await peer.text_of("discover")
+        assert (await peer.text_of("discover", query="open a poll")).startswith("polls.open(")
         assert "open_poll" in await peer.names()
         assert "polls" in (await peer.tools())[0]["description"]
         assert (await peer.read("circle://operations/polls/open"))["name"] == "open_poll"
         server.remove_tool("open_poll")
-        assert "polls" not in await peer.said("discover")
-        assert "polls" not in await peer.said("discover", query="open a poll")
-        await peer.refused("execute", operation="polls.open")
+        assert "polls" not in await peer.text_of("discover")
+        assert "polls" not in await peer.text_of("discover", query="open a poll")
+        await peer.refusal_of("execute", operation="polls.open")

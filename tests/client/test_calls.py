@@ -12,7 +12,7 @@ from deltamcp.errors import ArgumentsError, CallFailedError, ClientError, Deadli
 from deltamcp.values import CallTool
 from tests.support import fake_stdio
 from tests.support.conditions import HANG_SECONDS, advance_clock, wait_until
-from tests.support.fake_http import ANY, Asked, Fake, Wire, serving
+from tests.support.fake_http import ANY, Fake, FakeConnection, FakeRequest, serve_fake
 from tests.support.http_server import serve_http
 from tests.support.paths import PEER_COMMAND
 from tests.support.request_count import count_requests
@@ -155,7 +155,7 @@ async def test_arguments_that_json_cannot_say_are_told_before_anything_is_sent(l
         with pytest.raises((ArgumentsError, ClientError, TypeError, ValueError)):
             await client.call_tool("echo", {"a": value}, timeout=HANG_SECONDS)
         assert (await client.call("echo", a=1))["given"] == {"a": 1}
-    assert fake_stdio.ran(log) == ["echo"]
+    assert fake_stdio.tools_run(log) == ["echo"]
 
 
 async def test_arguments_named_as_the_clients_own_parameters(log):
@@ -305,7 +305,7 @@ async def test_progress_callbacks_may_be_async(log, discover):
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         reply = await client.call_tool("progress", progress=progress)
         assert reply.value == {"token": True}
-        await fake_stdio.until(lambda: not (len(told) < 3))
+        await wait_until(lambda: not (len(told) < 3))
         assert told == [(step, 3, f"step {step}") for step in (1, 2, 3)]
         assert (await client.call_tool("progress")).value == {"token": False}
 
@@ -329,7 +329,7 @@ async def test_a_slow_progress_callback_is_told_things_in_their_order(log, disco
 
 
 async def test_progress_over_http():
-    async def steps(asked: Asked, wire: Wire) -> None:
+    async def steps(asked: FakeRequest, wire: FakeConnection) -> None:
         token = asked.params["_meta"]["progressToken"]
         await wire.events()
         for n in (1, 2.5):
@@ -340,7 +340,7 @@ async def test_progress_over_http():
 
     for modern in (True, False):
         told: list[Any] = []
-        async with serving(Fake(modern=modern, handshake=not modern)) as fake:
+        async with serve_fake(Fake(modern=modern, handshake=not modern)) as fake:
             fake.once("tools/call", steps)
             async with connect(fake.url) as client:
                 await client.call_tool("echo", progress=lambda *step, told=told: told.append(step))
@@ -354,7 +354,7 @@ async def test_a_process_is_told_that_nobody_waits_any_more(log, discover, how):
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools), **options) as client:
         await client.tools()
         call = asyncio.create_task(client.call_tool("hang", timeout=3600 if how == "timeout" else None))
-        await fake_stdio.until(lambda: bool(fake_stdio.ran(log)))
+        await wait_until(lambda: bool(fake_stdio.tools_run(log)))
         if how == "cancel":
             call.cancel()
         else:
@@ -362,8 +362,8 @@ async def test_a_process_is_told_that_nobody_waits_any_more(log, discover, how):
         with pytest.raises(asyncio.CancelledError if how == "cancel" else DeadlineError):
             await call
         assert (await client.call("echo", a=1))["given"] == {"a": 1}
-    hung = next(message for message in fake_stdio.heard(log, "tools/call") if message["params"]["name"] == "hang")
-    cancelled = [message["params"]["requestId"] for message in fake_stdio.heard(log, "notifications/cancelled")]
+    hung = next(message for message in fake_stdio.messages(log, "tools/call") if message["params"]["name"] == "hang")
+    cancelled = [message["params"]["requestId"] for message in fake_stdio.messages(log, "notifications/cancelled")]
     assert cancelled.count(hung["id"]) == 1
 
 
@@ -371,12 +371,12 @@ async def test_initialize_is_never_cancelled(log):
     """2025-11-25, "Cancellation": it MUST NOT be."""
     client = connect(fake_stdio.command(log=log, discover=-32601, initialize="silent"), start_timeout=3600)
     entering = asyncio.create_task(client.__aenter__())
-    await fake_stdio.until(lambda: bool(fake_stdio.heard(log, "initialize")))
+    await wait_until(lambda: bool(fake_stdio.messages(log, "initialize")))
     advance_clock(3600)
     with pytest.raises(DeltaError):
         await entering
-    initialize = fake_stdio.heard(log, "initialize")
-    cancelled = [message["params"]["requestId"] for message in fake_stdio.heard(log, "notifications/cancelled")]
+    initialize = fake_stdio.messages(log, "initialize")
+    cancelled = [message["params"]["requestId"] for message in fake_stdio.messages(log, "notifications/cancelled")]
     assert not {message["id"] for message in initialize} & set(cancelled)
 
 
@@ -413,7 +413,7 @@ async def test_an_answer_after_the_deadline_is_nobodys(log, discover):
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         await client.tools()
         call = asyncio.create_task(client.call_tool("late", {"n": 1}, timeout=3600))
-        await fake_stdio.until(lambda: bool(fake_stdio.ran(log)))
+        await wait_until(lambda: bool(fake_stdio.tools_run(log)))
         advance_clock(3600)
         with pytest.raises(DeadlineError):
             await call
@@ -424,7 +424,7 @@ async def test_an_answer_after_the_deadline_is_nobodys(log, discover):
 async def test_a_deadline_over_http_closes_the_connection():
     began, gone = asyncio.Event(), asyncio.Event()
 
-    async def hangs(asked: Asked, wire: Wire) -> None:
+    async def hangs(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.events()
         began.set()
         try:
@@ -434,7 +434,7 @@ async def test_a_deadline_over_http_closes_the_connection():
         finally:
             gone.set()
 
-    async with serving(Fake(handshake=False)) as fake:
+    async with serve_fake(Fake(handshake=False)) as fake:
         fake.once("tools/call", hangs)
         async with connect(fake.url) as client:
             call = asyncio.create_task(client.call_tool("echo", timeout=3600))
@@ -491,10 +491,10 @@ async def test_a_thousand_calls_at_once_over_http(speak: Any):
 
 
 async def test_a_timeout_is_of_everything_that_has_to_be_done_for_an_answer():
-    async def hangs_up(asked: Asked, wire: Wire) -> None:
+    async def hangs_up(asked: FakeRequest, wire: FakeConnection) -> None:
         wire.close()
 
-    async with serving(Fake(handshake=False)) as fake, connect(fake.url, timeout=3600) as client:
+    async with serve_fake(Fake(handshake=False)) as fake, connect(fake.url, timeout=3600) as client:
         await client.tools()
         fake.always("tools/call", hangs_up)
         call = asyncio.create_task(client.call("look"))

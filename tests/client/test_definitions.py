@@ -12,7 +12,7 @@ from deltamcp.errors import ClientError, DeltaError
 from deltamcp.values import CallTool, Describe, Kind, ListItems, ListManifest
 from tests.support import fake_stdio
 from tests.support.conditions import HANG_SECONDS, advance_clock, is_listened_to, wait_until
-from tests.support.fake_http import ANY, META, Asked, Fake, Wire, serving
+from tests.support.fake_http import ANY, META, Fake, FakeConnection, FakeRequest, serve_fake
 from tests.support.http_server import serve_http
 from tests.support.request_count import RequestCount, count_requests
 
@@ -219,10 +219,10 @@ async def test_a_server_that_neither_says_nor_tells_is_believed_for_the_clients_
     async with connect(script, cache_seconds=60) as client:
         await client.tools()
         await client.tools()
-        assert len(fake_stdio.heard(log, "tools/list")) == 1
+        assert len(fake_stdio.messages(log, "tools/list")) == 1
         advance_clock(61)
         await client.tools()
-        assert len(fake_stdio.heard(log, "tools/list")) == 2
+        assert len(fake_stdio.messages(log, "tools/list")) == 2
 
 
 async def test_expired_schemas_are_not_validated_against():
@@ -326,14 +326,19 @@ async def test_all_pages_are_read(log, discover):
     pages = [[{"name": f"t{page}_{n}", "inputSchema": ANY} for n in range(3)] for page in range(4)]
     async with connect(fake_stdio.command(log=log, discover=discover, pages=pages)) as client:
         assert [tool.name for tool in await client.tools()] == [f"t{page}_{n}" for page in range(4) for n in range(3)]
-    assert [message["params"].get("cursor") for message in fake_stdio.heard(log, "tools/list")] == [None, "1", "2", "3"]
+    assert [message["params"].get("cursor") for message in fake_stdio.messages(log, "tools/list")] == [
+        None,
+        "1",
+        "2",
+        "3",
+    ]
 
 
 async def test_a_cursor_that_repeats_is_the_end_of_patience(log, discover):
     async with connect(fake_stdio.command(log=log, discover=discover, endless="same")) as client:
         with pytest.raises(DeltaError):
             await asyncio.wait_for(client.tools(), HANG_SECONDS)
-    assert len(fake_stdio.heard(log, "tools/list")) < 50, "it goes in a circle, and that can be seen at once"
+    assert len(fake_stdio.messages(log, "tools/list")) < 50, "it goes in a circle, and that can be seen at once"
 
 
 async def test_pages_without_end_are_told_not_read_for_ever(log):
@@ -365,7 +370,7 @@ async def test_a_modern_process_is_asked_to_tell_of_changes_before_it_is_believe
     async with connect(fake_stdio.command(log=log)) as client:
         await client.tools()
         await client.call("echo")
-    (listen,) = fake_stdio.heard(log, "subscriptions/listen")
+    (listen,) = fake_stdio.messages(log, "subscriptions/listen")
     assert listen["params"]["notifications"] == {"toolsListChanged": True}
 
 
@@ -374,13 +379,13 @@ async def test_a_change_told_over_http_in_the_old_way():
     change = asyncio.Event()
     heard = asyncio.Event()
 
-    async def stream(asked: Asked, wire: Wire) -> None:
+    async def stream(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.events()
         await change.wait()
         await wire.event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}, id="1")
         await fake.ending.wait()
 
-    async with serving(Fake(modern=False, sessions=True)) as fake:
+    async with serve_fake(Fake(modern=False, sessions=True)) as fake:
         fake.always("GET", stream)
         async with connect(fake.url, on_change=lambda what: heard.set()) as client:
             assert len(await client.tools()) == 4
@@ -394,7 +399,7 @@ async def test_a_change_told_over_http_in_the_old_way():
 async def test_a_subscription_that_breaks_is_taken_up_again_and_nothing_missed_in_between():
     heard, listed, again = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def breaks(asked: Asked, wire: Wire) -> None:
+    async def breaks(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.events()
         told = {"_meta": {META + "subscriptionId": asked.id}, "notifications": asked.params["notifications"]}
         await wire.event({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": told})
@@ -402,11 +407,11 @@ async def test_a_subscription_that_breaks_is_taken_up_again_and_nothing_missed_i
         fake.tools = [{"name": "one", "inputSchema": ANY}]
         wire.close()
 
-    async def later(asked: Asked, wire: Wire) -> None:
+    async def later(asked: FakeRequest, wire: FakeConnection) -> None:
         again.set()
         await fake.answer(asked, wire)
 
-    async with serving(Fake(handshake=False, ttl=3_600_000)) as fake:
+    async with serve_fake(Fake(handshake=False, ttl=3_600_000)) as fake:
         fake.once("subscriptions/listen", breaks, later)
         async with connect(fake.url, on_change=lambda what: heard.set()) as client:
             assert len(await client.tools()) == 4
@@ -421,7 +426,7 @@ async def test_a_server_that_was_restarted_is_asked_for_its_tools_again(log):
         await client.call("last")
         await client.call("look", deaths=0)
         await client.tools()
-    assert len(fake_stdio.heard(log, "tools/list")) == 2
+    assert len(fake_stdio.messages(log, "tools/list")) == 2
 
 
 async def test_ttl_that_is_no_number_does_no_harm(log):

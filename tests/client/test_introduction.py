@@ -12,8 +12,8 @@ from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, PeerError, UnreachableError
 from deltamcp.values import Era
 from tests.support import fake_http, fake_stdio
-from tests.support.conditions import advance_clock
-from tests.support.fake_http import Asked, Fake, Wire, serving
+from tests.support.conditions import advance_clock, wait_until
+from tests.support.fake_http import Fake, FakeConnection, FakeRequest, serve_fake
 
 MODERN = "2026-07-28"
 
@@ -31,14 +31,14 @@ async def test_a_modern_process_is_never_sent_initialize(log):
         assert client.server.era is Era.MODERN
         assert client.server.protocol == MODERN
         assert (await client.call("echo", a=1))["given"] == {"a": 1}
-    assert not fake_stdio.heard(log, "initialize")
-    assert not fake_stdio.heard(log, "notifications/initialized")
+    assert not fake_stdio.messages(log, "initialize")
+    assert not fake_stdio.messages(log, "notifications/initialized")
 
 
 async def test_every_request_to_a_modern_process_says_its_revision(log):
     async with connect(fake_stdio.command(log=log), info={"name": "mine", "version": "7"}) as client:
         await client.call("echo", a=1)
-    requests = [message for message in fake_stdio.heard(log) if "id" in message]
+    requests = [message for message in fake_stdio.messages(log) if "id" in message]
     assert len(requests) >= 3
     for request in requests:
         meta = request["params"]["_meta"]
@@ -57,8 +57,8 @@ async def test_any_error_that_is_not_modern_means_the_handshake(log, discover):
     async with connect(fake_stdio.command(log=log, discover=discover)) as client:
         assert client.server.era is Era.HANDSHAKE
         assert (await client.call("echo", a=1))["given"] == {"a": 1}
-    assert len(fake_stdio.heard(log, "initialize")) == 1
-    assert len(fake_stdio.heard(log, "notifications/initialized")) == 1
+    assert len(fake_stdio.messages(log, "initialize")) == 1
+    assert len(fake_stdio.messages(log, "notifications/initialized")) == 1
 
 
 async def test_silence_means_the_handshake(log, monkeypatch):
@@ -77,8 +77,8 @@ async def test_a_process_that_ends_at_the_probe_is_started_again_for_the_handsha
 async def test_a_handshake_without_the_probe_where_that_is_asked_for(log):
     async with connect(fake_stdio.command(log=log, discover="exit"), speak="handshake") as client:
         assert (await client.call("echo"))["life"] == 0
-    assert not fake_stdio.heard(log, "server/discover")
-    assert [message.get("method") for message in fake_stdio.heard(log)[:2]] == [
+    assert not fake_stdio.messages(log, "server/discover")
+    assert [message.get("method") for message in fake_stdio.messages(log)[:2]] == [
         "initialize",
         "notifications/initialized",
     ]
@@ -90,14 +90,14 @@ async def test_a_modern_error_is_never_answered_with_initialize(log):
     with pytest.raises(UnreachableError, match="2031-01-01"):
         async with connect(fake_stdio.command(log=log, discover=discover)):
             pass
-    assert not fake_stdio.heard(log, "initialize")
+    assert not fake_stdio.messages(log, "initialize")
 
 
 async def test_who_speaks_only_modern_falls_back_to_nothing(log):
     with pytest.raises(ClientError):
         async with connect(fake_stdio.command(log=log, discover=-32601), speak="modern"):
             pass
-    assert not fake_stdio.heard(log, "initialize")
+    assert not fake_stdio.messages(log, "initialize")
 
 
 @pytest.mark.parametrize("protocol", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
@@ -116,10 +116,10 @@ async def test_a_revision_nobody_knows_is_not_spoken(log):
 async def test_the_handshake_offers_the_newest_revision_and_says_nothing_of_the_modern_era(log):
     async with connect(fake_stdio.command(log=log, discover=-32601)) as client:
         await client.call("echo")
-    (initialize,) = fake_stdio.heard(log, "initialize")
+    (initialize,) = fake_stdio.messages(log, "initialize")
     assert initialize["params"]["protocolVersion"] == "2025-11-25"
     assert set(initialize["params"]) == {"protocolVersion", "capabilities", "clientInfo"}
-    for message in fake_stdio.heard(log):
+    for message in fake_stdio.messages(log):
         if message["method"] != "server/discover":
             meta = (message.get("params") or {}).get("_meta", {})
             assert not [key for key in meta if key.startswith("io.modelcontextprotocol/")]
@@ -135,7 +135,7 @@ async def test_a_handshake_that_is_refused_is_told_in_the_servers_words(log):
 async def test_a_server_that_never_introduces_itself_is_given_up(log):
     client = connect(fake_stdio.command(log=log, discover=-32601, initialize="silent"), start_timeout=3600)
     entering = asyncio.create_task(client.__aenter__())
-    await fake_stdio.until(lambda: bool(fake_stdio.heard(log, "initialize")))
+    await wait_until(lambda: bool(fake_stdio.messages(log, "initialize")))
     advance_clock(3600)
     with pytest.raises(UnreachableError):
         await entering
@@ -144,7 +144,9 @@ async def test_a_server_that_never_introduces_itself_is_given_up(log):
 # HTTP
 
 
-async def _refused(asked: Asked, wire: Wire, status: int, body: bytes, content_type: str = "application/json") -> None:
+async def _refused(
+    asked: FakeRequest, wire: FakeConnection, status: int, body: bytes, content_type: str = "application/json"
+) -> None:
     await wire.answer(status, body, content_type=content_type)
 
 
@@ -164,10 +166,10 @@ async def _refused(asked: Asked, wire: Wire, status: int, body: bytes, content_t
     ],
 )
 async def test_an_address_that_refuses_the_probe_gets_the_handshake(status, body, content_type):
-    async def refused(asked: Asked, wire: Wire) -> None:
+    async def refused(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.answer(status, body, content_type=content_type)
 
-    async with serving(Fake(sessions=True)) as fake:
+    async with serve_fake(Fake(sessions=True)) as fake:
         fake.always("server/discover", refused)
         async with connect(fake.url) as client:
             assert client.server.era is Era.HANDSHAKE
@@ -181,7 +183,7 @@ async def test_an_address_that_refuses_the_probe_gets_the_handshake(status, body
 
 
 async def test_an_address_of_the_modern_era_gets_its_headers():
-    async with serving(Fake(handshake=False)) as fake:
+    async with serve_fake(Fake(handshake=False)) as fake:
         async with connect(fake.url) as client:
             assert client.server.era is Era.MODERN
             await client.call("echo", a=1)
@@ -198,11 +200,11 @@ async def test_an_address_of_the_modern_era_gets_its_headers():
 
 
 async def test_a_modern_error_over_http_is_never_answered_with_initialize():
-    async def newer(asked: Asked, wire: Wire) -> None:
+    async def newer(asked: FakeRequest, wire: FakeConnection) -> None:
         error = {"code": -32022, "message": "No.", "data": {"supported": ["2031-01-01"], "requested": MODERN}}
         await wire.json({"jsonrpc": "2.0", "id": asked.id, "error": error}, 400)
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.always("server/discover", newer)
         with pytest.raises(UnreachableError, match="2031-01-01"):
             async with connect(fake.url):
@@ -211,10 +213,10 @@ async def test_a_modern_error_over_http_is_never_answered_with_initialize():
 
 
 async def test_a_refused_call_does_not_make_a_modern_server_an_old_one():
-    async def wrong(asked: Asked, wire: Wire) -> None:
+    async def wrong(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.json({"jsonrpc": "2.0", "id": asked.id, "error": {"code": -32602, "message": "Unfit."}}, 400)
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.once("tools/call", wrong)
         async with connect(fake.url) as client:
             with pytest.raises(PeerError, match="Unfit") as caught:
@@ -227,10 +229,10 @@ async def test_a_refused_call_does_not_make_a_modern_server_an_old_one():
 async def test_a_server_that_stumbles_over_the_probe_is_not_taken_for_one_that_refuses_it():
     """5xx and 429 do not show the server's era."""
 
-    async def stumbles(asked: Asked, wire: Wire) -> None:
+    async def stumbles(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.answer(503, retry_after="0")
 
-    async with serving(Fake(handshake=False)) as fake:
+    async with serve_fake(Fake(handshake=False)) as fake:
         fake.once("server/discover", stumbles)
         async with connect(fake.url) as client:
             assert client.server.era is Era.MODERN
@@ -268,7 +270,7 @@ async def test_the_original_delta_mcp_is_recognised_by_its_words_and_offered_its
     discover = {"code": -32601, "message": "Unknown method: server/discover"}
     async with connect(fake_stdio.command(log=log, discover=discover, protocol="delta-mcp/0.2.0")) as client:
         assert client.server.protocol == "delta-mcp/0.2.0"
-    (initialize,) = fake_stdio.heard(log, "initialize")
+    (initialize,) = fake_stdio.messages(log, "initialize")
     assert initialize["params"]["protocolVersion"] == "delta-mcp/0.2.0"
     assert initialize["params"]["capabilities"]["tools"]["progressiveDisclosure"] is True
 
@@ -281,7 +283,7 @@ async def test_whoever_answers_the_offer_of_delta_mcp_with_mcp_is_spoken_mcp_to(
 
 
 async def test_two_clients_of_different_eras_at_once():
-    async with serving(Fake(sessions=True)) as fake:
+    async with serve_fake(Fake(sessions=True)) as fake:
         async with connect(fake.url) as new, connect(fake.url, speak="handshake") as old:
             given = await asyncio.gather(new.call("echo", a=1), old.call("echo", a=2))
         assert [value["given"] for value in given] == [{"a": 1}, {"a": 2}]

@@ -12,7 +12,7 @@ from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, DeltaError, PeerError
 from tests.support import fake_stdio
 from tests.support.conditions import HANG_SECONDS
-from tests.support.fake_http import ANY, Asked, Fake, Wire, serving
+from tests.support.fake_http import ANY, Fake, FakeConnection, FakeRequest, serve_fake
 from tests.support.http_server import serve_http
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
@@ -148,10 +148,10 @@ async def test_only_what_can_be_answered_is_declared(log, discover):
         async with connect(fake_stdio.command(log=log, discover=discover), **options) as client:
             await client.call("echo")
         if discover == "answer":
-            told = fake_stdio.heard(log, "tools/call")[0]["params"]["_meta"]
+            told = fake_stdio.messages(log, "tools/call")[0]["params"]["_meta"]
             capabilities = told["io.modelcontextprotocol/clientCapabilities"]
         else:
-            capabilities = fake_stdio.heard(log, "initialize")[0]["params"]["capabilities"]
+            capabilities = fake_stdio.messages(log, "initialize")[0]["params"]["capabilities"]
         found = set(capabilities) & {"elicitation", "sampling", "roots"}
         assert found == declared or (options == {"roots": []} and found <= declared)
 
@@ -220,14 +220,14 @@ async def test_every_round_is_a_request_of_its_own_with_the_state_of_the_last(lo
     async with connect(fake_stdio.command(log=log, tools=TOOLS), on_elicitation=answered) as client:
         await client.call_tool("ask", {"questions": {"q": ELICIT}, "rounds": 3})
         await client.call("echo", a=1)
-    asks = [message for message in fake_stdio.heard(log, "tools/call") if message["params"]["name"] == "ask"]
+    asks = [message for message in fake_stdio.messages(log, "tools/call") if message["params"]["name"] == "ask"]
     assert len({message["id"] for message in asks}) == 4
     assert [message["params"].get("requestState") for message in asks] == [None, "état 1", "état 2", "état 3"]
     assert "requestState" not in asks[0]["params"]
     assert "inputResponses" not in asks[0]["params"]
     assert all(message["params"]["arguments"] == asks[0]["params"]["arguments"] for message in asks)
     assert set(asks[1]["params"]["inputResponses"]) == {"q"}
-    echo = next(message for message in fake_stdio.heard(log, "tools/call") if message["params"]["name"] == "echo")
+    echo = next(message for message in fake_stdio.messages(log, "tools/call") if message["params"]["name"] == "echo")
     assert not {"requestState", "inputResponses"} & set(echo["params"])
 
 
@@ -240,11 +240,11 @@ async def test_every_round_is_a_request_of_its_own_with_the_state_of_the_last(lo
     ids=["only a state", "only questions"],
 )
 async def test_only_what_was_given_is_given_back(required, sent):
-    async def asks(asked: Asked, wire: Wire) -> None:
+    async def asks(asked: FakeRequest, wire: FakeConnection) -> None:
         result = {"resultType": "input_required", **required}
         await wire.json({"jsonrpc": "2.0", "id": asked.id, "result": result})
 
-    async with serving(Fake(handshake=False)) as fake:
+    async with serve_fake(Fake(handshake=False)) as fake:
         fake.once("tools/call", asks)
         async with connect(fake.url, roots=[{"uri": "file:///w"}]) as client:
             await client.call("echo", a=1)
@@ -265,7 +265,7 @@ async def test_a_server_that_asks_for_ever_is_given_up(log):
 
 @pytest.mark.parametrize("method", ["prompts/get", "resources/read"])
 async def test_prompts_and_resources_may_ask_too(method):
-    async def asks(asked: Asked, wire: Wire) -> None:
+    async def asks(asked: FakeRequest, wire: FakeConnection) -> None:
         if "requestState" in asked.params:
             name = asked.params["inputResponses"]["q"]["content"]["name"]
             contents = {"contents": [{"uri": "x:y", "text": name}], "messages": [], "description": name}
@@ -274,7 +274,7 @@ async def test_prompts_and_resources_may_ask_too(method):
         result = {"resultType": "input_required", "inputRequests": {"q": ELICIT}, "requestState": "s"}
         await wire.json({"jsonrpc": "2.0", "id": asked.id, "result": result})
 
-    async with serving(Fake(handshake=False, prompts={}, resources={}, tools_={})) as fake:
+    async with serve_fake(Fake(handshake=False, prompts={}, resources={}, tools_={})) as fake:
         fake.always(method, asks)
         async with connect(fake.url, on_elicitation=answered) as client:
             if method == "prompts/get":
@@ -317,19 +317,19 @@ async def test_questions_over_http_in_the_old_way_are_answered_by_a_post_of_thei
     answers: list[Any] = []
     got = asyncio.Event()
 
-    async def asks(asked: Asked, wire: Wire) -> None:
+    async def asks(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.events()
         await wire.event({"jsonrpc": "2.0", "id": "q-1", **ELICIT})
         await got.wait()
         await wire.event(fake.run(asked))
         await wire.end()
 
-    async def answer(asked: Asked, wire: Wire) -> None:
+    async def answer(asked: FakeRequest, wire: FakeConnection) -> None:
         answers.append(asked)
         await wire.answer(202)
         got.set()
 
-    async with serving(Fake(modern=False, sessions=True)) as fake:
+    async with serve_fake(Fake(modern=False, sessions=True)) as fake:
         fake.once("tools/call", asks)
         fake.always("response", answer)
         async with connect(fake.url, on_elicitation=answered) as client:

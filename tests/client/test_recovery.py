@@ -11,7 +11,7 @@ from deltamcp.client.connect import connect
 from deltamcp.errors import ArgumentsError, CallFailedError, ClientError, DeltaError
 from deltamcp.values import CallTool
 from tests.support import fake_stdio
-from tests.support.fake_http import ANY, Asked, Fake, Wire, result, serving
+from tests.support.fake_http import ANY, Fake, FakeConnection, FakeRequest, result, serve_fake
 from tests.support.http_server import serve_http
 from tests.support.paths import PEER_COMMAND
 from tests.support.request_count import count_requests
@@ -211,7 +211,7 @@ async def test_what_is_gone_cannot_be_had_whole():
 
 @pytest.fixture(params=["modern", "handshake"])
 def plain(request: Any) -> Fake:
-    async def rows(asked: Asked, wire: Wire) -> None:
+    async def rows(asked: FakeRequest, wire: FakeConnection) -> None:
         fake.ran.append((asked.params["name"], None))
         await wire.json({"jsonrpc": "2.0", "id": asked.id, "result": result({"items": ROWS})})
 
@@ -222,7 +222,7 @@ def plain(request: Any) -> Fake:
 
 
 async def test_a_server_without_budgets_has_its_results_made_to_fit_here(plain):
-    async with serving(plain), connect(plain.url) as client:
+    async with serve_fake(plain), connect(plain.url) as client:
         reply = await client.call_tool("rows", want=ResultPolicy(max_tokens=300))
         assert len(reply.text) < 4000
         assert reply.is_part
@@ -236,14 +236,14 @@ async def test_a_server_without_budgets_has_its_results_made_to_fit_here(plain):
 
 
 async def test_a_server_without_budgets_is_not_asked_for_what_it_does_not_know(plain):
-    async with serving(plain), connect(plain.url, deltas=True) as client:
+    async with serve_fake(plain), connect(plain.url, deltas=True) as client:
         await client.call_tool("rows", want=ResultPolicy(max_tokens=300))
     (asked,) = plain.of("tools/call")
     assert "pack_root" not in asked.params.get("arguments", {})
 
 
 async def test_call_gives_all_of_what_a_plain_server_sends(plain):
-    async with serving(plain), connect(plain.url) as client:
+    async with serve_fake(plain), connect(plain.url) as client:
         assert await client.call("rows") == {"items": ROWS}
 
 

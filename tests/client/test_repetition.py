@@ -13,8 +13,8 @@ import pytest
 from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, ConnectionLostError, DeadlineError, DeltaError
 from tests.support import fake_stdio
-from tests.support.conditions import HANG_SECONDS, advance_clock
-from tests.support.fake_http import ANY, Asked, Fake, Wire, head, serving
+from tests.support.conditions import HANG_SECONDS, advance_clock, wait_until
+from tests.support.fake_http import ANY, Fake, FakeConnection, FakeRequest, head, serve_fake
 from tests.support.processes import free_port
 
 REPEATABLE = ("look", "put")
@@ -45,16 +45,16 @@ async def test_a_process_that_dies_in_a_call_is_not_asked_to_do_it_again(log, di
         with pytest.raises(ConnectionLostError) as caught:
             await client.call("buy", deaths=1, half=half)
         assert caught.value.maybe_done is True
-        assert fake_stdio.ran(log) == ["buy"]
+        assert fake_stdio.tools_run(log) == ["buy"]
         assert (await client.call("buy"))["life"] == 1
-    assert fake_stdio.ran(log) == ["buy", "buy"]
+    assert fake_stdio.tools_run(log) == ["buy", "buy"]
 
 
 @pytest.mark.parametrize("name", REPEATABLE)
 async def test_what_may_be_repeated_survives_a_process_that_dies(log, discover, name):
     async with connect(fake_stdio.command(log=log, discover=discover)) as client:
         assert await client.call(name, deaths=1) == {"ran": 2, "life": 1}
-    assert fake_stdio.ran(log) == [name, name]
+    assert fake_stdio.tools_run(log) == [name, name]
 
 
 @pytest.mark.parametrize("name", REPEATABLE)
@@ -62,7 +62,7 @@ async def test_what_may_be_repeated_is_not_repeated_for_ever(log, name):
     async with connect(fake_stdio.command(log=log)) as client:
         with pytest.raises(ConnectionLostError):
             await asyncio.wait_for(client.call(name, deaths=1_000), HANG_SECONDS)
-    assert 1 < len(fake_stdio.ran(log)) <= 10
+    assert 1 < len(fake_stdio.tools_run(log)) <= 10
 
 
 async def test_what_a_tool_says_of_itself_that_is_not_true_counts_as_not_said(log):
@@ -71,21 +71,21 @@ async def test_what_a_tool_says_of_itself_that_is_not_true_counts_as_not_said(lo
     async with connect(fake_stdio.command(log=log, tools=tools)) as client:
         with pytest.raises(ConnectionLostError):
             await client.call("buy", deaths=1)
-    assert fake_stdio.ran(log) == ["buy"]
+    assert fake_stdio.tools_run(log) == ["buy"]
 
 
 async def test_a_tool_that_is_not_listed_is_not_repeated(log):
     async with connect(fake_stdio.command(log=log, tools=[{"name": "echo"}])) as client:
         with pytest.raises(DeltaError):
             await client.call_tool("buy", {"deaths": 1})
-    assert fake_stdio.ran(log) in ([], ["buy"])
+    assert fake_stdio.tools_run(log) in ([], ["buy"])
 
 
 async def test_a_call_sent_as_a_bare_request_is_not_repeated(log, discover):
     async with connect(fake_stdio.command(log=log, discover=discover)) as client:
         with pytest.raises(ConnectionLostError):
             await client.request("tools/call", {"name": "buy", "arguments": {"deaths": 1}})
-    assert fake_stdio.ran(log) == ["buy"]
+    assert fake_stdio.tools_run(log) == ["buy"]
 
 
 async def test_a_process_that_dies_between_calls(log, discover):
@@ -93,14 +93,14 @@ async def test_a_process_that_dies_between_calls(log, discover):
     tools = [*fake_stdio.TOOLS, {"name": "last", "inputSchema": ANY}]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         for _ in range(5):
-            before = fake_stdio.ran(log).count("buy")
+            before = fake_stdio.tools_run(log).count("buy")
             await client.call("last")
             try:
                 await client.call("buy")
             except ConnectionLostError:
-                assert fake_stdio.ran(log).count("buy") - before <= 1
+                assert fake_stdio.tools_run(log).count("buy") - before <= 1
             else:
-                assert fake_stdio.ran(log).count("buy") - before == 1
+                assert fake_stdio.tools_run(log).count("buy") - before == 1
 
 
 async def test_many_calls_while_the_process_is_killed(log, discover):
@@ -113,7 +113,7 @@ async def test_many_calls_while_the_process_is_killed(log, discover):
         await client.tools()
 
         async def kill() -> None:
-            await fake_stdio.until(lambda: not (len(fake_stdio.ran(log)) < 20))
+            await wait_until(lambda: not (len(fake_stdio.tools_run(log)) < 20))
             pid = json.loads(log.read_text().splitlines()[0])["started"]
             os.kill(pid, 9)
 
@@ -121,7 +121,7 @@ async def test_many_calls_while_the_process_is_killed(log, discover):
         killing = asyncio.create_task(kill())
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
         await killing
-    done = Counter(message["params"]["arguments"]["n"] for message in fake_stdio.heard(log, "tools/call"))
+    done = Counter(message["params"]["arguments"]["n"] for message in fake_stdio.messages(log, "tools/call"))
     assert max(done.values()) == 1
     for n, outcome in enumerate(outcomes):
         if isinstance(outcome, ConnectionLostError):
@@ -138,19 +138,19 @@ async def test_a_deadline_is_no_reason_to_do_it_again(log, discover):
     ]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         call = asyncio.create_task(client.call_tool("hang", timeout=3600))
-        await fake_stdio.until(lambda: bool(fake_stdio.ran(log)))
+        await wait_until(lambda: bool(fake_stdio.tools_run(log)))
         advance_clock(3600)
         with pytest.raises(DeadlineError):
             await call
         assert (await client.call("echo", a=1))["given"] == {"a": 1}
-    assert fake_stdio.ran(log) == ["hang", "echo"]
+    assert fake_stdio.tools_run(log) == ["hang", "echo"]
 
 
 # A URL whose connections break
 
 
-def _closed(fake: Fake, run: bool) -> Callable[[Asked, Wire], Awaitable[None]]:
-    async def fault(asked: Asked, wire: Wire) -> None:
+def _closed(fake: Fake, run: bool) -> Callable[[FakeRequest, FakeConnection], Awaitable[None]]:
+    async def fault(asked: FakeRequest, wire: FakeConnection) -> None:
         if run:
             fake.run(asked)
         wire.close()
@@ -158,16 +158,16 @@ def _closed(fake: Fake, run: bool) -> Callable[[Asked, Wire], Awaitable[None]]:
     return fault
 
 
-def _reset(fake: Fake) -> Callable[[Asked, Wire], Awaitable[None]]:
-    async def fault(asked: Asked, wire: Wire) -> None:
+def _reset(fake: Fake) -> Callable[[FakeRequest, FakeConnection], Awaitable[None]]:
+    async def fault(asked: FakeRequest, wire: FakeConnection) -> None:
         fake.run(asked)
         wire.abort()
 
     return fault
 
 
-def _cut(fake: Fake, how: str) -> Callable[[Asked, Wire], Awaitable[None]]:
-    async def fault(asked: Asked, wire: Wire) -> None:
+def _cut(fake: Fake, how: str) -> Callable[[FakeRequest, FakeConnection], Awaitable[None]]:
+    async def fault(asked: FakeRequest, wire: FakeConnection) -> None:
         body = json.dumps(fake.run(asked)).encode()
         if how == "in the head":
             await wire.raw(b"HTTP/1.1 200 OK\r\ncontent-ty")
@@ -211,7 +211,7 @@ CUTS = [
 
 @pytest.mark.parametrize("how", CUTS)
 async def test_an_answer_that_is_cut_is_not_asked_for_again(fake, how):
-    async with serving(fake):
+    async with serve_fake(fake):
         fake.once("tools/call", _cut(fake, how))
         async with connect(fake.url) as client:
             with pytest.raises(ConnectionLostError) as caught:
@@ -225,7 +225,7 @@ async def test_an_answer_that_is_cut_is_not_asked_for_again(fake, how):
 @pytest.mark.parametrize("name", REPEATABLE)
 @pytest.mark.parametrize("how", CUTS)
 async def test_an_answer_that_is_cut_is_asked_for_again_where_that_does_no_harm(fake, how, name):
-    async with serving(fake):
+    async with serve_fake(fake):
         fake.once("tools/call", _cut(fake, how))
         async with connect(fake.url) as client:
             assert (await asyncio.wait_for(client.call(name, a=1), HANG_SECONDS))["given"] == {"a": 1}
@@ -234,7 +234,7 @@ async def test_an_answer_that_is_cut_is_asked_for_again_where_that_does_no_harm(
 
 async def test_a_json_answer_that_is_whole_is_taken_though_the_last_chunk_is_missing(fake):
     """Whether the response is complete or cut, the call is not done twice."""
-    async with serving(fake):
+    async with serve_fake(fake):
         fake.once("tools/call", _cut(fake, "between chunks"))
         async with connect(fake.url) as client:
             try:
@@ -247,7 +247,7 @@ async def test_a_json_answer_that_is_whole_is_taken_though_the_last_chunk_is_mis
 @pytest.mark.parametrize("how", ["closed", "reset"])
 @pytest.mark.parametrize("name", ["buy", *REPEATABLE])
 async def test_a_connection_that_breaks_before_any_answer(fake, how, name):
-    async with serving(fake):
+    async with serve_fake(fake):
         fake.once("tools/call", _reset(fake) if how == "reset" else _closed(fake, True))
         async with connect(fake.url) as client:
             await client.tools()
@@ -263,7 +263,7 @@ async def test_a_connection_that_breaks_before_any_answer(fake, how, name):
 
 async def test_a_connection_that_breaks_while_the_body_is_on_its_way():
     """The server did nothing, but the client cannot know that: it sends the call once."""
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.before_body.add("tools/call")
         async with connect(fake.url) as client:
             await client.tools()
@@ -279,11 +279,11 @@ async def test_a_connection_that_breaks_while_the_body_is_on_its_way():
 async def test_a_status_that_hides_what_happened_is_no_reason_to_do_it_again(fake, status):
     """A gateway may answer 502, 503 or 504 to a call that its upstream has done."""
 
-    async def fault(asked: Asked, wire: Wire) -> None:
+    async def fault(asked: FakeRequest, wire: FakeConnection) -> None:
         fake.run(asked)
         await wire.answer(status, b"upstream went away", content_type="text/plain")
 
-    async with serving(fake):
+    async with serve_fake(fake):
         fake.once("tools/call", fault)
         async with connect(fake.url) as client:
             with pytest.raises(DeltaError) as caught:
@@ -294,11 +294,11 @@ async def test_a_status_that_hides_what_happened_is_no_reason_to_do_it_again(fak
 
 @pytest.mark.parametrize("kind", ["text/html", "application/xml", "image/png"])
 async def test_an_answer_that_cannot_be_read_is_no_reason_to_do_it_again(fake, kind):
-    async def fault(asked: Asked, wire: Wire) -> None:
+    async def fault(asked: FakeRequest, wire: FakeConnection) -> None:
         fake.run(asked)
         await wire.answer(200, b"<ok/>", content_type=kind)
 
-    async with serving(fake):
+    async with serve_fake(fake):
         fake.once("tools/call", fault)
         async with connect(fake.url) as client:
             with pytest.raises(DeltaError):
@@ -309,10 +309,10 @@ async def test_an_answer_that_cannot_be_read_is_no_reason_to_do_it_again(fake, k
 async def test_a_refused_token_is_another_try_not_another_run(fake):
     tokens = iter(["old", "new"])
 
-    async def expired(asked: Asked, wire: Wire) -> None:
+    async def expired(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.answer(401, www_authenticate="Bearer")
 
-    async with serving(fake):
+    async with serve_fake(fake):
         fake.once("tools/call", expired)
         async with connect(fake.url, token=lambda: next(tokens)) as client:
             await client.call("buy")
@@ -324,7 +324,7 @@ async def test_many_calls_over_connections_that_break_at_random(fake):
     """At the first try the server runs every third call without answering, and drops every fifth."""
     ran: Counter[int] = Counter()
 
-    async def chancy(asked: Asked, wire: Wire) -> None:
+    async def chancy(asked: FakeRequest, wire: FakeConnection) -> None:
         n = asked.params["arguments"]["n"]
         tries[n] += 1
         if n % 5 == 0 and tries[n] == 1:
@@ -337,7 +337,7 @@ async def test_many_calls_over_connections_that_break_at_random(fake):
         await fake.answer(asked, wire)
 
     tries: Counter[int] = Counter()
-    async with serving(fake):
+    async with serve_fake(fake):
         fake.always("tools/call", chancy)
         async with connect(fake.url) as client:
             await client.tools()
@@ -381,12 +381,12 @@ async def test_a_server_that_comes_back_is_reached_again():
 async def test_a_call_that_was_cancelled_is_not_repeated(fake):
     started = asyncio.Event()
 
-    async def hangs(asked: Asked, wire: Wire) -> None:
+    async def hangs(asked: FakeRequest, wire: FakeConnection) -> None:
         fake.run(asked)
         started.set()
         await fake.ending.wait()
 
-    async with serving(fake):
+    async with serve_fake(fake):
         fake.once("tools/call", hangs)
         async with connect(fake.url) as client:
             call = asyncio.create_task(client.call("look"))
@@ -402,16 +402,16 @@ async def test_a_call_that_was_cancelled_is_not_repeated(fake):
 async def test_a_call_whose_stream_broke_is_not_done_again_whatever_the_way_back_says(status):
     fake = Fake(modern=False, sessions=True)
 
-    async def breaks(asked: Asked, wire: Wire) -> None:
+    async def breaks(asked: FakeRequest, wire: FakeConnection) -> None:
         fake.run(asked)
         await wire.events()
         await wire.event(None, id="ключ", retry=1)
         wire.close()
 
-    async def refused(asked: Asked, wire: Wire) -> None:
+    async def refused(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.answer(status)
 
-    async with serving(fake):
+    async with serve_fake(fake):
         fake.once("tools/call", breaks)
         fake.always("GET", refused)
         async with connect(fake.url, listen=False) as client:

@@ -16,7 +16,7 @@ from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, ConfigurationError, DeltaError
 from tests.support import fake_stdio
 from tests.support.conditions import HANG_SECONDS
-from tests.support.fake_http import ANY, Fake, serving
+from tests.support.fake_http import ANY, Fake, serve_fake
 
 FAKE = str(Path(fake_stdio.__file__))
 SECRET = "hunter2-s3cret"
@@ -136,7 +136,7 @@ async def test_a_process_gets_nothing_of_our_environment_it_was_not_given(monkey
 
 @pytest.mark.parametrize("kind", [{}, {"type": "http"}, {"type": "streamable-http"}, {"transport": "http"}], ids=str)
 async def test_an_entry_that_is_an_address(kind):
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         async with connect({"url": fake.url, "headers": {"X-Key": "k"}, **kind}, headers={"X-More": "m"}) as client:
             assert len(await client.tools()) == 4
         assert all((asked.headers["x-key"], asked.headers["x-more"]) == ("k", "m") for asked in fake.asked)
@@ -246,7 +246,7 @@ async def test_an_entrys_environment_is_in_no_error():
 )
 @pytest.mark.parametrize("how", ["nobody", "404", "breaks"])
 async def test_what_is_secret_in_an_address_is_in_no_error(url, how):
-    async with serving(Fake(modern=False, handshake=False)) as fake:
+    async with serve_fake(Fake(modern=False, handshake=False)) as fake:
         port = fake.url.split(":")[2].split("/")[0]
 
         async def lost(asked: Any, wire: Any) -> None:
@@ -264,7 +264,7 @@ async def test_what_is_secret_in_an_address_is_in_no_error(url, how):
 
 
 async def test_the_secret_parts_of_an_address_still_reach_the_server():
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         port = fake.url.split(":")[2].split("/")[0]
         async with connect(f"http://us%40er:p%3Ass@127.0.0.1:{port}/mcp?token=t%20k&x=ü#frag") as client:
             await client.call("echo")
@@ -276,7 +276,7 @@ async def test_the_secret_parts_of_an_address_still_reach_the_server():
 
 @pytest.mark.parametrize("header", ["X-Bad\r\nInjected", "X Bad", ""])
 async def test_headers_that_are_none_are_refused_not_sent(header):
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         with pytest.raises((DeltaError, ValueError)):
             async with connect(fake.url, headers={header: "x"}):
                 pass
@@ -291,7 +291,7 @@ async def test_values_that_no_header_can_hold_are_refused_not_sent(value, where)
         "token": {"token": value},
         "callback": {"token": lambda: value},
     }
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         with pytest.raises((DeltaError, ValueError)) as caught:
             async with connect(fake.url, **options[where]):
                 pass

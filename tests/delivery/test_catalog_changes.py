@@ -60,18 +60,18 @@ async def test_discover_tells_what_changed_in_the_catalogue(era):
     server = cards()
     async with era_client(server, era) as peer:
         for extra in DISCOVERED:
-            one = await peer.done("discover", pack_root="", **extra)
+            one = await peer.result_of("discover", pack_root="", **extra)
             said = result_meta(one)
             assert said["outcome"] == "full" and PACK_ROOT.fullmatch(texts(one)[-1])
-            same_again = await peer.done("discover", pack_root=said["root"][7:19], **extra)
+            same_again = await peer.result_of("discover", pack_root=said["root"][7:19], **extra)
             assert result_meta(same_again)["outcome"] == "unchanged" and UNCHANGED_AS.fullmatch(first_text(same_again))
     number = 101
     for extra in DISCOVERED[:3]:
         async with era_client(server, era) as peer:
-            one = await peer.done("discover", pack_root="", **extra)
+            one = await peer.result_of("discover", pack_root="", **extra)
             add_card(server, number)
-            two = await peer.done("discover", pack_root=result_meta(one)["root"], **extra)
-            full = await peer.done("discover", pack_root="", **extra)
+            two = await peer.result_of("discover", pack_root=result_meta(one)["root"], **extra)
+            full = await peer.result_of("discover", pack_root="", **extra)
             assert result_meta(two)["outcome"] == "delta" and result_meta(two)["root"] == result_meta(full)["root"]
             assert CHANGED_SINCE.fullmatch(first_text(two).partition("\n")[0]) and token_cost(two) < 0.6 * token_cost(
                 full

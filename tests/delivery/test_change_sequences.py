@@ -95,11 +95,11 @@ def test_a_client_that_keeps_what_it_is_sent_always_has_the_servers_value(some, 
     paths = ["took_ms", "items.age"] if volatile else None
 
     async def run() -> None:
-        server, shelf = changing_server(start, ResultPolicy(deltas=True, volatile=paths, keys=keys))
+        server, current = changing_server(start, ResultPolicy(deltas=True, volatile=paths, keys=keys))
         async with change_reader(server, era) as reader:
             sent: list[str] = []
             for edit, way in steps:
-                shelf.value = edited(shelf.value, start, edit)
+                current.value = edited(current.value, start, edit)
                 last = sent[-1] if sent else ""
                 root = {
                     "none": None,
@@ -111,15 +111,15 @@ def test_a_client_that_keeps_what_it_is_sent_always_has_the_servers_value(some, 
                     "unknown": "0123456789ab",
                     "reset": "reset",
                 }[way]
-                if isinstance(shelf.value, type(None)):
-                    shelf.value = {}
+                if isinstance(current.value, type(None)):
+                    current.value = {}
                 got = await (reader.by_meta(last) if way == "meta" else reader.get(root))
                 if way in ("empty", "unknown", "reset"):
                     assert got.outcome == "full"
                 if got.outcome == "unchanged" and volatile:
-                    assert is_same(stable(got.value), stable(shelf.value))
+                    assert is_same(stable(got.value), stable(current.value))
                 else:
-                    assert is_same(got.value, shelf.value)
+                    assert is_same(got.value, current.value)
                 assert got.root in (root_of(got.value), root_of(got.value, paths or ()))
                 sent = [*([] if way == "reset" else sent), got.root]
 

@@ -50,27 +50,27 @@ from tests.support.result_readers import ProgramReader
 @pytest.mark.parametrize("name", STATES)
 async def test_full_then_unchanged_then_a_delta_then_unchanged(name, era):
     before, after, unit = STATES[name]
-    server, shelf = changing_server(before)
+    server, current = changing_server(before)
     async with change_reader(server, era) as reader:
         one = await reader.get()
         assert one.outcome == "full" and is_same(one.value, before) and one.root == root_of(before)
         two = await reader.get()
         assert two.outcome == "unchanged" and is_same(two.value, before)
         assert f"same {unit}" in two.text
-        shelf.value = after
+        current.value = after
         three = await reader.get()
         assert three.outcome == "delta" and is_same(three.value, after) and three.root == root_of(after)
         assert result_meta(three.result)["base"] == one.root
         four = await reader.get()
         assert four.outcome == "unchanged" and is_same(four.value, after) and four.root == three.root
-        assert shelf.calls == 4, "it is executed every time"
+        assert current.calls == 4, "it is executed every time"
 
 
 async def test_the_words_of_a_delta_are_those_promised():
-    server, shelf = changing_server(shop_items())
+    server, current = changing_server(shop_items())
     async with change_reader(server) as reader:
         one = await reader.get()
-        shelf.value = STATES["rows"][1]
+        current.value = STATES["rows"][1]
         two = await reader.get()
         assert two.text.startswith(f"Changed; full: continue {two.handle}\n")
         three = await reader.get(one.digits)
@@ -80,13 +80,13 @@ async def test_the_words_of_a_delta_are_those_promised():
 @pytest.mark.parametrize("name", STATES)
 async def test_the_handle_that_a_text_names_gives_the_full_current_result(name, era):
     before, after, _ = STATES[name]
-    server, shelf = changing_server(before)
+    server, current = changing_server(before)
     async with change_reader(server, era) as reader:
         one = await reader.get()
         assert is_same(await read_by_handle(reader.peer, one.handle), before)
         named = UNCHANGED.fullmatch((await reader.get()).text)
         assert named and is_same(await read_by_handle(reader.peer, named[3]), before)
-        shelf.value = after
+        current.value = after
         got = await reader.get()
         changes = CHANGED.fullmatch(got.text.partition("\n")[0])
         assert changes and changes[1] == got.handle
@@ -100,7 +100,7 @@ async def test_the_handle_that_a_text_names_gives_the_full_current_result(name, 
 @pytest.mark.parametrize("name", STATES)
 async def test_a_caller_that_sends_its_root_gets_the_outcomes_by_root(name, way, era):
     before, after, _ = STATES[name]
-    server, shelf = changing_server(before)
+    server, current = changing_server(before)
     async with change_reader(server, era) as reader:
         ask = reader.get if way == "argument" else reader.by_meta
         one = await ask("")
@@ -109,7 +109,7 @@ async def test_a_caller_that_sends_its_root_gets_the_outcomes_by_root(name, way,
         assert shown and shown[1] == one.digits
         two = await ask(one.digits)
         assert two.outcome == "unchanged"
-        shelf.value = after
+        current.value = after
         three = await ask(one.digits)
         assert three.outcome == "delta" and is_same(three.value, after)
         four = await ask(three.digits)
@@ -119,43 +119,43 @@ async def test_a_caller_that_sends_its_root_gets_the_outcomes_by_root(name, way,
 
 
 async def test_a_root_in_the_request_asks_for_it_of_a_tool_without_deltas(era):
-    server, shelf = changing_server(shop_items(), policy=None)
+    server, current = changing_server(shop_items(), policy=None)
     async with change_reader(server, era) as reader:
-        plain = await reader.peer.done("get")
+        plain = await reader.peer.result_of("get")
         assert "outcome" not in result_meta(plain)
         one = await reader.by_meta("")
         assert one.outcome == "full" and PACK_ROOT.fullmatch(texts(one.result)[-1])
         assert (await reader.by_meta(one.digits)).outcome == "unchanged"
-        shelf.value = STATES["rows"][1]
+        current.value = STATES["rows"][1]
         got = await reader.by_meta(one.root)
-        assert got.outcome == "delta" and is_same(got.value, shelf.value)
-        assert "outcome" not in result_meta(await reader.peer.done("get")), "who does not ask is not told changes"
+        assert got.outcome == "delta" and is_same(got.value, current.value)
+        assert "outcome" not in result_meta(await reader.peer.result_of("get")), "who does not ask is not told changes"
         assert "pack_root" not in (await reader.peer.tools())["get"]["inputSchema"].get("properties", {})
 
 
 async def test_a_tool_may_refuse_to_tell_changes(era):
     server, _ = changing_server(shop_items(), policy=ResultPolicy(deltas=False), results=DELTAS)
     async with change_reader(server, era) as reader:
-        expected = first_text(await reader.peer.done("get"))
+        expected = first_text(await reader.peer.result_of("get"))
         for wish in (None, {"pack_root": ""}, {"pack_root": root_of(shop_items())}):
-            result = await reader.peer.done("get", wish)
+            result = await reader.peer.result_of("get", wish)
             assert result_meta(result).get("outcome", "full") == "full" and first_text(result) == expected
         assert "pack_root" not in (await reader.peer.tools())["get"]["inputSchema"].get("properties", {})
 
 
 async def test_a_server_says_it_for_all_its_tools(era):
-    server, shelf = changing_server(shop_items(), policy=None, results=DELTAS)
+    server, current = changing_server(shop_items(), policy=None, results=DELTAS)
     async with change_reader(server, era) as reader:
         assert [(await reader.get()).outcome for _ in range(3)] == ["full", "unchanged", "unchanged"]
-        shelf.value = STATES["rows"][1]
+        current.value = STATES["rows"][1]
         assert (await reader.get()).outcome == "delta"
 
 
 async def test_a_full_result_reads_as_without_deltas(era):
     server, _ = changing_server(shop_items())
     async with change_reader(server, era) as reader:
-        assert texts((await reader.get()).result) == texts(await reader.peer.done("plain"))
-        assert texts((await reader.get("")).result)[:-1] == texts(await reader.peer.done("plain"))
+        assert texts((await reader.get()).result) == texts(await reader.peer.result_of("plain"))
+        assert texts((await reader.get("")).result)[:-1] == texts(await reader.peer.result_of("plain"))
 
 
 async def test_a_tool_that_changes_what_it_returned_cannot_change_what_is_remembered(era):
@@ -193,25 +193,25 @@ async def test_unchanged_costs_sixteen_tokens_at_most(name):
     value = LONG_TEXTS[name]
     server, _ = changing_server(value, ResultPolicy(deltas=True, max_tokens=500), limits=None)
     async with change_reader(server) as reader:
-        one = await reader.peer.done("get")
+        one = await reader.peer.result_of("get")
         root = result_meta(one)["root"]
         for sent in (None, root[7:19], root, root[7:15]):
-            result = await reader.peer.done("get", **({} if sent is None else {"pack_root": sent}))
+            result = await reader.peer.result_of("get", **({} if sent is None else {"pack_root": sent}))
             assert result_meta(result)["outcome"] == "unchanged" and token_cost(result) <= UNCHANGED_TOKENS, result
             pattern = (
                 TERSE if sent is None and name == "a million lines" else UNCHANGED if sent is None else UNCHANGED_AS
             )
             assert pattern.fullmatch(first_text(result))
             named = result_meta(result)["handle"]
-            assert not (await reader.peer.done("continue", handle=named)).get("isError")
+            assert not (await reader.peer.result_of("continue", handle=named)).get("isError")
 
 
 async def test_unchanged_costs_sixteen_tokens_whatever_the_handle():
     """Roots, and so handles, look different every time; some are dearer than others."""
-    server, shelf = changing_server(None)
+    server, current = changing_server(None)
     async with change_reader(server) as reader:
         for number in range(150):
-            shelf.value = shop_items(40, run=number)
+            current.value = shop_items(40, run=number)
             await reader.get(query=str(number))
             got = await reader.get(query=str(number))
             assert got.outcome == "unchanged" and count(got.text) <= UNCHANGED_TOKENS, got.text
@@ -226,20 +226,20 @@ async def test_a_delta_is_sent_where_it_is_below_three_fifths_of_the_full_form()
     base = shop_items(40)
     outcomes = []
     for changed in range(0, 41, 2):
-        server, shelf = changing_server(base)
+        server, current = changing_server(base)
         async with change_reader(server) as reader:
             await reader.get()
-            shelf.value = [
+            current.value = [
                 row | {"title": f"now {row['sku']} is called {n}"} if n < changed else row for n, row in enumerate(base)
             ]
-            full = token_cost(await reader.peer.done("plain"))
+            full = token_cost(await reader.peer.result_of("plain"))
             got = await reader.get()
-            assert is_same(got.value, shelf.value)
+            assert is_same(got.value, current.value)
             outcomes.append(got.outcome)
             if got.outcome == "delta":
                 assert token_cost(got.result) < 0.6 * full
             elif changed:
-                assert count(make_delta(base, shelf.value)) + UNCHANGED_TOKENS >= 0.6 * full, (
+                assert count(make_delta(base, current.value)) + UNCHANGED_TOKENS >= 0.6 * full, (
                     "a delta would have been cheap"
                 )
     assert outcomes[0] == "unchanged" and outcomes[1] == "delta" and outcomes[-1] == "full"
@@ -248,18 +248,18 @@ async def test_a_delta_is_sent_where_it_is_below_three_fifths_of_the_full_form()
 
 async def test_a_delta_keeps_to_the_budget():
     budget = 150
-    server, shelf = changing_server(shop_items(400), ResultPolicy(deltas=True, max_tokens=budget))
+    server, current = changing_server(shop_items(400), ResultPolicy(deltas=True, max_tokens=budget))
     seen = set()
     async with era_client(server) as peer:
         for changed in (0, 0, 1, 3, 10, 40, 120, 0):
-            shelf.value = [
+            current.value = [
                 row | {"title": f"title {n} of {changed}"} if n < changed else row
                 for n, row in enumerate(shop_items(400))
             ]
-            result = await peer.done("get")
+            result = await peer.result_of("get")
             assert token_cost(result) <= budget
             seen.add(result_meta(result)["outcome"])
-            assert is_same(await ProgramReader(peer, result_meta(result)["handle"], budget).value(), shelf.value)
+            assert is_same(await ProgramReader(peer, result_meta(result)["handle"], budget).value(), current.value)
     assert seen == {"full", "unchanged", "delta"}
 
 
@@ -267,20 +267,20 @@ async def test_a_delta_keeps_to_the_budget():
 async def test_what_is_smaller_than_the_sentence_comes_in_full(value, era):
     server, _ = changing_server(value)
     async with change_reader(server, era) as reader:
-        expected = await reader.peer.done("plain")
+        expected = await reader.peer.result_of("plain")
         for _ in range(3):
-            result = await reader.peer.done("get")
+            result = await reader.peer.result_of("get")
             assert result_meta(result).get("outcome", "full") == "full" and texts(result) == texts(expected)
 
 
 async def test_after_fifteen_deltas_in_a_row_comes_a_full_one(era):
-    server, shelf = changing_server(shop_items())
+    server, current = changing_server(shop_items())
     async with change_reader(server, era) as reader:
         outcomes = []
         for number in range(36):
-            shelf.value = with_value_at(shop_items(), number % 60, "stock", to=1000 + number)
+            current.value = with_value_at(shop_items(), number % 60, "stock", to=1000 + number)
             got = await reader.get()
-            assert is_same(got.value, shelf.value)
+            assert is_same(got.value, current.value)
             outcomes.append(got.outcome)
         assert outcomes == (["full"] + ["delta"] * 15) * 2 + ["full"] + ["delta"] * 3
 
@@ -292,55 +292,55 @@ VOLATILE = ResultPolicy(deltas=True, volatile=["took_ms", "items.age"])
 
 
 async def test_volatile_members_alone_are_no_change_and_a_later_delta_applies_to_what_was_sent(era):
-    server, shelf = changing_server(timed_items(1, 1), VOLATILE)
+    server, current = changing_server(timed_items(1, 1), VOLATILE)
     async with change_reader(server, era) as reader:
         one = await reader.get()
         for number in (2, 3):
-            shelf.value = timed_items(number, number * 10)
+            current.value = timed_items(number, number * 10)
             got = await reader.get()
             assert got.outcome == "unchanged" and got.root == one.root
             assert is_same(got.value, timed_items(1, 1))
-        shelf.value = with_value_at(timed_items(3, 1), "items", 5, "stock", to=77)
+        current.value = with_value_at(timed_items(3, 1), "items", 5, "stock", to=77)
         got = await reader.get()
-        assert got.outcome == "delta" and is_same(got.value, shelf.value)
-        shelf.value = with_value_at(timed_items(9, 1), "items", 5, "stock", to=77)
+        assert got.outcome == "delta" and is_same(got.value, current.value)
+        current.value = with_value_at(timed_items(9, 1), "items", 5, "stock", to=77)
         assert (await reader.get()).outcome == "unchanged"
-        shelf.value = with_value_at(timed_items(10, 1), "items", 6, "stock", to=78)
+        current.value = with_value_at(timed_items(10, 1), "items", 6, "stock", to=78)
         got = await reader.get()
-        assert got.outcome == "delta" and is_same(got.value, shelf.value)
+        assert got.outcome == "delta" and is_same(got.value, current.value)
 
 
 async def test_volatile_members_of_a_value_sent_twice_are_those_sent_last():
-    server, shelf = changing_server(timed_items(1, 1), VOLATILE)
+    server, current = changing_server(timed_items(1, 1), VOLATILE)
     other = with_value_at(timed_items(5, 1), "items", 5, "stock", to=77)
     async with change_reader(server) as reader:
         await reader.get()
-        shelf.value = other
+        current.value = other
         assert (await reader.get()).outcome == "delta"
-        shelf.value = timed_items(9, 1)
+        current.value = timed_items(9, 1)
         back = await reader.get()
-        assert is_same(back.value, shelf.value)
-        shelf.value = with_value_at(timed_items(1, 1), "items", 7, "stock", to=78)
+        assert is_same(back.value, current.value)
+        current.value = with_value_at(timed_items(1, 1), "items", 7, "stock", to=78)
         got = await reader.get(back.digits)
-        assert got.outcome == "delta" and is_same(got.value, shelf.value)
+        assert got.outcome == "delta" and is_same(got.value, current.value)
 
 
 async def test_volatile_members_that_another_connection_was_sent_are_not_taken_for_held():
-    server, shelf = changing_server(timed_items(1, 1), VOLATILE)
+    server, current = changing_server(timed_items(1, 1), VOLATILE)
     async with change_reader(server) as one, change_reader(server) as other:
         mine = (await one.get("")).digits
-        shelf.value = timed_items(2, 1)
+        current.value = timed_items(2, 1)
         theirs = (await other.get("")).digits
-        shelf.value = with_value_at(timed_items(2, 1), "items", 7, "stock", to=78)
-        assert is_same((await one.get(mine)).value, shelf.value)
-        assert is_same((await other.get(theirs)).value, shelf.value)
+        current.value = with_value_at(timed_items(2, 1), "items", 7, "stock", to=78)
+        assert is_same((await one.get(mine)).value, current.value)
+        assert is_same((await other.get(theirs)).value, current.value)
 
 
 async def test_keys_tell_rows_apart_where_nothing_else_does():
     rows = [
         {"code": f"c{n}", "id": n % 3, "text": f"The words of row {n * 31 % 89}, which are many"} for n in range(40)
     ]
-    server, shelf = changing_server(rows, ResultPolicy(deltas=True, keys=["code"]))
+    server, current = changing_server(rows, ResultPolicy(deltas=True, keys=["code"]))
     async with change_reader(server) as reader:
         await reader.get()
         for value in (
@@ -352,12 +352,12 @@ async def test_keys_tell_rows_apart_where_nothing_else_does():
             [*rows, rows[3]],
             [{"id": 1, "text": "no code"}, *rows],
         ):
-            shelf.value = value
+            current.value = value
             got = await reader.get()
             assert is_same(got.value, value)
-        shelf.value = rows
+        current.value = rows
         await reader.get("reset")
-        shelf.value = with_value_at(rows, 20, "text", to="other words")
+        current.value = with_value_at(rows, 20, "text", to="other words")
         got = await reader.get()
         assert got.outcome == "delta" and "c20" in got.text and len(got.text.splitlines()) <= 4
 
@@ -366,14 +366,14 @@ async def test_keys_tell_rows_apart_where_nothing_else_does():
 
 
 async def test_failures_are_no_deltas_and_disturb_nothing(era):
-    server, shelf = DeltaServer("shop", results=DELTAS), ChangingValue(shop_items())
+    server, current = DeltaServer("shop", results=DELTAS), ChangingValue(shop_items())
     fault: list[Exception | None] = [None]
 
     @server.tool
     async def get(query: str = "") -> Any:
         if fault[0] is not None:
             raise fault[0]
-        return shelf()
+        return current()
 
     async with change_reader(server, era) as reader:
         one = await reader.get()
@@ -390,28 +390,28 @@ async def test_failures_are_no_deltas_and_disturb_nothing(era):
             assert (await reader.get(one.digits)).outcome == "unchanged"
         fault[0] = ToolError("no")
         await reader.peer.use("get")
-        fault[0], shelf.value = None, STATES["rows"][1]
+        fault[0], current.value = None, STATES["rows"][1]
         got = await reader.get()
         assert (
-            got.outcome == "delta" and is_same(got.value, shelf.value) and result_meta(got.result)["base"] == one.root
+            got.outcome == "delta" and is_same(got.value, current.value) and result_meta(got.result)["base"] == one.root
         )
 
 
 async def test_a_failure_as_a_value_is_no_base_either():
-    server, shelf = DeltaServer("shop", results=DELTAS), ChangingValue(shop_items())
+    server, current = DeltaServer("shop", results=DELTAS), ChangingValue(shop_items())
 
     @server.tool
     async def get() -> Any:
-        return shelf()
+        return current()
 
     failed = ToolResult(content=[Text("No such thing. " * 40)], is_error=True)
     async with change_reader(server) as reader:
         await reader.get()
-        shelf.value = failed
+        current.value = failed
         for _ in range(2):
             result = await reader.peer.use("get")
             assert result["isError"] and first_text(result) == "No such thing. " * 40
-        shelf.value = shop_items()
+        current.value = shop_items()
         assert (await reader.get()).outcome == "unchanged"
 
 
@@ -436,9 +436,9 @@ async def test_structured_content_that_is_promised_is_sent_every_time(era):
     async with era_client(server, era) as peer:
         assert "outputSchema" in (await peer.tools())["get"]
         results = [
-            await peer.done("get"),
-            await peer.done("get"),
-            await peer.done("get", {"pack_root": root_of(shop_items(30))}),
+            await peer.result_of("get"),
+            await peer.result_of("get"),
+            await peer.result_of("get", {"pack_root": root_of(shop_items(30))}),
         ]
         for result in results:
             assert result_meta(result).get("outcome", "full") == "full"
@@ -448,51 +448,51 @@ async def test_structured_content_that_is_promised_is_sent_every_time(era):
 
 @pytest.mark.parametrize("budget", [60, 200, 1000])
 async def test_what_is_cut_is_told_by_its_changes_too(budget, era):
-    server, shelf = changing_server(shop_items(400), ResultPolicy(deltas=True, max_tokens=budget))
+    server, current = changing_server(shop_items(400), ResultPolicy(deltas=True, max_tokens=budget))
     async with era_client(server, era) as peer:
 
         async def ask(outcome: str, **arguments: Any) -> Result:
-            result = await peer.done("get", **arguments)
+            result = await peer.result_of("get", **arguments)
             assert result_meta(result)["outcome"] == outcome and token_cost(result) <= budget, result
-            assert is_same(await ProgramReader(peer, result_meta(result)["handle"], budget).value(), shelf.value)
+            assert is_same(await ProgramReader(peer, result_meta(result)["handle"], budget).value(), current.value)
             return result
 
         root = result_meta(await ask("full"))["root"]
         await ask("unchanged")
-        shelf.value = with_value_at(shop_items(400), 399, "stock", to=99)
+        current.value = with_value_at(shop_items(400), 399, "stock", to=99)
         result = await ask("delta")
-        assert is_same(apply_delta(shop_items(400), first_text(result).partition("\n")[2]), shelf.value)
+        assert is_same(apply_delta(shop_items(400), first_text(result).partition("\n")[2]), current.value)
         await ask("unchanged")
         result = await ask("delta", pack_root=root)
-        assert is_same(apply_delta(shop_items(400), first_text(result).partition("\n")[2]), shelf.value)
+        assert is_same(apply_delta(shop_items(400), first_text(result).partition("\n")[2]), current.value)
 
 
 async def test_content_blocks_come_again_or_as_a_sentence_but_whole():
-    server, shelf = changing_server(None)
+    server, current = changing_server(None)
     blocks = ToolResult(content=[Text(LOG_LINES), Text("second")])
     async with era_client(server) as peer:
-        shelf.value = blocks
-        one = await peer.done("get")
+        current.value = blocks
+        one = await peer.result_of("get")
         assert texts(one)[:2] == [LOG_LINES, "second"]
-        two = await peer.done("get")
+        two = await peer.result_of("get")
         assert result_meta(two).get("outcome", "full") in ("full", "unchanged")
-        shelf.value = ToolResult(content=[Text(LOG_LINES), Text("other")])
-        three = await peer.done("get")
+        current.value = ToolResult(content=[Text(LOG_LINES), Text("other")])
+        three = await peer.result_of("get")
         assert result_meta(three).get("outcome") != "unchanged"
         assert "other" in "\n".join(texts(three))
 
 
 async def test_results_that_look_alike_in_part_keep_their_own_handles():
-    server, shelf = changing_server([{"id": 1, "secret": "A" * 80}], ResultPolicy(deltas=True, fields=["id"]))
+    server, current = changing_server([{"id": 1, "secret": "A" * 80}], ResultPolicy(deltas=True, fields=["id"]))
     async with change_reader(server) as reader:
-        one = await reader.peer.done("get", query="x", pack_root="")
-        shelf.value = [{"id": 1, "secret": "B" * 80}]
-        other = await reader.peer.done("get", query="y", pack_root="")
+        one = await reader.peer.result_of("get", query="x", pack_root="")
+        current.value = [{"id": 1, "secret": "B" * 80}]
+        other = await reader.peer.result_of("get", query="y", pack_root="")
         assert (
             result_meta(one)["root"] == result_meta(other)["root"]
             and result_meta(one)["handle"] != result_meta(other)["handle"]
         )
-        shown = await reader.peer.done("continue", handle=result_meta(one)["handle"], path="/0/secret")
+        shown = await reader.peer.result_of("continue", handle=result_meta(one)["handle"], path="/0/secret")
         assert first_text(shown).startswith("A")
 
 
@@ -514,11 +514,11 @@ async def test_a_reset_counts_whatever_becomes_of_the_call(how):
             case "it raises":
                 await reader.peer.use("fails", pack_root="reset")
             case "blocks":
-                await reader.peer.done("blocks", pack_root="reset")
+                await reader.peer.result_of("blocks", pack_root="reset")
             case "no deltas":
-                await reader.peer.done("plain", {"pack_root": "reset"})
+                await reader.peer.result_of("plain", {"pack_root": "reset"})
             case _:
-                await reader.peer.done("get", {"pack_root": "reset", "fields": "sum([*].title)"}, query="other")
+                await reader.peer.result_of("get", {"pack_root": "reset", "fields": "sum([*].title)"}, query="other")
         assert (await reader.get()).outcome == "full"
 
 
@@ -548,7 +548,7 @@ async def test_what_a_tool_says_no_to_cannot_be_asked_for():
     server, _ = changing_server(books(*range(20)))
     async with era_client(server, "modern") as peer:
         for _ in range(2):
-            reply = await peer.done("plain", {"deltas": True, "dedup": True, "pack_root": ""})
+            reply = await peer.result_of("plain", {"deltas": True, "dedup": True, "pack_root": ""})
             assert "outcome" not in result_meta(reply)
 
 
@@ -577,7 +577,7 @@ async def test_of_calls_at_once_only_the_first_to_end_is_told_by_changes():
 
     async with era_client(server, "modern") as peer:
         state["wait"].set()
-        await peer.done("get")
+        await peer.result_of("get")
         state["wait"].clear()
         outcomes = []
         for number in (1, 2):
@@ -594,10 +594,10 @@ async def test_of_calls_at_once_only_the_first_to_end_is_told_by_changes():
 
 
 async def test_a_result_is_found_by_its_root_as_by_its_handle():
-    server, shelf = changing_server(books(*range(12)))
+    server, current = changing_server(books(*range(12)))
     async with change_reader(server) as reader:
         got = await reader.get("")
-        assert is_same(await read_by_handle(reader.peer, got.digits), shelf.value)
+        assert is_same(await read_by_handle(reader.peer, got.digits), current.value)
 
 
 async def test_nobody_is_told_to_run_a_tool_again_that_may_change_something():
@@ -610,6 +610,6 @@ async def test_nobody_is_told_to_run_a_tool_again_that_may_change_something():
 
     async with http_change_readers(server) as join:
         peer = (await join("handshake")).peer
-        await peer.done("order", what="tea")
-        text = first_text(await peer.done("order", what="tea"))
+        await peer.result_of("order", what="tea")
+        text = first_text(await peer.result_of("order", what="tea"))
         assert text.startswith("Changed; full: continue ") and len(orders) == 2

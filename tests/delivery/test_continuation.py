@@ -66,7 +66,7 @@ def office(store: str = "memory://", limits: Limits | None = None, disclosure: A
 
 
 async def kept(peer: Any, tool: str) -> str:
-    handle: str = result_meta(await peer.done(tool))["handle"]
+    handle: str = result_meta(await peer.result_of(tool))["handle"]
     return handle
 
 
@@ -76,7 +76,7 @@ async def kept(peer: Any, tool: str) -> str:
 @pytest.mark.parametrize("offset", [0, 1, 7, 58, 59])
 async def test_an_offset_counts_rows(offset, era):
     async with era_client(office(), era) as peer:
-        result = await peer.done("continue", handle=await kept(peer, "wrapped"), offset=offset)
+        result = await peer.result_of("continue", handle=await kept(peer, "wrapped"), offset=offset)
         said = result_meta(result)
         assert (said["unit"], said["path"], said["start"], said["total"]) == ("rows", "/items", offset, 60)
         assert is_same(decode(first_text(result)), USERS[offset : said["end"]])
@@ -86,7 +86,7 @@ async def test_an_offset_counts_rows(offset, era):
 @pytest.mark.parametrize("offset", [0, 1, 100, len(LINES) - 1])
 async def test_an_offset_counts_characters(offset, era):
     async with era_client(office(), era) as peer:
-        result = await peer.done("continue", handle=await kept(peer, "log"), offset=offset)
+        result = await peer.result_of("continue", handle=await kept(peer, "log"), offset=offset)
         assert first_text(result) == LINES[offset : result_meta(result)["end"]]
 
 
@@ -96,17 +96,17 @@ async def test_an_offset_never_splits_a_character():
     async with era_client(server) as peer:
         handle, shown = await kept(peer, "get"), ""
         while len(shown) < len("𒀀é👩‍👩‍👧‍👦" * 200):
-            shown += first_text(await peer.done("continue", handle=handle, offset=len(shown)))
+            shown += first_text(await peer.result_of("continue", handle=handle, offset=len(shown)))
         assert shown == "𒀀é👩‍👩‍👧‍👦" * 200
 
 
 async def test_the_first_reply_and_the_pages_after_it_make_up_the_rows(era):
     async with era_client(office(), era) as peer:
-        result = await peer.done("rows")
+        result = await peer.result_of("rows")
         handle, shown = result_meta(result)["handle"], decode(first_text(result))
         page = 2
         while len(shown) < 200:
-            shown += decode(first_text(await peer.done("continue", handle=handle, page=page)))
+            shown += decode(first_text(await peer.result_of("continue", handle=handle, page=page)))
             page += 1
         assert is_same(shown, USERS[:200])
 
@@ -115,26 +115,26 @@ async def test_the_first_reply_and_the_pages_after_it_make_up_the_rows(era):
 async def test_page_one_is_what_the_first_reply_showed(tool, era):
     """Or reading pages 1, 2, 3 by `continue` would show something twice."""
     async with era_client(office(), era) as peer:
-        result = await peer.done(tool)
+        result = await peer.result_of(tool)
         handle = result_meta(result)["handle"]
-        one, two = [result_meta(await peer.done("continue", handle=handle, page=page)) for page in (1, 2)]
+        one, two = [result_meta(await peer.result_of("continue", handle=handle, page=page)) for page in (1, 2)]
         assert one["end"] == two["start"]
         assert two["start"] == result_meta(result)["end"]
 
 
 async def test_a_page_size_bounds_the_rows(era):
     async with era_client(office(page_size=3), era) as peer:
-        result = await peer.done("rows")
+        result = await peer.result_of("rows")
         assert len(decode(first_text(result))) == 3
         handle = result_meta(result)["handle"]
-        assert is_same(decode(first_text(await peer.done("continue", handle=handle, page=4))), USERS[9:12])
+        assert is_same(decode(first_text(await peer.result_of("continue", handle=handle, page=4))), USERS[9:12])
 
 
 async def test_a_page_size_cuts_what_the_budget_would_not(era):
     async with era_client(office(max_tokens=100_000, page_size=50), era) as peer:
-        result = await peer.done("rows")
+        result = await peer.result_of("rows")
         assert is_same(decode(first_text(result)), USERS[:50]) and "1-50 of 200 rows" in texts(result)[1]
-        rest = await peer.done("continue", handle=result_meta(result)["handle"], offset=150)
+        rest = await peer.result_of("continue", handle=result_meta(result)["handle"], offset=150)
         assert is_same(decode(first_text(rest)), USERS[150:200])
 
 
@@ -155,10 +155,10 @@ PATHS: list[tuple[str, Any]] = [
 @pytest.mark.parametrize(("path", "expected"), PATHS)
 async def test_a_path_leads_to_a_part(path, expected, era):
     async with era_client(office(), era) as peer:
-        result = await peer.done("continue", handle=await kept(peer, "wrapped"), path=path)
+        result = await peer.result_of("continue", handle=await kept(peer, "wrapped"), path=path)
         text = first_text(result)
         assert text == expected if isinstance(expected, str) else is_same(decode(text), expected)
-        raw = await peer.done("continue", handle=result_meta(result)["handle"], path=f"raw:{path}")
+        raw = await peer.result_of("continue", handle=result_meta(result)["handle"], path=f"raw:{path}")
         assert is_same(json.loads(first_text(raw)), expected)
 
 
@@ -175,9 +175,11 @@ async def test_a_cut_is_found_from_the_path_it_is_told_with():
     async with era_client(server) as peer:
         handle = await kept(peer, "get")
         for path in ("/items", "items"):
-            said = result_meta(await peer.done("continue", handle=handle, path=path, offset=1))
+            said = result_meta(await peer.result_of("continue", handle=handle, path=path, offset=1))
             [cut] = said["cuts"]
-            assert first_text(await peer.done("continue", handle=handle, path=said["path"] + cut)).startswith("w1 w1")
+            assert first_text(await peer.result_of("continue", handle=handle, path=said["path"] + cut)).startswith(
+                "w1 w1"
+            )
 
 
 @pytest.mark.parametrize(
@@ -185,14 +187,14 @@ async def test_a_cut_is_found_from_the_path_it_is_told_with():
 )
 async def test_a_path_to_nothing_says_what_there_is(path, era):
     async with era_client(office(), era) as peer:
-        refusal = await peer.refused("continue", handle=await kept(peer, "wrapped"), path=path)
+        refusal = await peer.refusal_of("continue", handle=await kept(peer, "wrapped"), path=path)
         assert "no " in refusal.lower() and count(refusal) <= 100
 
 
 @pytest.mark.parametrize("fields", ["id,score", ["id", "score"], "[].{id: id, score: score}"])
 async def test_fields_of_rows(fields, era):
     async with era_client(office(), era) as peer:
-        result = await peer.done("continue", handle=await kept(peer, "rows"), fields=fields, offset=5)
+        result = await peer.result_of("continue", handle=await kept(peer, "rows"), fields=fields, offset=5)
         shown = decode(first_text(result))
         assert shown == [{"id": row["id"], "score": row["score"]} for row in USERS[5 : 5 + len(shown)]]
         assert result_meta(result)["total"] == 200 and token_cost(result) <= 300
@@ -201,31 +203,31 @@ async def test_fields_of_rows(fields, era):
 async def test_fields_of_rows_in_an_envelope(era):
     async with era_client(office(), era) as peer:
         handle = await kept(peer, "wrapped")
-        result = await peer.done("continue", handle=handle, path="/items", fields="id")
+        result = await peer.result_of("continue", handle=handle, path="/items", fields="id")
         shown = decode(first_text(result))
         assert shown == [{"id": row["id"]} for row in USERS[: len(shown)]]
-        assert decode(first_text(await peer.done("continue", handle=handle, fields="note"))) == {
+        assert decode(first_text(await peer.result_of("continue", handle=handle, fields="note"))) == {
             "note": WRAPPED["note"]
         }
-        inner = await peer.done("continue", handle=handle, fields="items[?score > `95`].username")
+        inner = await peer.result_of("continue", handle=handle, fields="items[?score > `95`].username")
         assert decode(first_text(inner)) == [row["username"] for row in USERS[:60] if row["score"] > 95]
 
 
 @pytest.mark.parametrize("fields", ["items[?", "a..b[", 7, {"a": 1}, [1]])
 async def test_fields_that_cannot_be_meant_are_refused(fields, era):
     async with era_client(office(), era) as peer:
-        assert "fields" in await peer.refused("continue", handle=await kept(peer, "wrapped"), fields=fields)
+        assert "fields" in await peer.refusal_of("continue", handle=await kept(peer, "wrapped"), fields=fields)
 
 
 async def test_grep_finds_rows_by_any_value(era):
     async with era_client(office(), era) as peer:
-        result = await peer.done("continue", handle=await kept(peer, "rows"), grep="user_0117")
+        result = await peer.result_of("continue", handle=await kept(peer, "rows"), grep="user_0117")
         assert decode(first_text(result)) == {"116": USERS[116]}
 
 
 async def test_grep_finds_lines(era):
     async with era_client(office(), era) as peer:
-        result = await peer.done("continue", handle=await kept(peer, "log"), grep="Line 42 ")
+        result = await peer.result_of("continue", handle=await kept(peer, "log"), grep="Line 42 ")
         at = LINES.index("Line 42 ")
         assert LINES.splitlines()[42] in first_text(result) and str(at) in first_text(result)
         assert LINES.splitlines()[7] not in first_text(result)
@@ -236,7 +238,7 @@ async def test_what_grep_finds_keeps_to_the_budget_and_can_be_read_on(era):
         handle, offset = await kept(peer, "rows"), 0
         found: dict[str, Any] = {}
         while True:
-            result = await peer.done("continue", handle=handle, grep="example", offset=offset)
+            result = await peer.result_of("continue", handle=handle, grep="example", offset=offset)
             assert token_cost(result) <= 300
             found |= decode(first_text(result))
             offset = result_meta(result)["end"]
@@ -271,14 +273,14 @@ async def test_grep_that_finds_nothing_says_so(tool, era):
 )
 async def test_what_cannot_be_read_is_told_and_no_crash(arguments, said, era):
     async with era_client(office(), era) as peer:
-        refusal = await peer.refused("continue", handle=await kept(peer, "wrapped"), **arguments)
+        refusal = await peer.refusal_of("continue", handle=await kept(peer, "wrapped"), **arguments)
         assert said in refusal and "log says why" not in refusal
 
 
 @pytest.mark.parametrize("arguments", [{}, {"handle": 7}, {"handle": None}, {"handle": ""}, {"handle": "R" * 10_000}])
 async def test_a_handle_that_is_none_is_refused(arguments, era):
     async with era_client(office(), era) as peer:
-        refusal = await peer.refused("continue", **arguments)
+        refusal = await peer.refusal_of("continue", **arguments)
         assert "log says why" not in refusal and count(refusal) <= 200
 
 
@@ -286,7 +288,7 @@ async def test_a_path_or_fields_of_a_text_are_refused_with_the_ways_there_are(er
     async with era_client(office(), era) as peer:
         handle = await kept(peer, "log")
         for arguments in ({"path": "/a"}, {"fields": "a"}):
-            refusal = await peer.refused("continue", handle=handle, **arguments)
+            refusal = await peer.refusal_of("continue", handle=handle, **arguments)
             assert "offset" in refusal and "grep" in refusal
 
 
@@ -295,7 +297,7 @@ async def test_a_path_or_fields_of_a_text_are_refused_with_the_ways_there_are(er
 
 async def test_a_handle_is_a_link_to_the_whole(era):
     async with era_client(office(), era) as peer:
-        result = await peer.done("wrapped")
+        result = await peer.result_of("wrapped")
         [link] = [block for block in result["content"] if block["type"] == "resource_link"]
         handle = result_meta(result)["handle"]
         assert link["uri"] == f"office://results/{handle}"
@@ -318,7 +320,7 @@ async def test_the_tool_runs_once_however_much_is_read(era):
         handle = await kept(peer, "rows")
         assert is_same(await ProgramReader(peer, handle, 100).value(), USERS[:200])
         for arguments in ({"page": 3}, {"grep": "user_0001"}, {"fields": "id"}, {"path": "/7"}, {"path": "raw:"}, {}):
-            await peer.done("continue", handle=handle, **arguments)
+            await peer.result_of("continue", handle=handle, **arguments)
         await peer.read(f"office://results/{handle}")
         assert server.ran == ["rows"]
 
@@ -345,23 +347,25 @@ async def test_what_is_kept_is_what_was_returned_then(era):
 async def test_a_tools_own_arguments_reach_it(era):
     server = office()
     async with era_client(server, era) as peer:
-        await peer.done("paged", page=3, pageSize=7, limit=2, offset=9)
-        await peer.refused("paged", pageSize=7)
-        await peer.refused("rows", page=2)
+        await peer.result_of("paged", page=3, pageSize=7, limit=2, offset=9)
+        await peer.refusal_of("paged", pageSize=7)
+        await peer.refusal_of("rows", page=2)
     assert server.ran == [(3, 7, 2, 9)]
 
 
 async def test_a_tools_own_arguments_reach_it_through_execute(era):
     server = office(disclosure="meta")
     async with era_client(server, era) as peer:
-        await peer.done("execute", operation="own.pages", params={"page": 3, "pageSize": 7, "limit": 2, "offset": 9})
+        await peer.result_of(
+            "execute", operation="own.pages", params={"page": 3, "pageSize": 7, "limit": 2, "offset": 9}
+        )
     assert server.ran == [(3, 7, 2, 9)]
 
 
 async def test_execute_keeps_to_the_budget_and_is_read_on(era):
     server = office(disclosure="meta", max_tokens=100)
     async with era_client(server, era) as peer:
-        result = await peer.done("execute", operation="get.rows")
+        result = await peer.result_of("execute", operation="get.rows")
         assert token_cost(result) <= 100
         assert is_same(await ProgramReader(peer, result_meta(result)["handle"], 100).value(), USERS[:200])
     assert server.ran == ["rows"]
@@ -375,25 +379,25 @@ async def test_reading_on_keeps_to_the_budget_of_the_tool(era):
         return USERS[:50]
 
     async with era_client(server, era) as peer:
-        result = await peer.done("get")
+        result = await peer.result_of("get")
         assert token_cost(result) <= 100
-        assert token_cost(await peer.done("continue", handle=result_meta(result)["handle"])) <= 100
+        assert token_cost(await peer.result_of("continue", handle=result_meta(result)["handle"])) <= 100
 
 
 async def test_a_request_to_read_on_has_wishes_like_any_other(era):
     async with era_client(office(), era) as peer:
         handle = await kept(peer, "rows")
-        assert token_cost(await peer.done("continue", {"maxTokens": 100}, handle=handle)) <= 100
-        wide = await peer.done("continue", {"maxTokens": 50_000}, handle=handle, path="")
+        assert token_cost(await peer.result_of("continue", {"maxTokens": 100}, handle=handle)) <= 100
+        wide = await peer.result_of("continue", {"maxTokens": 50_000}, handle=handle, path="")
         assert is_same(decode(first_text(wide)), USERS[:200])
-        plain = await peer.done("continue", {"tables": False}, handle=handle, path="")
+        plain = await peer.result_of("continue", {"tables": False}, handle=handle, path="")
         assert json.loads(first_text(plain))[0] == USERS[0]
 
 
 async def test_who_cannot_read_tables_is_not_given_any_later(era):
     async with era_client(office(), era) as peer:
-        handle = result_meta(await peer.done("rows", {"tables": False}))["handle"]
-        assert json.loads(first_text(await peer.done("continue", handle=handle, path="")))[0] == USERS[0]
+        handle = result_meta(await peer.result_of("rows", {"tables": False}))["handle"]
+        assert json.loads(first_text(await peer.result_of("continue", handle=handle, path="")))[0] == USERS[0]
 
 
 async def test_what_nearer_policies_leave_open_is_the_servers():
@@ -408,9 +412,9 @@ async def test_what_nearer_policies_leave_open_is_the_servers():
         return USERS[:50]
 
     async with era_client(server) as peer:
-        result = await peer.done("two")
+        result = await peer.result_of("two")
         assert len(decode(first_text(result))) == 2
-        result = await peer.done("small")
+        result = await peer.result_of("small")
         assert token_cost(result) <= 100 and len(decode(first_text(result))) <= 5
 
 
@@ -465,11 +469,11 @@ async def test_an_expired_handle_says_what_to_do(way, read, tmp_path, era, monke
     async with era_client(server, era) as peer:
         handle = await kept(peer, "rows")
         if read:
-            await peer.done("continue", handle=handle)
+            await peer.result_of("continue", handle=handle)
         advance_store_clock(server, monkeypatch, 61)
-        refusal = await peer.refused("continue", handle=handle)
+        refusal = await peer.refusal_of("continue", handle=handle)
         assert handle in refusal and "again" in refusal
-        assert "again" in await peer.refused("paged", page={"$result": handle})
+        assert "again" in await peer.refusal_of("paged", page={"$result": handle})
         gone = await peer.ask("resources/read", uri=f"office://results/{handle}")
         assert gone["error"]["code"] in (-32602, -32002)
 
@@ -480,9 +484,9 @@ async def test_nothing_is_kept_for_longer_than_in_all_however_often_it_is_read(m
         handle = await kept(peer, "rows")
         for _ in range(3):
             advance_store_clock(server, monkeypatch, 55)
-            await peer.done("continue", handle=handle)
+            await peer.result_of("continue", handle=handle)
         advance_store_clock(server, monkeypatch, 55)
-        assert handle in await peer.refused("continue", handle=handle)
+        assert handle in await peer.refusal_of("continue", handle=handle)
 
 
 def terms(name: str) -> Terms:

@@ -102,7 +102,7 @@ def value_server(**policy: Any) -> DeltaServer:
 @pytest.mark.parametrize("kind", VALUES | LIKE_MARKS)
 async def test_a_reply_keeps_to_its_budget(kind, budget, era):
     async with era_client(value_server(max_tokens=budget), era) as peer:
-        result = await peer.done("get", kind=kind)
+        result = await peer.result_of("get", kind=kind)
         assert token_cost(result) <= budget
         whole = (VALUES | LIKE_MARKS)[kind]
         if "handle" in result_meta(result):
@@ -125,7 +125,7 @@ async def test_text_and_structured_content_share_the_budget(kind, budget, era):
 async def test_what_fits_comes_whole_and_without_a_note(kind, era):
     whole = VALUES[kind]
     async with era_client(value_server(max_tokens=100_000), era) as peer:
-        result = await peer.done("get", kind=kind)
+        result = await peer.result_of("get", kind=kind)
         [text] = texts(result)
         assert len(result["content"]) == 1 and "handle" not in result_meta(result)
         assert text == whole if isinstance(whole, str) else is_same(decode(text), whole)
@@ -161,7 +161,7 @@ async def test_blocks_keep_to_the_budget_and_are_kept_whole(kind, budget, era):
     server = block_server(kind, max_tokens=budget)
     whole = block_server(kind, max_tokens=1_000_000)
     async with era_client(whole, era) as peer:
-        intact = await peer.done("make")
+        intact = await peer.result_of("make")
     async with era_client(server, era) as peer:
         result = await peer.use("make")
         assert token_cost(result) <= budget
@@ -205,7 +205,7 @@ async def test_no_further_row_would_have_fitted(budget, tables):
     server = DeltaServer("shop", results=ResultPolicy(max_tokens=budget, tables=tables))
     server.tool(name="rows")(lambda: USERS)
     async with era_client(server) as peer:
-        result = await peer.done("rows")
+        result = await peer.result_of("rows")
         shown = result_meta(result)["end"]
         assert is_same(decode(first_text(result)), USERS[:shown])
         result["content"][0]["text"] = encode(USERS[: shown + 1], tables=tables).text
@@ -219,7 +219,7 @@ async def test_no_further_line_would_have_fitted(budget, tail):
     server = DeltaServer("shop", results=ResultPolicy(max_tokens=budget, tail=tail))
     server.tool(name="log")(lambda: "".join(lines))
     async with era_client(server) as peer:
-        result = await peer.done("log")
+        result = await peer.result_of("log")
         head = first_text(result)
         shown = head.count("\n")
         assert head == "".join(lines[:shown]), "a text of lines is cut between two"
@@ -230,7 +230,7 @@ async def test_no_further_line_would_have_fitted(budget, tail):
 
 async def test_the_end_of_a_text_is_shown_too(era):
     async with era_client(value_server(max_tokens=300, tail=0.5), era) as peer:
-        head, note, tail = texts(await peer.done("get", kind="lines"))
+        head, note, tail = texts(await peer.result_of("get", kind="lines"))
         assert LINES.startswith(head) and LINES.endswith(tail) and head.endswith("\n") and tail.startswith("Line ")
         assert f"{len(LINES) - len(head) - len(tail)} of {len(LINES)} characters" in note
 
@@ -248,7 +248,7 @@ async def test_texts_are_cut_at_edges(kind, edge):
     server = DeltaServer("shop", results=ResultPolicy(max_tokens=300, tail=0.0))
     server.tool(name="text")(lambda: TEXTS[kind])
     async with era_client(server) as peer:
-        assert re.search(edge, first_text(await peer.done("text")))
+        assert re.search(edge, first_text(await peer.result_of("text")))
 
 
 # Nothing is lost
@@ -259,7 +259,7 @@ async def test_texts_are_cut_at_edges(kind, edge):
 async def test_a_program_reads_all(kind, budget):
     whole = (VALUES | LIKE_MARKS)[kind]
     async with era_client(value_server(max_tokens=budget)) as peer:
-        result = await peer.done("get", kind=kind)
+        result = await peer.result_of("get", kind=kind)
         if handle := result_meta(result).get("handle"):
             assert is_same(await ProgramReader(peer, handle, budget).value(), whole)
 
@@ -269,10 +269,10 @@ async def test_a_program_reads_all(kind, budget):
 async def test_the_characters_of_its_json_can_be_read(kind, budget):
     whole = (VALUES | LIKE_MARKS)[kind]
     async with era_client(value_server(max_tokens=budget)) as peer:
-        handle = result_meta(await peer.done("get", kind=kind))["handle"]
+        handle = result_meta(await peer.result_of("get", kind=kind))["handle"]
         shown, offset = "", 0
         while True:
-            result = await peer.done("continue", handle=handle, path="raw:", offset=offset)
+            result = await peer.result_of("continue", handle=handle, path="raw:", offset=offset)
             said = result_meta(result)
             assert token_cost(result) <= budget and said["unit"] == "JSON characters" and said["end"] > offset
             shown, offset = shown + first_text(result), said["end"]
@@ -286,7 +286,7 @@ async def test_the_characters_of_its_json_can_be_read(kind, budget):
 async def test_a_model_reads_all(kind, budget):
     whole = VALUES[kind]
     async with era_client(value_server(max_tokens=budget), "handshake") as peer:
-        result = await peer.done("get", kind=kind)
+        result = await peer.result_of("get", kind=kind)
         if "handle" in result_meta(result):
             model = ModelReader(peer, budget)
             model.rows_at = f"/{kind.removeprefix('in ')}" if kind.startswith("in ") else ""
@@ -298,12 +298,12 @@ async def test_pages_by_number_make_up_the_rows_or_the_text(kind):
     whole = VALUES[kind]
     rows = whole[kind.removeprefix("in ")] if kind.startswith("in ") else whole
     async with era_client(value_server(max_tokens=300)) as peer:
-        result = await peer.done("get", kind=kind)
+        result = await peer.result_of("get", kind=kind)
         if "handle" not in result_meta(result):
             return
         handle, shown, page, end = result_meta(result)["handle"], [], 1, 0
         while True:
-            result = await peer.done("continue", handle=handle, page=page)
+            result = await peer.result_of("continue", handle=handle, page=page)
             said = result_meta(result)
             assert said["start"] == end and token_cost(result) <= 300
             end, page = said["end"], page + 1
@@ -314,7 +314,7 @@ async def test_pages_by_number_make_up_the_rows_or_the_text(kind):
             assert "".join(shown) == rows
         else:
             assert said["total"] == len(rows)
-        refusal = await peer.refused("continue", handle=handle, page=page)
+        refusal = await peer.refusal_of("continue", handle=handle, page=page)
         assert f"1 to {page - 1}" in refusal
 
 
@@ -328,7 +328,7 @@ async def test_any_value_can_be_read_whole_within_any_budget(value, budget):
         return value
 
     async with era_client(server) as peer:
-        result = await peer.done("get")
+        result = await peer.result_of("get")
         assert token_cost(result) <= budget
         if handle := result_meta(result).get("handle"):
             assert is_same(await ProgramReader(peer, handle, budget).value(), value)
@@ -339,17 +339,17 @@ async def test_any_value_can_be_read_whole_within_any_budget(value, budget):
 
 async def test_a_request_may_ask_for_less_or_more(era):
     async with era_client(value_server(max_tokens=500), era) as peer:
-        less = await peer.done("get", {"maxTokens": 100}, kind="rows")
+        less = await peer.result_of("get", {"maxTokens": 100}, kind="rows")
         assert token_cost(less) <= 100
-        more = await peer.done("get", {"maxTokens": 100_000}, kind="rows")
+        more = await peer.result_of("get", {"maxTokens": 100_000}, kind="rows")
         assert is_same(decode(first_text(more)), VALUES["rows"]) and "handle" not in result_meta(more)
 
 
 async def test_a_request_may_do_without_tables_and_name_its_fields(era):
     async with era_client(value_server(max_tokens=500), era) as peer:
-        result = await peer.done("get", {"tables": False}, kind="rows")
+        result = await peer.result_of("get", {"tables": False}, kind="rows")
         assert is_same(json.loads(first_text(result)), VALUES["rows"][: result_meta(result)["end"]])
-        result = await peer.done("get", {"fields": ["id", "score"], "tables": False}, kind="rows")
+        result = await peer.result_of("get", {"fields": ["id", "score"], "tables": False}, kind="rows")
         shown = json.loads(first_text(result))
         assert shown == [{"id": row["id"], "score": row["score"]} for row in VALUES["rows"][: len(shown)]]
 

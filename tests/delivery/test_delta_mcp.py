@@ -45,7 +45,7 @@ def directory(results: ResultPolicy | None = POLICY, **tool: Any) -> Any:
 
 async def shown(peer: EraClient, tool: str = "list_users", **arguments: Any) -> Any:
     """What Delta-MCP's client makes of the answer."""
-    return json.loads(first_text(await peer.done(tool, **arguments)))
+    return json.loads(first_text(await peer.result_of(tool, **arguments)))
 
 
 PAGE_KEYS = ["paginated", "totalItems", "page", "pageSize", "totalPages", "hasMore", "items", "note"]
@@ -157,7 +157,7 @@ async def test_pages_keep_to_the_budget_and_none_is_lost(budget):
         items: list[Any] = []
         number = 1
         while True:
-            result = await peer.done("list_users", prefix="user_00", page=number)
+            result = await peer.result_of("list_users", prefix="user_00", page=number)
             assert token_cost(result) <= budget
             page = json.loads(first_text(result))
             # Where there is little room, the note is the first to go.
@@ -210,7 +210,7 @@ async def test_a_tool_that_declares_pages_has_them(policy):
 async def test_a_note_never_says_to_pass_what_means_something_else():
     """`page` is the tool's own: page 2 of it is not the rest of what was cut."""
     async with delta(own()) as peer:
-        result = await peer.done("search", page=1)
+        result = await peer.result_of("search", page=1)
         found = json.loads(first_text(result))
         assert found["items"] == list(range(20)) and found["hasMore"] is True
         assert "page=2" not in found["note"]
@@ -219,7 +219,7 @@ async def test_a_note_never_says_to_pass_what_means_something_else():
 async def test_a_note_never_says_to_pass_what_is_refused():
     async with delta(directory(auto_page_off())) as peer:
         assert "page=2" not in (await shown(peer))["note"]
-        assert "page" in await peer.refused("list_users", page=2)
+        assert "page" in await peer.refusal_of("list_users", page=2)
 
 
 def auto_page_off() -> ResultPolicy:
@@ -242,7 +242,7 @@ async def test_paging_can_be_had_for_a_tool_that_declares_pages():
 async def test_other_clients_never_page_by_argument():
     server = directory()
     async with era_client(server) as peer:
-        assert "page" in await peer.refused("list_users", page=2)
+        assert "page" in await peer.refusal_of("list_users", page=2)
     assert server.ran == []
 
 
@@ -279,7 +279,7 @@ def things(results: ResultPolicy | None = POLICY) -> DeltaServer:
 )
 async def test_what_fits_is_json(policy, kind, text):
     async with delta(things(policy)) as peer:
-        result = await peer.done("get", kind=kind)
+        result = await peer.result_of("get", kind=kind)
         assert result["content"] == [{"type": "text", "text": text}]
 
 
@@ -287,13 +287,13 @@ async def test_what_fits_is_json(policy, kind, text):
 @pytest.mark.parametrize("kind", ["text", "object", "few long", "mixed"])
 async def test_shapes_keep_to_the_budget_and_the_rest_can_be_read(kind, budget):
     async with delta(things(ResultPolicy(max_tokens=budget))) as peer:
-        result = await peer.done("get", kind=kind)
+        result = await peer.result_of("get", kind=kind)
         assert token_cost(result) <= budget
         shape = json.loads(first_text(result))
         assert shape.get("truncated") or shape.get("_summarized") or shape.get("paginated")
         whole = await peer.read(f"things://results/{result_meta(result)['handle']}")
         async with era_client(things(None)) as other:
-            plain = first_text(await other.done("get", kind=kind))
+            plain = first_text(await other.result_of("get", kind=kind))
             assert is_same(whole, plain if kind == "text" else json.loads(plain))
 
 
@@ -319,7 +319,7 @@ async def test_compat_is_delta_mcp_to_the_byte():
             "preview": text[:8000],
             "note": f"String truncated to ~2000 tokens (8000 chars). Full length: {size} chars (~{estimate} tokens).",
         }
-        result = await peer.done("get", kind="text")
+        result = await peer.result_of("get", kind="text")
         assert result["content"] == [{"type": "text", "text": compact_json(expected)}]
         pretty = json.dumps([{"body": "word " * 3000}, {"body": "short"}], indent=2)
         total = -(-len(pretty) // 4)
@@ -330,11 +330,11 @@ async def test_compat_is_delta_mcp_to_the_byte():
             "preview": pretty[:8000],
             "note": f"JSON result truncated to ~2000 tokens. Total: ~{total} tokens.",
         }
-        assert first_text(await peer.done("get", kind="few long")) == compact_json(expected)
+        assert first_text(await peer.result_of("get", kind="few long")) == compact_json(expected)
         mixed = {"null": None, "yes": True, "n": 1.5, "short": "s", "long": "l" * 100 + "…", "list": "[Array(9)]"}
         mixed |= {"none": "[Array(0)]", "object": "{Object: a, b, c, d, e, ...}", "empty": "{Object: }"}
         mixed |= {"big": "w" * 100 + "…"}
-        summary = json.loads(first_text(await peer.done("get", kind="mixed")))
+        summary = json.loads(first_text(await peer.result_of("get", kind="mixed")))
         head = {"_summarized": True, "_totalKeys": 10, "_estimatedTokens": summary["_estimatedTokens"], "_note": note}
         assert compact_json(summary) == compact_json(head | mixed)
         summary = await shown(peer, "get", kind="object")
@@ -346,7 +346,7 @@ async def test_compat_is_delta_mcp_to_the_byte():
 
 async def test_compat_pages_are_delta_mcps_to_the_byte():
     async with delta(directory(COMPAT)) as peer:
-        result = await peer.done("list_users", page=50)
+        result = await peer.result_of("list_users", page=50)
         expected = {
             "paginated": True,
             "totalItems": 1000,
@@ -384,7 +384,7 @@ async def test_compat_defaults_are_delta_mcps():
 async def test_other_clients_get_no_such_shapes(version, policy):
     async with raw_client(directory(policy)) as raw:
         await raw.handshake(version)
-        result = await EraClient(raw, "handshake").done("list_users")
+        result = await EraClient(raw, "handshake").result_of("list_users")
         assert "paginated" not in first_text(result) and token_cost(result) <= 2000
         links = [block for block in result["content"] if block["type"] == "resource_link"]
         assert not links or version >= "2025-06-18"
@@ -407,10 +407,10 @@ async def test_rate_limits_and_failures(policy):
     async with delta(server) as peer:
         found = await shown(peer, "limited")
         assert (found["type"], found["retryAfterSeconds"], found["upstream"]) == ("rate_limited", 60, "limited")
-        assert await peer.refused("fails") == "boom " * 4000
+        assert await peer.refusal_of("fails") == "boom " * 4000
 
 
 async def test_continue_serves_these_clients_too():
     async with delta(directory(), progressive=True) as peer:
-        result = await peer.done("list_users")
+        result = await peer.result_of("list_users")
         assert is_same(await ProgramReader(peer, result_meta(result)["handle"], 2000).value(), USERS)

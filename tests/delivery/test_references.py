@@ -19,11 +19,11 @@ async def test_rows_that_were_not_shown_are_not_referred_to():
     values: dict[str, Any] = {"all": books(*range(300)), "few": books(250, 251, 252)}
     policy = ResultPolicy(deltas=True, dedup=True, max_tokens=1_000)
     async with era_client(book_server(values, policy), "modern") as peer:
-        assert "handle" in result_meta(await peer.done("all"))
+        assert "handle" in result_meta(await peer.result_of("all"))
         values["all"] = [{**values["all"][0], "title": "Another"}, *values["all"][1:], *books(400)]
-        changes = await peer.done("all")
+        changes = await peer.result_of("all")
         assert result_meta(changes)["outcome"] == "delta" and " like " not in first_text(changes)
-        assert dedup.SEEN_KEY not in first_text(await peer.done("few"))
+        assert dedup.SEEN_KEY not in first_text(await peer.result_of("few"))
 
 
 async def test_rows_of_a_projection_are_not_referred_to():
@@ -39,8 +39,8 @@ async def test_rows_of_a_projection_are_not_referred_to():
         return [{name: row[name] for name in ("id", "title", "about")} for row in values["open"] if row["id"] == 10]
 
     async with era_client(server, "modern") as peer:
-        await peer.done("some")
-        assert dedup.SEEN_KEY not in first_text(await peer.done("one"))
+        await peer.result_of("some")
+        assert dedup.SEEN_KEY not in first_text(await peer.result_of("one"))
 
 
 async def test_no_reference_leads_to_another_result_of_the_same_name(monkeypatch):
@@ -50,9 +50,9 @@ async def test_no_reference_leads_to_another_result_of_the_same_name(monkeypatch
     values: dict[str, Any] = {"a": books(*range(9)), "b": books(*range(20, 29)), "c": books(*range(9))}
     server = book_server(values)
     async with era_client(server, "modern") as peer:
-        await peer.done("a")
-        await peer.done("b")  # its name is taken, so it is not kept
-        assert result_meta(await peer.done("c"))["handle"] == "same0"
+        await peer.result_of("a")
+        await peer.result_of("b")  # its name is taken, so it is not kept
+        assert result_meta(await peer.result_of("c"))["handle"] == "same0"
         assert is_same(await read_by_handle(peer, "same0"), values["a"])
 
 
@@ -64,20 +64,20 @@ async def test_a_results_own_mark_is_no_reference():
     }
     async with era_client(book_server({"a": value, "b": value}), "modern") as peer:
         for tool in ("a", "a", "b"):
-            assert "references" not in result_meta(await peer.done(tool))
+            assert "references" not in result_meta(await peer.result_of(tool))
 
 
 async def test_who_holds_nothing_gets_everything_without_references():
     values: dict[str, Any] = {"all": books(*range(12)), "few": books(3, 4, 5)}
     async with era_client(book_server(values), "modern") as peer:
-        await peer.done("all")
-        assert dedup.SEEN_KEY in first_text(await peer.done("few"))
+        await peer.result_of("all")
+        assert dedup.SEEN_KEY in first_text(await peer.result_of("few"))
         for root in ("", "abcdefabcdef"):
-            assert dedup.SEEN_KEY not in "".join(texts(await peer.done("few", pack_root=root)))
+            assert dedup.SEEN_KEY not in "".join(texts(await peer.result_of("few", pack_root=root)))
 
 
 async def test_a_reference_is_a_handle_that_continue_takes():
     values: dict[str, Any] = {"all": books(*range(12)), "few": books(3, 4, 5)}
     async with era_client(book_server(values), "modern") as peer:
-        handle = result_meta(await peer.done("all"))["handle"]
-        assert is_same(decode(first_text(await peer.done("continue", handle=f"{handle}/3"))), values["all"][3])
+        handle = result_meta(await peer.result_of("all"))["handle"]
+        assert is_same(decode(first_text(await peer.result_of("continue", handle=f"{handle}/3"))), values["all"][3])

@@ -67,7 +67,7 @@ async def test_the_root_is_no_part_of_the_call(era):
 
 
 async def test_fields_of_execute_are_part_of_the_call(era):
-    server, shelf = changing_server(shop_items(), policy=None, results=DELTAS, disclosure="meta")
+    server, current = changing_server(shop_items(), policy=None, results=DELTAS, disclosure="meta")
 
     def thin(value: Any) -> Any:
         return [{"sku": row["sku"], "title": row["title"]} for row in value]
@@ -79,23 +79,23 @@ async def test_fields_of_execute_are_part_of_the_call(era):
         assert few.outcome == "full" and is_same(few.value, thin(shop_items()))
         assert (await reader.get(**call)).outcome == "unchanged"
         assert (await reader.get(**call, fields="sku,title")).outcome == "unchanged"
-        shelf.value = with_value_at(shop_items(), 5, "title", to="Another")
+        current.value = with_value_at(shop_items(), 5, "title", to="Another")
         some = await reader.get(**call, fields="sku,title")
-        assert some.outcome == "delta" and is_same(some.value, thin(shelf.value))
+        assert some.outcome == "delta" and is_same(some.value, thin(current.value))
         everything = await reader.get(**call)
-        assert everything.outcome == "delta" and is_same(everything.value, shelf.value)
+        assert everything.outcome == "delta" and is_same(everything.value, current.value)
 
 
 async def test_fields_that_a_request_wishes_do_not_mix_with_the_whole(era):
-    server, shelf = changing_server(shop_items())
+    server, current = changing_server(shop_items())
     async with change_reader(server, era) as reader:
 
         async def ask(fields: str | None) -> ReceivedResult:
             wish = None if fields is None else {"fields": fields}
-            return reader.take(await reader.peer.done("get", wish))
+            return reader.take(await reader.peer.result_of("get", wish))
 
         for value in (shop_items(), STATES["rows"][1], STATES["a row less"][1]):
-            shelf.value = value
+            current.value = value
             assert is_same((await ask(None)).value, value)
             assert is_same(
                 (await ask("sku,stock")).value, [{"sku": row["sku"], "stock": row["stock"]} for row in value]
@@ -118,15 +118,15 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("way", ["argument", "meta"])
 @pytest.mark.parametrize("spelling", SPELLINGS)
 async def test_a_root_may_be_written_short(spelling, way):
-    server, shelf = changing_server(shop_items())
+    server, current = changing_server(shop_items())
     async with change_reader(server) as reader:
         written = SPELLINGS[spelling]((await reader.get("")).root)
         ask = reader.get if way == "argument" else reader.by_meta
         got = await ask(written)
         assert got.outcome == "unchanged" and count(got.text) <= UNCHANGED_TOKENS
-        shelf.value = STATES["rows"][1]
+        current.value = STATES["rows"][1]
         got = await ask(written)
-        assert got.outcome == "delta" and is_same(got.value, shelf.value)
+        assert got.outcome == "delta" and is_same(got.value, current.value)
 
 
 def unheld(root: str) -> dict[str, str]:
@@ -155,12 +155,12 @@ def unheld(root: str) -> dict[str, str]:
 @pytest.mark.parametrize("way", ["argument", "meta"])
 @pytest.mark.parametrize("name", unheld("sha256:" + "0" * 64))
 async def test_a_root_that_names_nothing_held_gets_it_in_full(name, way):
-    server, shelf = changing_server(shop_items())
+    server, current = changing_server(shop_items())
     async with change_reader(server) as reader:
         sent = await reader.get("")
         ask = reader.get if way == "argument" else reader.by_meta
         for value in (shop_items(), STATES["rows"][1]):
-            shelf.value = value
+            current.value = value
             got = await ask(unheld(sent.root)[name])
             assert got.outcome == "full" and is_same(got.value, value)
             assert PACK_ROOT.fullmatch(texts(got.result)[-1])
@@ -168,12 +168,12 @@ async def test_a_root_that_names_nothing_held_gets_it_in_full(name, way):
 
 async def test_a_root_of_another_call_is_never_guessed_with():
     """Whatever comes of it, it must apply to what that root names."""
-    server, shelf = changing_server(shop_items())
+    server, current = changing_server(shop_items())
     async with change_reader(server) as reader:
         one = await reader.get("", query="one")
-        shelf.value = STATES["rows"][1]
+        current.value = STATES["rows"][1]
         got = await reader.get(one.digits, query="other")
-        assert is_same(got.value, shelf.value)
+        assert is_same(got.value, current.value)
 
 
 async def test_a_sent_root_that_is_unknown_does_not_fall_back_to_what_is_remembered():
@@ -186,7 +186,7 @@ async def test_a_sent_root_that_is_unknown_does_not_fall_back_to_what_is_remembe
 
 
 async def test_reset_forgets_everything_of_this_caller(era):
-    server, shelf = changing_server(shop_items())
+    server, current = changing_server(shop_items())
     async with change_reader(server, era) as reader:
         for query in ("a", "b", "c"):
             await reader.get(query=query)
@@ -194,21 +194,21 @@ async def test_reset_forgets_everything_of_this_caller(era):
         assert got.outcome == "full" and is_same(got.value, shop_items()) and PACK_ROOT.fullmatch(texts(got.result)[-1])
         assert (await reader.get(query="b")).outcome == "full"
         assert (await reader.get(query="a")).outcome == "unchanged", "it was sent after the reset"
-        shelf.value = STATES["rows"][1]
+        current.value = STATES["rows"][1]
         await reader.by_meta("reset", query="x")
         for query in ("a", "b", "c"):
             got = await reader.get(query=query)
-            assert got.outcome == "full" and is_same(got.value, shelf.value)
+            assert got.outcome == "full" and is_same(got.value, current.value)
 
 
 @pytest.mark.parametrize("way", ["argument", "meta"])
 async def test_after_a_reset_a_root_that_is_sent_is_taken_at_its_word(way):
-    server, shelf = changing_server(shop_items())
+    server, current = changing_server(shop_items())
     async with change_reader(server) as reader:
         root = (await reader.get("")).digits
-        shelf.value = STATES["rows"][1]
+        current.value = STATES["rows"][1]
         await (reader.get if way == "argument" else reader.by_meta)("reset", query="x")
-        result = await reader.peer.done("get", pack_root=root)
+        result = await reader.peer.result_of("get", pack_root=root)
         assert result_meta(result)["outcome"] == "delta"
 
 
@@ -253,15 +253,15 @@ async def test_a_functions_own_pack_root_is_its_own(era):
     async with change_reader(server, era) as reader:
         assert (await reader.peer.tools())["get"]["inputSchema"]["properties"]["pack_root"]["type"] == "integer"
         for number, outcome in ((1, "full"), (2, "full"), (1, "unchanged")):
-            got = reader.take(await reader.peer.done("get", pack_root=number))
+            got = reader.take(await reader.peer.result_of("get", pack_root=number))
             assert got.outcome == outcome and is_same(got.value, shop_items(40, given=number))
         root = root_of(shop_items(40, given=2))
-        got = reader.take(await reader.peer.done("get", {"pack_root": root}, pack_root=2), root)
+        got = reader.take(await reader.peer.result_of("get", {"pack_root": root}, pack_root=2), root)
         assert got.outcome == "unchanged"
 
 
 async def test_execute_takes_a_root_beside_the_operation(era):
-    server, shelf = changing_server(shop_items(), policy=None, results=DELTAS, disclosure="meta")
+    server, current = changing_server(shop_items(), policy=None, results=DELTAS, disclosure="meta")
     async with change_reader(server, era) as reader:
         tools = await reader.peer.tools()
         for name in ("execute", "discover"):
@@ -270,17 +270,17 @@ async def test_execute_takes_a_root_beside_the_operation(era):
         one = await reader.get("", **call)
         assert one.outcome == "full" and PACK_ROOT.fullmatch(texts(one.result)[-1])
         assert (await reader.get(one.digits, **call)).outcome == "unchanged"
-        shelf.value = STATES["rows"][1]
+        current.value = STATES["rows"][1]
         got = await reader.get(one.digits, **call)
-        assert got.outcome == "delta" and is_same(got.value, shelf.value)
+        assert got.outcome == "delta" and is_same(got.value, current.value)
         assert (await reader.get(**call)).outcome == "unchanged"
         assert (await reader.get("reset", **call)).outcome == "full"
 
 
 async def test_execute_and_the_flat_tool_are_one_call_or_two_but_never_wrong(era):
-    server, shelf = changing_server(shop_items(), policy=None, results=DELTAS, disclosure="meta")
+    server, current = changing_server(shop_items(), policy=None, results=DELTAS, disclosure="meta")
     async with change_reader(server, era) as reader:
         for value in (shop_items(), STATES["rows"][1], STATES["a row less"][1]):
-            shelf.value = value
+            current.value = value
             assert is_same((await reader.get(query="x")).value, value)
             assert is_same((await reader.get(tool="execute", operation="get", params={"query": "x"})).value, value)

@@ -22,19 +22,19 @@ from tests.support.raw_client import META, raw_client
 
 
 async def test_connections_are_conversations_of_their_own(era):
-    server, shelf = changing_server(shop_items())
+    server, current = changing_server(shop_items())
     async with change_reader(server, era) as one, change_reader(server, era) as other:
         assert (await one.get()).outcome == "full"
         assert (await other.get()).outcome == "full", "this one was sent nothing yet"
-        shelf.value = STATES["rows"][1]
+        current.value = STATES["rows"][1]
         assert (await one.get()).outcome == "delta"
-        shelf.value = STATES["a row less"][1]
+        current.value = STATES["a row less"][1]
         for reader in (one, other, one, other):
-            assert is_same((await reader.get()).value, shelf.value)
+            assert is_same((await reader.get()).value, current.value)
 
 
 async def test_a_root_is_known_on_another_connection_of_the_same_owner(era):
-    server, shelf = changing_server(shop_items())
+    server, current = changing_server(shop_items())
     async with (
         change_reader(server, era) as one,
         change_reader(server, era) as other,
@@ -43,9 +43,9 @@ async def test_a_root_is_known_on_another_connection_of_the_same_owner(era):
         sent = await one.get("")
         other.held = third.held = one.held
         assert (await other.get(sent.digits)).outcome == "unchanged"
-        shelf.value = STATES["rows"][1]
+        current.value = STATES["rows"][1]
         got = await third.get(sent.digits)
-        assert is_same(got.value, shelf.value) and got.outcome == "delta"
+        assert is_same(got.value, current.value) and got.outcome == "delta"
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Channel:
 @pytest.mark.parametrize("conversation", [None, "the same"])
 @pytest.mark.parametrize("way", ["argument", "meta"])
 async def test_what_one_principal_was_sent_is_no_base_for_another(way, conversation):
-    server, shelf = changing_server(shop_items(), ResultPolicy(deltas=True, dedup=True))
+    server, current = changing_server(shop_items(), ResultPolicy(deltas=True, dedup=True))
 
     async def ask(who: str, root: str | None = None) -> tuple[str, Any]:
         by_meta: dict[str, Any] = {} if way == "argument" or root is None else {RESULT_KEY: {"pack_root": root}}
@@ -76,33 +76,33 @@ async def test_what_one_principal_was_sent_is_no_base_for_another(way, conversat
         root = root_of(shop_items())
         assert outcome == "full" and (await ask("a", root))[0] == "unchanged"
         assert await ask("b", root) == ("full", shop_items())
-        shelf.value = STATES["rows"][1]
+        current.value = STATES["rows"][1]
         assert (await ask("a", root))[0] == "delta"
         for who in ("c", "d"):
-            assert await ask(who, root) == ("full", shelf.value)
-        assert await ask("e") == ("full", shelf.value)
+            assert await ask(who, root) == ("full", current.value)
+        assert await ask("e") == ("full", current.value)
 
 
 async def test_sessions_over_http_are_remembered_each_for_itself():
-    server, shelf = changing_server(shop_items())
+    server, current = changing_server(shop_items())
     async with http_change_readers(server) as join:
         one, other = await join("handshake"), await join("handshake")
         assert [(await one.get()).outcome for _ in range(2)] == ["full", "unchanged"]
         assert (await other.get()).outcome == "full"
-        shelf.value = STATES["rows"][1]
+        current.value = STATES["rows"][1]
         for reader in (one, other):
             got = await reader.get()
-            assert got.outcome == "delta" and is_same(got.value, shelf.value)
+            assert got.outcome == "delta" and is_same(got.value, current.value)
             assert got.text.startswith('Changed; full: pack_root=""\n')  # handles of strangers are long
-            assert is_same(await read_by_handle(reader.peer, got.handle), shelf.value)
+            assert is_same(await read_by_handle(reader.peer, got.handle), current.value)
             got = await reader.get(got.digits)
             assert got.outcome == "unchanged"
             got = await reader.get("")
-            assert got.outcome == "full" and is_same(got.value, shelf.value)
+            assert got.outcome == "full" and is_same(got.value, current.value)
 
 
 async def test_strangers_over_http_are_not_remembered_but_told_the_root():
-    server, shelf = changing_server(shop_items())
+    server, current = changing_server(shop_items())
     async with http_change_readers(server) as join:
         reader = await join("modern")
         for _ in range(2):
@@ -113,10 +113,10 @@ async def test_strangers_over_http_are_not_remembered_but_told_the_root():
         again = await reader.get(got.digits)
         assert again.outcome == "unchanged"
         assert is_same(await read_by_handle(reader.peer, again.handle), shop_items())
-        shelf.value = STATES["rows"][1]
+        current.value = STATES["rows"][1]
         changes = await reader.get(got.digits)
-        assert changes.outcome == "delta" and is_same(changes.value, shelf.value)
-        assert is_same(await read_by_handle(reader.peer, changes.handle), shelf.value)
+        assert changes.outcome == "delta" and is_same(changes.value, current.value)
+        assert is_same(await read_by_handle(reader.peer, changes.handle), current.value)
         assert (await reader.get("reset")).outcome == "full"
 
 
@@ -137,13 +137,13 @@ async def test_the_handles_of_strangers_are_not_made_of_the_result(era_of):
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_both_stores_remember(kind, tmp_path, era):
     store = "memory://" if kind == "memory" else f"sqlite:///{tmp_path / 'kept.db'}"
-    server, shelf = changing_server(shop_items(), store=store)
+    server, current = changing_server(shop_items(), store=store)
     async with change_reader(server, era) as reader:
         assert [(await reader.get()).outcome for _ in range(2)] == ["full", "unchanged"]
-        shelf.value = STATES["rows"][1]
+        current.value = STATES["rows"][1]
         got = await reader.get()
-        assert got.outcome == "delta" and is_same(got.value, shelf.value)
-        assert is_same(await read_by_handle(reader.peer, got.handle), shelf.value)
+        assert got.outcome == "delta" and is_same(got.value, current.value)
+        assert is_same(await read_by_handle(reader.peer, got.handle), current.value)
 
 
 async def test_what_sqlite_keeps_is_a_base_for_another_process_that_is_sent_the_root(tmp_path):
@@ -151,20 +151,20 @@ async def test_what_sqlite_keeps_is_a_base_for_another_process_that_is_sent_the_
     server, _ = changing_server(shop_items(), store=store)
     async with change_reader(server) as reader:
         sent = await reader.get()
-    server, shelf = changing_server(shop_items(), store=store)
+    server, current = changing_server(shop_items(), store=store)
     async with change_reader(server) as other:
         other.held = reader.held
-        shelf.value = STATES["rows"][1]
+        current.value = STATES["rows"][1]
         got = await other.get(sent.digits)
-        assert got.outcome == "delta" and is_same(got.value, shelf.value)
+        assert got.outcome == "delta" and is_same(got.value, current.value)
         assert is_same(await read_by_handle(other.peer, sent.handle), shop_items())
-    server, shelf = changing_server(shop_items(), store=store)
+    server, current = changing_server(shop_items(), store=store)
     async with change_reader(server) as third:
         assert (await third.get()).outcome == "full", "a new connection is a new conversation"
 
 
 async def test_what_the_store_forgot_comes_in_full():
-    server, shelf = changing_server(shop_items())
+    server, current = changing_server(shop_items())
     async with change_reader(server) as reader:
         sent = await reader.get()
         await server._store.close()  # forgets everything
@@ -173,11 +173,11 @@ async def test_what_the_store_forgot_comes_in_full():
         named = UNCHANGED.fullmatch(got.text)
         assert got.outcome == "full" or (named and is_same(await read_by_handle(reader.peer, named[3]), shop_items()))
         await server._store.close()
-        shelf.value = STATES["rows"][1]
-        assert is_same((await reader.get(sent.digits)).value, shelf.value)
+        current.value = STATES["rows"][1]
+        assert is_same((await reader.get(sent.digits)).value, current.value)
         await server._store.close()
-        shelf.value = STATES["a row less"][1]
-        assert is_same((await reader.get()).value, shelf.value)
+        current.value = STATES["a row less"][1]
+        assert is_same((await reader.get()).value, current.value)
 
 
 # Many at once, and answers that never arrive
@@ -245,20 +245,20 @@ async def test_fifty_callers_in_threads_with_and_without_roots():
 
 @pytest.mark.parametrize("threaded", [False, True])
 async def test_a_result_that_was_cancelled_is_no_base(threaded, era):
-    server, shelf = DeltaServer("shop", results=DELTAS), ChangingValue(shop_items())
+    server, current = DeltaServer("shop", results=DELTAS), ChangingValue(shop_items())
     started, going = threading.Event(), threading.Event()
     entered, gate = asyncio.Event(), asyncio.Event()
     waits = [False]
 
     def in_thread() -> Any:
-        value = shelf()
+        value = current()
         if waits[0]:
             started.set()
             going.wait(5)
         return value
 
     async def on_loop() -> Any:
-        value = shelf()
+        value = current()
         if waits[0]:
             entered.set()
             with contextlib.suppress(asyncio.CancelledError):
@@ -268,7 +268,7 @@ async def test_a_result_that_was_cancelled_is_no_base(threaded, era):
     server.tool(name="get")(in_thread if threaded else on_loop)
     async with change_reader(server, era) as reader:
         await reader.get()
-        waits[0], shelf.value = True, STATES["rows"][1]
+        waits[0], current.value = True, STATES["rows"][1]
         reader.peer.raw.send(
             id="c",
             method="tools/call",
@@ -288,4 +288,4 @@ async def test_a_result_that_was_cancelled_is_no_base(threaded, era):
             if answer.get("id") == "c" and "result" in answer:
                 reader.take(answer["result"])
         got = await reader.get()
-        assert is_same(got.value, shelf.value), "it was told as known, and never sent"
+        assert is_same(got.value, current.value), "it was told as known, and never sent"

@@ -16,4 +16,4 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
     place = tmp_path_factory.mktemp("http")
     with fault_server(place, threads=8, stall_seconds=0.2) as server:
         yield server
-        assert server.process.poll() is None, server.logged()
+        assert server.process.poll() is None, server.log_text()

@@ -39,8 +39,8 @@ async def test_a_client_that_leaves_cancels_its_call(served: FaultServer, era: H
     async with HttpWire.open(served.port) as wire:
         headers = {**await era.headers(served.port, "tools/call", params), "Accept": accept}
         await wire.send(request_bytes(served.port, era.body("tools/call", params), headers))
-        await wait_until(lambda: f"started {tag}" in served.traced(), "the call")
-    await wait_until(lambda: f"cancelled {tag}" in served.traced(), "its end")
+        await wait_until(lambda: f"started {tag}" in served.trace_lines(), "the call")
+    await wait_until(lambda: f"cancelled {tag}" in served.trace_lines(), "its end")
 
 
 async def test_a_modern_client_that_leaves_a_stream_cancels_its_call(served: FaultServer) -> None:
@@ -51,7 +51,7 @@ async def test_a_modern_client_that_leaves_a_stream_cancels_its_call(served: Fau
         )
         assert (await wire.head())[1]["content-type"] == "text/event-stream"
         assert (await wire.event())["method"] == "notifications/progress"
-    await wait_until(lambda: "cancelled streamed" in served.traced(), "its end")
+    await wait_until(lambda: "cancelled streamed" in served.trace_lines(), "its end")
 
 
 async def test_a_handshake_client_that_loses_its_stream_comes_back_for_the_answer(served: FaultServer) -> None:
@@ -84,7 +84,7 @@ async def test_a_client_that_comes_back_late_gets_the_last_events_and_the_answer
         while b"progress" not in raw:
             raw += await wire.chunk()
     (first, *_) = [line[3:].strip().decode() for line in raw.split(b"\n") if line.startswith(b"id:")]
-    await wait_until(lambda: "finished chatty" in served.traced(), "the end of the call")
+    await wait_until(lambda: "finished chatty" in served.trace_lines(), "the end of the call")
     async with HttpWire.open(served.port) as wire:
         again = {**headers, "Accept": "text/event-stream", "Last-Event-ID": first}
         await wire.send(request_bytes(served.port, None, again, "GET"))
@@ -103,10 +103,10 @@ async def test_a_cancelled_call_is_cancelled(served: FaultServer) -> None:
     async with HttpWire.open(served.port) as wire:
         params = call_params("async_sleep", seconds=60, tag="told")
         await wire.send(request_bytes(served.port, message("tools/call", params, 41), headers))
-        await wait_until(lambda: "started told" in served.traced(), "the call")
+        await wait_until(lambda: "started told" in served.trace_lines(), "the call")
         told = await send_http(served.port, notification("notifications/cancelled", {"requestId": 41}), headers)
         assert told.status == 202
-        await wait_until(lambda: "cancelled told" in served.traced(), "its end")
+        await wait_until(lambda: "cancelled told" in served.trace_lines(), "its end")
         reply = await wire.reply()
     assert b'"result"' not in reply.body
     assert (await send_http(served.port, message("ping", {}), headers)).result() == {}
@@ -120,7 +120,7 @@ async def test_a_cancelled_stream_ends(served: FaultServer) -> None:
         await wire.head()
         assert (await wire.event())["method"] == "notifications/progress"
         await send_http(served.port, notification("notifications/cancelled", {"requestId": 42}), headers)
-        await wait_until(lambda: "cancelled told-stream" in served.traced(), "its end")
+        await wait_until(lambda: "cancelled told-stream" in served.trace_lines(), "its end")
         while last := await wire.event():
             assert "result" not in last
 
@@ -132,7 +132,7 @@ async def test_a_call_is_cancelled_by_its_own_client_only(served: FaultServer, s
     async with HttpWire.open(served.port) as wire:
         params = call_params("async_wait", tag=tag)
         await wire.send(request_bytes(served.port, message("tools/call", params, 1), owner))
-        await wait_until(lambda: f"started {tag}" in served.traced(), "the call")
+        await wait_until(lambda: f"started {tag}" in served.trace_lines(), "the call")
         if sender == "modern":
             body = notification("notifications/cancelled", {"requestId": 1, "_meta": META})
             await send_http(served.port, body, modern_headers("notifications/cancelled", {}))
@@ -152,7 +152,7 @@ async def test_modern_calls_are_not_cancelled_by_a_notification_of_a_stranger(se
         await wire.send(
             request_bytes(served.port, in_modern.body("tools/call", params, 1), modern_headers("tools/call", params))
         )
-        await wait_until(lambda: "started stranger" in served.traced(), "the call")
+        await wait_until(lambda: "started stranger" in served.trace_lines(), "the call")
         body = notification("notifications/cancelled", {"requestId": 1, "_meta": META})
         await send_http(served.port, body, modern_headers("notifications/cancelled", {}))
         served.release("stranger")
@@ -164,14 +164,14 @@ async def test_the_second_of_two_calls_with_one_id_is_refused_and_the_first_answ
     async with HttpWire.open(served.port) as wire:
         params = call_params("async_wait", tag="first")
         await wire.send(request_bytes(served.port, message("tools/call", params, 51), headers))
-        await wait_until(lambda: "started first" in served.traced(), "the call")
+        await wait_until(lambda: "started first" in served.trace_lines(), "the call")
         second = await send_http(served.port, message("tools/call", call_params("add", a=671, b=1), 51), headers)
         assert second.error()["code"] == -32600
         served.release("first")
         first = await wire.reply()
     assert first.text() == "waited first"
     assert first.json()["id"] == 51
-    assert "add 671 1" not in served.traced()
+    assert "add 671 1" not in served.trace_lines()
 
 
 @pytest.mark.parametrize("era", ["modern", "two sessions", "one session, two types"])
@@ -204,7 +204,9 @@ async def test_60_waiting_threads_hold_up_no_other_call(served: FaultServer, era
         finished.append(number)
 
     tasks = [asyncio.create_task(wait(number)) for number in range(60)]
-    await wait_until(lambda: sum(f"started thread-{era.name}" in line for line in served.traced()) >= 8, "the pool")
+    await wait_until(
+        lambda: sum(f"started thread-{era.name}" in line for line in served.trace_lines()) >= 8, "the pool"
+    )
     for _ in range(3):
         assert (await era.call(served.port, "add", a=1, b=2)).text() == "3"
     assert not finished, "add did not wait for the threads"
@@ -217,7 +219,7 @@ async def test_a_crowd_of_one_client_leaves_room_for_the_plain_function_of_anoth
     crowd, other = await open_session(served.port), await open_session(served.port)
 
     def begun() -> list[str]:
-        return [line.split()[1] for line in served.traced() if line.startswith("started crowd")]
+        return [line.split()[1] for line in served.trace_lines() if line.startswith("started crowd")]
 
     async def wait(number: int) -> None:
         await send_http(served.port, message("tools/call", call_params("plain_wait", tag=f"crowd-{number}")), crowd)
@@ -250,7 +252,7 @@ async def test_a_thread_nobody_waits_for_any_more_gives_its_place_back(served: F
 
 async def test_a_tool_that_blocks_the_loop_is_named_in_the_log(served: FaultServer) -> None:
     blocking = asyncio.create_task(in_modern.call(served.port, "block_loop_until_released", tag="blocked"))
-    await wait_until(lambda: "block_loop_until_released" in served.logged(), "the watchdog's word")
+    await wait_until(lambda: "block_loop_until_released" in served.log_text(), "the watchdog's word")
     served.release("blocked")
     assert (await blocking).text() == "blocked"
     await still_serves(served.port)
@@ -299,7 +301,7 @@ async def test_whatever_a_tool_raises_the_model_is_told_and_the_log_knows_more(
     assert SECRET.encode() not in reply.body
     assert tool in text
     error_id = text.split("(error ")[1].split(")")[0]
-    assert error_id in served.logged()
+    assert error_id in served.log_text()
     assert (await in_modern.call(served.port, "add", a=2, b=2)).text() == "4"
 
 
@@ -398,8 +400,10 @@ async def test_5_mb_of_text_arrive_whole(served: FaultServer, era: HttpEra) -> N
 async def test_nothing_of_this_left_the_server_with_calls_in_flight(served: FaultServer) -> None:
     await still_serves(served.port)
     await wait_until(lambda: served.sockets() <= 12, "the end of the connections")
-    started = {line.split(" ", 1)[1] for line in served.traced() if line.startswith("started")}
-    ended = {line.split(" ", 1)[1] for line in served.traced() if line.split()[0] in {"finished", "cancelled", "ended"}}
+    started = {line.split(" ", 1)[1] for line in served.trace_lines() if line.startswith("started")}
+    ended = {
+        line.split(" ", 1)[1] for line in served.trace_lines() if line.split()[0] in {"finished", "cancelled", "ended"}
+    }
     await wait_until(
         lambda: not {tag for tag in started - ended if tag not in {"block"}}, f"the end of {started - ended}"
     )

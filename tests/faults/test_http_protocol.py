@@ -160,7 +160,7 @@ async def test_a_request_with_two_hosts_or_none_is_not_served(served: FaultServe
         async with HttpWire.open(served.port) as wire:
             await wire.send(first + b"\r\n" + hosts + rest)
             assert (await wire.reply()).status in {400, 421}, hosts
-    assert "add 667 1" not in served.traced()
+    assert "add 667 1" not in served.trace_lines()
 
 
 FOREIGN_ORIGINS = [
@@ -183,7 +183,7 @@ async def test_a_foreign_origin_gets_403(served: FaultServer, era: HttpEra, orig
     reply = await send_http(served.port, era.body("tools/call", call_params("add", a=666, b=2)), headers)
     assert reply.status == 403, reply
     assert reply.error()
-    assert "add 666 2" not in served.traced()
+    assert "add 666 2" not in served.trace_lines()
 
 
 @both_eras
@@ -271,7 +271,7 @@ async def test_websockets_are_refused(served: FaultServer) -> None:
         await wire.send(request_bytes(served.port, None, headers, "GET"))
         status, _ = await wire.head()
     assert 400 <= status < 500
-    assert "Traceback" not in served.logged()[-5_000:]
+    assert "Traceback" not in served.log_text()[-5_000:]
     await still_serves(served.port)
 
 

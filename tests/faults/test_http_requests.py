@@ -138,7 +138,7 @@ async def test_headers_that_say_something_else_than_the_body_get_32020(served: F
     reply = await send_http(served.port, body, MISMATCHES[case])
     assert (reply.status, reply.error()["code"]) == (400, -32020), reply
     assert reply.json()["id"] == 77
-    assert "add 668 1" not in served.traced()
+    assert "add 668 1" not in served.trace_lines()
 
 
 async def test_a_header_given_twice_is_a_mismatch(served: FaultServer) -> None:
@@ -177,7 +177,7 @@ async def test_a_modern_request_must_carry_its_meta(served: FaultServer, case: s
     reply = await send_http(served.port, message("tools/call", params, "m"), modern_case())
     assert (reply.status, reply.error()["code"]) == (400, code), reply
     assert reply.json()["id"] == "m"
-    assert "add 669 1" not in served.traced()
+    assert "add 669 1" not in served.trace_lines()
 
 
 async def test_a_version_from_the_future_is_told_what_there_is(served: FaultServer) -> None:
@@ -259,4 +259,4 @@ async def test_what_needs_no_answer_gets_none_and_harms_nothing(served: FaultSer
     else:
         assert reply.error()
     assert (await send_http(served.port, message("ping", {}), headers)).result() == {}
-    assert "add 670 1" not in served.traced()
+    assert "add 670 1" not in served.trace_lines()

@@ -64,9 +64,9 @@ async def test_deleting_a_session_ends_its_calls_and_its_streams(served: FaultSe
                 served.port, message("tools/call", call_params("async_sleep", seconds=60, tag="deleted")), headers
             )
         )
-        await wait_until(lambda: "started deleted" in served.traced(), "the call")
+        await wait_until(lambda: "started deleted" in served.trace_lines(), "the call")
         assert (await send_http(served.port, None, headers, "DELETE")).status in {200, 202, 204}
-        await wait_until(lambda: "cancelled deleted" in served.traced(), "its end")
+        await wait_until(lambda: "cancelled deleted" in served.trace_lines(), "its end")
         while await stream.chunk():
             pass
         assert "result" not in (await call.reply()).json()
@@ -118,7 +118,7 @@ async def test_one_session_cannot_read_the_stream_of_another(served: FaultServer
         headers = {**thief, "Accept": "text/event-stream", "Last-Event-ID": ids[0]}
         await wire.send(request_bytes(served.port, None, headers, "GET"))
         status, _ = await wire.head()
-        await wait_until(lambda: "finished private" in served.traced(), "the owner's call")
+        await wait_until(lambda: "finished private" in served.trace_lines(), "the owner's call")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.5):
                 while status == 200 and (piece := await wire.chunk()):

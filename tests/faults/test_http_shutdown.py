@@ -36,7 +36,7 @@ def is_listening(port: int) -> bool:
 
 
 async def gone(served: FaultServer) -> int:
-    await wait_until(lambda: served.process.poll() is not None, f"the end of the process: {served.logged()[-2_000:]}")
+    await wait_until(lambda: served.process.poll() is not None, f"the end of the process: {served.log_text()[-2_000:]}")
     return served.process.wait()
 
 
@@ -61,7 +61,7 @@ async def test_told_to_stop_it_finishes_its_calls_and_ends_its_streams(tmp_path:
                 era = in_modern if is_modern else in_handshake
                 request_headers = modern_headers("tools/call", params) if is_modern else headers
                 await wire.send(request_bytes(port, era.body("tools/call", params), request_headers))
-            await wait_until(lambda: len(served.traced()) >= 5, "the calls")
+            await wait_until(lambda: len(served.trace_lines()) >= 5, "the calls")
             served.process.send_signal(stop)
             replies = [(await wire.reply()).text() for wire, _, _ in slow]
             last = await listening.event()
@@ -73,7 +73,7 @@ async def test_told_to_stop_it_finishes_its_calls_and_ends_its_streams(tmp_path:
         assert last["result"]["_meta"][SUBSCRIPTION] == "last words"
         code = await gone(served)
         assert code == 0 or stop is not signal.SIGTERM
-        assert "Traceback" not in served.logged()
+        assert "Traceback" not in served.log_text()
 
 
 async def test_told_to_stop_while_only_streams_are_open_it_goes(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ async def test_told_to_stop_it_takes_no_new_connection_and_still_answers(tmp_pat
             await wire.send(
                 request_bytes(served.port, in_modern.body("tools/call", params), modern_headers("tools/call", params))
             )
-            await wait_until(lambda: "started x" in served.traced(), "the call")
+            await wait_until(lambda: "started x" in served.trace_lines(), "the call")
             served.process.terminate()
 
             async def refused() -> bool:
@@ -111,7 +111,7 @@ async def test_told_to_stop_it_takes_no_new_connection_and_still_answers(tmp_pat
                 return reply.status == 503
 
             while not await refused():
-                assert "finished x" not in served.traced()
+                assert "finished x" not in served.trace_lines()
             served.release("x")
             assert (await wire.reply()).text() == "waited x"
         await gone(served)
@@ -128,7 +128,7 @@ async def test_a_call_that_does_not_end_is_failed_after_the_grace(tmp_path: Path
             await handshake.send(
                 request_bytes(served.port, message("tools/call", params), await open_session(served.port))
             )
-            await wait_until(lambda: len(served.traced()) == 2, "the calls")
+            await wait_until(lambda: len(served.trace_lines()) == 2, "the calls")
             served.process.terminate()
             for wire in (modern, handshake):
                 reply = await wire.reply()
@@ -144,7 +144,7 @@ async def test_a_thread_that_does_not_end_holds_up_the_end_no_longer_than_the_gr
             await wire.send(
                 request_bytes(served.port, in_modern.body("tools/call", params), modern_headers("tools/call", params))
             )
-            await wait_until(lambda: "started x" in served.traced(), "the call")
+            await wait_until(lambda: "started x" in served.trace_lines(), "the call")
             served.process.terminate()
             found = (await wire.reply()).json()
             assert "error" in found or found["result"].get("isError"), found
@@ -174,7 +174,7 @@ async def test_told_twice_it_goes_at_once(tmp_path: Path) -> None:
             await wire.send(
                 request_bytes(served.port, in_modern.body("tools/call", params), modern_headers("tools/call", params))
             )
-            await wait_until(lambda: len(served.traced()) == 1, "the call")
+            await wait_until(lambda: len(served.trace_lines()) == 1, "the call")
             served.process.send_signal(signal.SIGINT)
             await wait_until(lambda: not is_listening(served.port), "the first signal's effect")
             served.process.send_signal(signal.SIGINT)

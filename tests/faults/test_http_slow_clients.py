@@ -30,7 +30,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
     """A server that waits for a request no longer than a second."""
     with fault_server(tmp_path_factory.mktemp("slow"), header_seconds=1, body_seconds=1) as server:
         yield server
-        assert server.process.poll() is None, server.logged()
+        assert server.process.poll() is None, server.log_text()
 
 
 async def trickle(port: int, opening: bytes, rest: bytes, pause: float = 0) -> bytes:

@@ -53,7 +53,7 @@ async def test_hundreds_of_idle_streams_cost_little_and_leave_nothing_behind(tmp
             await open_listen(wire, served.port)
             await in_modern.call(served.port, "announce")
             assert (await wire.event())["method"] == "notifications/tools/list_changed"
-        assert "Traceback" not in served.logged()
+        assert "Traceback" not in served.log_text()
 
 
 async def test_a_listener_that_reads_nothing_is_not_kept_for_ever(tmp_path: Path) -> None:
@@ -106,11 +106,11 @@ async def test_beyond_the_calls_it_takes_the_server_is_busy_and_then_not(tmp_pat
                         served.port, in_modern.body("tools/call", params), modern_headers("tools/call", params)
                     )
                 )
-            await wait_until(lambda: len(served.traced()) == 4, "the calls")
+            await wait_until(lambda: len(served.trace_lines()) == 4, "the calls")
             for _ in range(2):
                 busy = await in_modern.call(served.port, "add", a=1, b=2)
                 assert (busy.status, busy.error()["code"]) == (503, -32603)
-        await wait_until(lambda: sum("ended" in line for line in served.traced()) == 4, "their end")
+        await wait_until(lambda: sum("ended" in line for line in served.trace_lines()) == 4, "their end")
         assert (await in_modern.call(served.port, "add", a=1, b=2)).text() == "3"
 
         sessions = [await open_session(served.port) for _ in range(3)]
@@ -127,7 +127,7 @@ async def test_a_session_nobody_uses_is_forgotten_and_one_in_use_is_not(tmp_path
             await open_stream(stream, served.port, streaming)
             params = call_params("async_wait", tag="x")
             await call.send(request_bytes(served.port, message("tools/call", params), calling))
-            await wait_until(lambda: "started x" in served.traced(), "the call")
+            await wait_until(lambda: "started x" in served.trace_lines(), "the call")
             await in_modern.call(served.port, "advance_clock", seconds=601)
             await open_session(served.port)
             assert (await send_http(served.port, message("ping", {}), unused)).status == 404

@@ -107,7 +107,7 @@ class Client(WatchedProcess):
         try:
             found = self.lines.get(timeout=HANG_SECONDS)
         except queue.Empty:
-            raise AssertionError(f"no message came; the log ends {self.logged()[-1_000:]}") from None
+            raise AssertionError(f"no message came; the log ends {self.log_text()[-1_000:]}") from None
         if found is None:
             self.lines.put(None)
             return None
@@ -127,7 +127,7 @@ class Client(WatchedProcess):
             if same(message, id_):
                 return message
             self.waiting.append(message)
-        raise AssertionError(f"the server left without answering {id_!r}; the log ends {self.logged()[-1_000:]}")
+        raise AssertionError(f"the server left without answering {id_!r}; the log ends {self.log_text()[-1_000:]}")
 
     def rest(self) -> list[Any]:
         """Everything up to the end of the stream."""
@@ -162,7 +162,7 @@ class Client(WatchedProcess):
         try:
             return self.process.wait(HANG_SECONDS)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"the process stays; the log ends {self.logged()[-1_000:]}") from None
+            raise AssertionError(f"the process stays; the log ends {self.log_text()[-1_000:]}") from None
 
 
 class Pouring:
@@ -433,7 +433,7 @@ def test_a_slow_call_does_not_hold_up_a_fast_one(peer: tuple[Client, Any]) -> No
 
 def test_60_waiting_threads_hold_up_no_other_call(client: Client) -> None:
     waiters = [client.call("plain_wait", tag=f"thread-{number}") for number in range(60)]
-    until(lambda: any("started thread" in found for found in client.traced()), "the pool")
+    until(lambda: any("started thread" in found for found in client.trace_lines()), "the pool")
     add = client.call("add", a=1, b=2)
     assert same(client.next(), add)
     for number in range(60):
@@ -464,9 +464,9 @@ def test_ids_that_only_look_the_same_are_both_answered(peer: tuple[Client, Any])
 def test_a_cancelled_call_is_cancelled_and_not_answered(peer: tuple[Client, Any]) -> None:
     client, meta = peer
     id_ = client.call("async_sleep", meta=meta, seconds=60, tag="cancel-me")
-    until(lambda: "started cancel-me" in client.traced(), "the call")
+    until(lambda: "started cancel-me" in client.trace_lines(), "the call")
     client.notify("notifications/cancelled", requestId=id_)
-    until(lambda: "cancelled cancel-me" in client.traced(), "its end")
+    until(lambda: "cancelled cancel-me" in client.trace_lines(), "its end")
     last = client.call("async_sleep", meta=meta, seconds=0.2)
     client.answer(last)
     assert not any(message.get("id") == id_ for message in client.waiting)
@@ -490,7 +490,7 @@ def test_a_call_cancelled_before_it_began_and_after_it_ended_harms_nothing(peer:
     client.write(call + cancel)
     client.answer(client.call("async_sleep", meta=meta, seconds=0.2))
     assert not any(message.get("id") == "early" for message in client.waiting)
-    assert "started early" not in client.traced() or "cancelled early" in client.traced()
+    assert "started early" not in client.trace_lines() or "cancelled early" in client.trace_lines()
 
 
 def test_a_cancelled_subscription_ends(client: Client) -> None:
@@ -551,7 +551,7 @@ def test_whatever_a_tool_raises_the_model_is_told_and_the_log_knows_more(client:
     assert found, "a waiting client would hang"
     assert found[0]["result"]["isError"]
     assert SECRET not in json.dumps(found[0])
-    assert text(found[0]).split("(error ")[1].split(")")[0] in client.logged()
+    assert text(found[0]).split("(error ")[1].split(")")[0] in client.log_text()
 
 
 def test_a_program_that_ends_itself_does_not(peer: tuple[Client, Any]) -> None:
@@ -607,7 +607,7 @@ def test_a_tool_that_prints_writes_to_no_client(peer: tuple[Client, Any]) -> Non
         assert text(client.answer(id_)) == "said", "and every line in between was a message, or `next` had failed"
     assert client.waiting == []
     for said in ("printed", "written without an end", "below python", "from a child"):
-        assert said in client.logged()
+        assert said in client.log_text()
 
 
 @pytest.mark.parametrize("tool", ["listens_to_stdin", "child_reads_stdin"])
@@ -627,7 +627,7 @@ def test_20000_calls_to_a_client_that_does_not_read_are_not_taken_and_then_all_a
     with connected(tmp_path, reading=False) as client:
         padding = "x" * 2_000
         client.write(line("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}, "first"))
-        until(lambda: bool(client.traced()), "the first call")
+        until(lambda: bool(client.trace_lines()), "the first call")
         before = client.memory()
         client.forget_peak()
         pouring = client.pour(
@@ -650,7 +650,7 @@ def test_a_tool_that_talks_to_a_client_that_does_not_read_fills_no_memory(tmp_pa
     with connected(tmp_path, reading=False) as client:
         meta = {**META, "progressToken": 1}
         client.write(line("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}, "first"))
-        until(lambda: bool(client.traced()), "the first call")
+        until(lambda: bool(client.trace_lines()), "the first call")
         before = client.memory()
         client.forget_peak()
         arguments = {"count": 50_000, "size": 2_000, "tag": "deaf"}
@@ -672,12 +672,12 @@ def test_1000_calls_that_never_return_cost_little_hold_up_nobody_and_can_be_canc
         before = client.memory()
         client.write(b"".join(line("tools/call", {"name": "never"}, number) for number in range(1_000)))
         client.still_serves()
-        assert sum(found.startswith("started") for found in client.traced()) == 1_000
+        assert sum(found.startswith("started") for found in client.trace_lines()) == 1_000
         assert client.memory() - before < 1_000 * 35_000
         for number in range(1_000):
             client.notify("notifications/cancelled", requestId=number)
         client.still_serves()
-        until(lambda: sum(found.startswith("ended") for found in client.traced()) == 1_000, "their end")
+        until(lambda: sum(found.startswith("ended") for found in client.trace_lines()) == 1_000, "their end")
         assert client.waiting == []
 
 
@@ -698,9 +698,9 @@ def test_a_connection_with_all_the_calls_it_may_have_still_hears_a_cancellation(
     with connected(tmp_path, in_flight=4) as client:
         for number in range(4):
             client.call("never", number, tag=f"n{number}")
-        until(lambda: sum("started" in found for found in client.traced()) == 4, "the calls")
+        until(lambda: sum("started" in found for found in client.trace_lines()) == 4, "the calls")
         client.notify("notifications/cancelled", requestId=2)
-        until(lambda: "ended n2" in client.traced(), "the end of the cancelled call")
+        until(lambda: "ended n2" in client.trace_lines(), "the end of the cancelled call")
         client.still_serves()
 
 
@@ -723,14 +723,14 @@ def test_when_the_client_leaves_an_idle_server_goes(tmp_path: Path, era: str) ->
         client.stdin.close()
         assert client.exit_code() == 0
         assert client.rest() == []
-        assert "Traceback" not in client.logged()
+        assert "Traceback" not in client.log_text()
 
 
 def test_when_the_client_leaves_before_its_first_word_the_server_goes(tmp_path: Path) -> None:
     with connected(tmp_path) as client:
         client.stdin.close()
         assert client.exit_code() == 0
-        assert "Traceback" not in client.logged()
+        assert "Traceback" not in client.log_text()
 
 
 def test_when_the_client_leaves_in_the_middle_of_a_line_the_server_goes(tmp_path: Path) -> None:
@@ -739,7 +739,7 @@ def test_when_the_client_leaves_in_the_middle_of_a_line_the_server_goes(tmp_path
         client.write(b'{"jsonrpc":"2.0","id":1,"meth')
         client.stdin.close()
         assert client.exit_code() == 0
-        assert "Traceback" not in client.logged()
+        assert "Traceback" not in client.log_text()
 
 
 @pytest.mark.parametrize("tool", ["async_sleep", "never", "stubborn", "plain_sleep"])
@@ -747,19 +747,19 @@ def test_when_the_client_leaves_its_calls_are_cancelled(tmp_path: Path, tool: st
     with connected(tmp_path, drain_seconds=1) as client:
         client.call(tool, tag="x", **({"seconds": 60} if "sleep" in tool else {}))
         client.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, "sub")
-        until(lambda: "started x" in client.traced(), "the call")
+        until(lambda: "started x" in client.trace_lines(), "the call")
         client.stdin.close()
         assert client.exit_code() == 0
         if tool != "plain_sleep":
-            assert client.traced()[-1] in {"cancelled x", "ended x", "ignored x"}
-        assert "Traceback" not in client.logged()
+            assert client.trace_lines()[-1] in {"cancelled x", "ended x", "ignored x"}
+        assert "Traceback" not in client.log_text()
 
 
 def test_told_to_stop_it_answers_what_it_can_and_goes(tmp_path: Path) -> None:
     with connected(tmp_path, drain_seconds=60) as client:
         ids = [client.call(tool, seconds=0.7, tag=tool) for tool in ("async_sleep", "plain_sleep")]
         client.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, "sub")
-        until(lambda: len(client.traced()) == 2, "the calls")
+        until(lambda: len(client.trace_lines()) == 2, "the calls")
         client.process.send_signal(signal.SIGTERM)
         found = client.rest()
         for id_ in ids:
@@ -773,14 +773,14 @@ def test_told_to_stop_it_answers_what_it_can_and_goes(tmp_path: Path) -> None:
         ]
         assert farewell, "the subscription is ended, not dropped"
         assert client.exit_code() == 0
-        assert "Traceback" not in client.logged()
+        assert "Traceback" not in client.log_text()
 
 
 @pytest.mark.parametrize("tool", ["never", "stubborn", "plain_sleep"])
 def test_told_to_stop_it_fails_what_does_not_end_and_goes(tmp_path: Path, tool: str) -> None:
     with connected(tmp_path, drain_seconds=0.5) as client:
         id_ = client.call(tool, tag="x", **({"seconds": 60} if "sleep" in tool else {}))
-        until(lambda: "started x" in client.traced(), "the call")
+        until(lambda: "started x" in client.trace_lines(), "the call")
         client.process.send_signal(signal.SIGTERM)
         answer = client.answer(id_)
         assert "error" in answer or answer["result"].get("isError") or tool == "stubborn"
@@ -794,14 +794,14 @@ def test_told_to_stop_an_idle_server_goes(tmp_path: Path, stop: signal.Signals) 
         client.process.send_signal(stop)
         assert client.exit_code() == 0
         assert client.rest() == []
-        assert "Traceback" not in client.logged()
+        assert "Traceback" not in client.log_text()
 
 
 def test_a_blocked_reader_does_not_hold_up_the_end(tmp_path: Path) -> None:
     with connected(tmp_path, reading=False, drain_seconds=0.5) as client:
         client.call("give", kind="big")
         client.call("async_sleep", seconds=0, tag="after")
-        until(lambda: "finished after" in client.traced(), "the calls")
+        until(lambda: "finished after" in client.trace_lines(), "the calls")
         client.process.send_signal(signal.SIGTERM)
         client.exit_code()
 
@@ -810,24 +810,24 @@ def test_a_blocked_reader_does_not_hold_up_the_end(tmp_path: Path) -> None:
 def test_when_the_client_closes_its_reading_end_the_server_goes_cleanly(tmp_path: Path, calls: int) -> None:
     with connected(tmp_path, reading=False) as client:
         client.call("add", a=1, b=2)
-        until(lambda: bool(client.traced()), "the call")
+        until(lambda: bool(client.trace_lines()), "the call")
         client.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             for _ in range(calls):
                 client.call("add", a=1, b=2)
         assert client.exit_code() == 0
-        assert "Traceback" not in client.logged()
+        assert "Traceback" not in client.log_text()
 
 
 def test_when_the_client_closes_its_reading_end_a_running_call_is_cancelled(tmp_path: Path) -> None:
     with connected(tmp_path, reading=False) as client:
         client.call("async_sleep", seconds=60, tag="x")
-        until(lambda: "started x" in client.traced(), "the call")
+        until(lambda: "started x" in client.trace_lines(), "the call")
         client.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             client.call("add", a=1, b=2)
         assert client.exit_code() == 0
-        assert "cancelled x" in client.traced()
+        assert "cancelled x" in client.trace_lines()
 
 
 def test_a_closed_log_harms_nothing(tmp_path: Path) -> None:

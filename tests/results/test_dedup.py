@@ -82,7 +82,7 @@ async def resolved(peer: EraClient, value: Any) -> Any:
         return {key: await resolved(peer, item) for key, item in value.items()}
     handle, slash, path = value["$seen"].partition("/")
     assert slash, value
-    result = await peer.done("continue", handle=handle, path="/" + path)
+    result = await peer.result_of("continue", handle=handle, path="/" + path)
     row = decode(first_text(result))
     assert isinstance(row, dict) and "$seen" not in row
     named = {key: item for key, item in value.items() if key != "$seen"}
@@ -92,7 +92,7 @@ async def resolved(peer: EraClient, value: Any) -> Any:
 
 async def given_by(peer: EraClient, tool: str, **arguments: Any) -> tuple[Any, int]:
     """A result sent in full and made whole, and how many of its rows were referred to."""
-    result = await peer.done(tool, **arguments)
+    result = await peer.result_of(tool, **arguments)
     assert result_meta(result).get("outcome", "full") == "full", result
     shown = shown_by(result)
     found = references(shown)
@@ -106,7 +106,7 @@ async def test_a_row_that_another_tool_sent_is_referred_to(era):
         assert await given_by(peer, "shelf") == (values["shelf"], 0)
         found, seen = await given_by(peer, "search")
         assert is_same(found, values["search"]) and seen == 3
-        result = await peer.done("search", query="again")
+        result = await peer.result_of("search", query="again")
         assert result_meta(result)["outcome"] == "unchanged", "another call gave the very same"
 
 
@@ -123,7 +123,7 @@ async def test_referring_needs_no_deltas(era):
         assert is_same(found, values["search"]) and seen == 3
         session = ReaderSession()
         for tool in ("near", "far"):
-            result = await peer.done(tool)
+            result = await peer.result_of(tool)
             assert plain(decode_pack(first_text(result), session=session)) == plain(values[tool])
         assert "# previously transmitted" in first_text(result)
 
@@ -139,15 +139,15 @@ async def test_execute_refers_too(era):
 async def test_a_reference_names_the_row_and_where_it_was_sent():
     values = {"shelf": {"total": 30, "a/b~c": 1, "items": books(*range(30))}, "search": books(7, 90)}
     async with era_client(book_server(values)) as peer:
-        sent = await peer.done("shelf")
-        [reference] = references(shown_by(await peer.done("search")))
+        sent = await peer.result_of("shelf")
+        [reference] = references(shown_by(await peer.result_of("search")))
         assert reference == {"id": 7, "$seen": f"{result_meta(sent)['handle']}/items/7"}
 
 
 async def test_rows_in_odd_places_can_be_read_where_the_reference_says():
     values = {"shelf": {"total": 30, "a/b~c": books(*range(30))}, "search": books(3, 7, 90)}
     async with era_client(book_server(values, ResultPolicy(dedup=True, deltas=True, rows="/a~1b~0c"))) as peer:
-        await peer.done("shelf")
+        await peer.result_of("shelf")
         values["search"] = {"a/b~c": books(3, 7, 90)}
         found, seen = await given_by(peer, "search")
         assert is_same(found, values["search"]) and seen == 2
@@ -187,10 +187,10 @@ async def test_references_are_where_they_are_cheaper():
     plain: dict[str, int] = {}
     async with era_client(book_server(values, None)) as peer:
         for name in values:
-            plain[name] = token_cost(await peer.done(name, {"tables": True}))
+            plain[name] = token_cost(await peer.result_of(name, {"tables": True}))
     async with era_client(server) as peer:
         for name in values:
-            result = await peer.done(name)
+            result = await peer.result_of(name)
             assert token_cost(result) <= plain[name], name
             assert is_same(await resolved(peer, shown_by(result)), values[name])
 
@@ -198,13 +198,13 @@ async def test_references_are_where_they_are_cheaper():
 async def test_a_result_that_another_call_gave_comes_as_the_sentence(era):
     values = {"shelf": books(*range(30)), "same": books(*range(30)), "more": books(*range(31))}
     async with era_client(book_server(values, DEDUP_AND_DELTAS), era) as peer:
-        await peer.done("shelf")
-        result = await peer.done("same")
+        await peer.result_of("shelf")
+        result = await peer.result_of("same")
         named = UNCHANGED.fullmatch(first_text(result))
         assert named and result_meta(result)["outcome"] == "unchanged" and token_cost(result) <= UNCHANGED_TOKENS
         assert is_same(await read_by_handle(peer, named[3]), values["same"])
         values["same"] = with_value_at(values["same"], 4, "title", to="Another title")
-        result = await peer.done("same")
+        result = await peer.result_of("same")
         assert result_meta(result)["outcome"] == "delta"
         assert is_same(apply_delta(books(*range(30)), first_text(result).partition("\n")[2]), values["same"])
 
@@ -258,11 +258,11 @@ async def test_reset_forgets_rows(way):
     async with era_client(book_server(values, DEDUP_AND_DELTAS)) as peer:
         await given_by(peer, "shelf")
         if way == "argument":
-            result = await peer.done("search", pack_root="reset")
+            result = await peer.result_of("search", pack_root="reset")
         else:
-            result = await peer.done("search", {"pack_root": "reset"})
+            result = await peer.result_of("search", {"pack_root": "reset"})
         assert result_meta(result)["outcome"] == "full" and is_same(shown_by(result), values["search"])
-        result = await peer.done("shelf")
+        result = await peer.result_of("shelf")
         assert result_meta(result)["outcome"] == "full"
         assert is_same(await resolved(peer, shown_by(result)), values["shelf"])
         assert [row["id"] for row in references(shown_by(result))] in ([3, 7], [])
@@ -276,7 +276,7 @@ async def test_what_the_store_forgot_comes_shown_by():
         await server._store.close()  # forgets everything
         assert await given_by(peer, "search") == (values["search"], 0)
         await server._store.close()
-        result = await peer.done("same")
+        result = await peer.result_of("same")
         if result_meta(result)["outcome"] == "full":
             assert is_same(await resolved(peer, shown_by(result)), values["same"])
         else:
@@ -296,9 +296,9 @@ async def test_what_is_kept_too_long_comes_shown_by(monkeypatch):
 async def test_rows_that_were_cut_away_have_not_been_sent():
     values = {"shelf": books(*range(200)), "search": books(0, 1, 198, 199)}
     async with era_client(book_server(values, ResultPolicy(dedup=True, deltas=True, max_tokens=1000))) as peer:
-        sent = await peer.done("shelf")
+        sent = await peer.result_of("shelf")
         assert result_meta(sent)["end"] < 190
-        shown = shown_by(await peer.done("search"))
+        shown = shown_by(await peer.result_of("search"))
         assert {row["id"] for row in references(shown)} <= {0, 1}
         assert is_same(await resolved(peer, shown), values["search"])
         assert is_same(shown[2:], values["search"][2:])
@@ -307,8 +307,8 @@ async def test_rows_that_were_cut_away_have_not_been_sent():
 async def test_results_that_are_cut_and_refer_can_be_read_shown_by():
     values = {"shelf": books(*range(20)), "search": books(*range(10, 200))}
     async with era_client(book_server(values, ResultPolicy(dedup=True, deltas=True, max_tokens=1000))) as peer:
-        await peer.done("shelf")
-        result = await peer.done("search")
+        await peer.result_of("shelf")
+        result = await peer.result_of("search")
         assert token_cost(result) <= 1000
         shown = await resolved(peer, shown_by(result))
         assert is_same(shown, values["search"][: len(shown)])
@@ -319,10 +319,10 @@ async def test_a_tools_own_seen_is_not_taken_for_a_reference():
     own = [book(n) | {"$seen": f"abc123/{n}"} for n in range(60, 64)]
     values = {"shelf": books(*range(30)), "own": own, "mixed": books(3, 7) + own[:1]}
     async with era_client(book_server(values)) as peer:
-        result = await peer.done("own")
+        result = await peer.result_of("own")
         assert is_same(shown_by(result), own) and not is_noted(result)
-        await peer.done("shelf")
-        result = await peer.done("mixed")
+        await peer.result_of("shelf")
+        result = await peer.result_of("mixed")
         if is_noted(result):
             shown = shown_by(result)
             assert all(isinstance(row.get("$seen"), str) and len(row) <= 2 for row in references(shown)), shown
@@ -353,9 +353,9 @@ async def test_structured_content_is_never_shortened(era):
         return found(3, 7, 90)
 
     async with era_client(server, era) as peer:
-        await peer.done("shelf")
+        await peer.result_of("shelf")
         for _ in range(2):
-            result = await peer.done("search")
+            result = await peer.result_of("search")
             assert result["structuredContent"] == found(3, 7, 90).model_dump()
             assert "$seen" not in compact_json(result["content"])
 
@@ -370,7 +370,7 @@ async def test_failures_disturb_nothing():
 
     async with era_client(server) as peer:
         await given_by(peer, "shelf")
-        assert compact_json(books(3, 90)) in await peer.refused("fails")
+        assert compact_json(books(3, 90)) in await peer.refusal_of("fails")
         found, seen = await given_by(peer, "search")
         assert seen == 2 and is_same(found, values["search"])
 
@@ -385,7 +385,7 @@ async def test_rows_in_deltas(dedup, era):
         await given_by(peer, "shelf")
         await given_by(peer, "list")
         base, values["list"] = values["list"], [*books(*range(50, 80)), book(3)]
-        result = await peer.done("list")
+        result = await peer.result_of("list")
         assert result_meta(result)["outcome"] == "delta"
         body = first_text(result).partition("\n")[2]
         new = apply_delta(base, body)
@@ -394,7 +394,7 @@ async def test_rows_in_deltas(dedup, era):
         else:
             assert "$seen" in body and is_same(await resolved(peer, new), values["list"])
         base, values["list"] = values["list"], with_value_at(values["list"], 30, "title", to="Another title")
-        result = await peer.done("list")
+        result = await peer.result_of("list")
         assert result_meta(result)["outcome"] == "delta"
         assert is_same(await resolved(peer, apply_delta(base, first_text(result).partition("\n")[2])), values["list"])
 
@@ -404,7 +404,7 @@ async def test_a_row_that_a_delta_sent_may_be_referred_to():
     async with era_client(book_server(values, DEDUP_AND_DELTAS)) as peer:
         await given_by(peer, "list")
         values["list"] = books(*range(30), 40)
-        assert result_meta(await peer.done("list"))["outcome"] == "delta"
+        assert result_meta(await peer.result_of("list"))["outcome"] == "delta"
         found, _ = await given_by(peer, "search")
         assert is_same(found, values["search"])
 
@@ -416,7 +416,7 @@ async def test_a_delta_builds_on_the_rows_and_not_on_references():
         base, seen = await given_by(peer, "search")
         assert seen == 3
         values["search"] = with_value_at(base, 1, "title", to="Another title")
-        result = await peer.done("search")
+        result = await peer.result_of("search")
         assert result_meta(result)["outcome"] == "delta"
         assert is_same(apply_delta(base, first_text(result).partition("\n")[2]), values["search"])
 
@@ -451,7 +451,7 @@ def test_rows_of_any_sequence_can_be_read(steps, dedup, deltas, era):
                     await server._store.close()
                 if way == "reset":
                     held.clear()
-                result = await peer.done(tool, None if root is None else {"pack_root": root})
+                result = await peer.result_of(tool, None if root is None else {"pack_root": root})
                 said = result_meta(result)
                 outcome = said.get("outcome", "full")
                 if outcome == "full":
@@ -512,7 +512,7 @@ class PackReader:
         if root == "reset":
             self.held.clear()
         arguments: dict[str, Any] = {} if root is None else {"pack_root": root}
-        result = await self.peer.done(tool, **arguments)
+        result = await self.peer.result_of(tool, **arguments)
         return self.take(result, root)
 
     def take(self, result: Result, root: str | None = None) -> tuple[str, Payload, str]:
@@ -580,11 +580,11 @@ async def test_the_handle_of_a_pack_gives_all_of_it(era):
         reader = PackReader(peer)
         for value in (pack(range(40)), pack(range(40)), pack(range(2, 42))):
             values["near"] = value
-            result = await peer.done("near")
+            result = await peer.result_of("near")
             reader.take(result)
             text = await read_by_handle(peer, result_meta(result)["handle"])
             assert plain(decode_pack(text)) == plain(value), "it stands for itself"
-        result = await peer.done("far")
+        result = await peer.result_of("far")
         assert "# previously transmitted" in first_text(result)
         assert plain(reader.take(result)[1]) == plain(values["far"])
         assert plain(decode_pack(await read_by_handle(peer, result_meta(result)["handle"]))) == plain(values["far"])
@@ -710,7 +710,7 @@ def test_a_reader_of_any_sequence_of_packs_has_every_pack(steps, dedup):
                     await server._store.close()
                 if way == "reset":
                     reader.held.clear()
-                result = await peer.done(tool, None if root is None else {"pack_root": root})
+                result = await peer.result_of(tool, None if root is None else {"pack_root": root})
                 _, found, _ = reader.take(result, root)
                 assert plain(found) == plain(values[tool])
 

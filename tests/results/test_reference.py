@@ -55,14 +55,14 @@ def post(disclosure: Any = "full") -> Any:
 
 
 async def kept(peer: EraClient, tool: str = "wrapped") -> str:
-    handle: str = result_meta(await peer.done(tool))["handle"]
+    handle: str = result_meta(await peer.result_of(tool))["handle"]
     return handle
 
 
 async def sent(server: Any, peer: EraClient, tool: str, **arguments: Any) -> Any:
     """What a tool was given."""
     server.got.clear()
-    assert first_text(await peer.done(tool, **arguments)) == "sent"
+    assert first_text(await peer.result_of(tool, **arguments)) == "sent"
     [given] = server.got
     return given
 
@@ -108,15 +108,15 @@ async def test_inside_lists_and_objects(era):
 async def test_through_execute(era):
     server = post("meta")
     async with era_client(server, era) as peer:
-        handle = result_meta(await peer.done("execute", operation="get.wrapped"))["handle"]
+        handle = result_meta(await peer.result_of("execute", operation="get.wrapped"))["handle"]
         server.got.clear()
         params = {"body": {"$result": handle, "path": "/items/3/email", "patch": [{"find": "user", "replace": "boss"}]}}
-        assert first_text(await peer.done("execute", operation="mail.send", params=params)) == "sent"
+        assert first_text(await peer.result_of("execute", operation="mail.send", params=params)) == "sent"
         assert server.got == [("boss_0004@example.com", 0)]
         missing = {"body": {"$result": "Rzzzz"}}
-        assert "Rzzzz" in await peer.refused("execute", operation="mail.send", params=missing)
+        assert "Rzzzz" in await peer.refusal_of("execute", operation="mail.send", params=missing)
         wrong = {"body": {"$result": handle, "path": "/total"}}
-        assert "string" in await peer.refused("execute", operation="mail.send", params=wrong)
+        assert "string" in await peer.refusal_of("execute", operation="mail.send", params=wrong)
         assert len(server.got) == 1
 
 
@@ -177,7 +177,7 @@ async def test_changes_that_cannot_be_made_are_told_clearly(patch, said, era):
     server = post()
     async with era_client(server, era) as peer:
         value = {"$result": await kept(peer), "path": "/items/0", "patch": patch}
-        refusal = await peer.refused("anything", value=value)
+        refusal = await peer.refusal_of("anything", value=value)
         assert said in refusal and "log says why" not in refusal
         assert "<class" not in refusal and "Traceback" not in refusal and "object at 0x" not in refusal
     assert server.got == []
@@ -195,7 +195,7 @@ async def test_changes_that_cannot_be_made_are_told_clearly(patch, said, era):
 async def test_changes_of_a_text_that_cannot_be_made_are_told_clearly(patch, said, era):
     server = post()
     async with era_client(server, era) as peer:
-        refusal = await peer.refused("send", body={"$result": await kept(peer, "log"), "patch": patch})
+        refusal = await peer.refusal_of("send", body={"$result": await kept(peer, "log"), "patch": patch})
         assert said in refusal and "log says why" not in refusal
     assert server.got == []
 
@@ -204,7 +204,7 @@ async def test_changes_of_a_text_that_cannot_be_made_are_told_clearly(patch, sai
 async def test_where_the_schema_would_not_hold_it_is_refused(path, era):
     server = post()
     async with era_client(server, era) as peer:
-        refusal = await peer.refused("send", body={"$result": await kept(peer), "path": path})
+        refusal = await peer.refusal_of("send", body={"$result": await kept(peer), "path": path})
         assert "body" in refusal and "string" in refusal and len(refusal) < 1000
     assert server.got == []
 
@@ -217,7 +217,7 @@ async def test_a_schema_of_others_holds_too(era):
         handle = await kept(peer)
         assert await sent(server, peer, "strict", n={"$result": handle, "path": "/items/0/id"}) == {"n": 1}
         server.got.clear()
-        assert "50" in await peer.refused("strict", n={"$result": handle, "path": "/total"})
+        assert "50" in await peer.refusal_of("strict", n={"$result": handle, "path": "/total"})
     assert server.got == []
 
 
@@ -225,7 +225,7 @@ async def test_a_schema_of_others_holds_too(era):
 async def test_an_unknown_handle_is_refused(reference, era):
     server = post()
     async with era_client(server, era) as peer:
-        refusal = await peer.refused("send", body=reference)
+        refusal = await peer.refusal_of("send", body=reference)
         assert "again" in refusal and len(refusal) < 1000
     assert server.got == []
 
@@ -233,7 +233,7 @@ async def test_an_unknown_handle_is_refused(reference, era):
 async def test_a_path_to_nothing_is_refused(era):
     server = post()
     async with era_client(server, era) as peer:
-        assert "nope" in await peer.refused("send", body={"$result": await kept(peer), "path": "/nope"})
+        assert "nope" in await peer.refusal_of("send", body={"$result": await kept(peer), "path": "/nope"})
     assert server.got == []
 
 
@@ -327,15 +327,15 @@ async def test_what_cannot_be_sent_is_refused_before_anyone_is_asked(era):
     server = post()
     async with era_client(server, era) as peer:
         handle = await kept(peer)
-        assert "string" in await peer.refused("risky", body={"$result": handle, "path": "/total"})
-        assert "Rzzzz" in await peer.refused("risky", body={"$result": "Rzzzz"})
-        assert "nope" in await peer.refused("risky", body={"$result": handle, "path": "/nope"})
+        assert "string" in await peer.refusal_of("risky", body={"$result": handle, "path": "/total"})
+        assert "Rzzzz" in await peer.refusal_of("risky", body={"$result": "Rzzzz"})
+        assert "nope" in await peer.refusal_of("risky", body={"$result": handle, "path": "/nope"})
     assert server.got == []
 
 
 async def test_the_note_says_how_to_pass_a_result_on():
     async with era_client(post()) as peer:
-        result = await peer.done("wrapped")
+        result = await peer.result_of("wrapped")
         reference = json.dumps({"$result": result_meta(result)["handle"]}, separators=(",", ":"))
         assert reference in result["content"][1]["text"]
 
@@ -343,10 +343,10 @@ async def test_the_note_says_how_to_pass_a_result_on():
 async def test_a_prefix_changes_nothing():
     server = post(Disclosure("meta", prefix="p"))
     async with era_client(server) as peer:
-        result = await peer.done("p_execute", operation="get.wrapped")
+        result = await peer.result_of("p_execute", operation="get.wrapped")
         handle = result_meta(result)["handle"]
         assert "p_continue(" in result["content"][1]["text"]
-        await peer.done("p_continue", handle=handle)
+        await peer.result_of("p_continue", handle=handle)
         params = {"body": {"$result": handle, "path": "/items/0/email"}}
-        await peer.done("p_execute", operation="mail.send", params=params)
+        await peer.result_of("p_execute", operation="mail.send", params=params)
         assert server.got == [(USERS[0]["email"], 0)]

@@ -55,7 +55,7 @@ async def test_a_plain_string_is_plain_text(text, era):
         return str(text)
 
     async with era_client(serving(get, results=ResultPolicy(max_tokens=500)), era) as peer:
-        result = await peer.done("get")
+        result = await peer.result_of("get")
         assert [block["text"] for block in result["content"]] == [text]
 
 
@@ -64,7 +64,7 @@ async def test_without_a_budget_everything_is_whole(era):
         return USERS
 
     async with era_client(serving(get), era) as peer:
-        result = await peer.done("get")
+        result = await peer.result_of("get")
         assert json.loads(first_text(result)) == USERS and len(result["content"]) == 1
         assert list(await peer.tools()) == ["get"]
         assert TABLE_LEGEND not in str(await peer.tools())
@@ -153,7 +153,7 @@ async def test_where_a_part_validates_it_is_given(kind, era):
     schema, value = SCHEMAS[kind]
     server = serving(lambda: value, results=ResultPolicy(max_tokens=500), output_schema=schema)
     async with era_client(server, era) as peer:
-        result = await peer.done("get")
+        result = await peer.result_of("get")
         jsonschema.validate(result["structuredContent"], schema)
         assert decode(first_text(result)) == result["structuredContent"]
 
@@ -163,7 +163,7 @@ async def test_a_model_of_pydantic_is_cut_between_rows(era):
         return Listing(total=400, items=[User(**user) for user in USERS[:400]])
 
     async with era_client(serving(get, results=ResultPolicy(max_tokens=500)), era) as peer:
-        result = await peer.done("get")
+        result = await peer.result_of("get")
         shown = result_meta(result)["end"]
         assert result["structuredContent"] == {"total": 400, "items": USERS[:shown]} and shown > 1
 
@@ -235,7 +235,7 @@ async def test_the_legend_is_one_line_and_the_authors_words_come_first():
         assert described == f"Rows of it.\n{TABLE_LEGEND}" and "\n" not in TABLE_LEGEND
     async with era_client(serving(returns_rows, results=ResultPolicy(max_tokens=500, tables=False))) as peer:
         assert (await peer.tools())["get"]["description"] == "Rows of it."
-        assert json.loads(first_text(await peer.done("get")))[0] == USERS[0]
+        assert json.loads(first_text(await peer.result_of("get")))[0] == USERS[0]
 
 
 async def test_a_tool_may_ban_tables_for_itself(era):
@@ -243,12 +243,12 @@ async def test_a_tool_may_ban_tables_for_itself(era):
     server.tool(name="plain", results=ResultPolicy(tables=False))(returns_rows)
     server.tool(name="table")(returns_rows)
     async with era_client(server, era) as peer:
-        plain, table = await peer.done("plain"), await peer.done("table")
+        plain, table = await peer.result_of("plain"), await peer.result_of("table")
         assert json.loads(first_text(plain)) == USERS[: result_meta(plain)["end"]]
         assert is_same(decode(first_text(table)), USERS[: result_meta(table).get("end", 50)]) and first_text(
             table
         ).startswith("#")
-        more = await peer.done("continue", handle=result_meta(plain)["handle"])
+        more = await peer.result_of("continue", handle=result_meta(plain)["handle"])
         assert json.loads(first_text(more))
 
 
@@ -259,7 +259,7 @@ async def test_behind_meta_tools_execute_has_the_legend(era):
     banned = serving(returns_rows, disclosure="meta", results=ResultPolicy(tables=False))
     async with era_client(banned, era) as peer:
         assert TABLE_LEGEND not in str(await peer.tools())
-        assert json.loads(first_text(await peer.done("execute", operation="get"))) == USERS[:50]
+        assert json.loads(first_text(await peer.result_of("execute", operation="get"))) == USERS[:50]
 
 
 # Hints, and `continue` among the tools
@@ -272,7 +272,7 @@ async def test_hosts_are_told_how_long_results_are(budget, era):
         for name in ("get", "continue"):
             size = tools[name]["_meta"]["anthropic/maxResultSizeChars"]
             assert 0 < size <= 500_000
-        result = await peer.done("get")
+        result = await peer.result_of("get")
         assert sum(map(len, texts(result))) <= tools["get"]["_meta"]["anthropic/maxResultSizeChars"]
 
 
@@ -282,7 +282,7 @@ async def test_a_text_of_few_tokens_is_not_longer_than_hosts_were_told():
 
     async with era_client(serving(get, results=ResultPolicy(max_tokens=500))) as peer:
         size = (await peer.tools())["get"]["_meta"]["anthropic/maxResultSizeChars"]
-        assert sum(map(len, texts(await peer.done("get")))) <= size
+        assert sum(map(len, texts(await peer.result_of("get")))) <= size
 
 
 async def test_an_authors_own_meta_of_a_tool_stays(era):
@@ -319,7 +319,7 @@ async def test_a_tools_own_budget_is_enough_for_continue_to_be_listed(era):
         assert set(tools) == {"plain", "cut", "continue"}
         assert tools["continue"]["annotations"]["readOnlyHint"] is True
         jsonschema.Draft202012Validator.check_schema(tools["continue"]["inputSchema"])
-        assert json.loads(first_text(await peer.done("plain"))) == USERS[:50]
+        assert json.loads(first_text(await peer.result_of("plain"))) == USERS[:50]
         server.remove_tool("cut")
         assert list(await peer.tools()) == ["plain"]
 
@@ -356,7 +356,7 @@ async def test_an_authors_tool_may_be_called_continue_elsewhere(era):
     plain = DeltaServer("x")
     plain.tool(name="continue")(mine)
     async with era_client(plain, era) as peer:
-        assert first_text(await peer.done("continue", step=2)) == "went on to 2"
+        assert first_text(await peer.result_of("continue", step=2)) == "went on to 2"
         with pytest.raises(ConfigurationError, match="continue"):
             plain.tool(name="cut", results=ResultPolicy(max_tokens=100))(returns_rows)
         assert list(await peer.tools()) == ["continue"]
@@ -364,9 +364,9 @@ async def test_an_authors_tool_may_be_called_continue_elsewhere(era):
     prefixed.tool(name="continue")(mine)
     prefixed.tool(name="cut")(returns_rows)
     async with era_client(prefixed, era) as peer:
-        assert first_text(await peer.done("continue", step=2)) == "went on to 2"
-        handle = result_meta(await peer.done("cut"))["handle"]
-        await peer.done("p_continue", handle=handle)
+        assert first_text(await peer.result_of("continue", step=2)) == "went on to 2"
+        handle = result_meta(await peer.result_of("cut"))["handle"]
+        await peer.result_of("p_continue", handle=handle)
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_policies_that_cannot_be_meant_are_refused(options):
 async def test_fields_are_projected_and_the_rest_is_kept(fields, value, expected, era):
     server = serving(lambda: value, results=ResultPolicy(max_tokens=500, fields=fields))
     async with era_client(server, era) as peer:
-        result = await peer.done("get")
+        result = await peer.result_of("get")
         assert decode(first_text(result)) == expected
         assert is_same(await peer.read(f"x://results/{result_meta(result)['handle']}"), value)
 
@@ -402,7 +402,7 @@ async def test_fields_reach_into_the_rows_of_an_envelope(era):
     value = {"total": 2, "items": [{"id": 1, "x": 2}, {"id": 2, "x": 3}]}
     server = serving(lambda: value, results=ResultPolicy(max_tokens=500, fields=["id"]))
     async with era_client(server, era) as peer:
-        assert decode(first_text(await peer.done("get")))["items"] == [{"id": 1}, {"id": 2}]
+        assert decode(first_text(await peer.result_of("get")))["items"] == [{"id": 1}, {"id": 2}]
 
 
 @pytest.mark.parametrize("rows", ["/page/records", "page.records"])
@@ -410,12 +410,12 @@ async def test_rows_are_where_the_policy_says(rows, era):
     value = {"items": [1, 2], "page": {"records": USERS[:200]}}
     server = serving(lambda: value, results=ResultPolicy(max_tokens=300, rows=rows))
     async with era_client(server, era) as peer:
-        result = await peer.done("get")
+        result = await peer.result_of("get")
         said = result_meta(result)
         assert said["unit"] == "rows" and said["total"] == 200
         shown = decode(first_text(result))
         assert shown == {"items": [1, 2], "page": {"records": USERS[: said["end"]]}}
-        more = await peer.done("continue", handle=said["handle"])
+        more = await peer.result_of("continue", handle=said["handle"])
         assert result_meta(more)["path"] == "/page/records" and result_meta(more)["start"] == said["end"]
 
 
@@ -423,14 +423,14 @@ async def test_rows_are_where_the_policy_says(rows, era):
 async def test_rows_are_found_where_they_commonly_are(key, era):
     value = {"total": 200, key: USERS[:200]}
     async with era_client(serving(lambda: value, results=ResultPolicy(max_tokens=300)), era) as peer:
-        said = result_meta(await peer.done("get"))
+        said = result_meta(await peer.result_of("get"))
         assert said["unit"] == "rows" and said["total"] == 200
 
 
 async def test_an_object_is_summarised_with_every_key(era):
     value = {f"key{number}": f"{number} word " * 60 for number in range(12)}
     async with era_client(serving(lambda: value, results=ResultPolicy(max_tokens=300)), era) as peer:
-        result = await peer.done("get")
+        result = await peer.result_of("get")
         shown = decode(first_text(result))
         assert list(shown) == list(value) and all(value[key].startswith(shown[key][:2]) for key in value)
         assert set(result_meta(result)["cuts"]) == {f"/{key}" for key in value}
@@ -501,7 +501,7 @@ async def test_other_answers_are_failures(status, era, caplog):
         raise http_error(status, retry_after="7")
 
     async with era_client(serving(get), era) as peer:
-        assert "rate_limited" not in await peer.refused("get")
+        assert "rate_limited" not in await peer.refusal_of("get")
 
 
 @pytest.mark.parametrize("budget", [50, 500])

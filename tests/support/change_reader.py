@@ -72,11 +72,11 @@ class ChangeReader:
         """One call, the root among its arguments."""
         if root is not None:
             arguments["pack_root"] = root
-        return self.take(await self.peer.done(tool, **arguments), root)
+        return self.take(await self.peer.result_of(tool, **arguments), root)
 
     async def by_meta(self, root: str, tool: str = "get", **arguments: Any) -> ReceivedResult:
         """One call, the root in its `_meta`."""
-        return self.take(await self.peer.done(tool, {"pack_root": root}, **arguments), root)
+        return self.take(await self.peer.result_of(tool, {"pack_root": root}, **arguments), root)
 
     def take(self, result: Result, root: str | None = None) -> ReceivedResult:
         said = result_meta(result)

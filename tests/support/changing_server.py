@@ -28,17 +28,17 @@ def changing_server(
     value: Any, policy: ResultPolicy | None = DELTAS, **options: Any
 ) -> tuple[DeltaServer, ChangingValue]:
     """A server with the tool `get` under a policy, and `plain`, which never tells changes."""
-    server, shelf = DeltaServer("shop", **options), ChangingValue(value)
+    server, current = DeltaServer("shop", **options), ChangingValue(value)
 
     @server.tool(results=policy or ResultPolicy(), annotations={"readOnlyHint": True})
     async def get(query: str = "", page: int = 0) -> Any:
-        return shelf()
+        return current()
 
     @server.tool(results=ResultPolicy(deltas=False, max_tokens=1_000_000))
     async def plain() -> Any:
-        return shelf()
+        return current()
 
-    return server, shelf
+    return server, current
 
 
 # Values

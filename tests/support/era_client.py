@@ -35,12 +35,12 @@ class EraClient:
         found: Result = answer["result"]
         return found
 
-    async def done(self, tool: str, wish: dict[str, Any] | None = None, **arguments: Any) -> Result:
+    async def result_of(self, tool: str, wish: dict[str, Any] | None = None, **arguments: Any) -> Result:
         result = await self.use(tool, wish, **arguments)
         assert not result.get("isError"), result
         return result
 
-    async def refused(self, tool: str, **arguments: Any) -> str:
+    async def refusal_of(self, tool: str, **arguments: Any) -> str:
         """The text of a failure that the model is told of."""
         result = await self.use(tool, **arguments)
         assert result.get("isError") is True, result

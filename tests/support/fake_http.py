@@ -1,6 +1,6 @@
 """An HTTP server on bare sockets that answers rightly until it is told to do something else.
 
-    async with serving(Fake(handshake=False)) as fake:
+    async with serve_fake(Fake(handshake=False)) as fake:
         fake.once("tools/call", closed)
         async with connect(fake.url) as client: ...
 
@@ -30,7 +30,7 @@ TOOLS: list[Any] = [
 REASONS = {200: "OK", 202: "Accepted", 401: "Unauthorized", 404: "Not Found", 503: "Service Unavailable"}
 
 
-class Asked:
+class FakeRequest:
     """One request."""
 
     def __init__(self, verb: str, path: str, headers: dict[str, str], body: bytes) -> None:
@@ -56,7 +56,7 @@ class Asked:
         return self.message.get("id")
 
 
-class Wire:
+class FakeConnection:
     """The way back to one client."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
@@ -106,7 +106,7 @@ class Wire:
         await self.raw(b"0\r\n\r\n")
 
 
-Fault: TypeAlias = Callable[[Asked, Wire], Awaitable[None]]
+Fault: TypeAlias = Callable[[FakeRequest, FakeConnection], Awaitable[None]]
 
 
 def head(status: int, **headers: str) -> bytes:
@@ -138,7 +138,7 @@ class Fake:
         """Whether every answer is a stream of events."""
         self.ttl = ttl
         self.capabilities = capabilities or {"tools": {"listChanged": True}}
-        self.asked: list[Asked] = []
+        self.asked: list[FakeRequest] = []
         self.ran: list[tuple[str, Any]] = []
         self.connections = 0
         self.before_body: set[str] = set()
@@ -157,7 +157,7 @@ class Fake:
     def always(self, method: str, fault: Fault) -> None:
         self._always[method] = fault
 
-    def of(self, method: str) -> list[Asked]:
+    def of(self, method: str) -> list[FakeRequest]:
         return [asked for asked in self.asked if asked.method == method]
 
     def runs(self, name: str) -> int:
@@ -170,7 +170,7 @@ class Fake:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        wire = Wire(writer)
+        wire = FakeConnection(writer)
         try:
             while wire.is_open and (asked := await self._read(reader, wire)):
                 await self._serve(asked, wire)
@@ -182,7 +182,7 @@ class Fake:
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    async def _read(self, reader: asyncio.StreamReader, wire: Wire) -> Asked | None:
+    async def _read(self, reader: asyncio.StreamReader, wire: FakeConnection) -> FakeRequest | None:
         try:
             top = await reader.readuntil(b"\r\n\r\n")
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -194,11 +194,11 @@ class Fake:
             self.before_body.discard(headers["mcp-method"])
             wire.abort()
             return None
-        asked = Asked(verb, path, headers, await reader.readexactly(int(headers.get("content-length", 0))))
+        asked = FakeRequest(verb, path, headers, await reader.readexactly(int(headers.get("content-length", 0))))
         self.asked.append(asked)
         return asked
 
-    async def _serve(self, asked: Asked, wire: Wire) -> None:
+    async def _serve(self, asked: FakeRequest, wire: FakeConnection) -> None:
         once = self._once[asked.method]
         fault = once.pop(0) if once else self._always.get(asked.method)
         await (fault or self.answer)(asked, wire)
@@ -211,7 +211,7 @@ class Fake:
 
     # MCP
 
-    async def answer(self, asked: Asked, wire: Wire) -> None:
+    async def answer(self, asked: FakeRequest, wire: FakeConnection) -> None:
         """What a server does that is right."""
         if asked.verb == "GET":
             await wire.answer(405, allow="POST")
@@ -253,7 +253,7 @@ class Fake:
             codec = codec_for_accept(asked.headers.get("accept", ""), asked.codec)
             await wire.json(reply, status, codec, **more)
 
-    async def _listen(self, asked: Asked, wire: Wire) -> None:
+    async def _listen(self, asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.events()
         meta = {META + "subscriptionId": asked.id}
         notifications = asked.params.get("notifications", {})
@@ -261,7 +261,7 @@ class Fake:
         await wire.event({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": told})
         await self.ending.wait()
 
-    def result(self, asked: Asked) -> dict[str, Any]:
+    def result(self, asked: FakeRequest) -> dict[str, Any]:
         who = {"name": "fake", "version": "1"}
         about: dict[str, Any] = {"resultType": "complete", "capabilities": self.capabilities}
         hints = {"ttlMs": self.ttl, "cacheScope": "private"}
@@ -280,7 +280,7 @@ class Fake:
             case _:
                 return {"error": {"code": -32601, "message": "Method not found"}}
 
-    def run(self, asked: Asked) -> dict[str, Any]:
+    def run(self, asked: FakeRequest) -> dict[str, Any]:
         """The tool is run, its answer not sent yet."""
         return {"jsonrpc": "2.0", "id": asked.id, **self.result(asked)}
 
@@ -298,7 +298,7 @@ def header_value(text: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def serving(fake: Fake, tls: ssl.SSLContext | None = None) -> AsyncIterator[Fake]:
+async def serve_fake(fake: Fake, tls: ssl.SSLContext | None = None) -> AsyncIterator[Fake]:
     server = await asyncio.start_server(fake.connected, "127.0.0.1", 0, limit=1 << 22, ssl=tls)
     fake.url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
     try:

@@ -21,17 +21,14 @@ The script, all of it optional:
 - `start`: seconds until it listens.
 """
 
-import asyncio
 import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-HANG_SECONDS = 120.0
 MODERN = "2026-07-28"
 META = "io.modelcontextprotocol/"
 
@@ -49,21 +46,14 @@ def command(**script: Any) -> list[str]:
     return [sys.executable, str(Path(__file__)), json.dumps(script, default=str)]
 
 
-def heard(log: Path, method: str | None = None) -> list[dict[str, Any]]:
+def messages(log: Path, method: str | None = None) -> list[dict[str, Any]]:
     """The messages it was sent, in order."""
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     messages = [line["heard"] for line in lines if "heard" in line]
     return [message for message in messages if method is None or message.get("method") == method]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Looks again and again: what happens in another process rings no bell here."""
-    async with asyncio.timeout(HANG_SECONDS):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-
-def ran(log: Path) -> list[str]:
+def tools_run(log: Path) -> list[str]:
     """The tools that were really run, in order."""
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     return [line["ran"] for line in lines if "ran" in line]
@@ -83,7 +73,7 @@ class Fake:
         self.life = self.lines("started")
         self.note(started=os.getpid())
 
-    # Its diary
+    # Its log
 
     def note(self, **entry: Any) -> None:
         if self.log:
@@ -96,7 +86,7 @@ class Fake:
         entries = [json.loads(line) for line in self.log.read_text().splitlines()]
         return sum(key in entry and (value is None or entry[key] == value) for entry in entries)
 
-    # Its mouth and ears
+    # Its messages
 
     def say(self, **message: Any) -> None:
         garbage = "".join(line + "\n" for line in self.script.get("garbage", ()))
@@ -201,7 +191,7 @@ class Fake:
             result["nextCursor"] = str(0 if self.script.get("endless") == "same" else at + 1)
         self.say(id=id_, result=result)
 
-    def done(self, id_: Any, value: Any, **more: Any) -> None:
+    def reply(self, id_: Any, value: Any, **more: Any) -> None:
         content = [{"type": "text", "text": json.dumps(value)}]
         result = {"resultType": "complete", "content": content, "structuredContent": value, **more}
         self.say(id=id_, result=result)
@@ -209,11 +199,11 @@ class Fake:
     # Its tools
 
     def call_echo(self, id_: Any, params: dict[str, Any]) -> None:
-        self.done(id_, {"given": params.get("arguments"), "life": self.life})
+        self.reply(id_, {"given": params.get("arguments"), "life": self.life})
 
     def call_buy(self, id_: Any, params: dict[str, Any]) -> None:
         self.fault(params["name"], params.get("arguments") or {})
-        self.done(id_, {"ran": self.lines("ran", params["name"]), "life": self.life})
+        self.reply(id_, {"ran": self.lines("ran", params["name"]), "life": self.life})
 
     call_look = call_put = call_buy
 
@@ -226,7 +216,7 @@ class Fake:
             self.leave()
 
     def call_last(self, id_: Any, params: dict[str, Any]) -> None:
-        self.done(id_, {"life": self.life})
+        self.reply(id_, {"life": self.life})
         self.leave()
 
     def call_hang(self, id_: Any, params: dict[str, Any]) -> None:
@@ -238,9 +228,9 @@ class Fake:
 
     def call_release(self, id_: Any, params: dict[str, Any]) -> None:
         for held, arguments in reversed(self.held):
-            self.done(held, {"given": arguments})
+            self.reply(held, {"given": arguments})
         self.held.clear()
-        self.done(id_, {})
+        self.reply(id_, {})
 
     def call_fail(self, id_: Any, params: dict[str, Any]) -> None:
         self.say(id=id_, result={"content": [{"type": "text", "text": "It is broken."}], "isError": True})
@@ -253,9 +243,9 @@ class Fake:
         self.say(id=id_, **params["arguments"]["answer"])
 
     def call_twice(self, id_: Any, params: dict[str, Any]) -> None:
-        self.done(id_, {"answer": 1})
-        self.done(id_, {"answer": 2})
-        self.done(987654, {"answer": 3})
+        self.reply(id_, {"answer": 1})
+        self.reply(id_, {"answer": 2})
+        self.reply(987654, {"answer": 3})
         self.say(id=None, error={"code": -32700, "message": "What?"})
 
     def call_progress(self, id_: Any, params: dict[str, Any]) -> None:
@@ -265,18 +255,18 @@ class Fake:
             for step in range(1, 4):
                 told = {"progressToken": token, "progress": step, "total": 3, "message": f"step {step}"}
                 self.say(method="notifications/progress", params=told)
-        self.done(id_, {"token": token is not None})
+        self.reply(id_, {"token": token is not None})
 
     def call_change(self, id_: Any, params: dict[str, Any]) -> None:
         self.changed = True
         self.announce("notifications/tools/list_changed")
-        self.done(id_, {})
+        self.reply(id_, {})
 
     def call_log(self, id_: Any, params: dict[str, Any]) -> None:
         self.say(method="notifications/message", params={"level": "warning", "data": {"n": 1}, "logger": "fake"})
         self.say(method="notifications/message", params={"level": "shouted", "data": None})
         self.say(method="notifications/unheard/of", params={})
-        self.done(id_, {})
+        self.reply(id_, {})
 
     def announce(self, method: str) -> None:
         if not self.modern:
@@ -285,7 +275,7 @@ class Fake:
             self.say(method=method, params={"_meta": {META + "subscriptionId": id_}})
 
     def call_environment(self, id_: Any, params: dict[str, Any]) -> None:
-        self.done(id_, {"env": dict(os.environ), "cwd": str(Path.cwd()), "argv": sys.argv[2:]})
+        self.reply(id_, {"env": dict(os.environ), "cwd": str(Path.cwd()), "argv": sys.argv[2:]})
 
     def call_ask(self, id_: Any, params: dict[str, Any]) -> None:
         """Puts every question it is given and gives back the answers."""
@@ -296,7 +286,7 @@ class Fake:
             for key, question in questions.items():
                 answer = self.ask(question["method"], question.get("params", {}))
                 answers[key] = answer.get("result", answer.get("error"))
-            self.done(id_, {"answers": answers})
+            self.reply(id_, {"answers": answers})
             return
         state = params.get("requestState")
         at = int(state.removeprefix("état ")) if state else 0
@@ -304,7 +294,7 @@ class Fake:
             result = {"resultType": "input_required", "inputRequests": questions, "requestState": f"état {at + 1}"}
             self.say(id=id_, result=result)
         else:
-            self.done(id_, {"answers": params.get("inputResponses")})
+            self.reply(id_, {"answers": params.get("inputResponses")})
 
 
 def main(argument: str) -> None:

@@ -36,13 +36,13 @@ class MetaToolClient:
         found: dict[str, Any] = answer["result"]
         return found
 
-    async def said(self, tool: str, **arguments: Any) -> str:
+    async def text_of(self, tool: str, **arguments: Any) -> str:
         """The text of a success."""
         result = await self.use(tool, arguments)
         assert not result.get("isError"), result
         return first_block_text(result)
 
-    async def refused(self, tool: str, **arguments: Any) -> str:
+    async def refusal_of(self, tool: str, **arguments: Any) -> str:
         """The text of a failure that the model is told of."""
         result = await self.use(tool, arguments)
         assert result.get("isError") is True, result
@@ -62,7 +62,7 @@ class MetaToolClient:
         assert content["uri"] == uri and content["mimeType"] == "application/json"
         return json.loads(content["text"])
 
-    async def answered(self, action: str, tool: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    async def answer_question(self, action: str, tool: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         """What the user was asked, and the result after such an answer."""
         answer = {"action": action, "content": {}} if action == "accept" else {"action": action}
         if self.era == "handshake":

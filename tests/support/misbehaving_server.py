@@ -231,7 +231,7 @@ class Alien(BaseException):
     """No `Exception`, and nothing anybody catches."""
 
 
-def raising(kind: str) -> BaseException:
+def make_exception(kind: str) -> BaseException:
     made: dict[str, BaseException] = {
         "secret": RuntimeError(f"cannot connect with {SECRET}"),
         "chained": ValueError(f"{SECRET} is no number"),
@@ -257,20 +257,20 @@ def raising(kind: str) -> BaseException:
 @server.tool
 async def raise_async(kind: str) -> str:
     """Raises on the loop."""
-    raise raising(kind)
+    raise make_exception(kind)
 
 
 @server.tool
 async def raise_async_later(kind: str) -> str:
     """Raises on the loop, after it was suspended."""
     await asyncio.sleep(0.01)
-    raise raising(kind)
+    raise make_exception(kind)
 
 
 @server.tool
 def raise_plain(kind: str) -> str:
     """Raises in a thread."""
-    raise raising(kind)
+    raise make_exception(kind)
 
 
 @server.tool
@@ -282,7 +282,7 @@ def leave() -> str:
 # Results
 
 
-def made(kind: str) -> Any:
+def make_value(kind: str) -> Any:
     loop: list[Any] = [1]
     loop.append(loop)
     deep: Any = 1
@@ -299,7 +299,7 @@ def made(kind: str) -> Any:
         "object": object(),
         "object_inside": {"rows": [object()]},
         "tuple_key": {(1, 2): 3},
-        "function": made,
+        "function": make_value,
         "generator": (number for number in range(3)),
         "big": "x" * 5_000_000,
         "big_integer": 10**6_000,
@@ -318,13 +318,13 @@ def made(kind: str) -> Any:
 @server.tool
 async def give(kind: str) -> Any:
     """Returns what can hardly be sent."""
-    return made(kind)
+    return make_value(kind)
 
 
 @server.tool
 def give_plain(kind: str) -> Any:
     """Returns what can hardly be sent, from a thread."""
-    return made(kind)
+    return make_value(kind)
 
 
 class Measured(BaseModel):

@@ -41,7 +41,7 @@ class ProgramReader:
         while True:
             self.calls += 1
             asked = f"raw:{path}" if unit == "JSON characters" else path
-            result = await self.peer.done("continue", handle=self.handle, path=asked, offset=offset)
+            result = await self.peer.result_of("continue", handle=self.handle, path=asked, offset=offset)
             assert token_cost(result) <= self.budget, result
             said = result_meta(result)
             if said["unit"] == "JSON characters" and unit != "JSON characters":
@@ -136,7 +136,7 @@ class ModelReader:
         at: str | None = path
         raw = False
         while True:
-            result = await self.peer.done("continue", **arguments, offset=offset)
+            result = await self.peer.result_of("continue", **arguments, offset=offset)
             assert token_cost(result) <= self.budget, result
             *body, note = texts(result)
             unit = UNIT.search(note)

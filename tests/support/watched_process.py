@@ -12,14 +12,14 @@ class WatchedProcess:
     trace: Path
     log: Path
 
-    def traced(self) -> list[str]:
+    def trace_lines(self) -> list[str]:
         return self.trace.read_text().splitlines() if self.trace.exists() else []
 
     def release(self, tag: str) -> None:
         """Ends a call that waits."""
         Path(f"{self.trace}.{tag}").touch()
 
-    def logged(self) -> str:
+    def log_text(self) -> str:
         return self.log.read_text(errors="replace")
 
     def memory(self) -> int:

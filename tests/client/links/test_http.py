@@ -15,7 +15,17 @@ from deltamcp.errors import ClientError, ConnectionLostError, DeltaError, PeerEr
 from deltamcp.values import Era
 from deltamcp.wire.codecs import CBOR_CODEC, CODECS, COMPACT_CODEC
 from tests.support.conditions import HANG_SECONDS, advance_clock, wait_until
-from tests.support.fake_http import ANY, MODERN, Asked, Fake, Wire, head, header_value, result, serving
+from tests.support.fake_http import (
+    ANY,
+    MODERN,
+    Fake,
+    FakeConnection,
+    FakeRequest,
+    head,
+    header_value,
+    result,
+    serve_fake,
+)
 from tests.support.processes import free_port
 
 SPEAK: list[Any] = ["modern", "handshake"]
@@ -30,7 +40,7 @@ def fake_of(speak: str, **options: Any) -> Fake:
 
 @pytest.mark.parametrize("speak", SPEAK)
 async def test_answers_as_events(speak):
-    async with serving(fake_of(speak, streams=True)) as fake:
+    async with serve_fake(fake_of(speak, streams=True)) as fake:
         async with connect(fake.url) as client:
             assert len(await client.tools()) == 4
             assert (await client.call("echo", a="ü\n"))["given"] == {"a": "ü\n"}
@@ -44,13 +54,13 @@ def _chunked(body: bytes) -> bytes:
 
 @pytest.mark.parametrize("events", [False, True])
 async def test_answers_in_chunks_of_a_byte_each_byte_sent_by_itself(events):
-    async def bytewise(asked: Asked, wire: Wire) -> None:
+    async def bytewise(asked: FakeRequest, wire: FakeConnection) -> None:
         body = json.dumps(fake.run(asked), ensure_ascii=False).encode()
         kind = "text/event-stream" if events else "application/json; charset=utf-8"
         body = b": hello\r\n\r\nevent: message\r\ndata: " + body + b"\r\n\r\n" if events else body
         await wire.bytewise(head(200, Content_TYPE=kind, transfer_encoding="chunked") + _chunked(body))
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.once("tools/call", bytewise)
         async with connect(fake.url) as client:
             assert (await client.call("echo", a="üé€𝄞"))["given"] == {"a": "üé€𝄞"}
@@ -59,7 +69,7 @@ async def test_answers_in_chunks_of_a_byte_each_byte_sent_by_itself(events):
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", pytest.param("\r", id="CR")])
 async def test_events_in_every_form_the_standard_has(newline):
-    async def events(asked: Asked, wire: Wire) -> None:
+    async def events(asked: FakeRequest, wire: FakeConnection) -> None:
         body = json.dumps(fake.run(asked), indent=1).splitlines()
         lines = [":comment", "id: 1", "retry: 10", "data:", "", "event:message", "id"]
         lines += [f"data:{line}" for line in body]
@@ -68,18 +78,18 @@ async def test_events_in_every_form_the_standard_has(newline):
         await wire.chunk(b"\xef\xbb\xbf" + newline.join(lines).encode())
         await wire.end()
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.once("tools/call", events)
         async with connect(fake.url) as client:
             assert (await client.call("echo", a=1))["given"] == {"a": 1}
 
 
 async def test_an_answer_that_ends_with_its_connection():
-    async def until_closed(asked: Asked, wire: Wire) -> None:
+    async def until_closed(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.raw(head(200, content_type="application/json") + json.dumps(fake.run(asked)).encode())
         wire.close()
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.once("tools/call", until_closed)
         async with connect(fake.url) as client:
             assert (await client.call("echo", a=1))["given"] == {"a": 1}
@@ -87,11 +97,11 @@ async def test_an_answer_that_ends_with_its_connection():
 
 
 async def test_an_interim_response_is_not_the_answer():
-    async def continued(asked: Asked, wire: Wire) -> None:
+    async def continued(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.raw(b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n")
         await fake.answer(asked, wire)
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.once("tools/call", continued)
         async with connect(fake.url) as client:
             assert (await client.call("echo", a=1))["given"] == {"a": 1}
@@ -99,7 +109,7 @@ async def test_an_interim_response_is_not_the_answer():
 
 
 async def test_a_stream_may_tell_of_other_things_first():
-    async def told(asked: Asked, wire: Wire) -> None:
+    async def told(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.events()
         await wire.event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}})
         await wire.event([1, 2])
@@ -108,7 +118,7 @@ async def test_a_stream_may_tell_of_other_things_first():
         await wire.event(fake.run(asked))
         await wire.end()
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.once("tools/call", told)
         async with connect(fake.url) as client:
             assert (await client.call("echo", a=1))["given"] == {"a": 1}
@@ -135,11 +145,11 @@ async def test_a_stream_may_tell_of_other_things_first():
     ],
 )
 async def test_what_is_no_answer_is_told_in_a_sentence_and_harms_nothing_else(status, body, kind):
-    async def odd(asked: Asked, wire: Wire) -> None:
+    async def odd(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.raw(head(status, content_type=kind, **({} if status == 204 else {"content_length": str(len(body))})))
         await wire.raw(body)
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.once("tools/call", odd)
         async with connect(fake.url) as client:
             with pytest.raises((ClientError, PeerError)) as caught:
@@ -152,12 +162,12 @@ async def test_what_is_no_answer_is_told_in_a_sentence_and_harms_nothing_else(st
 
 
 async def test_an_error_whose_id_is_null_is_the_answer_to_the_request_it_came_for():
-    async def refused(asked: Asked, wire: Wire) -> None:
+    async def refused(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.json(
             {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Malformed, it says."}}, 400
         )
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.once("tools/call", refused)
         async with connect(fake.url) as client:
             with pytest.raises((PeerError, ClientError), match="Malformed, it says"):
@@ -165,10 +175,10 @@ async def test_an_error_whose_id_is_null_is_the_answer_to_the_request_it_came_fo
 
 
 async def test_a_page_of_html_is_not_shown_whole():
-    async def page(asked: Asked, wire: Wire) -> None:
+    async def page(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.answer(502, b"<html>" + b"x" * 100_000 + b"</html>", content_type="text/html")
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.always("tools/call", page)
         async with connect(fake.url) as client:
             with pytest.raises((PeerError, ClientError), match="502") as caught:
@@ -178,10 +188,10 @@ async def test_a_page_of_html_is_not_shown_whole():
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_redirects_are_told_not_followed(status):
-    async def elsewhere(asked: Asked, wire: Wire) -> None:
+    async def elsewhere(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.answer(status, location="https://elsewhere.example/mcp?x=1")
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         for method in ("server/discover", "initialize"):
             fake.always(method, elsewhere)
         with pytest.raises(UnreachableError, match=r"https://elsewhere\.example/mcp"):
@@ -191,13 +201,13 @@ async def test_redirects_are_told_not_followed(status):
 
 
 async def test_a_header_without_end_is_not_read_forever():
-    async def endless(asked: Asked, wire: Wire) -> None:
+    async def endless(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.raw(b"HTTP/1.1 200 OK\r\n")
         while not wire.writer.is_closing():
             await wire.raw(b"x-more: " + b"y" * 65536 + b"\r\n")
             await asyncio.sleep(0)
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.once("tools/call", endless)
         async with connect(fake.url) as client:
             with pytest.raises(ClientError) as caught:
@@ -207,21 +217,21 @@ async def test_a_header_without_end_is_not_read_forever():
 
 
 async def test_large_headers_that_end_are_read():
-    async def large(asked: Asked, wire: Wire) -> None:
+    async def large(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.json(fake.run(asked), x_large="y" * 12_000)
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.once("tools/call", large)
         async with connect(fake.url) as client:
             assert (await client.call("echo", a=1))["given"] == {"a": 1}
 
 
 async def test_what_is_not_http_is_told():
-    async def ssh(asked: Asked, wire: Wire) -> None:
+    async def ssh(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.raw(b"SSH-2.0-OpenSSH_9.6\r\n")
         wire.close()
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         for method in ("server/discover", "initialize"):
             fake.always(method, ssh)
         with pytest.raises(ClientError) as caught:
@@ -243,7 +253,7 @@ async def test_a_host_that_does_not_exist():
 
 
 async def test_large_bodies_both_ways():
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         async with connect(fake.url) as client:
             text = "ü" * 1_000_000
             assert (await client.call("echo", a=text))["given"] == {"a": text}
@@ -259,7 +269,7 @@ def idle_connections(client: DeltaClient) -> int:
 
 
 async def test_one_connection_serves_calls_one_after_another():
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.capabilities = {"tools": {}}
         fake.tools = [{"name": "echo", "inputSchema": ANY}]
         async with connect(fake.url) as client:
@@ -269,11 +279,11 @@ async def test_one_connection_serves_calls_one_after_another():
 
 
 async def test_a_server_that_closes_after_each_answer():
-    async def last(asked: Asked, wire: Wire) -> None:
+    async def last(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.json(fake.run(asked), connection="close")
         wire.close()
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.always("tools/call", last)
         async with connect(fake.url) as client:
             for n in range(5):
@@ -282,11 +292,11 @@ async def test_a_server_that_closes_after_each_answer():
 
 
 async def test_a_server_that_closes_without_saying_so():
-    async def last(asked: Asked, wire: Wire) -> None:
+    async def last(asked: FakeRequest, wire: FakeConnection) -> None:
         await fake.answer(asked, wire)
         wire.close()
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.always("tools/call", last)
         async with connect(fake.url) as client:
             for n in range(5):
@@ -296,14 +306,14 @@ async def test_a_server_that_closes_without_saying_so():
 
 
 async def test_http_1_0_is_understood():
-    async def old(asked: Asked, wire: Wire) -> None:
+    async def old(asked: FakeRequest, wire: FakeConnection) -> None:
         body = json.dumps(fake.run(asked)).encode()
         await wire.raw(
             b"HTTP/1.0 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
         )
         wire.close()
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.always("tools/call", old)
         async with connect(fake.url) as client:
             for n in range(3):
@@ -313,11 +323,11 @@ async def test_http_1_0_is_understood():
 async def test_an_answer_before_the_request_was_read():
     """A server may refuse by the header alone, and close."""
 
-    async def early(asked: Asked, wire: Wire) -> None:
+    async def early(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.answer(413, b"", connection="close")
         wire.close()
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.once("tools/call", early)
         async with connect(fake.url) as client:
             with pytest.raises(DeltaError, match="413"):
@@ -328,7 +338,7 @@ async def test_an_answer_before_the_request_was_read():
 
 
 async def _guarded(fake: Fake, good: str) -> None:
-    async def guard(asked: Asked, wire: Wire) -> None:
+    async def guard(asked: FakeRequest, wire: FakeConnection) -> None:
         if asked.headers.get("authorization") == f"Bearer {good}":
             await fake.answer(asked, wire)
         else:
@@ -341,7 +351,7 @@ async def _guarded(fake: Fake, good: str) -> None:
 
 @pytest.mark.parametrize("speak", SPEAK)
 async def test_a_token_is_a_bearer_on_every_request(speak):
-    async with serving(fake_of(speak)) as fake:
+    async with serve_fake(fake_of(speak)) as fake:
         await _guarded(fake, "t0k3n")
         async with connect(fake.url, token="t0k3n", headers={"X-Tenant": "7"}) as client:
             await client.call("echo")
@@ -362,7 +372,7 @@ async def test_a_callback_is_asked_again_when_its_token_was_refused(is_async):
         await asyncio.sleep(0)
         return token()
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         await _guarded(fake, "new")
         async with connect(fake.url, token=later if is_async else token) as client:
             assert client.server.era is Era.MODERN
@@ -374,7 +384,7 @@ async def test_a_callback_is_asked_again_when_its_token_was_refused(is_async):
 
 
 async def test_a_token_that_is_never_right_is_told_with_the_challenge():
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         await _guarded(fake, "right")
         with pytest.raises(UnauthorizedError) as caught:
             async with connect(fake.url, token=lambda: "wr0ng"):
@@ -385,7 +395,7 @@ async def test_a_token_that_is_never_right_is_told_with_the_challenge():
 
 
 async def test_no_token_where_one_is_wanted_is_told():
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         await _guarded(fake, "right")
         with pytest.raises(UnauthorizedError, match="token"):
             async with connect(fake.url):
@@ -394,7 +404,7 @@ async def test_no_token_where_one_is_wanted_is_told():
 
 
 async def test_a_401_in_the_middle_is_told_and_the_call_not_run():
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         async with connect(fake.url, token="was-good") as client:
             await client.call("buy")
             await _guarded(fake, "another")
@@ -412,7 +422,7 @@ async def test_a_token_callback_that_fails_fails_the_call_only():
             raise ZeroDivisionError("vault is sealed")
         return "fine"
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         async with connect(fake.url, token=token) as client:
             await client.call("buy")
             fails[0] = True
@@ -431,10 +441,10 @@ async def test_a_token_callback_that_fails_fails_the_call_only():
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("name", ["buy", "look"])
 async def test_a_server_that_asks_to_be_left_alone_is_asked_again_or_told_of(status, name):
-    async def busy(asked: Asked, wire: Wire) -> None:
+    async def busy(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.answer(status, retry_after="0")
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.once("tools/call", busy)
         async with connect(fake.url) as client:
             if status == 429:  # RFC 6585: the server did not act on it
@@ -449,10 +459,10 @@ async def test_a_server_that_asks_to_be_left_alone_is_asked_again_or_told_of(sta
 
 
 async def test_how_long_to_wait_is_told_where_it_is_too_long_to_wait():
-    async def busy(asked: Asked, wire: Wire) -> None:
+    async def busy(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.answer(429, retry_after="3600")
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.always("tools/call", busy)
         async with connect(fake.url) as client:
             with pytest.raises(ConnectionLostError) as caught:
@@ -463,10 +473,10 @@ async def test_how_long_to_wait_is_told_where_it_is_too_long_to_wait():
 
 @pytest.mark.parametrize("value", ["soon", "-5", "1e999", "Wed, 21 Oct 2015 07:28:00 GMT", "", "nan"])
 async def test_a_retry_after_that_cannot_be_read_does_no_harm(value):
-    async def busy(asked: Asked, wire: Wire) -> None:
+    async def busy(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.answer(429, retry_after=value)
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         fake.once("tools/call", busy)
         async with connect(fake.url) as client:
             try:
@@ -480,7 +490,7 @@ async def test_a_retry_after_that_cannot_be_read_does_no_harm(value):
 
 
 async def test_a_forgotten_session_is_begun_anew_without_its_id():
-    async with serving(fake_of("handshake")) as fake:
+    async with serve_fake(fake_of("handshake")) as fake:
         async with connect(fake.url) as client:
             await client.call("buy")
             fake.sessions.clear()
@@ -493,7 +503,7 @@ async def test_a_forgotten_session_is_begun_anew_without_its_id():
 
 
 async def test_many_calls_that_find_their_session_forgotten_begin_one_new_one():
-    async with serving(fake_of("handshake")) as fake:
+    async with serve_fake(fake_of("handshake")) as fake:
         async with connect(fake.url) as client:
             await client.tools()
             fake.sessions.clear()
@@ -503,11 +513,11 @@ async def test_many_calls_that_find_their_session_forgotten_begin_one_new_one():
 
 
 async def test_a_server_that_forgets_every_session_is_given_up():
-    async def forgets(asked: Asked, wire: Wire) -> None:
+    async def forgets(asked: FakeRequest, wire: FakeConnection) -> None:
         fake.sessions.clear()
         await fake.answer(asked, wire)
 
-    async with serving(fake_of("handshake")) as fake:
+    async with serve_fake(fake_of("handshake")) as fake:
         fake.always("tools/call", forgets)
         async with connect(fake.url) as client:
             with pytest.raises(DeltaError):
@@ -517,10 +527,10 @@ async def test_a_server_that_forgets_every_session_is_given_up():
 
 
 async def test_the_session_is_ended_by_delete_even_where_that_is_not_allowed():
-    async def refused(asked: Asked, wire: Wire) -> None:
+    async def refused(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.answer(405)
 
-    async with serving(fake_of("handshake")) as fake:
+    async with serve_fake(fake_of("handshake")) as fake:
         fake.always("DELETE", refused)
         async with connect(fake.url) as client:
             await client.tools()
@@ -532,13 +542,13 @@ async def test_a_stream_that_broke_is_taken_up_where_it_was():
     """2025-11-25, "Resumability and Redelivery"."""
     kept: list[Any] = []
 
-    async def breaks(asked: Asked, wire: Wire) -> None:
+    async def breaks(asked: FakeRequest, wire: FakeConnection) -> None:
         kept.append(fake.run(asked))
         await wire.events()
         await wire.event(None, id="s-1", retry=1)
         wire.close()
 
-    async def resumes(asked: Asked, wire: Wire) -> None:
+    async def resumes(asked: FakeRequest, wire: FakeConnection) -> None:
         if asked.headers.get("last-event-id") != "s-1":
             await wire.answer(405)
             return
@@ -546,7 +556,7 @@ async def test_a_stream_that_broke_is_taken_up_where_it_was():
         await wire.event(kept[0], id="s-2")
         await wire.end()
 
-    async with serving(fake_of("handshake")) as fake:
+    async with serve_fake(fake_of("handshake")) as fake:
         fake.once("tools/call", breaks)
         fake.always("GET", resumes)
         async with connect(fake.url) as client:
@@ -559,13 +569,13 @@ async def test_a_stream_that_broke_is_taken_up_where_it_was():
 async def test_a_stream_that_breaks_again_and_again_is_taken_up_each_time():
     kept: list[Any] = []
 
-    async def breaks(asked: Asked, wire: Wire) -> None:
+    async def breaks(asked: FakeRequest, wire: FakeConnection) -> None:
         kept.append(fake.run(asked))
         await wire.events()
         await wire.event(None, id="0", retry=1)
         await wire.end()
 
-    async def resumes(asked: Asked, wire: Wire) -> None:
+    async def resumes(asked: FakeRequest, wire: FakeConnection) -> None:
         at = asked.headers.get("last-event-id")
         if at is None:
             await wire.answer(405)
@@ -577,7 +587,7 @@ async def test_a_stream_that_breaks_again_and_again_is_taken_up_each_time():
             await wire.event(None, id=str(int(at) + 1), retry=1)
         await wire.end()
 
-    async with serving(fake_of("handshake")) as fake:
+    async with serve_fake(fake_of("handshake")) as fake:
         fake.once("tools/call", breaks)
         fake.always("GET", resumes)
         async with connect(fake.url) as client:
@@ -586,13 +596,13 @@ async def test_a_stream_that_breaks_again_and_again_is_taken_up_each_time():
 
 
 async def test_a_stream_that_cannot_be_taken_up_is_told_as_maybe_done():
-    async def breaks(asked: Asked, wire: Wire) -> None:
+    async def breaks(asked: FakeRequest, wire: FakeConnection) -> None:
         fake.run(asked)
         await wire.events()
         await wire.event(None, id="s-1", retry=1)
         wire.close()
 
-    async with serving(fake_of("handshake")) as fake:
+    async with serve_fake(fake_of("handshake")) as fake:
         fake.once("tools/call", breaks)
         async with connect(fake.url) as client:
             with pytest.raises(ConnectionLostError) as caught:
@@ -604,13 +614,13 @@ async def test_a_stream_that_cannot_be_taken_up_is_told_as_maybe_done():
 async def test_a_modern_stream_is_not_taken_up():
     """2026-07-28: "Resumable SSE streams via `Last-Event-ID` are not supported."""
 
-    async def breaks(asked: Asked, wire: Wire) -> None:
+    async def breaks(asked: FakeRequest, wire: FakeConnection) -> None:
         fake.run(asked)
         await wire.events()
         await wire.event(None, id="s-1", retry=1)
         wire.close()
 
-    async with serving(fake_of("modern")) as fake:
+    async with serve_fake(fake_of("modern")) as fake:
         fake.once("tools/call", breaks)
         async with connect(fake.url) as client:
             with pytest.raises(ConnectionLostError):
@@ -620,7 +630,7 @@ async def test_a_modern_stream_is_not_taken_up():
 
 
 async def test_an_address_that_has_no_stream_to_listen_to_works_without():
-    async with serving(fake_of("handshake")) as fake:
+    async with serve_fake(fake_of("handshake")) as fake:
         async with connect(fake.url) as client:
             await client.call("echo")
             advance_clock(3600)
@@ -630,7 +640,7 @@ async def test_an_address_that_has_no_stream_to_listen_to_works_without():
 
 async def test_who_does_not_listen_opens_no_stream():
     for speak in SPEAK:
-        async with serving(fake_of(speak)) as fake:
+        async with serve_fake(fake_of(speak)) as fake:
             async with connect(fake.url, listen=False) as client:
                 await client.call("echo")
             assert not fake.of("GET")
@@ -643,7 +653,7 @@ async def test_who_does_not_listen_opens_no_stream():
 
 @pytest.mark.parametrize("name", ["wetter.züri", " padded ", "=?base64?x?=", "a b", "名前", "tab\there"])
 async def test_names_that_no_header_can_hold_are_encoded(name):
-    async with serving(Fake(tools=[{"name": name, "inputSchema": ANY}])) as fake:
+    async with serve_fake(Fake(tools=[{"name": name, "inputSchema": ANY}])) as fake:
         async with connect(fake.url) as client:
             assert (await client.call_tool(name, {"a": 1})).value["given"] == {"a": 1}
         (call,) = fake.of("tools/call")
@@ -664,7 +674,7 @@ PARAMETERS = {
 
 
 async def test_parameters_go_into_headers_where_the_schema_says_so():
-    async with serving(Fake(tools=[{"name": "q", "inputSchema": PARAMETERS}])) as fake:
+    async with serve_fake(Fake(tools=[{"name": "q", "inputSchema": PARAMETERS}])) as fake:
         async with connect(fake.url) as client:
             await client.call_tool("q", {"region": "us-west1", "n": -7, "on": True, "deep": {"er": "世界"}})
             await client.call_tool("q", {"region": "line1\nline2"})
@@ -680,17 +690,17 @@ async def test_parameters_go_into_headers_where_the_schema_says_so():
 async def test_a_tool_whose_headers_are_not_right_is_left_out_alone(header):
     bad = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": header}}}
     tools = [{"name": "bad", "inputSchema": bad}, {"name": "good", "inputSchema": ANY}]
-    async with serving(Fake(tools=tools)) as fake:
+    async with serve_fake(Fake(tools=tools)) as fake:
         async with connect(fake.url) as client:
             assert [tool.name for tool in await client.tools()] == ["good"]
 
 
 async def test_headers_that_do_not_match_make_the_client_look_again_and_repeat():
-    async def mismatch(asked: Asked, wire: Wire) -> None:
+    async def mismatch(asked: FakeRequest, wire: FakeConnection) -> None:
         fake.tools = [{"name": "q", "inputSchema": PARAMETERS}]
         await wire.json({"jsonrpc": "2.0", "id": asked.id, "error": {"code": -32020, "message": "Mismatch"}}, 400)
 
-    async with serving(Fake(tools=[{"name": "q", "inputSchema": ANY}])) as fake:
+    async with serve_fake(Fake(tools=[{"name": "q", "inputSchema": ANY}])) as fake:
         fake.once("tools/call", mismatch)
         async with connect(fake.url) as client:
             assert (await client.call("q", region="eu"))["given"] == {"region": "eu"}
@@ -706,7 +716,7 @@ async def test_an_encoding_the_server_has_is_used_both_ways(encoding: Any):
     offered = {
         "io.github.delta-mcp/progressive-disclosure": {"version": "0.2.0", "encodings": ["compact-json", "cbor"]}
     }
-    async with serving(Fake(tools_={}, tools=[{"name": "echo", "inputSchema": ANY}])) as fake:
+    async with serve_fake(Fake(tools_={}, tools=[{"name": "echo", "inputSchema": ANY}])) as fake:
         fake.capabilities = {"tools": {}, "extensions": offered}
         async with connect(fake.url, encoding=encoding) as client:
             assert client.server.encoding == encoding
@@ -719,7 +729,7 @@ async def test_an_encoding_the_server_has_is_used_both_ways(encoding: Any):
 @pytest.mark.parametrize("encoding", ["compact-json", "cbor"])
 @pytest.mark.parametrize("speak", SPEAK)
 async def test_a_server_that_knows_json_only_is_sent_json_only(encoding: Any, speak: Any):
-    async with serving(fake_of(speak)) as fake:
+    async with serve_fake(fake_of(speak)) as fake:
         async with connect(fake.url, encoding=encoding) as client:
             assert client.server.encoding == "json"
             assert (await client.call("echo", name=1))["given"] == {"name": 1}
@@ -731,10 +741,10 @@ async def test_an_error_in_json_is_read_where_cbor_is_spoken():
         "io.github.delta-mcp/progressive-disclosure": {"version": "0.2.0", "encodings": ["compact-json", "cbor"]}
     }
 
-    async def refused(asked: Asked, wire: Wire) -> None:
+    async def refused(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.json({"jsonrpc": "2.0", "id": asked.id, "error": {"code": -32602, "message": "Unfit."}}, 400)
 
-    async with serving(Fake(tools=[{"name": "echo", "inputSchema": ANY}])) as fake:
+    async with serve_fake(Fake(tools=[{"name": "echo", "inputSchema": ANY}])) as fake:
         fake.capabilities = {"tools": {}, "extensions": offered}
         fake.once("tools/call", refused)
         async with connect(fake.url, encoding="cbor") as client:
@@ -746,7 +756,7 @@ async def test_an_error_in_json_is_read_where_cbor_is_spoken():
 
 def test_http_is_spoken_on_other_loops_too():
     async def main() -> Any:
-        async with serving(Fake(handshake=False)) as fake, connect(fake.url) as client:
+        async with serve_fake(Fake(handshake=False)) as fake, connect(fake.url) as client:
             return await client.call("echo", a=1)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -770,7 +780,7 @@ def test_a_proxy_that_cannot_be_used_is_not_passed_by_in_silence(monkeypatch, pr
 
 async def test_an_address_is_reached_through_a_proxy_with_its_credentials(monkeypatch):
     """A request to a proxy names the whole address; a name and password go along."""
-    async with serving(Fake(handshake=False)) as fake:
+    async with serve_fake(Fake(handshake=False)) as fake:
         monkeypatch.setenv("http_proxy", fake.url.replace("http://", "http://ada:secret@").removesuffix("/mcp"))
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.delenv("NO_PROXY", raising=False)
@@ -782,7 +792,7 @@ async def test_an_address_is_reached_through_a_proxy_with_its_credentials(monkey
 
 
 async def test_idle_sockets_are_not_kept_for_ever():
-    async with serving(Fake(handshake=False)) as fake, connect(fake.url) as client:
+    async with serve_fake(Fake(handshake=False)) as fake, connect(fake.url) as client:
         await asyncio.gather(*(client.call("echo", n=n) for n in range(50)))
         assert idle_connections(client) > 1
         advance_clock(3600)
@@ -790,10 +800,10 @@ async def test_idle_sockets_are_not_kept_for_ever():
 
 
 async def test_a_web_page_at_the_address_is_told_as_one():
-    async def page(asked: Asked, wire: Wire) -> None:
+    async def page(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.answer(200, b"<html>", content_type="text/html")
 
-    async with serving(Fake()) as fake:
+    async with serve_fake(Fake()) as fake:
         for method in ("server/discover", "initialize"):
             fake.always(method, page)
         with pytest.raises(UnreachableError, match="text/html"):

@@ -12,7 +12,7 @@ import pytest
 from deltamcp.client.connect import connect
 from deltamcp.errors import ClientError, ConnectionLostError, DeltaError, PeerError, UnreachableError
 from tests.support import fake_stdio
-from tests.support.conditions import HANG_SECONDS
+from tests.support.conditions import HANG_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def test_the_process_ends_where_the_body_of_the_with_fails(log):
 async def test_the_process_ends_where_connecting_is_cancelled(log):
     client = connect(fake_stdio.command(log=log, discover="silent", mute=True))
     entering = asyncio.create_task(client.__aenter__())
-    await fake_stdio.until(lambda: log.exists() and '"heard"' in log.read_text())
+    await wait_until(lambda: log.exists() and '"heard"' in log.read_text())
     entering.cancel()
     with pytest.raises(asyncio.CancelledError):
         await entering
@@ -107,7 +107,7 @@ async def test_answers_come_in_any_order(log, discover):
     tools = [{"name": "late", "inputSchema": {"type": "object"}}, {"name": "release"}]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         calls = [asyncio.create_task(client.call("late", n=n)) for n in range(20)]
-        await fake_stdio.until(lambda: not (len([name for name in fake_stdio.ran(log) if name == "late"]) < 20))
+        await wait_until(lambda: not (len([name for name in fake_stdio.tools_run(log) if name == "late"]) < 20))
         await client.call("release")
         assert [value["given"]["n"] for value in await asyncio.gather(*calls)] == list(range(20))
 
@@ -200,7 +200,7 @@ async def test_a_process_that_ended_is_started_again_for_the_next_call(log, disc
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         assert await client.call("last") == {"life": 0}
         connection: Any = client._connector.connection
-        await fake_stdio.until(lambda: connection.link.ended)
+        await wait_until(lambda: connection.link.ended)
         assert (await client.call("echo"))["life"] == 1
         assert (await client.call("echo"))["life"] == 1
     assert not alive(log)
@@ -212,7 +212,7 @@ async def test_a_process_that_will_not_start_again_is_told_and_not_tried_forever
     async with connect(script, start_timeout=HANG_SECONDS) as client:
         with pytest.raises(ClientError):
             await client.call_tool("look", {"deaths": 99}, timeout=HANG_SECONDS)
-        assert fake_stdio.ran(log) == ["look"]
+        assert fake_stdio.tools_run(log) == ["look"]
 
 
 async def test_every_call_in_flight_hears_of_the_end(log, discover):
@@ -220,12 +220,12 @@ async def test_every_call_in_flight_hears_of_the_end(log, discover):
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         await client.tools()
         calls = [asyncio.create_task(client.call("hang")) for _ in range(50)]
-        await fake_stdio.until(lambda: not (len(fake_stdio.ran(log)) < 50))
+        await wait_until(lambda: not (len(fake_stdio.tools_run(log)) < 50))
         os.kill(alive(log)[0], 9)
         for outcome in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(outcome, ConnectionLostError)
             assert outcome.maybe_done is True
-    assert len(fake_stdio.ran(log)) == 50
+    assert len(fake_stdio.tools_run(log)) == 50
 
 
 async def test_any_request_can_be_sent(log, discover):
@@ -234,7 +234,7 @@ async def test_any_request_can_be_sent(log, discover):
         with pytest.raises(PeerError) as caught:
             await client.request("vendor/thing", {"x": 1})
         assert caught.value.code == -32601
-    (sent,) = fake_stdio.heard(log, "vendor/thing")
+    (sent,) = fake_stdio.messages(log, "vendor/thing")
     assert sent["params"]["x"] == 1
 
 
@@ -255,7 +255,7 @@ async def test_calls_in_flight_when_the_with_ends_are_told(log, discover):
     tools = [{"name": "hang", "inputSchema": {"type": "object"}}]
     async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
         call = asyncio.create_task(client.call("hang"))
-        await fake_stdio.until(lambda: bool(fake_stdio.ran(log)))
+        await wait_until(lambda: bool(fake_stdio.tools_run(log)))
     with pytest.raises((ClientError, asyncio.CancelledError)):
         await asyncio.wait_for(call, HANG_SECONDS)
     assert not alive(log)
@@ -293,13 +293,13 @@ async def test_a_server_is_gone_however_its_client_was_cancelled(tmp_path, when)
     if when == "leaving":
         await entering
         entering = asyncio.create_task(client.__aexit__(None, None, None))
-    await fake_stdio.until(lambda: bool(log.exists() and log.read_text()))
+    await wait_until(lambda: bool(log.exists() and log.read_text()))
     [server] = alive(log)
     for _ in range(10):
         await asyncio.sleep(0)
     entering.cancel()
     await asyncio.wait([entering])
-    await fake_stdio.until(lambda: not Path(f"/proc/{server}").exists())
+    await wait_until(lambda: not Path(f"/proc/{server}").exists())
 
 
 async def test_a_log_line_that_looks_like_an_answer_is_none(tmp_path):

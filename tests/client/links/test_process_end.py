@@ -15,7 +15,7 @@ from deltamcp.client.links import process
 from deltamcp.client.links.process import ProcessLink
 from deltamcp.errors import ClientError, ConnectionLostError, UnreachableError
 from deltamcp.values import Message, RequestId, Response
-from tests.support.fake_stdio import until
+from tests.support.conditions import wait_until
 
 ANSWER = b'{"jsonrpc": "2.0", "id": 1, "result": {}}\n'
 HELD = "import os, subprocess, sys; subprocess.Popen(['sh', '-c', sys.argv[1]]); os._exit(7)"
@@ -226,7 +226,7 @@ async def test_last_words_that_come_after_the_exit_are_told(monkeypatch, tmp_pat
     words = [sys.executable, "-c", HELD, f"read go < {gate}; echo no database there >&2"]
     client = connect(words, quiet=True, speak="handshake")
     entering = asyncio.create_task(client.__aenter__())
-    await until(lambda: bool(exits))
+    await wait_until(lambda: bool(exits))
     assert not entering.done()
     await asyncio.to_thread(gate.write_text, "go\n")
     with pytest.raises(UnreachableError, match="ended with exit code 7: no database there"):

@@ -10,8 +10,8 @@ import uvloop
 from deltamcp import UnreachableError, connect
 from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnectionPool
 from tests.client.certificates import Authority
-from tests.client.fake_proxy import FakeProxy, proxying
-from tests.support.fake_http import Fake, serving
+from tests.support.fake_http import Fake, serve_fake
+from tests.support.fake_proxy import FakeProxy, serve_proxy
 
 SECRET = "Basic YWRhOnBAc3M="  # ada:p@ss
 PLACE = "tools.example:443"
@@ -39,8 +39,8 @@ def with_password(proxy: FakeProxy) -> str:
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_tls_goes_through_a_tunnel(authority, monkeypatch, streams, new_loop):
     async def main() -> None:
-        async with serving(Fake(streams=streams), authority.server_context("tools.example")) as fake:
-            async with proxying(FakeProxy({PLACE: port(fake)}, SECRET)) as proxy:
+        async with serve_fake(Fake(streams=streams), authority.server_context("tools.example")) as fake:
+            async with serve_proxy(FakeProxy({PLACE: port(fake)}, SECRET)) as proxy:
                 monkeypatch.setenv("https_proxy", with_password(proxy))
                 async with connect(ADDRESS, token="for the server", listen=False) as client:
                     await client.call("echo", n=0)
@@ -60,8 +60,8 @@ def test_tls_goes_through_a_tunnel(authority, monkeypatch, streams, new_loop):
 
 
 async def test_the_certificate_is_the_servers_and_not_the_proxys(authority, monkeypatch):
-    async with serving(Fake(), authority.server_context("other.example", "127.0.0.1")) as fake:
-        async with proxying(FakeProxy({PLACE: port(fake)})) as proxy:
+    async with serve_fake(Fake(), authority.server_context("other.example", "127.0.0.1")) as fake:
+        async with serve_proxy(FakeProxy({PLACE: port(fake)})) as proxy:
             monkeypatch.setenv("https_proxy", proxy.url)
             with pytest.raises(UnreachableError, match="certificate or TLS is not right: CERTIFICATE_VERIFY_FAILED"):
                 async with connect(ADDRESS):
@@ -70,7 +70,7 @@ async def test_the_certificate_is_the_servers_and_not_the_proxys(authority, monk
 
 
 async def test_a_proxy_that_refuses_is_told(authority, monkeypatch):
-    async with proxying(FakeProxy({}, SECRET)) as proxy:
+    async with serve_proxy(FakeProxy({}, SECRET)) as proxy:
         monkeypatch.setenv("https_proxy", proxy.url)
         with pytest.raises(UnreachableError, match="the proxy answered HTTP 407"):
             async with connect(ADDRESS):
@@ -79,8 +79,8 @@ async def test_a_proxy_that_refuses_is_told(authority, monkeypatch):
 
 async def test_a_call_whose_tunnel_was_never_there_is_sent_again(authority, monkeypatch):
     """Two calls at once need a second tunnel; the proxy hangs up on it, so the server has seen nothing of that call."""
-    async with serving(Fake(), authority.server_context("tools.example")) as fake:
-        async with proxying(FakeProxy({PLACE: port(fake)})) as proxy:
+    async with serve_fake(Fake(), authority.server_context("tools.example")) as fake:
+        async with serve_proxy(FakeProxy({PLACE: port(fake)})) as proxy:
             monkeypatch.setenv("https_proxy", proxy.url)
             async with connect(ADDRESS, listen=False) as client:
                 proxy.hang_ups = 1
@@ -90,7 +90,7 @@ async def test_a_call_whose_tunnel_was_never_there_is_sent_again(authority, monk
 
 
 async def test_a_proxy_that_hangs_up_is_told(authority, monkeypatch):
-    async with proxying(FakeProxy({})) as proxy:
+    async with serve_proxy(FakeProxy({})) as proxy:
         monkeypatch.setenv("https_proxy", proxy.url)
         proxy.hang_ups = 1
         origin = HttpConnectionPool(ADDRESS, 1000)
@@ -101,7 +101,7 @@ async def test_a_proxy_that_hangs_up_is_told(authority, monkeypatch):
 
 async def test_an_address_of_ipv6_is_asked_for_in_brackets(authority, monkeypatch):
     """RFC 9110, 9.3.6: CONNECT names an authority, whose IPv6 address stands in brackets."""
-    async with proxying(FakeProxy({}, SECRET)) as proxy:
+    async with serve_proxy(FakeProxy({}, SECRET)) as proxy:
         monkeypatch.setenv("https_proxy", proxy.url)
         with pytest.raises(UnreachableError, match="407"):
             async with connect("https://[2001:db8::1]:8443/mcp"):
@@ -110,7 +110,10 @@ async def test_an_address_of_ipv6_is_asked_for_in_brackets(authority, monkeypatc
 
 
 async def test_a_proxy_that_hangs_up_after_every_answer_is_not_spoken_to_again(authority, monkeypatch):
-    async with serving(Fake(handshake=False)) as fake, proxying(FakeProxy({"tools.example": port(fake)})) as proxy:
+    async with (
+        serve_fake(Fake(handshake=False)) as fake,
+        serve_proxy(FakeProxy({"tools.example": port(fake)})) as proxy,
+    ):
         monkeypatch.setenv("http_proxy", with_password(proxy))
         async with connect("http://tools.example/mcp", listen=False) as client:
             for _ in range(5):

@@ -9,7 +9,7 @@ import uvloop
 
 from deltamcp import ConnectionLostError, UnreachableError, connect
 from tests.client.certificates import Authority
-from tests.support.fake_http import Asked, Fake, Wire, serving
+from tests.support.fake_http import Fake, FakeConnection, FakeRequest, serve_fake
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
 def test_calls_go_over_tls(authority, streams, new_loop):
     async def main() -> None:
         text = "ü" * 300_000
-        async with serving(Fake(streams=streams), authority.server_context("127.0.0.1")) as fake:
+        async with serve_fake(Fake(streams=streams), authority.server_context("127.0.0.1")) as fake:
             async with connect(fake.url) as client:
                 assert (await client.call("echo", a=text))["given"] == {"a": text}
                 answers = await asyncio.gather(*(client.call("echo", n=n) for n in range(50)))
@@ -36,7 +36,7 @@ def test_calls_go_over_tls(authority, streams, new_loop):
 
 
 async def test_a_connection_is_kept_for_the_next_call(authority):
-    async with serving(Fake(), authority.server_context("127.0.0.1")) as fake:
+    async with serve_fake(Fake(), authority.server_context("127.0.0.1")) as fake:
         async with connect(fake.url, listen=False) as client:
             for n in range(5):
                 await client.call("echo", n=n)
@@ -46,7 +46,7 @@ async def test_a_connection_is_kept_for_the_next_call(authority):
 async def test_a_certificate_of_an_unknown_authority_is_refused(authority, monkeypatch):
     context = authority.server_context("127.0.0.1")
     monkeypatch.delenv("SSL_CERT_FILE")
-    async with serving(Fake(), context) as fake:
+    async with serve_fake(Fake(), context) as fake:
         with pytest.raises(UnreachableError, match="certificate or TLS is not right: CERTIFICATE_VERIFY_FAILED"):
             async with connect(fake.url):
                 pass
@@ -54,7 +54,7 @@ async def test_a_certificate_of_an_unknown_authority_is_refused(authority, monke
 
 
 async def test_a_certificate_for_another_host_is_refused(authority):
-    async with serving(Fake(), authority.server_context("tools.example", "127.0.0.2")) as fake:
+    async with serve_fake(Fake(), authority.server_context("tools.example", "127.0.0.2")) as fake:
         with pytest.raises(UnreachableError, match="certificate or TLS is not right: CERTIFICATE_VERIFY_FAILED"):
             async with connect(fake.url):
                 pass
@@ -77,11 +77,11 @@ async def test_a_server_without_tls_is_told_as_one(authority):
 
 
 async def test_a_call_that_broke_over_tls_is_not_done_again(authority):
-    async def breaks(asked: Asked, wire: Wire) -> None:
+    async def breaks(asked: FakeRequest, wire: FakeConnection) -> None:
         fake.run(asked)
         wire.abort()
 
-    async with serving(Fake(), authority.server_context("127.0.0.1")) as fake:
+    async with serve_fake(Fake(), authority.server_context("127.0.0.1")) as fake:
         fake.once("tools/call", breaks)
         async with connect(fake.url) as client:
             with pytest.raises(ConnectionLostError, match="may have been done") as caught:
@@ -93,14 +93,14 @@ async def test_a_call_that_broke_over_tls_is_not_done_again(authority):
 async def test_a_call_that_is_cancelled_hangs_up(authority):
     begun, hung_up = asyncio.Event(), asyncio.Event()
 
-    async def waits(asked: Asked, wire: Wire) -> None:
+    async def waits(asked: FakeRequest, wire: FakeConnection) -> None:
         begun.set()
         transport: Any = wire.writer.transport
         while not transport.is_closing():  # noqa: ASYNC110 - no event tells of a peer's end without reading
             await asyncio.sleep(0.005)
         hung_up.set()
 
-    async with serving(Fake(handshake=False), authority.server_context("127.0.0.1")) as fake:
+    async with serve_fake(Fake(handshake=False), authority.server_context("127.0.0.1")) as fake:
         fake.once("tools/call", waits)
         async with connect(fake.url, listen=False) as client:
             call = asyncio.create_task(client.call("echo"))

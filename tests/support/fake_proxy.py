@@ -100,7 +100,7 @@ async def _answer(reader: asyncio.StreamReader) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def proxying(proxy: FakeProxy) -> AsyncIterator[FakeProxy]:
+async def serve_proxy(proxy: FakeProxy) -> AsyncIterator[FakeProxy]:
     server = await asyncio.start_server(proxy.connected, "127.0.0.1", 0)
     proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
