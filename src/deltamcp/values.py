@@ -97,6 +97,10 @@ class Caller(Struct, frozen=True, gc=False):
         return self.conversation is not None or not self.is_anonymous
 
 
+ANONYMOUS_CALLER = Caller(ANONYMOUS, shares_handles=True)
+"""The caller of a request that stands alone on an open port."""
+
+
 class Era(enum.Enum):
     """The two kinds of protocol versions, by where a client states its version and capabilities."""
 
@@ -136,7 +140,7 @@ class Terms(Struct, frozen=True, gc=False):
     """The request's `_meta`, untouched."""
     log_level: LogLevel | None = None
     """The lowest level of log messages that the client wants; None if it wants none."""
-    caller: Caller = Caller(ANONYMOUS)
+    caller: Caller = ANONYMOUS_CALLER
     surface: Surface | None = None
     """The surface that the client negotiated; None leaves the choice to the server."""
     result_shape: ResultShape = ResultShape.MCP

@@ -1,10 +1,8 @@
 """The applications of docs/deployment.md serve MCP beside their own routes."""
 
-import asyncio
 import contextlib
 import importlib.util
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import uvicorn
 
 from deltamcp import UnauthorizedError, connect
 from tests.docs.page import blocks
+from tests.support.http_server import serve_uvicorn
 from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "deployment.md"
@@ -35,24 +34,12 @@ def load(file: str, folder: Path) -> Any:
     return module.app
 
 
-@contextlib.asynccontextmanager
-async def served(app: Any) -> AsyncIterator[str]:
-    """Its address while uvicorn serves it in this process."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="on"))
-    task = asyncio.create_task(server.serve())
-    try:
-        while not server.started:
-            assert not task.done(), "the server ended before it began"
-            await asyncio.sleep(0.005)
-        [listener] = server.servers[0].sockets
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await task
+def serve_app(app: Any) -> contextlib.AbstractAsyncContextManager[str]:
+    return serve_uvicorn(uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="on")))
 
 
 async def test_a_server_stands_beside_the_routes_of_an_application(tmp_path):
-    async with served(load("app.py", tmp_path)) as address:
+    async with serve_app(load("app.py", tmp_path)) as address:
         async with connect(f"{address}/mcp") as client:
             assert await client.call("lend", id=7) == "Volume 7 is lent."
         async with httpx2.AsyncClient() as web:
@@ -61,7 +48,7 @@ async def test_a_server_stands_beside_the_routes_of_an_application(tmp_path):
 
 async def test_a_middleware_says_who_calls(tmp_path, monkeypatch):
     monkeypatch.setenv("SHELF_TOKEN", "t0ken")
-    async with served(load("guarded.py", tmp_path)) as address:
+    async with serve_app(load("guarded.py", tmp_path)) as address:
         async with connect(f"{address}/mcp", token="t0ken") as client:
             assert await client.call("lend", id=7) == "Volume 7 is lent by librarian."
         with pytest.raises(UnauthorizedError):

@@ -1,8 +1,10 @@
-"""Serves a server over HTTP in this process."""
+"""Serves a server or an application over HTTP in this process."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+
+import uvicorn
 
 from deltamcp import DeltaServer
 from deltamcp.transports.uvicorn_server import make_server
@@ -11,14 +13,20 @@ from deltamcp.transports.uvicorn_server import make_server
 @contextlib.asynccontextmanager
 async def serve_http(server: DeltaServer) -> AsyncIterator[str]:
     """Its address while it is served in this process."""
-    made = make_server(server.engine, port=0)
-    task = asyncio.create_task(made.serve())
+    async with serve_uvicorn(make_server(server.engine, port=0)) as address:
+        yield f"{address}/mcp"
+
+
+@contextlib.asynccontextmanager
+async def serve_uvicorn(server: uvicorn.Server) -> AsyncIterator[str]:
+    """The address of a uvicorn server while it runs on a free port."""
+    task = asyncio.create_task(server.serve())
     try:
-        while not made.started:
+        while not server.started:
             assert not task.done(), "the server ended before it began"
             await asyncio.sleep(0.005)
-        [listener] = made.servers[0].sockets
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+        [listener] = server.servers[0].sockets
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        made.should_exit = True
+        server.should_exit = True
         await task

@@ -40,6 +40,7 @@ from deltamcp.runtime.watchdog import Watchdog
 from deltamcp.stores.store import Store
 from deltamcp.values import (
     ANONYMOUS,
+    ANONYMOUS_CALLER,
     JSON,
     LOCAL,
     Answer,
@@ -87,7 +88,6 @@ class Engine:
         self.capabilities = Capabilities(catalog, info, instructions)
         self.lifespan = ServerLifespan(lifespan, lambda: Watchdog(limits.stall_seconds, catalog.registered_label))
         self._store_is_private = store.private
-        self._anonymous = Caller(ANONYMOUS, None, shares_handles=True)
         continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"
         stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
         continuation = Continuation(stored)
@@ -107,7 +107,7 @@ class Engine:
     def identify(self, principal: Principal, conversation: str | None = None) -> Caller:
         """Returns the caller of a request, by its principal and the connection or session it came by."""
         if principal is ANONYMOUS and conversation is None:
-            return self._anonymous
+            return ANONYMOUS_CALLER
         # Other processes that use the same store are the local principal too.
         shares = principal.id == ANONYMOUS.id or (principal is LOCAL and not self._store_is_private)
         return Caller(principal, conversation, shares)

@@ -5,13 +5,13 @@ from typing import Any, Literal
 
 from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.request_context import RequestContext
+from deltamcp.calls.requested_root import accept_root
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.view import did_you_mean
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.dialects.progressive_disclosure import MAX_NAMES
-from deltamcp.errors import Fault, UsageError
-from deltamcp.results.policy import requested_root
+from deltamcp.errors import Fault
 from deltamcp.values import Answer, Definitions, Describe, Failure, ListItems, ListManifest, Outcome
 
 _WRONG_CURSOR = Failure(Fault.INVALID_PARAMS, "params.cursor is not a cursor of this server; start without one.")
@@ -71,16 +71,3 @@ class Lists:
         nearest = [operation.name] if operation is not None else view.nearest_names(name[:200], items[kind])
         message = f"There is no {kind} {name[:200]!r}.{did_you_mean(nearest)}"
         return Failure(Fault.NOT_FOUND, message, {"name": name[:200], "nearest": nearest})
-
-
-async def accept_root(request: RequestContext, changes: ChangeDelivery) -> str | Failure | None:
-    """Returns the root, in a request's `_meta`, of the answer that the client has; None if the request has no root.
-
-    If the client sends a reset instead of a root, the server forgets what it has sent to the client.
-    """
-    try:
-        root = requested_root(request.terms.meta)
-    except UsageError as error:
-        return Failure(Fault.INVALID_PARAMS, str(error))
-    await changes.accept_root(root, request.terms.caller)
-    return root

@@ -7,8 +7,8 @@ import msgspec
 from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.failures import log_failure
 from deltamcp.calls.function_runner import FunctionRunner
-from deltamcp.calls.lists import accept_root
 from deltamcp.calls.request_context import RequestContext
+from deltamcp.calls.requested_root import accept_root
 from deltamcp.catalog import discovery
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.signature import InvalidArgumentsError

@@ -27,7 +27,7 @@ from deltamcp.wire.codecs import Codec
 logger = logging.getLogger("deltamcp")
 
 PRINCIPAL = "deltamcp.principal"
-"""Where an authentication in front of this application puts the `Principal` it has recognised, in the ASGI scope."""
+"""The key in the ASGI scope under which an authentication middleware puts the `Principal`."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in versions.HANDSHAKE)
 
@@ -62,7 +62,7 @@ class HttpApp:
             return
         if not self._engine.lifespan.started:
             await self._engine.lifespan.start()
-        handler = self._post if scope["method"] == "POST" else self._other
+        handler = self._post if scope["method"] == "POST" else self._get_or_delete
         raw = scope["headers"]
         headers: dict[bytes, bytes] = dict(raw)
         principal = _authenticated_principal(scope)
@@ -152,7 +152,7 @@ class HttpApp:
         await self._in_sessions.answer(message, incoming)
         return None
 
-    async def _other(self, incoming: HttpRequest) -> FollowedStream | None:
+    async def _get_or_delete(self, incoming: HttpRequest) -> FollowedStream | None:
         found: FollowedStream | Failure | None = self._admit(incoming)
         if found is None:
             method = incoming.scope["method"]
@@ -202,7 +202,7 @@ class HttpApp:
 
 
 def _authenticated_principal(scope: Scope) -> Principal:
-    """On whose behalf a request comes. Tokens are checked in front of this application, by a middleware."""
+    """Returns the principal that an authentication middleware has put into the scope; anonymous without one."""
     found: Principal = scope.get(PRINCIPAL, ANONYMOUS)
     return found
 
