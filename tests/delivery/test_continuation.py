@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from deltamcp import DeltaServer, Limits, Principal, ResultPolicy
+from deltamcp import DeltaServer, Limits, Principal, ResultPolicy, Text
 from deltamcp.results.encode import decode
 from deltamcp.tokens import count
 from deltamcp.values import Caller, CallTool, Era, ReadResource, Terms
@@ -295,8 +295,28 @@ async def test_a_path_or_fields_of_a_text_are_refused_with_the_ways_there_are(er
 # Resources
 
 
+async def test_an_author_or_a_request_asks_for_a_link_to_the_whole(era):
+    """Without being asked the server sends none: client libraries follow it, or make a file of it."""
+    cases: list[tuple[dict[str, Any], dict[str, Any] | None, int]] = [
+        ({}, None, 0),
+        ({}, {"links": True}, 1),
+        ({"links": True}, None, 1),
+        ({"links": True}, {"links": False}, 0),
+        ({"links": True, "max_tokens": 199}, None, 0),
+    ]
+    for policy, wish, links in cases:
+        server = office(**policy)
+        server.tool(name="blocks")(lambda: [Text("hello " * 900), Text("second " * 900)])
+        async with era_client(server, era) as peer:
+            for tool in ("wrapped", "rows", "log", "blocks"):
+                result = await peer.result_of(tool, wish)
+                handle = result_meta(result)["handle"]
+                assert [block["type"] for block in result["content"]].count("resource_link") == links
+                assert handle in "".join(texts(result)) and token_cost(result) <= policy.get("max_tokens", 300)
+
+
 async def test_a_handle_is_a_link_to_the_whole(era):
-    async with era_client(office(), era) as peer:
+    async with era_client(office(links=True), era) as peer:
         result = await peer.result_of("wrapped")
         [link] = [block for block in result["content"] if block["type"] == "resource_link"]
         handle = result_meta(result)["handle"]

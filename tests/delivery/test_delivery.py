@@ -112,6 +112,15 @@ async def test_a_reply_keeps_to_its_budget(kind, budget, era):
             assert text == whole if isinstance(whole, str) else is_same(decode(text), whole)
 
 
+@pytest.mark.parametrize("budget", [200, 500])
+@pytest.mark.parametrize("kind", VALUES)
+async def test_a_link_counts_towards_the_budget(kind, budget):
+    async with era_client(value_server(max_tokens=budget, links=True)) as peer:
+        result = await peer.result_of("get", kind=kind)
+        links = [block for block in result["content"] if block["type"] == "resource_link"]
+        assert token_cost(result) <= budget and len(links) == ("handle" in result_meta(result))
+
+
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("kind", [kind for kind, value in VALUES.items() if isinstance(value, dict)])
 async def test_text_and_structured_content_share_the_budget(kind, budget, era):

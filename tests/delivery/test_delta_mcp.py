@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 
 from deltamcp import DeltaServer, ResultPolicy, ToolError
 from tests.support.equality import is_same
@@ -382,12 +383,21 @@ async def test_compat_defaults_are_delta_mcps():
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 @pytest.mark.parametrize("policy", [POLICY, COMPAT])
 async def test_other_clients_get_no_such_shapes(version, policy):
-    async with raw_client(directory(policy)) as raw:
+    async with raw_client(directory(replace(policy, links=True))) as raw:
         await raw.handshake(version)
         result = await EraClient(raw, "handshake").result_of("list_users")
         assert "paginated" not in first_text(result) and token_cost(result) <= 2000
         links = [block for block in result["content"] if block["type"] == "resource_link"]
-        assert not links or version >= "2025-06-18"
+        assert bool(links) == (version >= "2025-06-18")
+
+
+@pytest.mark.parametrize("links", [None, True])
+async def test_a_page_has_a_link_to_the_whole_if_the_author_asks_for_it(links):
+    async with delta(directory(replace(POLICY, links=links))) as peer:
+        result = await peer.result_of("list_users")
+        kinds = [block["type"] for block in result["content"]]
+        assert kinds == (["text", "resource_link"] if links else ["text"]) and token_cost(result) <= 2000
+        assert result_meta(result)["handle"]
 
 
 @pytest.mark.parametrize("policy", [None, POLICY, COMPAT])

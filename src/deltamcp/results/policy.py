@@ -47,6 +47,9 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     """Whether the server may send rows as tables where these are shorter than JSON."""
     dictionary: bool | None = None
     """Whether a table may list values that repeat once and refer to them by number."""
+    links: bool | None = None
+    """Whether a reply that shows a part of a result has a resource link to the whole, for hosts that let their user
+    open it; the default is False. Some client libraries put what a link points to into the model's context."""
     model: str | float | None = None
     """The model whose tokens are counted, as `deltamcp.tokens.count` takes it."""
     auto_page: bool | None = None
@@ -109,6 +112,7 @@ class ResolvedPolicy(Struct, frozen=True, kw_only=True):
     tail: float = 0.25
     tables: bool = True
     dictionary: bool = True
+    links: bool = False
     model: str | float = "o200k"
     auto_page: bool | None = None
     deltas: bool | None = None

@@ -18,8 +18,8 @@ from deltamcp.results.window import Frame, Window
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
-_MIN_LINK_TOKENS = 200
-"""In a smaller budget a reply has neither a link nor the hint on how to pass the result on."""
+_MIN_HINT_TOKENS = 200
+"""In a smaller budget a reply has neither a link nor hints on what else can be done with the result."""
 _FIELDS_NOTE = ' Not all fields are shown; path="" has them.'
 _MAX_BYTES_PER_TOKEN = 24
 """Bytes of JSON that a token of a table may stand for; larger values are not tried whole."""
@@ -72,16 +72,16 @@ def first_window(
     whole = whole_window(data, policy, structured, rows, notes.all_fields_note(handle)) if projected else None
     if whole is not None:
         return whole
-    linked = handle if is_linked(policy) else None
-    fields_note = _FIELDS_NOTE if projected and linked is not None else ""
-    reference_note = (
-        f' {{"{reference.KEY}":"{linked.name}"}} as an argument passes it on.' if linked is not None else ""
-    )
+    hints, link = "", ""
+    if handle is not None and policy.max_tokens >= _MIN_HINT_TOKENS:
+        hints = f' {{"{reference.KEY}":"{handle.name}"}} as an argument passes it on.'
+        hints = _FIELDS_NOTE + hints if projected else hints
+    if handle is not None and is_linked(policy):
+        link = jsonrpc.encode(handle.link).decode()
 
     def note(window: Window) -> str:
-        return f"[{reason}{notes.first_note(window, handle, policy.max_tokens)}{fields_note}{reference_note}]"
+        return f"[{reason}{notes.first_note(window, handle, policy.max_tokens)}{hints}]"
 
-    link = jsonrpc.encode(linked.link).decode() if linked is not None else ""
     frame = Frame(policy, note, link, structured)
     if isinstance(data, str):
         return truncation.text_window(data, 0, "characters", frame, policy.tail)
@@ -94,7 +94,11 @@ def first_window(
 
 def is_linked(policy: ResolvedPolicy, window: Window | None = None) -> bool:
     """Whether a reply has a link to the stored result. A window that lacks only unselected fields has none."""
-    return policy.max_tokens >= _MIN_LINK_TOKENS and (window is None or window.unit != "whole" or bool(window.cuts))
+    return (
+        policy.links
+        and policy.max_tokens >= _MIN_HINT_TOKENS
+        and (window is None or window.unit != "whole" or bool(window.cuts))
+    )
 
 
 def _rows_window(data: bytes, path: list[str], frame: Frame, value: Any) -> Window | None:
