@@ -184,37 +184,93 @@ async def test_every_page_of_a_snapshot_has_the_same_size(budget):
         assert items == USERS[: len(items)]
 
 
-# Arguments of the tool's own
+# Tools that declare `page` and `pageSize`
 
 
 def own(results: ResultPolicy | None = POLICY, **tool: Any) -> Any:
+    """Tools that page by themselves, and tools that leave it to the server though they declare the arguments."""
     server: Any = DeltaServer("own", results=results)
     server.ran = []
+    rows = list(range(250))
 
     @server.tool(**tool)
     async def search(page: int = 1, pageSize: int = 100) -> list[int]:
         server.ran.append((page, pageSize))
-        return list(range((page - 1) * pageSize, page * pageSize))
+        return rows[(page - 1) * pageSize : page * pageSize]
+
+    @server.tool(**tool)
+    async def hundreds(page: int = 1) -> list[int]:
+        return rows[(page - 1) * 100 : page * 100]
+
+    @server.tool(**tool)
+    async def wrapped(page: int = 1, pageSize: int = 2) -> dict[str, Any]:
+        return {"items": rows[(page - 1) * pageSize : page * pageSize], "page": page, "hasMore": True}
+
+    @server.tool(**tool)
+    async def list_users(page: int = 1, pageSize: int = 20, activeOnly: bool = False) -> list[dict[str, Any]]:
+        server.ran.append((page, pageSize))
+        return [user for user in USERS if user["active"] or not activeOnly]
 
     return server
 
 
-@pytest.mark.parametrize("policy", [POLICY, COMPAT])
-async def test_a_tool_that_declares_pages_has_them(policy):
-    server = own(policy)
+@pytest.mark.parametrize("arguments", [{"page": 3}, {"page": 3, "pageSize": 100}])
+async def test_a_tool_that_pages_has_its_own_pages(arguments):
+    server = own()
     async with delta(server) as peer:
-        found = await shown(peer, "search", page=3, pageSize=100)
-        assert found["items"] == list(range(200, 220))
+        assert await shown(peer, "search", **arguments) == list(range(200, 250))
+        assert await shown(peer, "hundreds", page=2) == list(range(100, 200))
+        assert await shown(peer, "wrapped", page=2) == {"items": [2, 3], "page": 2, "hasMore": True}
     assert server.ran == [(3, 100)]
 
 
-async def test_a_note_never_says_to_pass_what_means_something_else():
-    """`page` is the tool's own: page 2 of it is not the rest of what was cut."""
+async def test_a_tool_that_declares_pages_and_returns_everything_is_paged():
+    """The original's samples do; their client turned page 1 for ever."""
+    server = own()
+    async with delta(server) as peer:
+        items: list[Any] = []
+        for number in range(1, 51):
+            page = await shown(peer, "list_users", page=number)
+            assert (page["page"], page["totalPages"], page["hasMore"]) == (number, 50, number < 50)
+            items += page["items"]
+        assert items == USERS
+        assert server.ran == [(number, 20) for number in range(1, 51)], "the tool is told of the page"
+        page = await shown(peer, "list_users", page=2, pageSize=5)
+        assert page["items"] == USERS[5:10] and page["note"].endswith("Pass page=3 for next page.")
+        page = await shown(peer, "list_users", page=1, activeOnly=True)
+        assert (page["totalItems"], page["totalPages"]) == (666, 34)
+
+
+async def test_an_argument_of_the_two_that_the_tool_does_not_declare_is_for_the_server():
     async with delta(own()) as peer:
-        result = await peer.result_of("search", page=1)
-        found = json.loads(first_text(result))
-        assert found["items"] == list(range(20)) and found["hasMore"] is True
-        assert "page=2" not in found["note"]
+        page = await shown(peer, "hundreds", page=2, pageSize=10)
+        assert page["items"] == list(range(110, 120)) and page["pageSize"] == 10
+
+
+async def test_compat_pages_what_the_tool_paged_as_the_original_does():
+    """It loses rows there: of the tool's page 2, rows 101 to 200, the client is shown 121 to 140."""
+    async with delta(own(COMPAT)) as peer:
+        assert await shown(peer, "search", page=3, pageSize=100) == list(range(200, 250))
+        result = await peer.result_of("search", page=2)
+        assert first_text(result) == compact_json(
+            {
+                "paginated": True,
+                "totalItems": 100,
+                "page": 2,
+                "pageSize": 20,
+                "totalPages": 5,
+                "hasMore": True,
+                "items": list(range(120, 140)),
+                "note": "Page 2/5. 100 total items. Pass page=3 for next page.",
+            }
+        )
+        assert (await shown(peer, "list_users", page=7))["items"] == USERS[120:140]
+
+
+async def test_an_author_may_leave_pages_to_the_tool():
+    async with delta(own(ResultPolicy(max_tokens=2000, page_size=20, auto_page=False))) as peer:
+        page = await shown(peer, "search", page=2)
+        assert page["items"] == list(range(100, 120)) and "page=" not in page["note"]
 
 
 async def test_a_note_never_says_to_pass_what_is_refused():

@@ -15,7 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltamcp import tokens
-from deltamcp.results.delta_mcp_shapes import ShapedValue, budgeted_shape, original_shape, stringify
+from deltamcp.results.delta_mcp_shapes import (
+    ShapedValue,
+    budgeted_shape,
+    original_shape,
+    own_page_shape,
+    stringify,
+)
 from tests.support.conditions import HANG_SECONDS
 from tests.support.properties import examples
 from tests.support.sample_values import USERS
@@ -224,6 +230,80 @@ def test_lengths_are_utf_16_and_a_cut_may_split_a_character():
 
 def test_token_estimates_of_the_unit_tests():
     assert [math.ceil(len(stringify(value)) / 4) for value in ("hello world", {"a": 1})] == [4, 2]
+
+
+# Tools that take pages themselves.
+
+Tool = Callable[[int], list[Any]]
+
+
+def ignores_pages(rows: list[Any], size: int) -> Tool:
+    return lambda page: rows
+
+
+def takes_pages(rows: list[Any], size: int) -> Tool:
+    return lambda page: rows[(page - 1) * size : page * size]
+
+
+def read_pages(tool: Tool, budget: int, **sizes: Any) -> list[Any]:
+    """As a client reads them: by `hasMore` where the reply has it, else while the tool returns other rows."""
+    found: list[Any] = []
+    for page in range(1, 1000):
+        shape = own_page_shape(tool(page), within(budget), budget, page, **sizes).value
+        assert tokens.count(stringify(shape)) <= budget
+        rows = shape["items"] if isinstance(shape, dict) else shape
+        found += rows
+        if not (shape["hasMore"] if isinstance(shape, dict) else rows and tool(page + 1) != rows):
+            return found
+    raise AssertionError("it never ends")
+
+
+@given(
+    kind=st.sampled_from([ignores_pages, takes_pages]),
+    count=st.integers(0, 300),
+    size=st.integers(1, 100),
+    says_size=st.booleans(),
+)
+@settings(max_examples=examples(300))
+def test_all_pages_together_are_the_rows_whether_the_tool_pages_or_not(kind, count, size, says_size):
+    rows = list(range(count))
+    sizes = {"page_size": size} if says_size else {"default_size": size}
+    assert read_pages(kind(rows, size), 500, **sizes) == rows
+
+
+@given(count=st.integers(1, 300), size=st.integers(1, 60), page=st.integers(1, 400))
+def test_any_page_by_itself_is_that_page(count, size, page):
+    rows = list(range(count))
+    last = -(-count // size)
+    start = (min(page, last) - 1) * size
+    shape = own_page_shape(rows, within(500), 500, page, size).value
+    assert (shape if count <= size else shape["items"]) == rows[start : start + size]
+    own = takes_pages(rows, size)(page)
+    assert own_page_shape(own, within(500), 500, page, size) == ShapedValue(own, False)
+
+
+def test_a_page_of_unknown_size_is_the_tools_own():
+    """A tool that takes `page` and no `pageSize`: cutting its page 2 again would lose most of it."""
+    rows = list(range(100, 200))
+    assert own_page_shape(rows, within(500), 500, page=2) == ShapedValue(rows, False)
+    assert own_page_shape(rows, within(500), 500, page=2, page_size=10).value["items"] == rows[10:20]
+
+
+def test_a_page_that_does_not_fit_is_no_page_but_a_preview():
+    """Fewer rows with `hasMore` would have the client go on to the tool's next page, past the rows left out."""
+    shape = own_page_shape(USERS[20:60], within(500), 500, page=2, page_size=40).value
+    assert list(shape) == ["truncated", "totalChars", "estimatedTokens", "preview", "note"]
+    assert stringify(USERS[20:60]).startswith(shape["preview"]) and tokens.count(stringify(shape)) <= 500
+    assert shape["note"].endswith(" Pass a smaller pageSize.")
+    assert read_pages(takes_pages(USERS[:60], 10), 500, page_size=10) == USERS[:60]
+    assert "pageSize" not in own_page_shape(USERS[:60], within(500), 500, page=2).value["note"]
+
+
+@pytest.mark.parametrize("value", [{"items": USERS[:3], "page": 2, "hasMore": True}, "text", 3, None, [], {}])
+def test_what_is_no_list_is_shaped_as_ever(value):
+    assert own_page_shape(value, within(500), 500, 2, 2) == ShapedValue(value, False)
+    large = {"items": USERS, "page": 2}
+    assert own_page_shape(large, within(500), 500, 2, 2) == budgeted_shape(large, within(500), 500)
 
 
 # Its examples.

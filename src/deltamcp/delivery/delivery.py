@@ -20,10 +20,13 @@ logger = logging.getLogger("deltamcp")
 class PageRequest(Struct, frozen=True):
     """The page of a result that a caller requests."""
 
-    snapshot: str
-    """The name under which the server stores the whole result."""
+    snapshot: str | None
+    """The name under which the server stores the whole result; None if the tool takes pages itself, and so runs for
+    each page."""
     page: JSON
     page_size: JSON
+    default_size: JSON
+    """The page size of a request that gives none; None if only the tool knows it."""
 
 
 class DeliveryRequest(Struct):

@@ -1,7 +1,8 @@
 """Delivery to Delta-MCP clients: that protocol's result shapes, and pages by the arguments `page` and `pageSize`.
 
 The server cuts pages from a stored snapshot of the result, so that the function runs once and no row is repeated or
-missing between two pages.
+missing between two pages. A tool that declares `page` or `pageSize` runs for every page; the server cuts the page from
+what it returns only if that is more than a page.
 """
 
 import hashlib
@@ -37,19 +38,23 @@ class DeltaMcpDelivery:
     def read_page(
         self, operation: Operation, arguments: dict[str, JSON], policy: ResolvedPolicy | None
     ) -> tuple[dict[str, JSON], PageRequest | None]:
-        declared = not operation.parameter_names.isdisjoint(_PAGE_ARGUMENTS)
-        if policy is None or policy.auto_page is False or (declared and policy.auto_page is not True):
+        if policy is None or policy.auto_page is False:
             return arguments, None
+        declared = operation.parameter_names.intersection(_PAGE_ARGUMENTS)
+        passed = {name: value for name, value in arguments.items() if name not in _PAGE_ARGUMENTS or name in declared}
+        page, page_size = (arguments.get(name) for name in _PAGE_ARGUMENTS)
+        if declared and policy.auto_page is None:
+            return passed, PageRequest(None, page, page_size, _declared_page_size(operation, policy))
         own = {name: value for name, value in arguments.items() if name not in _PAGE_ARGUMENTS}
         key = msgspec.json.encode([operation.name, own], order="deterministic")
-        page, page_size = (arguments.get(name) for name in _PAGE_ARGUMENTS)
-        request = PageRequest(f"page {hashlib.sha256(key).hexdigest()}", page, page_size)
-        return (arguments if declared else own), request
+        return passed, PageRequest(f"page {hashlib.sha256(key).hexdigest()}", page, page_size, policy.page_size)
 
     async def find_page(self, call: DeliveryRequest) -> ToolResult | None:
         request, caller = call.page, call.terms.caller
+        if request is None or request.snapshot is None or call.policy is None or request.page in (None, 1):
+            return None
         # Anonymous callers would get each other's snapshots, and a tool's result may depend on its caller.
-        if request is None or call.policy is None or request.page in (None, 1) or caller.is_anonymous:
+        if caller.is_anonymous:
             return None
         snapshot = await self._stored.recall(request.snapshot, caller)
         if snapshot is None:
@@ -85,8 +90,9 @@ class DeltaMcpDelivery:
             if data == source.data and not _shape(value, policy, call.page, 0).cut:
                 return _json_reply(value)
             handle = await self._store(source, value, policy, caller)
-        if call.page is not None and isinstance(value, list) and not caller.is_anonymous:
-            await self._stored.remember(call.page.snapshot, [handle and handle.name, value], caller)
+        snapshot = None if call.page is None else call.page.snapshot
+        if snapshot is not None and isinstance(value, list) and not caller.is_anonymous:
+            await self._stored.remember(snapshot, [handle and handle.name, value], caller)
         return _reply(value, policy, call.page, handle)
 
     async def _store(self, source: ResultData, value: JSON, policy: ResolvedPolicy, caller: Caller) -> Handle | None:
@@ -97,7 +103,8 @@ class DeltaMcpDelivery:
 
 def _reply(value: JSON, policy: ResolvedPolicy, page: PageRequest | None, handle: Handle | None) -> ToolResult:
     if policy.compat:
-        return _json_reply(delta_mcp_shapes.original_shape(value, policy.max_tokens, policy.page_size, *_numbers(page)))
+        number, size = (None, None) if page is None else (page.page, page.page_size)
+        return _json_reply(delta_mcp_shapes.original_shape(value, policy.max_tokens, policy.page_size, number, size))
     if handle is None or not is_linked(policy):
         return _json_reply(_shape(value, policy, page, 0).value, handle)
     # Handles are random and differ in tokens; counting each character as a token makes pages the same for all of them.
@@ -106,19 +113,26 @@ def _reply(value: JSON, policy: ResolvedPolicy, page: PageRequest | None, handle
     return _json_reply(_shape(value, policy, page, reserved).value, handle, handle.link)
 
 
-def _numbers(page: PageRequest | None) -> tuple[JSON, JSON]:
-    return (None, None) if page is None else (page.page, page.page_size)
-
-
 def _shape(
     value: JSON, policy: ResolvedPolicy, page: PageRequest | None, reserved: int
 ) -> delta_mcp_shapes.ShapedValue:
     """Returns a value in the protocol's shape, within the budget less `reserved` tokens."""
     budget = replace(policy, max_tokens=policy.max_tokens - reserved).budget
-    number, size = _numbers(page)
-    return delta_mcp_shapes.budgeted_shape(
-        value, budget.admits, policy.max_tokens, number, size, policy.page_size, pages_by_argument=page is not None
-    )
+    if page is None:
+        return delta_mcp_shapes.budgeted_shape(
+            value, budget.admits, policy.max_tokens, paginate_after=policy.page_size, pages_by_argument=False
+        )
+    shape = delta_mcp_shapes.budgeted_shape if page.snapshot is not None else delta_mcp_shapes.own_page_shape
+    return shape(value, budget.admits, policy.max_tokens, page.page, page.page_size, page.default_size)
+
+
+def _declared_page_size(operation: Operation, policy: ResolvedPolicy) -> JSON:
+    """Returns the page size that a tool's schema has as its default, else the policy's; None if the tool takes none."""
+    match operation.tool["inputSchema"]:
+        case {"properties": {"pageSize": {"default": int() | float() as default}}}:
+            return default
+        case _:
+            return policy.page_size if "pageSize" in operation.parameter_names else None
 
 
 def _json_reply(value: JSON, handle: Handle | None = None, *links: ResourceLink) -> ToolResult:

@@ -1,7 +1,8 @@
 """Converts values into the result shapes that Delta-MCP clients know: `truncated`, `paginated`, `_summarized`.
 
 `original_shape` makes the shapes exactly as Delta-MCP 0.2 does, mistakes included; `budgeted_shape` makes shapes that
-fit a token budget. Lengths are JavaScript's: UTF-16 code units.
+fit a token budget, and `own_page_shape` does so for tools that take pages themselves. Lengths are JavaScript's: UTF-16
+code units.
 """
 
 import enum
@@ -130,6 +131,35 @@ def budgeted_shape(
         return ShapedValue(_fit_page(value, texts, fits, limit, page, size, pages_by_argument), True)
     text = stringify(value)
     return ShapedValue(value, False) if fits(text) else ShapedValue(_fit_value(value, text, fits, limit), True)
+
+
+def own_page_shape(
+    value: JSON,
+    fits: Callable[[str], bool],
+    max_tokens: JSON = DELTA_MCP_MAX_TOKENS,
+    page: JSON = None,
+    page_size: JSON = None,
+    default_size: JSON = None,
+) -> ShapedValue:
+    """Return the value of a tool that takes `page` itself, for which `fits(stringify(shape.value))` holds.
+
+    A list of more rows than `page_size`, or else `default_size`, is not one page of the tool's: the requested page is
+    cut from it as in `budgeted_shape`. Any other list is the tool's own page, and stays as it is. Where that does not
+    fit, the shape is a preview, which no client takes for a page: after a page with fewer rows, the next page of the
+    tool's would not start where this one ends.
+
+    Raises:
+        TypeError, ValueError: as `stringify`.
+    """
+    size = _positive_integer(_to_number(page_size)) or _positive_integer(default_size)
+    if not isinstance(value, list | tuple) or (size is not None and len(value) > size):
+        return budgeted_shape(value, fits, max_tokens, page, page_size, default_size)
+    text = stringify(value)
+    if fits(text):
+        return ShapedValue(value, False)
+    limit = _positive_integer(max_tokens) or DELTA_MCP_MAX_TOKENS
+    advice = "" if size is None else " Pass a smaller pageSize."
+    return ShapedValue(_fit_value(value, text, fits, limit, advice), True)
 
 
 def stringify(value: JSON, indent: int = 0) -> str:
@@ -276,9 +306,18 @@ def _page_shape(
 
 
 def _abridged_shape(
-    value: JSON, limit: int, detail: _ShapeDetail, first: Callable[[str, int], str], chars: int, text: str
+    value: JSON,
+    limit: int,
+    detail: _ShapeDetail,
+    first: Callable[[str, int], str],
+    chars: int,
+    text: str,
+    advice: str = "",
 ) -> dict[str, JSON]:
-    """Return the shape of one value with `chars` characters of it; `text` is the string itself, or the value's JSON."""
+    """Return the shape of one value with `chars` characters of it; `text` is the string itself, or the value's JSON.
+
+    `advice` ends the note of a list.
+    """
     if isinstance(value, dict):
         return _summary_shape(value, limit, detail, first, chars, text)
     preview, length, tokens = first(text, chars), _utf16_length(text), _estimate_tokens(text)
@@ -292,7 +331,7 @@ def _abridged_shape(
             f"Full length: {length} chars (~{tokens} tokens)."
         )
     elif detail is _ShapeDetail.NOTES:
-        shape["note"] = f"JSON result truncated to ~{limit} tokens. Total: ~{tokens} tokens."
+        shape["note"] = f"JSON result truncated to ~{limit} tokens. Total: ~{tokens} tokens.{advice}"
     return shape
 
 
@@ -343,10 +382,10 @@ def _largest_count(upper: int, fits: Callable[[int], bool], lower: int = 0) -> i
     return lower
 
 
-def _fit_value(value: JSON, text: str, fits: Callable[[str], bool], limit: int) -> JSON:
+def _fit_value(value: JSON, text: str, fits: Callable[[str], bool], limit: int, advice: str = "") -> JSON:
     whole = value if isinstance(value, str) else text
     for detail in _possible_details(limit, 0):
-        shape = functools.partial(_abridged_shape, value, limit, detail, _character_prefix, text=whole)
+        shape = functools.partial(_abridged_shape, value, limit, detail, _character_prefix, text=whole, advice=advice)
         if fits(stringify(shape(chars=0))):
             return shape(chars=_largest_count(limit * _CHARS_PER_TOKEN, _fits_with_chars(shape, fits)))
     return shape(chars=0)

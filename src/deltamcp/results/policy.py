@@ -53,8 +53,8 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     model: str | float | None = None
     """The model whose tokens are counted, as `deltamcp.tokens.count` takes it."""
     auto_page: bool | None = None
-    """Whether Delta-MCP clients request pages by the arguments `page` and `pageSize`. By default they do for tools
-    that do not declare these arguments themselves."""
+    """Whether the server cuts pages for Delta-MCP clients by the arguments `page` and `pageSize`. By default it does,
+    except where a tool that declares these arguments returns a page of its own; with False, never."""
     deltas: bool | None = None
     """Whether the server sends a caller only the changes since its last result of the same call. By default it does
     so for requests that send the root of the result they have; with False, never."""
