@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import errno
 import io
 import json
 import os
@@ -15,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -23,6 +22,7 @@ from hypothesis import strategies as st
 
 from deltamcp import tokens
 from deltamcp.cli import arguments, call_tool, main, progress
+from tests.support.command_line import BAR_AT_ONCE, Done, run, run_bytes, watched
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PROGRAM, ROOT
 from tests.support.processes import free_port, wait_until_it_answers
@@ -31,12 +31,16 @@ from tests.support.properties import examples
 ESCAPES = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b2J \x08\x7f \u202eback"
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
+EXACT = "a\r\nb\rc\x1b[31m\x00\x9b \u202e\u200d\U0001f469 e\u0301"
+"""A text with every character that a terminal would not show as it is."""
+
 STANDARD = """
 import base64, json, os, sys, time
 from pathlib import Path
 
 HERE = Path(__file__).parent
 ESCAPES = "\\x1b[31mred\\x1b[0m \\x1b]0;title\\x07 \\x9b2J \\x08\\x7f \\u202eback"
+EXACT = "a\\r\\nb\\rc\\x1b[31m\\x00\\x9b \\u202e\\u200d\\U0001f469 e\\u0301"
 ROWS = [{"id": n, "name": f"row {n}", "deep": {"x": n}} for n in range(1, 201)]
 
 
@@ -45,7 +49,7 @@ def text(words, **more):
 
 
 def coded(many):
-    return base64.b64encode(b"x" * many).decode()
+    return base64.b64encode((b"x\\r\\x00" * many)[:many]).decode()
 
 
 ANY = {"type": "object"}
@@ -77,6 +81,11 @@ RESULTS = {
     "inside": {"content": [{"type": "resource", "resource": {"uri": "a:b", "text": "word " * 3000}}]},
     "binary": {"content": [{"type": "resource", "resource": {
         "uri": "file:///c.pdf", "blob": coded(3000), "mimeType": "application/pdf"}}]},
+    "image": {"content": [{"type": "image", "data": coded(3000), "mimeType": "image/png"}]},
+    "exact": text(EXACT),
+    "exact_inside": {"content": [{"type": "resource", "resource": {"uri": "a:b", "text": EXACT}}]},
+    "two": {"content": [{"type": "text", "text": "a\\r\\nb\\x00"},
+                        {"type": "image", "data": coded(3000), "mimeType": "image/png"}]},
     "media": {"content": [
         {"type": "image", "data": coded(10), "mimeType": "image/png"},
         {"type": "audio", "data": coded(20), "mimeType": "audio/wav"},
@@ -94,7 +103,7 @@ RESULTS = {
 }
 SCHEMAS = {"echo": KINDS, "strict": STRICT, "hostile": HOSTILE}
 TOOLS = ["echo", "strict", "hostile", *RESULTS, "argv", "once", "wait", "slow", "telling", "asking", "die", "trouble",
-         "escaped_trouble", "escaped_death", "quick\\x1b[2Jly"]
+         "escaped_trouble", "escaped_death", "repeat", "quick\\x1b[2Jly"]
 ABOUT = {"escapes": ESCAPES, "wide": "\\u65e5\\u672c\\u8a9e \\U0001f469\\u200d\\U0001f467 e\\u0301"}
 
 
@@ -113,6 +122,8 @@ def answer(method, params, say):
         return text(json.dumps(arguments))
     if name == "argv":
         return text(json.dumps(sys.argv[1:]))
+    if name == "repeat":
+        return text(arguments["text"])
     if name == "once":
         (HERE / "done").write_text("done")
     if name == "wait":
@@ -200,12 +211,6 @@ async def prose(words: int) -> str:
 """
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
 Say = Callable[..., Done]
 
 
@@ -263,58 +268,6 @@ def say(place, monkeypatch, capsys) -> Say:
     return said
 
 
-def run(*words: str, cwd: Path, stdin: bytes = b"", **environment: str) -> Done:
-    """Runs the command line as a process whose output is piped."""
-    done = subprocess.run(
-        [str(PROGRAM), *words],
-        input=stdin,
-        capture_output=True,
-        cwd=cwd,
-        env={**os.environ, **environment},
-        timeout=HANG_SECONDS,
-        check=False,
-    )
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-class Seen(NamedTuple):
-    code: int
-    text: str
-
-
-BAR_AFTER = """
-import sys
-from deltamcp.cli import main, progress
-progress._DELAY_SECONDS = float(sys.argv.pop(1))
-main.main(sys.argv[1:])
-"""
-"""Runs the command line with a progress bar after the given number of seconds."""
-NO_BAR, BAR_AT_ONCE = "3600", "0"
-
-
-def watched(*words: str, cwd: Path, typed: bytes = b"", bar: str = NO_BAR, **environment: str) -> Seen:
-    """Runs the command line on a pseudo-terminal and returns everything that it wrote there."""
-    ours, theirs = pty.openpty()
-    surroundings = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
-    heard = b""
-    command = [sys.executable, "-c", BAR_AFTER, bar, *words]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=surroundings) as process:
-        os.close(theirs)
-        os.write(ours, typed)
-        while True:
-            try:
-                piece = os.read(ours, 65536)
-            except OSError as error:
-                assert error.errno == errno.EIO
-                break
-            if not piece:
-                break
-            heard += piece
-        os.close(ours)
-        code = process.wait(HANG_SECONDS)
-    return Seen(code, heard.decode())
-
-
 def assert_one_sentence(done: Done, code: int) -> None:
     assert (done.code, done.out) == (code, "")
     assert re.fullmatch(r"delta-mcp: [^\n]+\n", done.err), done.err
@@ -324,7 +277,7 @@ def assert_one_sentence(done: Done, code: int) -> None:
 
 
 def test_a_call_is_written_in_the_seeds_own_order_of_words(say, standard):
-    assert say("call", *standard, "search", '{"query":"x"}') == Done(0, "found\n", "")
+    assert say("call", *standard, "search", '{"query":"x"}') == Done(0, "found", "")
 
 
 @pytest.mark.parametrize(
@@ -349,7 +302,7 @@ def test_options_stand_before_the_target_or_at_the_very_end(say, standard, befor
 def test_what_stands_between_is_the_servers_own(say, standard):
     done = say("call", *standard, "--json", "--page", "7", "argv")
 
-    assert done == Done(0, '["--json", "--page", "7"]\n', "")
+    assert done == Done(0, '["--json", "--page", "7"]', "")
 
 
 def test_after_two_dashes_every_word_is_the_targets_or_the_verbs(say, standard):
@@ -357,7 +310,7 @@ def test_after_two_dashes_every_word_is_the_targets_or_the_verbs(say, standard):
     called = say("call", "--", *standard, "--json", "argv", "{}")
 
     assert listed.out.startswith("standard 1 speaks MCP ")
-    assert called == Done(0, '["--json"]\n', "")
+    assert called == Done(0, '["--json"]', "")
 
 
 def test_an_address_a_command_line_and_an_entry_of_a_file_are_targets(say, standard, ours):
@@ -505,7 +458,7 @@ def test_of_two_values_for_one_name_the_last_counts_or_neither(say, standard):
 
 
 def test_a_dash_reads_standard_input(say, standard):
-    assert say("call", *standard, "echo", "-", stdin='{"text": "in"}\n').out == '{"text": "in"}\n'
+    assert say("call", *standard, "echo", "-", stdin='{"text": "in"}\n').out == '{"text": "in"}'
 
 
 @pytest.mark.parametrize("stdin", ["", "{", "[1]", "5", '{"a":1} {"b":2}'])
@@ -548,7 +501,7 @@ def test_a_schema_that_is_none_does_not_break_the_reading_of_pairs(say, standard
 def test_json_that_is_no_object_is_told_to_be_none(say, standard, word):
     done = say("call", *standard, "echo", word)
 
-    assert done == Done(0, '{"text": "x"}\n', "") or (done.code == 2 and "JSON" in done.err)
+    assert done == Done(0, '{"text": "x"}', "") or (done.code == 2 and "JSON" in done.err)
 
 
 @pytest.mark.parametrize("words", [['{"free":2}', "text=1"], ["text=1", '{"free":2}'], ["free:=2", "-", "text=1"]])
@@ -669,11 +622,47 @@ def test_the_size_of_an_image_is_its_own(say, standard):
     assert " 20 bytes" in shown
 
 
-def test_a_resource_of_bytes_is_named_and_not_printed(say, standard):
-    shown = say("call", *standard, "binary").out
+@pytest.mark.parametrize("tool", ["binary", "image"])
+def test_bytes_are_named_on_a_terminal_and_written_into_a_pipe(standard, place, tool):
+    seen = watched("call", *standard, tool, cwd=place)
 
-    assert "application/pdf" in shown
-    assert len(shown) < 200
+    assert "3,000 bytes; > FILE saves it]" in seen.text
+    assert len(seen.text) < 200
+    assert run_bytes("call", *standard, tool, cwd=place) == b"x\r\x00" * 1000
+    assert run_bytes("call", *standard, tool, "--all", cwd=place) == b"x\r\x00" * 1000
+
+
+@pytest.mark.parametrize("tool", ["exact", "exact_inside"])
+def test_a_text_goes_into_a_pipe_byte_for_byte(standard, place, tool):
+    for more in ([], ["--all"]):
+        assert run_bytes("call", *standard, tool, *more, cwd=place) == EXACT.encode()
+
+
+def test_bytes_do_not_depend_on_the_encoding_of_the_locale(standard, place):
+    for more in ([], ["--json"]):
+        plain = run_bytes("call", *standard, "exact", *more, cwd=place)
+        assert run_bytes("call", *standard, "exact", *more, cwd=place, PYTHONIOENCODING="latin-1") == plain
+
+
+def test_several_blocks_are_lines(standard, place):
+    assert (
+        run_bytes("call", *standard, "two", cwd=place)
+        == b"a\r\nb\x00\n[image, image/png, 3,000 bytes; --json has it]\n"
+    )
+
+
+def test_only_dangerous_characters_are_replaced_on_a_terminal(standard, place):
+    safe = "\u65e5 \U0001f469\u200d\U0001f467 e\u0301\u00ad\u2028\ue000\t"
+    dangerous = "\x00\x07\x08\x0b\x1b\x7f\x9b\u061c\u200e\u202e\u2066"
+    sent = json.dumps(f"{safe}|a\r\nb|{dangerous}|c\rd")
+    seen = watched("call", *standard, "repeat", f"text:={sent}", cwd=place)
+
+    replaced = "\ufffd" * len(dangerous)
+    assert seen.text == f"{safe}|a\r\r\nb|{replaced}|c\ufffdd\r\n"
+
+
+def test_a_line_is_ended_on_a_terminal_once(standard, place):
+    assert watched("call", *standard, "repeat", "text=a\n", cwd=place).text == "a\r\n"
 
 
 def test_a_result_of_nothing_is_nothing_and_one_of_structure_alone_is_json(say, standard):
@@ -684,7 +673,7 @@ def test_a_result_of_nothing_is_nothing_and_one_of_structure_alone_is_json(say, 
 def test_five_megabytes_come_through_whole(standard, place):
     done = run("call", *standard, "big", cwd=place)
 
-    assert (done.code, len(done.out), done.err) == (0, 80 * 65536, "")
+    assert (done.code, len(done.out), done.err) == (0, 80 * 65536 - 1, "")
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(standard, place):
@@ -726,9 +715,7 @@ def test_an_output_that_cannot_write_everything_is_written_what_it_can(standard,
     [
         ["list"],
         ["describe", "escapes"],
-        ["call", "escapes"],
         ["call", "escaped_failure"],
-        ["call", "escaped_link"],
         ["call", "strict", f"{ESCAPES[1:4]}=1"],
         ["describe", "quickly"],
         ["call", "escaped_trouble"],
@@ -743,6 +730,14 @@ def test_nothing_in_others_words_steers_a_terminal(say, standard, words):
 
     assert done.out + done.err
     assert not STEERING.search(done.out + done.err), repr(done.out + done.err)
+
+
+@pytest.mark.parametrize("tool", ["escapes", "escaped_link", "escaped_failure", "escaped_trouble"])
+def test_nothing_in_a_result_steers_a_terminal(standard, place, tool):
+    seen = watched("call", *standard, tool, cwd=place)
+
+    assert "red" in seen.text
+    assert not STEERING.search(seen.text.replace("\r\n", "\n")), repr(seen.text)
 
 
 def test_the_columns_of_a_list_stand_under_each_other_whatever_is_in_them(say, standard):
@@ -1012,7 +1007,7 @@ def test_all_of_some_fields(say, ours, standard):
 
 
 def test_all_of_a_text_is_the_text(say, ours):
-    assert say("call", ours, "prose", "words=4000", "--all").out == "word " * 4000 + "\n"
+    assert say("call", ours, "prose", "words=4000", "--all").out == "word " * 4000
 
 
 # JSON
@@ -1045,7 +1040,7 @@ def test_a_result_as_json_is_the_result_as_it_came(say, standard):
     shown = json.loads(say("call", *standard, "media", "--json").out)
 
     assert [block["type"] for block in shown["content"]] == ["image", "audio", "resource_link", "resource"]
-    assert base64.b64decode(shown["content"][0]["data"]) == b"x" * 10
+    assert base64.b64decode(shown["content"][0]["data"]) == b"x\r\x00" * 3 + b"x"
 
 
 def test_a_description_for_people_has_names_types_and_what_it_costs(say, ours):

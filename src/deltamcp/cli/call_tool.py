@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import sys
 
-from deltamcp.cli import arguments, output, reply_text, targets
+from deltamcp.cli import arguments, content, output, targets
 from deltamcp.cli.arguments import CallCommand
 from deltamcp.cli.elicitation import ask_user
 from deltamcp.cli.progress import ProgressBar
@@ -45,13 +45,26 @@ def run(args: argparse.Namespace, words: list[str]) -> None:
     _check_options(args)
     command = arguments.parse_call(words)
     with ProgressBar(f"Calling {command.tool}") as progress_bar, targets.explain_tool_word(command.tool):
-        value, failed = asyncio.run(_call(args, command, progress_bar))
-    if args.json or not isinstance(value, str):
+        reply, value = asyncio.run(_call(args, command, progress_bar))
+    if reply.is_error:
+        if args.json:
+            output.print_json(reply.raw)
+        else:
+            print(output.printable_text(reply.text or "The tool failed and did not say why."), file=sys.stderr)
+        raise SystemExit(1)
+    if args.all and (args.json or reply.texts):
+        _write_value(value, args.json)
+    elif args.json:
+        output.print_json(reply.raw)
+    else:
+        content.write_reply(reply, with_bytes=args.max_tokens is None)
+
+
+def _write_value(value: JSON, as_json: bool) -> None:
+    if as_json or not isinstance(value, str):
         output.print_json(value)
     else:
-        print(output.printable_text(value), file=sys.stderr if failed else sys.stdout)
-    if failed:
-        raise SystemExit(1)
+        content.write_blocks([{"type": "text", "text": value}])
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -73,8 +86,8 @@ def _check_options(args: argparse.Namespace) -> None:
         ) from None
 
 
-async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: ProgressBar) -> tuple[JSON, bool]:
-    """Returns the value to print, and whether the tool failed."""
+async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: ProgressBar) -> tuple[Reply, JSON]:
+    """Returns the tool's reply and its value, which is the whole value if the user wants all of it."""
 
     async def answer_elicitation(question: dict[str, JSON]) -> Elicited:
         progress_bar.hide()
@@ -85,13 +98,11 @@ async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: Pr
         definition = (await client.describe(command.tool))[0]
         sent = {**command.arguments, **arguments.convert_by_schema(command.texts, definition.get("inputSchema"))}
         reply = await _fetch_reply(client, args, command.tool, sent, progress_bar)
-        if reply.is_error:
-            return (reply.raw if args.json else reply.text or "The tool failed and did not say why."), True
-        if args.all:
-            return (reply.value if args.select else await client.whole(reply)), False
-        if reply.is_part and sys.stderr.isatty():
+        if args.all and not args.select and not reply.is_error:
+            return reply, await client.whole(reply)
+        if reply.is_part and not args.all and not reply.is_error and sys.stderr.isatty():
             print("delta-mcp: this is a part; --page N or --all shows the rest.", file=sys.stderr)
-        return (reply.raw if args.json else reply_text.format_reply(reply)), False
+        return reply, reply.value
 
 
 async def _fetch_reply(

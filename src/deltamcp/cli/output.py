@@ -1,4 +1,4 @@
-"""Prints JSON for programs, and text and tables for people; with colour only on a terminal."""
+"""Prints servers' bytes and JSON for programs, and text and tables for people; with colour only on a terminal."""
 
 import json
 import re
@@ -11,8 +11,12 @@ from deltamcp.values import JSON
 if TYPE_CHECKING:
     from rich.console import Console
 
-_CONTROL_CHARACTERS = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that JSON need not escape, but that a terminal may act on or cannot write."""
+_CONTROLS = "\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+"""DEL, C1 and bidirectional controls (UAX #9), and lone surrogates: a terminal acts on them, or cannot write them."""
+_UNESCAPED_CONTROL = re.compile(f"[{_CONTROLS}]")
+"""A control character that JSON need not escape."""
+_TERMINAL_CONTROL = re.compile(f"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f{_CONTROLS}]")
+"""A character of a text that a terminal would act on; a tab and an end of line are harmless."""
 _DEFAULT_WIDTH = 200
 """Columns of output that does not go to a terminal."""
 
@@ -22,11 +26,24 @@ def print_json(value: JSON) -> None:
     Raises:
         ValueError: the value is nested too deeply.
     """
-    print(
-        _CONTROL_CHARACTERS.sub(
-            lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, indent=2, ensure_ascii=False)
-        )
-    )
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    write_lines(_UNESCAPED_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+
+
+def write_lines(text: str) -> None:
+    """Writes a text to stdout and ends its last line; on a terminal without control characters, else in UTF-8."""
+    if text and not text.endswith("\n"):
+        text += "\n"
+    if sys.stdout.isatty():
+        sys.stdout.write(printable_text(text))
+    else:
+        write_bytes(text.encode(errors="replace"))
+
+
+def write_bytes(data: bytes) -> None:
+    """Writes bytes to stdout and adds nothing."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
 
 
 def make_console() -> "Console":
@@ -60,5 +77,5 @@ def print_table(
 
 
 def printable_text(text: str) -> str:
-    """Replaces characters with which a server's text could control the terminal or reverse the writing."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+    """Replaces the characters with which a server's text could control the terminal or reverse the writing."""
+    return _TERMINAL_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)

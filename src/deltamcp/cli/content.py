@@ -1,0 +1,94 @@
+"""Writes what a server sent (texts, images, sounds, resources) to stdout.
+
+Into a pipe or a file, content of one block is written as its bytes, to which nothing is added. Everything else is
+lines: the blocks one below the other, with a placeholder for each that is not a text.
+"""
+
+import base64
+import binascii
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from deltamcp.cli import output
+from deltamcp.client.reply import Reply
+from deltamcp.values import JSON
+
+
+def write_reply(reply: Reply, with_bytes: bool = True) -> None:
+    """Writes a tool's reply. If it shows a part, a line with the range replaces the server's note to the model.
+
+    Args:
+        with_bytes: False for a placeholder instead of the bytes of an image, a sound or a resource.
+    """
+    if reply.is_part and reply.texts:
+        first, *others = reply.texts
+        tail = others[1:]  # after the note comes the end of a text that was cut in the middle
+        output.write_lines("\n".join(part for part in (first, _part_note(reply), *tail) if part))
+    elif not reply.content and "structuredContent" in reply.raw:
+        output.print_json(reply.raw["structuredContent"])
+    elif with_bytes or reply.texts:
+        write_blocks(reply.content)
+    else:
+        output.write_lines(_format_blocks(reply.content))
+
+
+def write_blocks(blocks: Sequence[JSON]) -> None:
+    """Writes content blocks, as the module says."""
+    data = _block_bytes(blocks[0]) if len(blocks) == 1 and not sys.stdout.isatty() else None
+    if data is not None:
+        output.write_bytes(data)
+    else:
+        output.write_lines(_format_blocks(blocks))
+
+
+def _format_blocks(blocks: Sequence[JSON]) -> str:
+    hint = "> FILE saves it" if len(blocks) == 1 else "--json has it"
+    return "\n".join(_block_text(block, hint) for block in blocks)
+
+
+def _part_note(reply: Reply) -> str:
+    unit, start, end, total = (reply.told.get(key) for key in ("unit", "start", "end", "total"))
+    if not isinstance(start, int) or not isinstance(end, int) or not isinstance(total, int):
+        return "[a part]"
+    return f"[{start + 1}-{end} of {total} {unit}]"
+
+
+def _block_bytes(block: Any) -> bytes | None:
+    """Returns the bytes of a text, an image, a sound or an embedded resource; None for any other block."""
+    match block:
+        case {"type": "text", "text": str(text)} | {"type": "resource", "resource": {"text": str(text)}}:
+            return text.encode(errors="replace")
+        case {"type": "image" | "audio", "data": str(data)} | {"type": "resource", "resource": {"blob": str(data)}}:
+            return _decode_base64(data)
+        case _:
+            return None
+
+
+def _block_text(block: Any, hint: str) -> str:
+    """Returns a text, or a placeholder that says what the block is; of bytes `hint` says how to get them."""
+    match block:
+        case {"type": "text", "text": str(text)} | {"type": "resource", "resource": {"text": str(text)}}:
+            return text
+        case {"type": "image" | "audio" as kind, "data": str(data)}:
+            return f"[{kind}, {block.get('mimeType', 'unknown')}, {_size_text(data)}; {hint}]"
+        case {"type": "resource_link", "uri": str(uri)}:
+            return f"[{block.get('title') or block.get('name') or 'resource'}: {uri}]"
+        case {"type": "resource", "resource": {"blob": str(data)} as resource}:
+            kind = resource.get("mimeType", "unknown")
+            return f"[{resource.get('uri', 'resource')}, {kind}, {_size_text(data)}; {hint}]"
+        case _:
+            return json.dumps(block, ensure_ascii=False)
+
+
+def _size_text(data: str) -> str:
+    decoded = _decode_base64(data)
+    return "unreadable" if decoded is None else f"{len(decoded):,} bytes"
+
+
+def _decode_base64(data: str) -> bytes | None:
+    try:
+        return base64.b64decode(data)
+    except (binascii.Error, ValueError):
+        return None
