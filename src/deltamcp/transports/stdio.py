@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import io
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from deltamcp.calls.engine import Engine
 from deltamcp.transports.duplex import Duplex
@@ -19,31 +20,34 @@ _CHUNK = 64 * 1024
 
 
 async def serve(engine: Engine) -> None:
-    """Serves one client on the standard streams until the client closes them, or until SIGTERM or SIGINT."""
-    with _private_streams() as (into, out):
+    """Serves one client on the standard streams until the client closes them, or until SIGTERM or SIGINT.
+
+    Afterwards the process has no stdin, and its stdout is stderr.
+    """
+    into, out = _take_streams()
+    try:
         async with engine.lifespan.running():
             await _PipeConnection(engine, into, out).run()
+    finally:
+        os.close(into)
+        os.close(out)
 
 
-@contextlib.contextmanager
-def _private_streams() -> Iterator[tuple[int, int]]:
-    """Returns copies of stdin and stdout, and redirects the originals while the transport uses the copies.
+def _take_streams() -> tuple[int, int]:
+    """Returns copies of stdin and stdout for the protocol, and redirects the originals until the process ends.
 
-    Output of a tool or its child process goes to stderr instead of into the protocol; its input is empty instead of the
-    client's next request.
+    Output of the program, a tool or its child process goes to stderr instead of into the protocol; their input is empty
+    instead of the client's next request. The originals do not come back, as a thread that outlives its call, or a
+    buffer that is written at exit, would still reach the client.
     """
-    sys.stdout.flush()
     into, out = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    try:
-        yield into, out
-    finally:
-        for private, public in ((into, 0), (out, 1)):
-            os.dup2(private, public)
-            os.close(private)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # also writes what the program printed before, now to stderr
+    return into, out
 
 
 _END_OF_INPUT_SECONDS = 0.1
