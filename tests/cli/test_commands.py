@@ -791,7 +791,7 @@ def test_what_a_server_says_of_its_progress_does_not_steer_the_terminal(standard
 
 
 def test_a_servers_question_is_asked_at_the_terminal_in_words_that_do_not_steer_it(standard, place):
-    seen = watched("call", *standard, "asking", cwd=place, typed=b"mine\n")
+    seen = watched("call", *standard, "asking", cwd=place, typed=b"mine\ny\n")
 
     assert '"action": "accept", "content": {"whose": "mine"}' in seen.text
     assert not STEERING.search(seen.text.replace("\r\n", "\n"))

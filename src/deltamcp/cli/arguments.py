@@ -73,7 +73,7 @@ def parse_object(text: str) -> dict[str, JSON]:
 
 def _parse_json(text: str, name: str) -> JSON:
     try:
-        return _strict_loads(text)
+        return load_json(text)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise ConfigurationError(
@@ -81,7 +81,12 @@ def _parse_json(text: str, name: str) -> JSON:
         ) from None
 
 
-def _strict_loads(text: str) -> JSON:
+def load_json(text: str) -> JSON:
+    """Reads JSON, and no more: Python's own reader also accepts NaN and Infinity.
+
+    Raises:
+        ValueError, RecursionError: this is not JSON, or it is nested too deeply.
+    """
     return json.loads(text, parse_constant=_reject_constant, parse_float=_parse_finite)
 
 
@@ -107,7 +112,7 @@ def _convert(text: str, types: set[str]) -> JSON:
     if types <= {"boolean", "null"} and text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
-        value = _strict_loads(text)
+        value = load_json(text)
     except (ValueError, RecursionError):
         return text
     if isinstance(value, str) or ("string" in types and not _has_type(value, types)):

@@ -6,12 +6,10 @@ import sys
 
 from deltamcp.cli import arguments, content, output, targets
 from deltamcp.cli.arguments import CallCommand
-from deltamcp.cli.elicitation import ask_user
+from deltamcp.cli.elicitation import Elicitation, add_answer_option
 from deltamcp.cli.progress import ProgressBar
 from deltamcp.client.client import DeltaClient
-from deltamcp.client.options import ClientOptions
 from deltamcp.client.reply import Reply
-from deltamcp.context import Elicited
 from deltamcp.errors import ConfigurationError, UsageError
 from deltamcp.results import projection
 from deltamcp.results.budget import MIN_MAX_TOKENS
@@ -37,6 +35,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--select", metavar="FIELDS", help="only these fields, as a,b.c; or a JMESPath expression")
     verb.add_argument("--max-tokens", type=int, metavar="N", help="as much as fits into so many")
     verb.add_argument("--all", action="store_true", help="the whole value, however many pages it has")
+    add_answer_option(verb)
     targets.add_words_argument(verb, "TARGET TOOL ...")
     verb.set_defaults(run=lambda args: run(args, targets.read_words(args, verb)))
 
@@ -88,16 +87,11 @@ def _check_options(args: argparse.Namespace) -> None:
 
 async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: ProgressBar) -> tuple[Reply, JSON]:
     """Returns the tool's reply and its value, which is the whole value if the user wants all of it."""
-
-    async def answer_elicitation(question: dict[str, JSON]) -> Elicited:
-        progress_bar.hide()
-        return await ask_user(question)
-
-    options: ClientOptions = {"on_elicitation": answer_elicitation} if targets.is_interactive() else {}
-    async with targets.make_client(args, command.target, **options) as client:
+    elicitation = Elicitation(args.answer, progress_bar.hide)
+    async with targets.make_client(args, command.target, on_elicitation=elicitation.answer) as client:
         definition = (await client.describe(command.tool))[0]
         sent = {**command.arguments, **arguments.convert_by_schema(command.texts, definition.get("inputSchema"))}
-        reply = await _fetch_reply(client, args, command.tool, sent, progress_bar)
+        reply = await elicitation.during(lambda: _fetch_reply(client, args, command.tool, sent, progress_bar))
         if args.all and not args.select and not reply.is_error:
             return reply, await client.whole(reply)
         if reply.is_part and not args.all and not reply.is_error and sys.stderr.isatty():

@@ -1,19 +1,132 @@
-"""Answers a server's elicitation by asking the user at the terminal."""
+"""Answers a server's elicitations: with the answers of the command line, then by asking the user at the terminal."""
 
+import argparse
 import asyncio
 import json
 import sys
 import threading
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
+from deltamcp.cli.arguments import load_json
+from deltamcp.cli.form import Field, Form, UnfitAnswerError
 from deltamcp.cli.output import printable_text
 from deltamcp.context import Elicited
+from deltamcp.errors import ConfigurationError, DeltaError, PeerError
 from deltamcp.values import JSON
 
+T = TypeVar("T")
 
-async def ask_user(question: dict[str, JSON]) -> Elicited:
-    """Asks the user for one field per line. An empty line leaves a field to its default; the end of input declines."""
+_URL_ELICITATION_REQUIRED = -32042
+"""MCP 2025-11-25, "URL Elicitation Required Error": the request can be sent again once the user has opened the URLs."""
+
+
+def add_answer_option(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--answer",
+        action="append",
+        type=_parse_answer,
+        default=[],
+        metavar="JSON",
+        help="answers the server's next question: its fields as an object, or accept, decline or cancel; repeatable",
+    )
+
+
+def _parse_answer(text: str) -> Elicited:
+    if text in ("accept", "decline", "cancel"):
+        return Elicited(text, {} if text == "accept" else None)  # type: ignore[arg-type]
+    with suppress(ValueError, RecursionError):
+        content = load_json(text)
+        if isinstance(content, dict):
+            return Elicited("accept", content)
+    raise argparse.ArgumentTypeError(f"a JSON object, or accept, decline or cancel, not {text!r:.80}")
+
+
+class Elicitation:
+    """Answers the questions that a server asks during one request, one after the other."""
+
+    def __init__(self, given: Sequence[Elicited], hide_progress: Callable[[], None]) -> None:
+        """
+        Args:
+            given: the answers of the command line, in the order of the questions.
+            hide_progress: called before the user is asked.
+        """
+        self._given = given
+        self._next = 0
+        self._hide_progress = hide_progress
+        self._lock = asyncio.Lock()
+        self._problem: ConfigurationError | None = None
+
+    async def during(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Sends a request and returns its result.
+
+        Raises:
+            ConfigurationError: an answer of the command line does not fit its question, which was cancelled therefore.
+        """
+        try:
+            result = await self._send(request)
+        except DeltaError:
+            if self._problem is None:
+                raise
+        if self._problem is not None:
+            raise self._problem
+        unused = len(self._given) - self._next
+        if unused:
+            _say(f"delta-mcp: {unused} --answer {'was' if unused == 1 else 'were'} not asked for.")
+        return result
+
+    async def _send(self, request: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await request()
+        except PeerError as error:
+            if not await self._open_urls(error):
+                raise
+        return await request()
+
+    async def _open_urls(self, error: PeerError) -> bool:
+        """Asks the user to open the URLs that an error names; returns whether there are any and all were opened."""
+        data: Any = error.data if error.code == _URL_ELICITATION_REQUIRED else None
+        questions = data.get("elicitations") if isinstance(data, dict) else None
+        if not isinstance(questions, list) or not questions:
+            return False
+        for question in questions:
+            if not isinstance(question, dict) or not (await self.answer(question)).accepted:
+                return False
+        return True
+
+    async def answer(self, question: dict[str, JSON]) -> Elicited:
+        """Answers one question; the client's `on_elicitation`."""
+        async with self._lock:
+            form = Form(question)
+            if self._problem is not None:
+                return Elicited("cancel")
+            if self._next < len(self._given):
+                self._next += 1
+                return self._answer_given(form, self._given[self._next - 1])
+            self._hide_progress()
+            if sys.stdin.isatty() and sys.stderr.isatty():
+                return await _ask_user(form)
+            _say(
+                f"delta-mcp: The server asks {form}; there is no terminal to ask at, so the question is cancelled; "
+                "--answer JSON answers it."
+            )
+            return Elicited("cancel")
+
+    def _answer_given(self, form: Form, given: Elicited) -> Elicited:
+        if not given.accepted:
+            return given
+        try:
+            return Elicited("accept", form.fill_in(given.content))
+        except UnfitAnswerError as error:
+            self._problem = ConfigurationError(
+                f"--answer number {self._next} does not fit: {error}; the server asks {form}."
+            )
+            return Elicited("cancel")
+
+
+async def _ask_user(form: Form) -> Elicited:
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Elicited] = loop.create_future()
 
@@ -22,7 +135,7 @@ async def ask_user(question: dict[str, JSON]) -> Elicited:
             answer.set_result(elicited)
 
     def read_answer() -> None:
-        elicited = _read_answer(question)
+        elicited = _read_answer(form)
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(set_answer, elicited)
 
@@ -31,35 +144,90 @@ async def ask_user(question: dict[str, JSON]) -> Elicited:
     return await answer
 
 
-def _read_answer(question: dict[str, Any]) -> Elicited:
-    print(f"\nThe server asks: {printable_text(str(question.get('message', '')))}", file=sys.stderr)
+def _read_answer(form: Form) -> Elicited:
+    _say(f"\nThe server asks: {form.message}")
     try:
-        if question.get("mode") == "url":
-            return _confirm_visit(str(question.get("url", "")))
-        schema = question.get("requestedSchema")
-        properties = schema.get("properties") if isinstance(schema, dict) else None
-        fields = properties if isinstance(properties, dict) else {}
-        values = {name: _read_field(name, field if isinstance(field, dict) else {}) for name, field in fields.items()}
+        return _read_form(form) if form.url is None else _read_visit(form.url)
     except EOFError:
-        return Elicited("decline")
-    return Elicited("accept", {name: value for name, value in values.items() if value is not None})
+        _say("\nCancelled.")
+        return Elicited("cancel")
 
 
-def _confirm_visit(url: str) -> Elicited:
-    print(f"Open {printable_text(url)} and come back.", file=sys.stderr)
-    return Elicited("accept" if input("Done? [y/N] ").strip().lower().startswith("y") else "decline")
+def _read_visit(url: str) -> Elicited:
+    with suppress(ValueError):
+        _say(f"Open this page of {urlsplit(url).hostname} in a browser, and come back (Ctrl-D cancels):")
+    _say(f"  {url}")
+    return Elicited("accept" if _read_choice("Done? y accepts, n declines", "yn") == "y" else "decline")
 
 
-def _read_field(name: str, field: dict[str, Any]) -> JSON:
-    label = printable_text(str(field.get("title") or name))
-    hint = field.get("enum") or field.get("description") or field.get("type", "")
-    default = f" [{printable_text(str(field['default']))}]" if "default" in field else ""
-    text = input(f"  {label} ({printable_text(str(hint))}){default}: ").strip()
-    if not text:
-        return None
-    if field.get("type") == "string":
-        return text
-    try:
-        return json.loads(text)
-    except ValueError:
-        return {"y": True, "yes": True, "n": False, "no": False}.get(text.lower(), text)
+def _read_form(form: Form) -> Elicited:
+    if not form.fields:
+        choice = _read_choice("y accepts, n declines, Ctrl-D cancels", "yn")
+        return Elicited("accept", {}) if choice == "y" else Elicited("decline")
+    _say("An empty line takes the [default] or leaves the field out; Ctrl-D cancels.")
+    while True:
+        read = {field.name: _read_field(field) for field in form.fields}
+        content = {name: values[0] for name, values in read.items() if values}
+        _say(json.dumps(content, ensure_ascii=False))
+        choice = _read_choice("Send this? y sends it, n declines, e edits it", "yne")
+        if choice != "e":
+            return Elicited("accept", content) if choice == "y" else Elicited("decline")
+
+
+def _read_choice(prompt: str, letters: str) -> str:
+    while True:
+        letter = _read_line(f"{prompt}: ").strip().casefold()[:1]
+        if letter and letter in letters:
+            return letter
+
+
+def _read_field(field: Field) -> list[JSON]:
+    """Returns the value in a list; an empty list if the user leaves the field out."""
+    default = f" [{_default_text(field)}]" if field.has_default else ""
+    if field.choices:
+        _say(f"  {field.label}:")
+        for number, choice in enumerate(field.choices, 1):
+            _say(f"    {number} {' '.join(choice.title.split())}")
+        prompt = f"  {'numbers, with commas between' if field.is_list else 'number'}{default}: "
+    else:
+        prompt = f"  {field.label} ({field.kind}){default}: "
+    while True:
+        text = _read_line(prompt)
+        try:
+            if text:
+                return [field.parse(text)]
+            if field.has_default:
+                return [field.default]
+            if not field.is_required:
+                return []
+            _say("    This one is required.")
+        except UnfitAnswerError as error:
+            _say(f"    {error}.")
+
+
+def _default_text(field: Field) -> str:
+    default = field.default
+    if isinstance(default, bool):
+        return "y" if default else "n"
+    return default if isinstance(default, str) else json.dumps(default, ensure_ascii=False)
+
+
+def _read_line(prompt: str) -> str:
+    """
+    Raises:
+        EOFError: the user pressed Ctrl-D.
+    """
+    print(printable_text(prompt), end="", file=sys.stderr, flush=True)
+    line = b""
+    # Not `input`, which prompts on a redirected stdout; not the buffered reader, whose lock the waiting thread would
+    # hold while the interpreter ends.
+    while not line.endswith(b"\n"):
+        read = sys.stdin.buffer.raw.read(65536)  # type: ignore[union-attr]
+        if not read:
+            raise EOFError
+        line += read
+    return line.decode(sys.stdin.encoding, "replace").rstrip("\r\n")
+
+
+def _say(text: str) -> None:
+    print(printable_text(text), file=sys.stderr)

@@ -8,7 +8,6 @@ verb's.
 import argparse
 import contextlib
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Unpack
 
@@ -144,8 +143,3 @@ def _parse_header(text: str) -> tuple[str, str]:
     if not colon or not name.strip() or any(ord(char) < 32 or ord(char) > 255 for char in text):
         raise ConfigurationError(f"--header takes NAME:VALUE, not {text.partition(':')[0]!r:.40}.")
     return name.strip(), value.strip()
-
-
-def is_interactive() -> bool:
-    """Whether stdin and stderr are a terminal, so that the user can be asked."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
