@@ -21,6 +21,7 @@ from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts
 from deltamcp.catalog.json_schema import normalize_draft
 from deltamcp.catalog.operation import ID_SEGMENT, Operation, ToolOptions
 from deltamcp.catalog.prompt import Prompt, PromptOptions
+from deltamcp.catalog.registration import registration
 from deltamcp.catalog.resource import Resource, ResourceOptions
 from deltamcp.catalog.search.fusion import Embedder
 from deltamcp.context import Context
@@ -180,11 +181,11 @@ class DeltaServer:
             yield state
 
     @overload
-    def tool(self, function: F) -> F: ...
+    def tool(self, function: F, /, **options: Unpack[ToolOptions]) -> F: ...
     @overload
-    def tool(self, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
-    def tool(self, function: Any = None, **options: Any) -> Any:
-        """Registers a function as a tool: `@server.tool` or `@server.tool(name=..., ...)`.
+    def tool(self, name: str | None = None, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
+    def tool(self, function: Any = None, /, **options: Any) -> Any:
+        """Registers a function as a tool: `@server.tool`, `@server.tool("name", ...)` or `server.tool(function, ...)`.
 
         The tool takes its name, description and schemas from the function's name, docstring and annotations, unless the
         author passes them as options; see `ToolOptions`. The server runs a plain function in a thread and an async
@@ -194,41 +195,56 @@ class DeltaServer:
             ConfigurationError: the name, the id, a schema or the summary is not allowed.
         """
 
+        function, options = _take_name(function, options)
+
         def register(function: F) -> F:
-            for schema in (options.get("input_schema"), options.get("output_schema")):
-                _check_schema(schema)
-            operation = self._check(Operation(function, Context, **options))
-            self._add(operation)
+            with registration(function, "server.tool({})"):
+                for schema in (options.get("input_schema"), options.get("output_schema")):
+                    _check_schema(schema)
+                operation = self._check(Operation(function, Context, **options))
+                self._add(operation)
             self._warn_of_cut_summaries([operation])
             return function
 
         return register if function is None else register(function)
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
-        """Registers a function that returns the contents of a resource.
+        """Registers a function that returns the contents of a resource: `@server.resource("notes://all", ...)`.
 
         `uri` is the address of one resource, or a template such as `repo://{id}/readme`, whose variables are the
         function's parameters. `ResourceOptions` lists the options.
+
+        Raises:
+            ConfigurationError: the URI is taken, or its variables and the function's parameters differ.
         """
+        if not isinstance(uri, str):
+            with registration(uri, 'server.resource("notes://all")({})'):
+                raise ConfigurationError('a resource needs its URI, as in @server.resource("notes://all").')
 
         def register(function: F) -> F:
-            self._add(Resource(function, Context, uri, **options))
+            with registration(function, f"server.resource({uri!r})({{}})"):
+                self._add(Resource(function, Context, uri, **options))
             return function
 
         return register
 
     @overload
-    def prompt(self, function: F) -> F: ...
+    def prompt(self, function: F, /, **options: Unpack[PromptOptions]) -> F: ...
     @overload
-    def prompt(self, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
-    def prompt(self, function: Any = None, **options: Any) -> Any:
-        """Registers a function that returns the messages of a prompt: `@server.prompt` or `@server.prompt(name=...)`.
+    def prompt(self, name: str | None = None, /, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
+    def prompt(self, function: Any = None, /, **options: Any) -> Any:
+        """Registers a function that returns the messages of a prompt: `@server.prompt` or `@server.prompt("name")`.
 
         The function's parameters are the prompt's arguments. `PromptOptions` lists the options.
+
+        Raises:
+            ConfigurationError: the name is taken, or a parameter cannot be used.
         """
+        function, options = _take_name(function, options)
 
         def register(function: F) -> F:
-            self._add(Prompt(function, Context, **options))
+            with registration(function, "server.prompt({})"):
+                self._add(Prompt(function, Context, **options))
             return function
 
         return register if function is None else register(function)
@@ -249,7 +265,8 @@ class DeltaServer:
 
         def register(function: F) -> F:
             kind, target = ("prompt", prompt) if prompt is not None else ("template", template)
-            self._catalog.completions[kind, str(target), argument] = Completer(function, Context)
+            with registration(function, "server.completion(...)({})"):
+                self._catalog.completions[kind, str(target), argument] = Completer(function, Context)
             return function
 
         return register
@@ -257,13 +274,13 @@ class DeltaServer:
     def _check(self, operation: Operation) -> Operation:
         if not _NAME.fullmatch(operation.name):
             raise ConfigurationError(
-                f"The tool name {operation.name!r} must be 1 to 128 letters, digits, '_', '-' or '.'; pass name=..."
+                f"the tool name {operation.name!r} must be 1 to 128 letters, digits, '_', '-' or '.'; pass name=..."
             )
         in_tree = operation.id != operation.name or self._catalog.disclosure.surface != "full"
         if in_tree and not all(map(ID_SEGMENT.fullmatch, operation.id.split("."))):
             raise ConfigurationError(
-                f"{operation.name}: the id {operation.id!r} must be words of letters, digits, '_' or '-', joined by "
-                "dots; pass category=... and action=..."
+                f"the id {operation.id!r} of {operation.name!r} must be words of letters, digits, '_' or '-', joined "
+                "by dots; pass category=... and action=..."
             )
         if operation.is_summary_too_long and self._strict:
             raise ConfigurationError(
@@ -415,9 +432,18 @@ class DeltaServer:
             raise ConfigurationError(f'There is no transport {transport!r}; pick "stdio" or "http".')
 
 
+def _take_name(function: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Returns the function, or None if there is a name in its place, and the options with that name."""
+    if not isinstance(function, str):
+        return function, options
+    if "name" in options:
+        raise ConfigurationError(f"There are two names, {function!r} and {options['name']!r}; pass one.")
+    return None, {"name": function, **options}
+
+
 def _check_schema(schema: dict[str, JSON] | None) -> None:
     """Raises an error for a schema that is invalid. A remote server's invalid schema would accept every value."""
     if schema is not None:
         _, fault = normalize_draft(schema)
         if fault is not None:
-            raise ConfigurationError(f"The schema is wrong at /{'/'.join(map(str, fault[0]))}. {fault[1]}")
+            raise ConfigurationError(f"the schema is wrong at /{'/'.join(map(str, fault[0]))}. {fault[1]}")

@@ -11,6 +11,7 @@ from deltamcp.catalog.disclosure import Disclosure, uri_scheme
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.prompt import Prompt
+from deltamcp.catalog.registration import source_line
 from deltamcp.catalog.resource import Resource
 from deltamcp.catalog.search.index import SearchIndex
 from deltamcp.catalog.view import SharedItems, View
@@ -94,7 +95,10 @@ class Catalog:
 
     def _put(self, registry: dict[str, Any], name: str, item: Any, kind: Kind) -> Kind:
         if name in registry:
-            raise ConfigurationError(f"{name!r} is registered already; remove it first or pick another name.")
+            raise ConfigurationError(
+                f"{name!r} is registered already, by {source_line(registry[name].function)}; "
+                "remove it first or pick another name."
+            )
         if kind is Kind.TOOLS:
             self._check_free(self._reserved_names() & {name})
         registry[name] = item

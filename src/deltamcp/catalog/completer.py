@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from deltamcp.catalog.signature import function_name, inspect_function
+from deltamcp.catalog.signature import inspect_function
 from deltamcp.errors import ConfigurationError
 
 
@@ -20,10 +20,7 @@ class Completer:
         self.function = function
         self.is_async, self.context_name, fields, _ = inspect_function(function, context_type)
         if len(fields) not in (1, 2):
-            raise ConfigurationError(
-                f"{function_name(function)}: a completion takes the text so far and, optionally, "
-                "the arguments already given."
-            )
+            raise ConfigurationError("a completion takes the text so far and, optionally, the arguments already given.")
         self._names = tuple(fields)
 
     def bind(self, value: str, arguments: dict[str, str]) -> dict[str, Any]:

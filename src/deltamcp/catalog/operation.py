@@ -1,7 +1,6 @@
 """Operations: an author's function with its name, schema and options, and the tool that MCP lists for it."""
 
 import functools
-import inspect
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict, Unpack
@@ -12,10 +11,10 @@ from msgspec import to_builtins
 from deltamcp.catalog import param_headers, parameter_text, prose
 from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.options import check_options, omit_empty
+from deltamcp.catalog.registration import docstring, function_name
 from deltamcp.catalog.signature import (
     InvalidArgumentsError,
     Signature,
-    function_name,
     inspect_function,
     output_schema,
     return_adapter,
@@ -109,21 +108,21 @@ class Operation:
         self.name = options.get("name") or function_name(function)
         self.timeout = options.get("timeout")
         if not _NAME.fullmatch(self.name):
-            raise ConfigurationError(f"The tool name {self.name[:50]!r} must be 1 to 256 printable characters.")
+            raise ConfigurationError(f"the tool name {self.name[:50]!r} must be 1 to 256 printable characters.")
         self.id = _operation_id(self.name, options)
         self.examples = tuple(options.get("examples", ()))
         self.keywords = tuple(options.get("keywords", ()))
         self.pinned = options.get("pinned", False)
         self.consent_policy = options.get("policy", "allow")
         if self.consent_policy not in ("allow", "confirm"):
-            raise ConfigurationError(f'{self.name}: the policy {self.consent_policy!r} must be "allow" or "confirm".')
+            raise ConfigurationError(f'the policy {self.consent_policy!r} must be "allow" or "confirm".')
         scopes = options.get("scopes", [])
         if isinstance(scopes, str):
-            raise ConfigurationError(f"{self.name}: scopes must be a list of texts, not one text.")
+            raise ConfigurationError("scopes must be a list of texts, not one text.")
         self.scopes = frozenset(scopes)
         self.results = options.get("results")
         if self.results is not None and not isinstance(self.results, ResultPolicy):
-            raise ConfigurationError(f"{self.name}: results must be a ResultPolicy(...).")
+            raise ConfigurationError("results must be a ResultPolicy(...).")
         self.resolved_policy: ResolvedPolicy | None = None
         self.takes_root = False
         """Whether the server, not the function, takes the root of the result that a caller has."""
@@ -141,14 +140,14 @@ class Operation:
             self.is_async, self.context_name, fields, return_annotation = inspect_function(function, context_type)
             if len(fields) != 1:
                 raise ConfigurationError(
-                    f"{self.name}: with input_schema the function takes one parameter, the dict of arguments, "
+                    "with input_schema the function takes one parameter, the dict of arguments, "
                     "and besides it at most a Context."
                 )
             self._bind = functools.partial(_bind_foreign, ForeignSchema(input_schema), next(iter(fields)))
         self._return_annotation = return_annotation if "return" in getattr(function, "__annotations__", ()) else Any
         output_schema = options.get("output_schema")
-        self._output_type = return_adapter(function, return_annotation) if output_schema is None else output_schema
-        self.tool = _tool_definition(self.name, options, inspect.getdoc(function), input_schema)
+        self._output_type = return_adapter(return_annotation) if output_schema is None else output_schema
+        self.tool = _tool_definition(self.name, options, docstring(function), input_schema)
         self._summary_source = options.get("summary") or self.tool.get("description") or ""
         if self._output_type is not None:
             self.tool["outputSchema"] = self.output_schema
@@ -279,7 +278,7 @@ def _operation_id(name: str, options: ToolOptions) -> str:
     path = category.replace("/", ".")
     if not all(ID_SEGMENT.fullmatch(segment) for segment in path.split(".")):
         raise ConfigurationError(
-            f"{name}: the category {category!r} must be words of letters, digits, '_' or '-', joined by dots."
+            f"the category {category!r} must be words of letters, digits, '_' or '-', joined by dots."
         )
     return f"{path}.{options.get('action') or name}"
 

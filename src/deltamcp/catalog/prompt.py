@@ -1,13 +1,13 @@
 """Prompts: messages that a user selects by name and fills in with arguments."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any, TypedDict, Unpack
 
 from msgspec import to_builtins
 
 from deltamcp.catalog.options import check_options, omit_empty
-from deltamcp.catalog.signature import Signature, function_name
+from deltamcp.catalog.registration import docstring, function_name
+from deltamcp.catalog.signature import Signature
 from deltamcp.values import JSON, Icon
 
 
@@ -36,7 +36,7 @@ class Prompt:
         parts = {
             "name": self.name,
             "title": options.get("title"),
-            "description": options.get("description") or inspect.getdoc(function),
+            "description": options.get("description") or docstring(function),
             "arguments": self._arguments() or None,
             "icons": to_builtins(options.get("icons")),
             "_meta": options.get("meta"),

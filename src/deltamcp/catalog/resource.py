@@ -1,6 +1,5 @@
 """Resources that a client can read at a URI, or at any URI that matches a template."""
 
-import inspect
 import re
 from collections.abc import Callable
 from typing import Any, TypedDict, Unpack
@@ -9,7 +8,8 @@ from urllib.parse import unquote
 from msgspec import to_builtins
 
 from deltamcp.catalog.options import check_options, omit_empty
-from deltamcp.catalog.signature import Signature, function_name
+from deltamcp.catalog.registration import docstring, function_name
+from deltamcp.catalog.signature import Signature
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Annotations, Icon
 
@@ -115,14 +115,14 @@ class Resource:
         variables = set(self.template.names) if self.template else set()
         if not set(self.signature.required) <= variables or not variables <= set(self.signature.names):
             raise ConfigurationError(
-                f"Resource {uri!r}: the address has {sorted(variables) or 'no parameters'}, "
-                f"the function takes {list(self.signature.names) or 'none'}."
+                f"the URI {uri!r} has the variables {sorted(variables)}, and the function the parameters "
+                f"{list(self.signature.names)}; give them the same names."
             )
         parts = {
             "uriTemplate" if self.template else "uri": uri,
             "name": options.get("name") or function_name(function),
             "title": options.get("title"),
-            "description": options.get("description") or inspect.getdoc(function),
+            "description": options.get("description") or docstring(function),
             "mimeType": self.mime_type,
             "size": options.get("size"),
             "annotations": to_builtins(options.get("annotations")),

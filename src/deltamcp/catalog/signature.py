@@ -74,12 +74,23 @@ def inspect_function(function: Callable[..., Any], context_type: type) -> Functi
             context_name = name
         elif not by_name:
             raise ConfigurationError(
-                f"{function_name(function)}: the parameter {name!r} cannot be passed by name; "
-                "give it a plain name and a type."
+                f"the parameter {name!r} cannot be passed by name; give it a plain name and a type."
             )
         else:
-            fields[name] = (annotation, default)
+            fields[name] = (_with_description(annotation), default)
     return FunctionShape(is_async(function), context_name, fields, hints.get("return"))
+
+
+def _with_description(annotation: Any) -> Any:
+    """Returns the annotation with a text in `Annotated[..., "text"]` as its description, unless a `Field` has one."""
+    extras: tuple[Any, ...] = getattr(annotation, "__metadata__", ())
+    texts = [extra for extra in extras if isinstance(extra, str)]
+    if not texts:
+        return annotation
+    others = [extra for extra in extras if not isinstance(extra, str)]
+    if not any(isinstance(extra, FieldInfo) and extra.description for extra in others):
+        others.append(pydantic.Field(description=texts[0]))
+    return typing.Annotated[typing.get_args(annotation)[0], *others]
 
 
 _NOT_BY_NAME = (
@@ -141,7 +152,7 @@ class Signature:
         try:
             self.schema, self.names = _parameters_schema(self._fields)
         except pydantic.errors.PydanticUserError as error:
-            raise _no_schema_error(function, "a parameter's type", error) from error
+            raise _no_schema_error("the type of a parameter", error) from error
         self.required: list[str] = self.schema.get("required", [])
         self._validator: pydantic_core.SchemaValidator | None = None
 
@@ -184,17 +195,13 @@ def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(target, include_extras=True)
     except NameError as error:
-        raise ConfigurationError(f"{function_name(function)}: the type {error.name!r} is not defined.") from error
+        raise ConfigurationError(f"the type {error.name!r} is not defined.") from error
 
 
-def function_name(function: Callable[..., Any]) -> str:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return getattr(function, "__name__", type(function).__name__)
-
-
-def _no_schema_error(function: Callable[..., Any], noun: str, error: Exception) -> ConfigurationError:
-    return ConfigurationError(f"{function_name(function)}: {noun} has no JSON Schema: {str(error).splitlines()[0]}")
+def _no_schema_error(noun: str, error: Exception) -> ConfigurationError:
+    if isinstance(error, pydantic.errors.PydanticSchemaGenerationError):  # it advises settings that authors do not have
+        return ConfigurationError(f"{noun} has no JSON Schema; use plain types, models, dataclasses or typed dicts.")
+    return ConfigurationError(f"{noun} has no JSON Schema: {str(error).splitlines()[0]}")
 
 
 def _parameters_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -205,13 +212,16 @@ def _parameters_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str,
     for name, (annotation, default) in fields.items():
         if isinstance(default, FieldInfo) or _has_alias(annotation):
             return _model_schema(fields)
-        schema = _annotation_schema(annotation)
+        try:
+            schema = _annotation_schema(annotation)
+        except pydantic.errors.PydanticUserError as error:
+            raise _no_schema_error(f"the type of the parameter {name!r}", error) from error
         if "$defs" in schema:
             return _model_schema(fields)
         if default is _MISSING:
             required.append(name)
         elif default is not None or _can_be_null(schema):
-            schema = {**schema, "default": pydantic_core.to_jsonable_python(default)}
+            schema = {**schema, "default": _json_default(name, default)}
             if default is None:
                 del schema["default"]
         properties[name] = schema
@@ -220,6 +230,13 @@ def _parameters_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str,
         parameters_schema["required"] = required
     parameters_schema["additionalProperties"] = False
     return parameters_schema, tuple(properties)
+
+
+def _json_default(name: str, default: Any) -> JSON:
+    try:
+        return pydantic_core.to_jsonable_python(default)
+    except pydantic_core.PydanticSerializationError as error:
+        raise ConfigurationError(f"the default of the parameter {name!r} cannot be written as JSON.") from error
 
 
 def _model_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -297,7 +314,7 @@ def _make_validator(fields: Mapping[str, tuple[Any, Any]]) -> Any:
 # Return values
 
 
-def return_adapter(function: Callable[..., Any], annotation: Any) -> pydantic.TypeAdapter[Any] | None:
+def return_adapter(annotation: Any) -> pydantic.TypeAdapter[Any] | None:
     """Returns the adapter of a return type with named fields, which gets an output schema; None for other types.
 
     An output schema would add nothing to text, numbers, lists and free-form dicts.
@@ -317,7 +334,7 @@ def return_adapter(function: Callable[..., Any], annotation: Any) -> pydantic.Ty
     try:
         return pydantic.TypeAdapter(annotation)
     except pydantic.errors.PydanticUserError as error:
-        raise _no_schema_error(function, "its return type", error) from error
+        raise _no_schema_error("the return type", error) from error
 
 
 def output_schema(adapter: pydantic.TypeAdapter[Any]) -> dict[str, Any]:

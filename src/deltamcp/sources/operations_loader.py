@@ -21,6 +21,7 @@ from deltamcp.catalog.operations_file.document import (
     OperationEntry,
     PythonHandler,
 )
+from deltamcp.catalog.registration import registration
 from deltamcp.catalog.signature import is_async, type_hints
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
@@ -249,13 +250,13 @@ class _OperationBuilder:
     def _function(self, entry: OperationEntry) -> Function:
         match entry.handler:
             case PythonHandler(ref):
-                return _wrap_local(python.resolve(ref))
+                return _wrap_local(python.resolve(ref), entry.name)
             case HandlerByName(name):
                 if self._functions is None:
-                    return _wrap_local(_placeholder)
+                    return _wrap_local(_placeholder, name)
                 if name not in self._functions:
                     raise ConfigurationError(f"no handler, and no function {name!r} was passed in functions=...")
-                return _wrap_local(self._functions[name])
+                return _wrap_local(self._functions[name], name)
             case HttpHandler():
                 service = self._service(entry.handler.service)
                 return _wrap_remote(functools.partial(service.call, entry.handler))
@@ -293,9 +294,10 @@ def _wrap_remote(call: Function) -> Function:
     return remote
 
 
-def _wrap_local(function: Function) -> Function:
+def _wrap_local(function: Function, name: str) -> Function:
     """Adapts a function of the program to take the arguments as one dict, as the schema comes from the file."""
-    context_name = next((name for name, hint in type_hints(function).items() if hint is Context), None)
+    with registration(function, f"functions={{{name!r}: {{}}}}"):
+        context_name = next((name for name, hint in type_hints(function).items() if hint is Context), None)
 
     def keyword_arguments(arguments: dict[str, JSON], context: Context) -> dict[str, Any]:
         return arguments if context_name is None else {**arguments, context_name: context}

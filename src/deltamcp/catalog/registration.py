@@ -1,0 +1,96 @@
+"""Registration of authors' functions: which ones can be registered, and errors that say where they are defined."""
+
+import contextlib
+import functools
+import inspect
+import re
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from deltamcp.errors import ConfigurationError
+
+
+@contextlib.contextmanager
+def registration(function: Any, call: str) -> Iterator[None]:
+    """Checks that a function can be registered; in the `with` block, errors begin with its file, line and name.
+
+    `call` is the code that registers a function, such as `server.tool({})`.
+
+    Raises:
+        ConfigurationError: the function cannot be registered, or the block raised this error.
+    """
+    try:
+        _check_function(function, call)
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{source_line(function)}: {error}") from error.__cause__
+
+
+def _check_function(function: Any, call: str) -> None:
+    if _is_method_without_object(function):
+        owner, name = function.__qualname__.split(".")[-2:]
+        bound = call.replace("{}", f"{owner}.{name}" if _takes_class(function) else f"{owner}(...).{name}")
+        raise ConfigurationError(
+            f"a method needs its object; take the decorator off and register the bound method: {bound}."
+        )
+    if not callable(function) or inspect.isclass(function):
+        raise ConfigurationError("only functions, methods and objects with __call__ can be registered.")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError("a function that yields cannot be registered; return a list.")
+
+
+def _is_method_without_object(function: Any) -> bool:
+    """Whether a function was registered in the body of its class."""
+    if isinstance(function, classmethod):
+        return True
+    if not isinstance(function, types.FunctionType):
+        return False
+    owner = function.__qualname__.rpartition(".")[0]
+    return bool(owner) and not owner.endswith("<locals>") and _first_parameter(function) in ("self", "cls")
+
+
+def _takes_class(function: Any) -> bool:
+    return isinstance(function, classmethod) or _first_parameter(function) == "cls"
+
+
+def _first_parameter(function: types.FunctionType) -> str | None:
+    code = function.__code__
+    return code.co_varnames[0] if code.co_argcount else None
+
+
+def source_line(function: Any) -> str:
+    """Returns the file, the line and the name of a function: `tools.py:12 search`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__qualname__", type(function).__qualname__).rpartition("<locals>.")[2]
+    if callable(function) and not (hasattr(function, "__code__") or hasattr(function, "__func__")):
+        function = type(function).__call__
+    code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+    if code is None:
+        return str(name)
+    file = re.split(r"[/\\]", code.co_filename)[-1]
+    return f"{file}:{code.co_firstlineno} {name}"
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """Returns the name under which a function is registered if its author gives none.
+
+    Raises:
+        ConfigurationError: the function is a lambda.
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    name: str = getattr(function, "__name__", type(function).__name__)
+    if name == "<lambda>":
+        raise ConfigurationError("a lambda has no name; pass name=...")
+    return name
+
+
+def docstring(function: Callable[..., Any]) -> str | None:
+    """Returns the docstring of a function, of the function inside a partial, or of an object or its `__call__`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isroutine(function):
+        return inspect.getdoc(function)
+    return inspect.getdoc(function) or inspect.getdoc(type(function).__call__)
