@@ -9,6 +9,7 @@ from bench.options import BenchOptions
 from bench.peers import NO_PEERS, InstalledPeers
 from deltamcp.bench import retrieval
 from deltamcp.bench.corpus import read
+from deltamcp.catalog.search import relevance
 from deltamcp.catalog.search.index import SearchIndex
 
 FIRST_TOOL_FOR_EVERY_QUERY = """
@@ -63,9 +64,21 @@ def test_sets_are_named_by_folder_and_file(data):
 def test_recall_counts_groups(data, fewer):
     report = retrieval.run(data)
     made = report["summary"]["sets"]["made/hard"]
-    assert made == {"recall_at_1": 75, "recall_at_5": 75, "recall_at_10": 75, "mrr": 1, "queries": 2, "tools": 2}
+    ranking = {"recall_at_1": 75, "recall_at_5": 75, "recall_at_10": 75, "mrr": 1, "queries": 2, "tools": 2}
+    assert made == ranking | {"shown_recall": 75, "good_recall": 75, "reply_lines": 1, "reply_tokens": 8}
     assert report["summary"]["macro_recall_at_5"] == 87.5
     assert report["summary"]["macro_mrr"] == 1
+
+
+def test_what_is_left_out_of_a_reply_is_not_counted_as_shown(data, fewer, monkeypatch):
+    monkeypatch.setattr(relevance, "_WEAK_SHARE", 2.0)
+    every_hit_is_weak = retrieval.run(data)["summary"]
+    assert every_hit_is_weak["macro_good_recall"] == 0
+    assert every_hit_is_weak["macro_shown_recall"] == every_hit_is_weak["macro_recall_at_5"] == 87.5
+    monkeypatch.setattr(relevance, "_SCORE_SHARE", 2.0)
+    no_hit_is_relevant = retrieval.run(data)["summary"]
+    assert no_hit_is_relevant["macro_shown_recall"] == 0
+    assert no_hit_is_relevant["macro_recall_at_5"] == 87.5
 
 
 def test_every_number_has_its_provenance_and_goes_into_json(data, fewer):
@@ -130,6 +143,6 @@ def test_every_published_tool_is_found_by_its_name_and_first_words(shared):
     lost = []
     for entry in servers:
         query = " ".join([entry.tool["name"], *entry.tool.get("description", "").split()[:8]])
-        if entry.id not in [hit.id for hit in index.search([query], 10)]:
+        if entry.id not in [hit.id for hit in index.search(query, 10)]:
             lost.append(entry.id)
     assert lost == []

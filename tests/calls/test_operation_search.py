@@ -65,7 +65,17 @@ async def test_meaning_is_found_where_no_word_fits(how):
 
 async def test_each_query_has_its_best_first():
     shown = await discovered(server(Fake()), "a loaf", "an automobile")
-    assert [line.partition("(")[0] for line in shown.splitlines()[:2]] == ["bake_bread", "repair_car"]
+    lines = [line.partition("(")[0] for line in shown.splitlines()]
+    assert lines[lines.index('"a loaf":') + 1] == "bake_bread"
+    assert lines[lines.index('"an automobile":') + 1] == "repair_car"
+
+
+@pytest.mark.parametrize("query", ["repair_car", "Repair Car", "repair-car"])
+async def test_an_exact_name_comes_first_whatever_is_nearer_in_meaning(query):
+    def contrary(texts: list[str]) -> list[list[float]]:
+        return [[1.0, 0.0] if "bake" in text or text == query else [0.0, 1.0] for text in texts]
+
+    assert (await discovered(server(contrary), query)).startswith("repair_car()")
 
 
 async def test_only_what_is_new_is_embedded():
@@ -125,20 +135,22 @@ def large() -> Catalog:
 def test_a_long_query_over_hidden_operations_is_no_attack(large):
     view = large.view()
     # It took 5 s, and takes hundredths of one.
-    assert len(view.search(["create issue in the repository with words. " * 450], 5, view.operations.keys())) == 5
+    assert len(view.search("create issue in the repository with words. " * 450, 5, view.operations.keys())) == 5
 
 
 async def test_a_search_whose_first_caller_leaves_is_still_whole(large):
     operation_search = OperationSearch(large, None, 0.7)
     view = large.view(frozenset({"all"}))
 
+    query = "create issue in repository"
+
     def search():
-        return operation_search.find(view, ["create issue in repository"], 5, view.operations.keys())
+        return operation_search.find(view, [query], 5, view.operations.keys())
 
     first = asyncio.create_task(search())
     await asyncio.sleep(0.01)
     first.cancel()
-    assert len(await search()) == 5
+    assert len((await search())[query]) == 5
     assert large.unindexed_count == 0
 
 
@@ -153,6 +165,6 @@ async def test_a_hanging_embedder_does_not_hang_the_search(monkeypatch):
     catalog.add(make_operation("create_issue"))
     view = catalog.view()
     found = await OperationSearch(catalog, hangs, 0.7).find(view, ["create issue"], 5, view.operations.keys())
-    assert [one.name for one in found] == ["create_issue"]
+    assert [hit.operation.name for hit in found["create issue"]] == ["create_issue"]
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()

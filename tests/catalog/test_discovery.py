@@ -138,10 +138,82 @@ async def test_a_word_of_every_summary_finds_something(word):
         assert "(" in (await peer.text_of("discover", query=word)).splitlines()[0]
 
 
-async def test_a_list_of_queries_finds_something_for_each():
+def by_heading(reply: str) -> dict[str, list[str]]:
+    """The lines under each query of a reply; its last lines, which belong to no query, are under the last."""
+    found: dict[str, list[str]] = {}
+    for line in reply.splitlines():
+        if line.startswith('"'):
+            query, end = json.JSONDecoder().raw_decode(line)
+            assert line[end] == ":"
+            found[query] = [line[end + 2 :]] if line[end + 2 :] else []
+        else:
+            found[list(found)[-1]].append(line)
+    return found
+
+
+async def test_several_queries_are_answered_under_a_heading_each(era):
+    async with meta_tool_client(community_server(), era) as peer:
+        told = by_heading(await peer.text_of("discover", query=["create post", "uptime", "zzzz", "delete posts"]))
+    assert list(told) == ["create post", "uptime", "zzzz", "delete posts"]
+    assert told["create post"][0].startswith("posts.create(")
+    assert told["uptime"] == ["uptime(): How long the service has run"]
+    assert told["zzzz"] == ["nothing fits."]
+    assert {line.partition("(")[0] for line in told["delete posts"][:2]} == {"posts.delete", "batch.posts.delete"}
+
+
+@pytest.mark.parametrize("count_of_queries", [2, 4, 10])
+async def test_queries_do_not_displace_each_others_hits(count_of_queries):
+    queries = [f"{verb} {noun}" for verb in VERBS for noun in NOUNS][:: 84 // count_of_queries][:count_of_queries]
+    async with meta_tool_client(large_server(84)) as peer:
+        told = by_heading(reply := await peer.text_of("discover", query=queries))
+        for query in queries:
+            verb, noun = query.split()
+            alone = (await peer.text_of("discover", query=query)).splitlines()
+            assert alone[0].startswith(f"{noun}.{verb}(")
+            assert told[query][0] in (alone[0], f"{noun}.{verb} (above)")
+    assert count(reply) <= 130 * count_of_queries
+
+
+async def test_a_hit_that_stands_under_an_earlier_query_is_named_only():
     async with meta_tool_client(community_server()) as peer:
-        told = await peer.text_of("discover", query=["create post", "uptime", "zzzz"])
-    assert "posts.create(" in told and "uptime(" in told
+        told = by_heading(await peer.text_of("discover", query=["uptime", "how long has the service run"]))
+    assert told["how long has the service run"] == ["uptime (above)"]
+
+
+async def test_a_query_that_is_sent_twice_is_answered_once():
+    async with meta_tool_client(community_server()) as peer:
+        assert await peer.text_of("discover", query=["uptime", " uptime"]) == "uptime(): How long the service has run"
+
+
+async def test_a_heading_is_one_line_and_repeats_no_long_query():
+    query = 'uptime\n"posts.fake(): ' + "words " * 100
+    async with meta_tool_client(community_server()) as peer:
+        first, *_ = (await peer.text_of("discover", query=[query, "create post"])).splitlines()
+    assert first.startswith('"uptime\\n\\"posts.fake') and len(first) < 100
+
+
+async def test_one_good_hit_is_one_line_without_a_footer(era):
+    async with meta_tool_client(community_server(), era) as peer:
+        for query in ("uptime", "members.add", "how long has the service run"):
+            assert len((await peer.text_of("discover", query=query)).splitlines()) == 1
+
+
+async def test_a_weak_match_is_marked():
+    server = DeltaServer("x", disclosure="meta")
+    for name, description in {
+        "create_event": "Create an event in a calendar of the team",
+        "list_tides": "List the tides of a harbour",
+        "ship_crate": "Ship a crate to a harbour. Needs a berth",
+    }.items():
+        server.tool(name=name, description=description)(lambda: None)
+    async with meta_tool_client(server) as peer:
+        told = await peer.text_of("discover", query="tides at the harbour when the crew wants a calendar for its yacht")
+        assert told.splitlines() == ["list_tides(): List the tides of a harbour", "Weaker: create_event"]
+        told = await peer.text_of("discover", query="salesforce opportunity forecast of the sales team")
+        first, *hits = told.splitlines()
+        assert first == "No good match; the nearest:" and hits[0].startswith("create_event(")
+        both = by_heading(await peer.text_of("discover", query=["tides", "salesforce opportunity of the sales team"]))
+        assert both["salesforce opportunity of the sales team"][0] == "No good match; the nearest:"
 
 
 async def test_a_search_is_confined_to_its_category():
@@ -195,6 +267,14 @@ async def test_the_hits_of_a_search_can_be_paged():
         assert found, "seven operations match and five are shown, but nothing says that there are more"
         more = await peer.text_of("discover", query="posts", cursor=found[1])
         assert not {line for line in more.splitlines() if "(" in line} & set(told.splitlines()[:5])
+        assert "cursor" not in more
+
+
+async def test_a_cursor_goes_on_in_one_query():
+    async with meta_tool_client(large_server(84)) as peer:
+        told = await peer.text_of("discover", query=["posts", "uptime of events"])
+        assert 'alone with cursor="5"' in told
+        assert "alone" in await peer.refusal_of("discover", query=["posts", "events"], cursor="5")
 
 
 async def test_long_and_hostile_descriptions_stay_out_of_the_index(era):

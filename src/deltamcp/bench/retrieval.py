@@ -1,4 +1,4 @@
-"""The retrieval benchmark: measures how often a search ranks the right tool among the first, and how long it takes."""
+"""The retrieval benchmark: measures how often a search ranks the right tool high, what it shows, and its speed."""
 
 import platform
 import time
@@ -8,15 +8,22 @@ from itertools import cycle
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
+from deltamcp import tokens
 from deltamcp.bench.corpus import Corpus, Entry, Query, QuerySet, read
 from deltamcp.bench.figures import Figures
+from deltamcp.bench.tokens import make_operation
+from deltamcp.catalog import discovery
+from deltamcp.catalog.disclosure import Disclosure
+from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.search.index import SearchIndex
+from deltamcp.catalog.view import SharedItems, View
 
 T = TypeVar("T")
 Rankings: TypeAlias = list[list[str]]
 
 TOP = 10
 DEPTHS = (1, 5, 10)
+REPLY_FIGURES = ("shown_recall", "good_recall", "reply_lines", "reply_tokens")
 LARGE = 10_000
 ADDED = 100
 """How many tools are added one by one to the large catalogue, to time adding one."""
@@ -24,6 +31,8 @@ ADDED = 100
 METHOD = (
     "recall@k: the share of a query's gold groups of which a member is among the first k, averaged over queries. "
     "macro: averaged over sets. mrr: one over the place of the first gold tool, 0 past the tenth. "
+    "shown_recall: the same share over what a reply of `discover` shows; good_recall: over what it does not mark as "
+    "weak; reply_lines and reply_tokens (o200k): the mean size of such a reply. "
     f"Queries are searched whole, one at a time. Latency: {LARGE:,} tools, made of every pool and mcp_tools, repeated "
     "under varied names until there are enough; every query of every set once, by wall clock and by the thread's CPU."
 )
@@ -33,15 +42,16 @@ def run(data: Path) -> Figures:
     """Measures the search over the corpus in `data`."""
     corpus = read(data)
     texts = [query.text for each in corpus.sets for query in each.queries]
-    summary = grade(corpus, {each.name: _rank(corpus.pools[each.folder], each.queries) for each in corpus.sets})
+    indexes = {folder: _index(pool) for folder, pool in corpus.pools.items()}
+    summary = grade(corpus, {each.name: _rank(indexes[each.folder], each.queries) for each in corpus.sets})
+    summary |= _grade_replies(corpus, indexes, summary["sets"])
     summary |= _measure_speed(large_catalogue(corpus), texts)
     provenance = {name: "computed" if name.startswith("macro") else "measured" for name in summary}
     return {"summary": summary, "provenance": provenance, "method": METHOD, "python": platform.python_version()}
 
 
-def _rank(pool: Iterable[Entry], queries: Iterable[Query]) -> Rankings:
-    index = _index(pool)
-    return [[hit.id for hit in index.search([query.text], TOP)] for query in queries]
+def _rank(index: SearchIndex, queries: Iterable[Query]) -> Rankings:
+    return [[hit.id for hit in index.search(query.text, TOP)] for query in queries]
 
 
 def _index(entries: Iterable[Entry]) -> SearchIndex:
@@ -67,6 +77,36 @@ def _grade_set(each: QuerySet, rankings: Rankings, tools: int) -> Figures:
     }
     grades["mrr"] = _mean([1 / min(found) if min(found) <= TOP else 0.0 for found in places])
     return grades | {"queries": len(each.queries), "tools": tools}
+
+
+def _grade_replies(corpus: Corpus, indexes: dict[str, SearchIndex], sets: dict[str, Figures]) -> Figures:
+    """Adds to the grades of each set what `discover` shows for its queries; returns the means over sets."""
+    for each in corpus.sets:
+        view = _view(corpus.pools[each.folder], indexes[each.folder])
+        replies = [_reply_figures(query, view) for query in each.queries]
+        sets[each.name] |= {name: round(_mean([reply[name] for reply in replies]), 2) for name in REPLY_FIGURES}
+    return {f"macro_{name}": _mean([grades[name] for grades in sets.values()]) for name in REPLY_FIGURES}
+
+
+def _view(pool: Iterable[Entry], index: SearchIndex) -> View:
+    operations = {entry.id: make_operation(entry) for entry in pool}
+    return View(operations, SharedItems({}, {}, {}), Disclosure("meta"), "bench", None, lambda: index, True, None)
+
+
+def _reply_figures(query: Query, view: View) -> Figures:
+    hits = view.search(query.text, discovery.MAX_HITS + 1, view.operations.keys())
+    reply = discovery.hits_text(view, {query.text: hits}, discovery.parse_discover_arguments({"query": query.text}))
+    shown = hits[: discovery.MAX_HITS]
+    return {
+        "shown_recall": 100 * _shown_share(query, view, [hit.operation for hit in shown]),
+        "good_recall": 100 * _shown_share(query, view, [hit.operation for hit in shown if not hit.weak]),
+        "reply_lines": len(reply.splitlines()),
+        "reply_tokens": tokens.count(reply),
+    }
+
+
+def _shown_share(query: Query, view: View, shown: Sequence[Operation]) -> float:
+    return _mean([any(view.operations.get(gold) in shown for gold in group) for group in query.gold])
 
 
 def _places(query: Query, ranking: list[str]) -> list[int]:
@@ -100,7 +140,7 @@ def _measure_speed(catalogue: Sequence[Entry], texts: Sequence[str]) -> Figures:
     cpu: list[float] = []
     for text in texts:
         begin, begin_cpu = time.perf_counter(), time.thread_time()
-        index.search([text], TOP)
+        index.search(text, TOP)
         cpu.append(time.thread_time() - begin_cpu)
         wall.append(time.perf_counter() - begin)
     added = [Entry(f"{entry.id}~added", entry.group, entry.tool) for entry in catalogue[:ADDED]]
@@ -139,10 +179,18 @@ def table(report: Figures) -> str:
         lines.append(f"{name:30}{grades['queries']:8}{grades['tools']:7}   {_recalls(grades)}")
     lines.append(f"{'macro':45}   {_recalls(summary, 'macro_')}")
     lines.append(f"{'macro mrr':45}   {summary['macro_mrr']:.3f}")
+    lines.append(f"{'shown recall / of good hits, %; lines, tokens':45}")
+    for name, grades in [*summary["sets"].items(), ("macro", _macro_reply(summary))]:
+        recall = f"{grades['shown_recall']:.1f} / {grades['good_recall']:.1f}"
+        lines.append(f"{name:45}   {recall}; {grades['reply_lines']:.1f}, {grades['reply_tokens']:.0f}")
     lines.append(f"{f'p50 / p99 ms, {LARGE:,} tools':45}   {summary['p50_ms']:.2f} / {summary['p99_ms']:.2f}")
     lines.append(f"{'the same, CPU':45}   {summary['p50_cpu_ms']:.2f} / {summary['p99_cpu_ms']:.2f}")
     lines.append(f"{f'build ms, {LARGE:,} tools; add one':45}   {summary['build_ms']:.0f}; {summary['add_ms']:.3f}")
     return "\n".join(lines)
+
+
+def _macro_reply(summary: Figures) -> Figures:
+    return {name: summary[f"macro_{name}"] for name in REPLY_FIGURES}
 
 
 def _recalls(grades: Figures, prefix: str = "") -> str:

@@ -86,23 +86,27 @@ def _make_catalogue(entries: Iterable[Entry]) -> tuple[View, dict[str, str]]:
     catalog = Catalog("bench", disclosure=META)
     rejected: dict[str, str] = {}
     for entry in entries:
-        tool, schema = entry.tool, entry.tool.get("inputSchema")
         try:
-            catalog.add(
-                Operation(
-                    _answer_nothing,
-                    Context,
-                    name=entry.id,
-                    category="".join(char if char.isalnum() or char in "_-" else "-" for char in entry.group) or "none",
-                    # The catalogue reads what stands before a dot as a category.
-                    action=tool["name"].replace(".", "_"),
-                    description=tool.get("description") or "",
-                    input_schema=schema if isinstance(schema, dict) else {},
-                )
-            )
+            catalog.add(make_operation(entry))
         except DeltaError as error:
             rejected[entry.id] = str(error)
     return catalog.view(), rejected
+
+
+def make_operation(entry: Entry) -> Operation:
+    """Returns a tool of the corpus as an operation, with its server as category."""
+    tool, schema = entry.tool, entry.tool.get("inputSchema")
+    category = "".join(char if char.isalnum() or char in "_-" else "-" for char in entry.group).strip("-")
+    return Operation(
+        _answer_nothing,
+        Context,
+        name=entry.id.strip(),
+        category=category or "none",
+        # The catalogue reads what stands before a dot as a category.
+        action=tool["name"].replace(".", "_"),
+        description=tool.get("description") or "",
+        input_schema=schema if isinstance(schema, dict) else {},
+    )
 
 
 def _find_unserved(view: View) -> dict[str, str]:
@@ -117,7 +121,7 @@ def _find_unserved(view: View) -> dict[str, str]:
             missing[name] = "not listed"
         elif not text.startswith(operation.id) or definition["inputSchema"] != operation.tool["inputSchema"]:
             missing[name] = "not described"
-        elif operation not in view.search([operation.id], 10, view.operations.keys()):
+        elif [found.operation for found in view.search(operation.id, 1, view.operations.keys())] != [operation]:
             missing[name] = "not found"
     return missing
 
@@ -141,8 +145,8 @@ def _index_line(operation: Operation) -> str:
 
 def _five_hits(view: View, operation: Operation) -> str:
     arguments = discovery.parse_discover_arguments({"query": operation.summary})
-    hits = view.search([operation.summary], arguments.limit + 1, view.operations.keys())
-    return discovery.hits_text(view, hits, arguments)
+    hits = view.search(operation.summary, discovery.MAX_HITS + 1, view.operations.keys())
+    return discovery.hits_text(view, {operation.summary: hits}, arguments)
 
 
 def _surface_tokens(entries: Sequence[Entry], size: int) -> int:

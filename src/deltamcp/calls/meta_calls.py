@@ -77,9 +77,9 @@ class MetaCalls:
         discover = discovery.parse_discover_arguments(arguments)
         if not discover.queries:
             return discovery.listing_text(view, discover)
-        limit = discover.cursor + discover.limit + 1
+        limit = discover.cursor + discovery.MAX_HITS + 1
         found = await self._search.find(view, discover.queries, limit, discovery.searched_names(view, discover))
-        return discovery.hits_text(view, found[discover.cursor :], discover)
+        return discovery.hits_text(view, {query: hits[discover.cursor :] for query, hits in found.items()}, discover)
 
     async def _execute(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         try:

@@ -7,7 +7,6 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Sequence, Set
-from itertools import chain, zip_longest
 
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.operation import Operation
@@ -15,7 +14,7 @@ from deltamcp.catalog.search import fusion
 from deltamcp.catalog.search.fusion import Embedder, Fusion, Vector
 from deltamcp.catalog.search.index import SearchIndex
 from deltamcp.catalog.signature import is_async
-from deltamcp.catalog.view import View
+from deltamcp.catalog.view import FoundOperation, View
 
 _MAX_INDEXED_ON_LOOP = 100
 """The number of operations that the event loop indexes, in 7 ms; more than these are indexed in a thread."""
@@ -37,8 +36,10 @@ class OperationSearch:
         self._embeddings = _Embeddings(catalog, embedder, weight) if embedder is not None else None
         self._building: asyncio.Future[SearchIndex] | None = None
 
-    async def find(self, view: View, queries: list[str], limit: int, names: Set[str]) -> list[Operation]:
-        """Returns up to `limit` operations of `names`: first the best hit of each query, then the second of each."""
+    async def find(
+        self, view: View, queries: list[str], limit: int, names: Set[str]
+    ) -> dict[str, list[FoundOperation]]:
+        """Returns for each query up to `limit` operations of `names`, best first, up to where relevance stops."""
         vectors = await self._embeddings.embed_queries(queries) if self._embeddings is not None else None
         if self._building is None and self._catalog.unindexed_count > _MAX_INDEXED_ON_LOOP:
             self._building = asyncio.ensure_future(asyncio.to_thread(self._catalog.search_index))
@@ -47,8 +48,11 @@ class OperationSearch:
         while self._building is not None:
             await asyncio.shield(self._building)
         if vectors is None or self._embeddings is None:
-            return view.search(queries, limit, names)
-        return self._embeddings.search(view, queries, vectors, limit, names)
+            return {query: view.search(query, limit, names) for query in queries}
+        return {
+            query: self._embeddings.search(view, query, vector, limit, names)
+            for query, vector in zip(queries, vectors, strict=True)
+        }
 
     def _finish_build(self, _: "asyncio.Future[SearchIndex]") -> None:
         self._building = None
@@ -80,17 +84,11 @@ class _Embeddings:
             logger.error("the embedder failed, so tools are searched by words only", exc_info=error)
         return None
 
-    def search(
-        self, view: View, queries: list[str], vectors: Sequence[Vector], limit: int, names: Set[str]
-    ) -> list[Operation]:
+    def search(self, view: View, query: str, vector: Vector, limit: int, names: Set[str]) -> list[FoundOperation]:
         index = self._catalog.search_index()
         hidden = len(index) - len(names)
-        ranked = [
-            [hit.id for hit in self._fusion.blend(index.search([query], _WORD_HITS, names), vector, limit + hidden)]
-            for query, vector in zip(queries, vectors, strict=True)
-        ]
-        hits = dict.fromkeys(name for name in chain.from_iterable(zip_longest(*ranked)) if name in names)
-        return [view.operations[name] for name in hits if name in view.operations][:limit]
+        ranked = self._fusion.blend(index.search(query, _WORD_HITS, names), vector, limit + hidden)
+        return view.found_operations([hit for hit in ranked if hit.id in names][:limit])
 
     async def _update(self) -> None:
         version, operations = self._catalog.version, dict(self._catalog.operations)

@@ -198,7 +198,7 @@ class Catalog:
                 tool, group = operation.tool, operation.id.rpartition(".")[0].replace(".", " ")
                 if operation.keywords:
                     tool = {**tool, "description": " ".join([tool.get("description", ""), *operation.keywords])}
-                self._search_index.put(name, tool, group)
+                self._search_index.put(name, tool, group, operation.id)
         return self._search_index
 
     def resource_at(self, uri: str) -> tuple[Resource, dict[str, str]] | None:

@@ -1,6 +1,6 @@
 """The meta-tools `discover` and `get_schema`: parses their arguments and writes their answers."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 import msgspec
@@ -9,21 +9,24 @@ from deltamcp import tokens
 from deltamcp.catalog import tool_text
 from deltamcp.catalog.meta_tools import DetailLevel, MetaTool
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.view import View, did_you_mean
+from deltamcp.catalog.view import FoundOperation, View, did_you_mean
 from deltamcp.errors import UsageError
 from deltamcp.values import JSON
 
 MAX_HITS = 5
-MAX_HITS_EACH = 3
-"""Hits for each query where there are several."""
+"""Hits for each query."""
+MAX_SIGNATURES_EACH = 3
+"""Hits with a signature for each query where there are several; the others are named."""
 MAX_HIT_CURSOR = 100
 """The last hit that a cursor can reach."""
 MAX_QUERIES = 10
 MAX_QUERY_CHARS = 20_000
+MAX_HEADING_CHARS = 80
+"""Characters of a query that its heading repeats."""
 MAX_SCHEMAS = 10
 """Operations that one call of `get_schema` can describe."""
 HIT_TOKENS = 34
-"""The budget of one hit, so that five hits and the usage line stay under 200 tokens."""
+"""The budget of one hit, so that five hits stay under 200 tokens."""
 PAGE_TOKENS = 1000
 """The budget of one page of a listing."""
 
@@ -36,10 +39,6 @@ class DiscoverArguments(NamedTuple):
     detail: DetailLevel | None
     cursor: int
 
-    @property
-    def limit(self) -> int:
-        return MAX_HITS if len(self.queries) == 1 else MAX_HITS_EACH * len(self.queries)
-
 
 def parse_discover_arguments(arguments: Mapping[str, JSON]) -> DiscoverArguments:
     """Parses the arguments of `discover`.
@@ -48,7 +47,7 @@ def parse_discover_arguments(arguments: Mapping[str, JSON]) -> DiscoverArguments
         UsageError: an argument is unknown, of the wrong type or out of bounds.
     """
     _check_names(arguments, "query", "category", "detail", "cursor")
-    queries = [query for query in _string_list(arguments, "query") if query.strip()]
+    queries = list(dict.fromkeys(query.strip() for query in _string_list(arguments, "query") if query.strip()))
     if len(queries) > MAX_QUERIES:
         raise UsageError(f"query takes at most {MAX_QUERIES} queries at once.")
     if sum(map(len, queries)) > MAX_QUERY_CHARS:
@@ -59,6 +58,8 @@ def parse_discover_arguments(arguments: Mapping[str, JSON]) -> DiscoverArguments
     cursor = str(arguments.get("cursor") or "0")
     if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 9:
         raise UsageError("cursor is not one discover gave; start without it.")
+    if len(queries) > 1 and int(cursor):
+        raise UsageError("cursor goes on in one query; send that query alone.")
     if queries and int(cursor) > MAX_HIT_CURSOR:
         raise UsageError("No operation fits so far down the list; use other words.")
     category = category.strip().rstrip("*/.")
@@ -78,33 +79,62 @@ def searched_names(view: View, arguments: DiscoverArguments) -> Set[str]:
     return {operation.name for operation in _operations_in(view, arguments.category)}
 
 
-def hits_text(view: View, operations: list[Operation], arguments: DiscoverArguments) -> str:
-    """Writes search hits, one on each line, and how to call them.
+def hits_text(view: View, found: Mapping[str, Sequence[FoundOperation]], arguments: DiscoverArguments) -> str:
+    """Writes search hits: good ones a line each, weak ones by id only; several queries under a heading each.
 
     Args:
-        operations: The hits from the cursor on; one more than `limit` tells that there is a next page.
+        found: The hits of each query from the cursor on; one more than `MAX_HITS` tells that there is a next page.
     """
-    has_more = len(operations) > arguments.limit
-    operations = operations[: arguments.limit]
-    if not operations and arguments.cursor:
-        return "No more fit."
-    if not operations:
-        listing_hint = f"{view.meta_tool_name(MetaTool.DISCOVER)}() for all {view.directory.size} operations"
-        return f"Nothing fits. Try other words, or {listing_hint}."
-    match arguments.detail:
+    more = any(len(hits) > MAX_HITS and not hits[MAX_HITS].weak for hits in found.values())
+    cursor = f'cursor="{arguments.cursor + MAX_HITS}"'
+    if len(found) == 1:
+        [hits] = found.values()
+        if not hits:
+            return "No more fit." if arguments.cursor else f"Nothing fits. {_other_words_hint(view)}"
+        return "\n".join([*_query_lines(hits, arguments, MAX_HITS, set()), *([f"More: {cursor}."] if more else [])])
+    lines: list[str] = []
+    shown: set[str] = set()
+    for query, hits in found.items():
+        heading = _json(query[:MAX_HEADING_CHARS] + "…" * (len(query) > MAX_HEADING_CHARS))
+        lines.append(f"{heading}:" if hits else f"{heading}: nothing fits.")
+        lines += _query_lines(hits, arguments, MAX_SIGNATURES_EACH, shown)
+    if not all(found.values()):
+        lines.append(_other_words_hint(view))
+    return "\n".join([*lines, *([f"More: one query alone with {cursor}."] if more else [])])
+
+
+def _query_lines(
+    hits: Sequence[FoundOperation], arguments: DiscoverArguments, max_lines: int, shown: set[str]
+) -> list[str]:
+    """Writes the hits of one query, those in `shown` by id only, and adds to `shown` what it describes."""
+    hits = hits[:MAX_HITS]
+    lines: list[str] = []
+    if hits and hits[0].weak and not arguments.cursor:
+        lines.append("No good match; the nearest:")
+        described, named = hits[:max_lines], hits[max_lines:]
+    else:
+        described = [hit for hit in hits if not hit.weak][:max_lines]
+        named = [hit for hit in hits if hit not in described]
+    for operation, _ in described:
+        lines.append(f"{operation.id} (above)" if operation.id in shown else _hit_line(operation, arguments.detail))
+        shown.add(operation.id)
+    if named:
+        lines.append(f"Weaker: {', '.join(operation.id for operation, _ in named)}")
+    return lines
+
+
+def _hit_line(operation: Operation, detail: DetailLevel | None) -> str:
+    match detail:
         case DetailLevel.NAMES:
-            lines = [operation.id for operation in operations]
+            return operation.id
         case DetailLevel.FULL:
-            lines = [tool_text.signature_with_notes(operation.tool, operation.id) for operation in operations]
+            return tool_text.signature_with_notes(operation.tool, operation.id)
         case _:
-            lines = [
-                tool_text.signature_and_summary(operation.tool, operation.id, operation.summary_line, HIT_TOKENS)
-                for operation in operations
-            ]
-    execute, get_schema = view.meta_tool_name(MetaTool.EXECUTE), view.meta_tool_name(MetaTool.GET_SCHEMA)
-    usage = f"{execute}(operation, params) runs one; {get_schema} tells more."
-    more = f' More: cursor="{arguments.cursor + arguments.limit}".' if has_more else ""
-    return "\n".join([*lines, usage + more])
+            return tool_text.signature_and_summary(operation.tool, operation.id, operation.summary_line, HIT_TOKENS)
+
+
+def _other_words_hint(view: View) -> str:
+    return f"Try other words, or {view.meta_tool_name(MetaTool.DISCOVER)}() for all {view.directory.size} operations."
 
 
 def listing_text(view: View, arguments: DiscoverArguments) -> str:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,7 +15,8 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.operation_resources import OperationResources
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
-from deltamcp.catalog.search.index import SearchIndex
+from deltamcp.catalog.search.index import Hit, SearchIndex
+from deltamcp.catalog.search.relevance import is_weak, relevant_hits
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.values import JSON, Kind, Manifest, Page, Surface
 
@@ -32,6 +33,14 @@ class SharedItems(msgspec.Struct, frozen=True):
     resources: Mapping[str, Resource]
     templates: Mapping[str, Resource]
     prompts: Mapping[str, Prompt]
+
+
+class FoundOperation(NamedTuple):
+    """An operation that a search found."""
+
+    operation: Operation
+    weak: bool
+    """Whether it is probably not what was meant."""
 
 
 class View:
@@ -87,11 +96,15 @@ class View:
         """Operations as resources; None where they are listed as plain tools."""
         return OperationResources(self._scheme, self.directory) if self.surface is Surface.META else None
 
-    def search(self, queries: list[str], limit: int, names: Set[str]) -> list[Operation]:
-        """Finds the operations among `names` that fit the queries best, best first."""
+    def search(self, query: str, limit: int, names: Set[str]) -> list[FoundOperation]:
+        """Finds the operations among `names` that fit a query, best first, up to where relevance stops."""
         index = self._search_index()
-        hits = index.search(queries, limit, None if len(names) == len(index) else names)
-        return [self.operations[hit.id] for hit in hits if hit.id in self.operations]
+        return self.found_operations(index.search(query, limit, None if len(names) == len(index) else names))
+
+    def found_operations(self, hits: Iterable[Hit]) -> list[FoundOperation]:
+        """Returns the operations of a ranking, best first, up to where relevance stops."""
+        visible = [hit for hit in hits if hit.id in self.operations]
+        return [FoundOperation(self.operations[hit.id], is_weak(hit)) for hit in relevant_hits(visible)]
 
     def nearest_names(self, name: str, names: Iterable[str]) -> list[str]:
         """Returns up to three of `names` that are similar to an unknown name."""

@@ -20,6 +20,10 @@ def fusion(request, monkeypatch):
     return made
 
 
+def by_words(tool_id: str, score: float, named: bool = False) -> Hit:
+    return Hit(tool_id, score, score, score, named)
+
+
 def test_what_is_embedded_and_unchanged_is_not_missing(fusion):
     assert fusion.missing_texts({"north": "n", "east": "other", "west": "w"}) == [("east", "other"), ("west", "w")]
 
@@ -29,14 +33,27 @@ def test_the_nearest_comes_first_without_hits_by_words(fusion):
 
 
 def test_words_decide_between_neighbours(fusion):
-    assert fusion.blend([Hit("east", 5.0)], (1, 1.01))[0].id == "east"
+    assert fusion.blend([by_words("east", 1.0)], (1, 1.01))[0].id == "east"
 
 
 def test_weights_are_what_they_say(fusion):
     fusion.weight = 0.25
-    found = fusion.blend([Hit("south", 4.0), Hit("elsewhere", 2.0)], (0, 1))
+    found = fusion.blend([by_words("south", 1.0), by_words("elsewhere", 0.5)], (0, 1))
     assert [hit.id for hit in found] == ["south", "elsewhere", "north", "east"]
-    assert [hit.score for hit in found] == pytest.approx([0.75, 0.375, 0.25, 0.125])
+    assert [hit.score for hit in found] == pytest.approx([1, 0.375 / 0.75, 0.25 / 0.75, 0.125 / 0.75])
+
+
+def test_a_tool_that_the_query_names_stays_first(fusion):
+    hits = [by_words("south", 1.0, named=True), by_words("east", 1.0, named=True), by_words("north", 0.9)]
+    found = fusion.blend(hits, (0, 1))
+    assert [hit.id for hit in found] == ["south", "east", "north"]
+    assert [hit.score for hit in found] == [1, 1, 1]
+
+
+def test_a_near_tool_fits_without_words_and_a_far_one_does_not(fusion):
+    fits = {hit.id: hit.fit for hit in fusion.blend([by_words("south", 0.5)], (0, 1))}
+    assert fits == {"north": 1, "east": 0, "south": 0.5}
+    assert all(hit.fit == 0 for hit in fusion.blend([], (0, 0)))
 
 
 def test_only_so_many_are_given(fusion):
@@ -53,11 +70,11 @@ def test_a_dropped_tool_is_gone_and_missing_again(fusion):
 
 
 def test_without_vectors_words_are_all_there_is():
-    assert [hit.id for hit in Fusion().blend([Hit("a", 2.0), Hit("b", 1.0)], (1, 0))] == ["a", "b"]
+    assert [hit.id for hit in Fusion().blend([by_words("a", 1.0), by_words("b", 0.5)], (1, 0))] == ["a", "b"]
 
 
 def test_a_vector_of_nothing_is_near_to_all_alike(fusion):
-    assert {hit.score for hit in fusion.blend([], (0, 0))} == {0.7}
+    assert {hit.score for hit in fusion.blend([], (0, 0))} == {1.0}
 
 
 @pytest.mark.parametrize("vectors", [[(1, 2)], [(1, 2), (1, 2, 3)], [(1, 2, 3), (1, 2, 3)]])

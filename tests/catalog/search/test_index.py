@@ -4,7 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from deltamcp.catalog.search import index as search
@@ -44,7 +44,7 @@ def build(servers=SERVERS):
 
 
 def first(query):
-    return build().search([query])[0].id
+    return build().search(query)[0].id
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,49 @@ def test_a_tool_called_by_name_comes_first(query):
     assert first(query) == "github/merge_pull_request"
 
 
+LISTS = [
+    tool("list-sharepoint-site-lists", "List the lists of a site."),
+    tool("list-sharepoint-site-list-items", "Get the items of a list."),
+    tool("create-sharepoint-list-item", "Create a list item in a list of a SharePoint site: list the items to create."),
+    tool("update-sharepoint-list-item", "Update a list item in a list of a SharePoint site: list the items to update."),
+    tool("list_items", "List the items of a list of a SharePoint site."),
+]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "list-sharepoint-site-list-items",
+        "list sharepoint site list items",
+        "List SharePoint Site List Items",
+        "ms365.list-sharepoint-site-list-items",
+        "ms365/list_sharepoint_site_list_items",
+        " ms365_list-sharepoint-site-list-items ",
+    ],
+)
+def test_an_exact_name_comes_first_whatever_words_it_contains(query):
+    index = SearchIndex()
+    for each in LISTS:
+        index.put(f"ms365_{each['name']}", each | {"name": f"ms365_{each['name']}"}, "ms365", f"ms365.{each['name']}")
+    assert index.search(query)[0].id == "ms365_list-sharepoint-site-list-items"
+
+
+@pytest.mark.parametrize("name", ["userList", "user_list", "user-list"])
+def test_of_names_that_differ_in_separators_the_one_that_is_spelled_comes_first(name):
+    index = build({"": [tool("userList"), tool("user_list"), tool("user-list")]})
+    assert index.search(name)[0].id == f"/{name}"
+
+
+def test_a_path_is_a_name_even_where_its_words_say_nothing():
+    index = build()
+    index.put("x", tool("forecast_of_the_tides"), "the", "the.use")
+    assert [hit.id for hit in index.search("the.use")] == ["x"]
+    assert [hit.id for hit in index.search("the/use", allowed_ids={"x", "github/create_issue"})] == ["x"]
+    assert index.search("the.use", allowed_ids={"github/create_issue"}) == []
+    index.drop("x")
+    assert index.search("the.use") == []
+
+
 def test_a_name_within_a_request_comes_first():
     assert first("The forecast is bad, so call list_pull_requests and see the weather.") == "github/list_pull_requests"
 
@@ -94,42 +137,44 @@ def test_a_name_that_is_a_mere_word_is_no_call_for_the_tool():
 
 def test_each_intent_of_a_long_request_is_served():
     found = build().search(
-        ["I need the weather of next week. Then take a screenshot of the page. Finally, create an issue."], 3
+        "I need the weather of next week. Then take a screenshot of the page. Finally, create an issue.", 3
     )
     assert {hit.id for hit in found} == {"weather/forecast", "browser/takeScreenshot", "github/create_issue"}
 
 
-def test_the_best_of_each_of_several_queries_comes_first():
-    index = build()
-    queries = ["create issue", "weather forecast", "screenshot"]
-    found = [hit.id for hit in index.search(queries, 3)]
-    assert sorted(found) == sorted(index.search([query], 1)[0].id for query in queries)
-
-
 def test_scores_fall_and_begin_at_one():
-    scores = [hit.score for hit in build().search(["pull requests of the repository"])]
+    scores = [hit.score for hit in build().search("pull requests of the repository")]
     assert scores[0] == 1
     assert scores == sorted(scores, reverse=True)
+
+
+def test_coverage_is_the_share_of_the_words_that_a_tool_has():
+    index = build()
+    known, unknown = index.search("merge a pull request")[0], index.search("merge a pull request in gitlab")[0]
+    assert known.coverage == known.fit == 1
+    assert unknown.id == known.id and 0 < unknown.coverage < 1
+    two = index.search("Merge a pull request. What will the weather be?")
+    assert {hit.id: hit.fit for hit in two}["weather/forecast"] == 1
+    assert max(hit.coverage for hit in two) < 1
 
 
 @pytest.mark.parametrize(
     "query", ["", " ", "please could you", "what is this and how do I use the tool", "xyzzy 12345", "…"]
 )
 def test_what_says_nothing_finds_nothing(query):
-    assert build().search([query]) == []
+    assert build().search(query) == []
 
 
-def test_no_queries_and_no_places_find_nothing():
-    assert build().search([]) == []
-    assert build().search(["issue"], 0) == []
-    assert SearchIndex().search(["issue"]) == []
+def test_no_tools_and_no_places_find_nothing():
+    assert build().search("issue", 0) == []
+    assert SearchIndex().search("issue") == []
 
 
 def test_nested_parameters_are_searched():
     schema = {"properties": {"who": {"anyOf": [{"items": {"properties": {"passport": {}}}}, {"type": "null"}]}}}
     index = build()
     index.put("x", {"name": "travel", "inputSchema": schema})
-    assert index.search(["passport"]) == [Hit("x", 1.0)]
+    assert index.search("passport") == [Hit("x", 1.0, 1.0, 1.0)]
 
 
 def test_a_schema_may_be_deep():
@@ -138,14 +183,14 @@ def test_a_schema_may_be_deep():
         schema = {"properties": {"inner": schema}}
     index = SearchIndex()
     index.put("x", {"name": "deep", "inputSchema": schema})
-    assert index.search(["inner"])[0].id == "x"
+    assert index.search("inner")[0].id == "x"
 
 
 def test_a_replaced_tool_is_no_longer_found_by_its_old_words():
     index = build()
     index.put("browser/navigate", tool("tides"), "browser")
-    assert index.search(["address"]) == []
-    assert index.search(["tides"]) == [Hit("browser/navigate", 1.0)]
+    assert index.search("address") == []
+    assert [hit.id for hit in index.search("tides")] == ["browser/navigate"]
 
 
 def test_each_group_of_synonyms_has_a_name_of_its_own():
@@ -239,10 +284,10 @@ changes = st.lists(st.tuples(ids, st.none() | st.tuples(definitions, groups)), m
 def test_anything_can_be_indexed_and_asked(definition, query):
     index = SearchIndex()
     index.put("x", definition)
-    assert {hit.id for hit in index.search([query])} <= {"x"}
+    assert {hit.id for hit in index.search(query)} <= {"x"}
 
 
-def same_as_built_anew(changes, queries):
+def same_as_built_anew(changes, query):
     changed = SearchIndex()
     content: dict[str, Any] = {}
     for name, what in changes:
@@ -256,35 +301,37 @@ def same_as_built_anew(changes, queries):
     for name, what in sorted(content.items()):
         fresh.put(name, *what)
     assert len(changed) == len(fresh) == len(content)
-    assert changed.search(queries, 2) == fresh.search(queries, 2)
+    assert changed.search(query, 2) == fresh.search(query, 2)
     return True
 
 
-questions = st.lists(phrases | st.text(max_size=20), min_size=1, max_size=3)
+questions = phrases | st.text(max_size=20)
 
 
 @given(changes, questions)
-def test_an_index_that_grew_and_shrank_is_one_built_anew(changes, queries):
-    assert same_as_built_anew(changes, queries)
+def test_an_index_that_grew_and_shrank_is_one_built_anew(changes, query):
+    assert same_as_built_anew(changes, query)
 
 
 @given(changes, questions, st.integers(1, 6), st.integers(1, 3))
-def test_that_holds_where_there_is_more_than_is_looked_at(changes, queries, scanned, candidates):
+def test_that_holds_where_there_is_more_than_is_looked_at(changes, query, scanned, candidates):
     with pytest.MonkeyPatch.context() as few:
         few.setattr(search, "_MAX_SCANNED_POSTINGS", scanned)
         few.setattr(search, "_MIN_CANDIDATES", candidates)
         few.setattr(search, "_REFINED_FACTOR", 1)
-        assert same_as_built_anew(changes, queries)
+        assert same_as_built_anew(changes, query)
 
 
-@given(st.lists(st.text(min_size=1), min_size=1, max_size=5, unique_by=words.name_key), st.data())
+@given(st.lists(phrases | st.text(), min_size=1, max_size=6, unique_by=words.name_key), st.data())
 def test_a_tool_is_first_under_its_exact_name(names, data):
+    """Whatever words the name has: of every tool, of none, repeated."""
+    names = [name for name in names if words.name_key(name).strip()]
+    assume(names)
     index = SearchIndex()
     for number, name in enumerate(names):
         index.put(f"{number}/", {"name": name})
     number = data.draw(st.integers(0, len(names) - 1))
-    found = {words.name_key(hit.id) for hit in index.search([names[number]]) if hit.score == 1}
-    assert str(number) in found
+    assert index.search(names[number])[0] == Hit(f"{number}/", 1.0, 1.0, 1.0, named=True)
 
 
 @given(st.lists(phrases, min_size=1, max_size=5), st.data())
@@ -297,4 +344,4 @@ def test_a_dropped_tool_is_gone(names, data):
     index.drop(gone)
     assert gone not in index
     assert len(index) == len(names) - 1
-    assert gone not in [hit.id for name in names for hit in index.search([name])]
+    assert gone not in [hit.id for name in names for hit in index.search(name)]

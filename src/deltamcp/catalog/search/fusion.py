@@ -74,16 +74,27 @@ class Fusion:
     def blend(self, hits: Sequence[Hit], query: Vector, limit: int = 5) -> list[Hit]:
         """Blends the hits of one query by words with those by its vector into one ranking, best first.
 
-        Both scores are scaled to 0..1 first: scores by words relative to the best hit, similarities between the
-        farthest and the nearest tool. Callers pass more hits than `limit`, so that the hits include tools that score
-        well in both.
+        Similarities are scaled to 0..1 between the farthest and the nearest tool, as scores by words are. Tools that
+        the query names stay first. Callers pass more hits than `limit`, so that the hits include tools that score well
+        in both.
         """
-        top = max((hit.score for hit in hits), default=0.0) or 1.0
-        scores = {hit.id: (1 - self.weight) * hit.score / top for hit in hits}
-        for tool_id, similarity in _normalize(self._similarities(_unit_vector(query))).items():
+        by_words = {hit.id: hit for hit in hits}
+        similarities = self._similarities(_unit_vector(query))
+        scaled = _normalize(similarities)
+        scores = {tool_id: (1 - self.weight) * hit.score for tool_id, hit in by_words.items()}
+        for tool_id, similarity in scaled.items():
             scores[tool_id] = scores.get(tool_id, 0.0) + self.weight * similarity
-        ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
-        return [Hit(tool_id, score) for tool_id, score in ranked[: max(limit, 0)]]
+        top = max(scores.values(), default=0.0) or 1.0
+        named = {hit.id: place for place, hit in enumerate(hits) if hit.named}
+        ranked = sorted(scores, key=lambda tool_id: (named.get(tool_id, len(hits)), -scores[tool_id], tool_id))
+        average = sum(similarities.values()) / (len(similarities) or 1)
+        blended: list[Hit] = []
+        for tool_id in ranked[: max(limit, 0)]:
+            hit = by_words.get(tool_id) or Hit(tool_id, 0.0, 0.0, 0.0)
+            nearness = _nearness(similarities.get(tool_id, average), average)
+            score = 1.0 if hit.named else scores[tool_id] / top
+            blended.append(hit._replace(score=score, fit=max(hit.fit, nearness)))
+        return blended
 
     def _similarities(self, query: list[float]) -> dict[str, float]:
         """Returns the cosine similarity of each tool to the query."""
@@ -112,3 +123,11 @@ def _normalize(values: dict[str, float]) -> dict[str, float]:
     low, high = min(values.values(), default=0.0), max(values.values(), default=0.0)
     width = high - low
     return {tool_id: (value - low) / width if width else 1.0 for tool_id, value in values.items()}
+
+
+def _nearness(similarity: float, average: float) -> float:
+    """Returns how much of the way from the average tool to a tool that says the same a tool is.
+
+    Models differ in the similarity of any two texts, so the similarity alone does not tell whether texts are near.
+    """
+    return max(0.0, (similarity - average) / (1 - average)) if average < 1 else 0.0

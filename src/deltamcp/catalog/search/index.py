@@ -6,9 +6,10 @@ the other tools (field lengths are compared with typical ones, not with this cat
 and leave the index as if it had been built anew.
 """
 
+import enum
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Set
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -40,6 +41,8 @@ _MAX_CORRECTED_WORDS = 8
 """The longest query whose unknown words are corrected; longer ones have enough known words."""
 _MIN_CORRECTED_LETTERS = 5
 """Shorter words are not corrected, as they are too similar to each other."""
+_UNKNOWN_SHARE = 0.5
+"""The weight in the coverage of words that no tool has: some say what is missing, others are values of parameters."""
 _MIN_SPELLING_RATIO = 84
 """The percentage of letters, in order, that a word must share with a known word to be its misspelling."""
 
@@ -50,6 +53,23 @@ class Hit(NamedTuple):
     id: str
     score: float
     """1 for the best tool of a query, less for the others; scores of different queries cannot be compared."""
+    coverage: float
+    """The share of the query's words that the tool has, weighed by rarity."""
+    fit: float
+    """The same share of the clause that the tool fits best; for a query of one clause it is `coverage`."""
+    named: bool = False
+    """Whether the query is the tool's name or contains it; such tools come first."""
+
+
+class _Naming(enum.IntEnum):
+    """How a query names a tool; the higher, the surer."""
+
+    NONE = 0
+    MENTIONED = 1
+    """It contains the name, which has several words: a plain word may just be a word."""
+    SAME_NAME = 2
+    """It is the name, but for case and separators."""
+    SAME_SPELLING = 3
 
 
 class _Entry(NamedTuple):
@@ -57,7 +77,7 @@ class _Entry(NamedTuple):
 
     terms: tuple[str, ...]
     name: tuple[str, ...]
-    keys: frozenset[str]
+    spellings: frozenset[str]
     group: str
 
 
@@ -75,7 +95,14 @@ class _Match(NamedTuple):
     covered_rarity: _Scores
     """The total rarity of the words that each tool has."""
     total_rarity: float
-    """The total rarity of all words of the query."""
+    """The total rarity of the words that some tool has."""
+    unknown_rarity: float
+    """The total rarity of the words that no tool has."""
+
+    def coverage(self, tool_id: str) -> float:
+        """Returns the share of the words that a tool has, weighed by rarity."""
+        total = self.total_rarity + _UNKNOWN_SHARE * self.unknown_rarity
+        return self.covered_rarity.get(tool_id, 0.0) / (total or 1.0)
 
     def weighted_scores(self, name_factors: _Scores) -> _Scores:
         """Lowers scores by the share of the query that a tool lacks, and multiplies them by the factor of its name."""
@@ -93,8 +120,8 @@ class SearchIndex:
         self._entries: dict[str, _Entry] = {}
         self._postings: dict[str, _Scores] = {}
         """The weight of each term in each tool, by term."""
-        self._ids_by_name_key: dict[str, set[str]] = {}
-        """The ids of the tools that a name without case and punctuation may mean."""
+        self._ids_by_name: dict[str, set[str]] = {}
+        """The ids of the tools that a name may mean, as it is spelled and without case and punctuation."""
         self._terms_by_prefix: dict[str, set[str]] = {}
         """Terms by their first two letters."""
 
@@ -104,12 +131,13 @@ class SearchIndex:
     def __contains__(self, id: object) -> bool:
         return id in self._entries
 
-    def put(self, id: str, tool: Mapping[str, JSON], group: str = "") -> None:
+    def put(self, id: str, tool: Mapping[str, JSON], group: str = "", path: str = "") -> None:
         """Adds a tool, or replaces the one of this id.
 
         Args:
             tool: An MCP tool definition. No key is required, and invalid values are ignored.
             group: The server or the category of the tool.
+            path: Another name of the tool, below its group: `posts.list`.
         """
         self.drop(id)
         name = fields.text_or_empty(tool.get("name"))
@@ -120,10 +148,12 @@ class SearchIndex:
                 posting = self._postings[term] = {}
                 self._terms_by_prefix.setdefault(term[:2], set()).add(term)
             posting[id] = weight
-        keys = frozenset(filter(None, (name_key(name), name_key(id), name_key(group + name))))
-        for key in keys:
-            self._ids_by_name_key.setdefault(key, set()).add(id)
-        self._entries[id] = _Entry(tuple(weights), tuple(sorted(set(terms(name)))), keys, group)
+        action = path.rpartition(".")[2]
+        names = [name, id, group + name, path, *([action] if len(terms(action)) > 1 else [])]
+        spellings = frozenset(filter(None, [*names, *map(name_key, names)]))
+        for spelling in spellings:
+            self._ids_by_name.setdefault(spelling, set()).add(id)
+        self._entries[id] = _Entry(tuple(weights), tuple(sorted(set(terms(name)))), spellings, group)
 
     def drop(self, id: str) -> None:
         """Removes the tool of this id, if there is one."""
@@ -136,39 +166,36 @@ class SearchIndex:
             if not posting:
                 del self._postings[term]
                 _discard(self._terms_by_prefix, term[:2], term)
-        for key in entry.keys:
-            _discard(self._ids_by_name_key, key, id)
+        for spelling in entry.spellings:
+            _discard(self._ids_by_name, spelling, id)
 
-    def search(self, queries: Sequence[str], limit: int = 5, allowed_ids: Set[str] | None = None) -> list[Hit]:
-        """Finds the tools that fit best, best first; none where the index knows no word of the queries.
-
-        With several queries, the best tool of each comes first, then the others by their score relative to the best
-        one of their query.
+    def search(self, query: str, limit: int = 5, allowed_ids: Set[str] | None = None) -> list[Hit]:
+        """Ranks the tools that fit a query, best first; none where the index knows no word of the query.
 
         Args:
             allowed_ids: The tools to search; all where it is None.
         """
-        best: _Scores = {}
-        total: _Scores = {}
-        for query in queries:
-            for tool_id, score in self._rank(query, limit, allowed_ids).items():
-                best[tool_id] = max(score, best.get(tool_id, 0.0))
-                total[tool_id] = total.get(tool_id, 0.0) + score
-        ranked = sorted(best, key=lambda tool_id: (-best[tool_id], -total[tool_id], tool_id))
-        return [Hit(tool_id, best[tool_id]) for tool_id in ranked[: max(limit, 0)]]
-
-    def _rank(self, query: str, limit: int, allowed_ids: Set[str] | None) -> _Scores:
         clauses = self._query_clauses(query)
-        mentioned = self._tools_named_in(query)
-        if allowed_ids is not None:
-            mentioned &= allowed_ids
-        pool = self._candidates(clauses, max(limit, _MIN_CANDIDATES), allowed_ids) | mentioned
-        scores = self._add_group_scores(self._score_candidates(clauses, pool))
+        named = self._tools_named_in(query, allowed_ids)
+        pool = self._candidates(clauses, max(limit, _MIN_CANDIDATES), allowed_ids) | named.keys()
+        matches = [self._match_clause(clause, pool) for clause in clauses]
+        whole = _merge_matches(matches)
+        scores = self._add_group_scores(self._score_candidates(clauses, matches, whole, pool))
         top = max(scores.values(), default=0.0) or 1.0
-        if mentioned:
-            scores = {tool_id: score + top * (tool_id in mentioned) for tool_id, score in scores.items()}
-            top = max(scores.values())
-        return {tool_id: score / top for tool_id, score in scores.items()}
+
+        def order(tool_id: str) -> tuple[int, float, str]:
+            return -named.get(tool_id, _Naming.NONE), -scores[tool_id], tool_id
+
+        def hit(tool_id: str) -> Hit:
+            naming = named.get(tool_id, _Naming.NONE)
+            if naming >= _Naming.SAME_NAME:
+                return Hit(tool_id, 1.0, 1.0, 1.0, named=True)
+            fit = max(match.coverage(tool_id) for match in (*matches, whole))
+            if naming:
+                return Hit(tool_id, 1.0, whole.coverage(tool_id), fit, named=True)
+            return Hit(tool_id, scores[tool_id] / top, whole.coverage(tool_id), fit)
+
+        return [hit(tool_id) for tool_id in sorted(scores, key=order)[: max(limit, 0)]]
 
     def _add_group_scores(self, scores: _Scores) -> _Scores:
         groups = {tool_id: self._entries[tool_id].group or tool_id for tool_id in scores}
@@ -203,13 +230,20 @@ class SearchIndex:
         near = process.extract(word, known, scorer=fuzz.ratio, score_cutoff=_MIN_SPELLING_RATIO, limit=None)
         return max(((score, term) for term, score, _ in near), default=(0.0, word))[1]
 
-    def _tools_named_in(self, query: str) -> set[str]:
-        """Finds the tools that a query names; inside a longer query only by names of several words, not plain words."""
-        found = set(self._ids_by_name_key.get(name_key(query), ()))
+    def _tools_named_in(self, query: str, allowed_ids: Set[str] | None) -> dict[str, _Naming]:
+        """Finds the tools that a query names, and how it does."""
+        found: dict[str, _Naming] = {}
+
+        def add(key: str, naming: _Naming) -> None:
+            ids = self._ids_by_name.get(key, ())
+            found.update(dict.fromkeys(ids if allowed_ids is None else allowed_ids & set(ids), naming))
+
         for token in query.split():
-            named = self._ids_by_name_key.get(name_key(token))
-            if named and len(terms(token)) > 1:
-                found |= named
+            key = name_key(token)
+            if key in self._ids_by_name and len(terms(token)) > 1:
+                add(key, _Naming.MENTIONED)
+        add(name_key(query), _Naming.SAME_NAME)
+        add(query.strip(), _Naming.SAME_SPELLING)
         return found
 
     def _rarity(self, posting: Collection[str]) -> float:
@@ -248,16 +282,17 @@ class SearchIndex:
                 for tool_id in scores.keys() & posting.keys():
                     scores[tool_id] += factor * posting[tool_id]
 
-    def _score_candidates(self, clauses: list[_Clause], pool: set[str]) -> _Scores:
+    def _score_candidates(
+        self, clauses: list[_Clause], matches: list[_Match], whole: _Match, pool: set[str]
+    ) -> _Scores:
         """Scores the candidates by the whole query and by the clause each fits best."""
         name_factors = self._name_factors({word for clause in clauses for word in clause}, pool)
-        matches = [self._match_clause(clause, pool) for clause in clauses]
-        whole = _merge_matches(matches).weighted_scores(name_factors)
-        top = max(whole.values(), default=0.0) or 1.0
-        scores = {tool_id: whole.get(tool_id, 0.0) / top for tool_id in pool}
+        whole_scores = whole.weighted_scores(name_factors)
+        top = max(whole_scores.values(), default=0.0) or 1.0
+        scores = {tool_id: whole_scores.get(tool_id, 0.0) / top for tool_id in pool}
         fit: _Scores = {}
         for match in matches:
-            part = match.weighted_scores(name_factors) if len(matches) > 1 else whole
+            part = match.weighted_scores(name_factors) if len(matches) > 1 else whole_scores
             top = max(part.values(), default=0.0) or 1.0
             for tool_id, score in part.items():
                 fit[tool_id] = max(score / top, fit.get(tool_id, 0.0))
@@ -269,11 +304,12 @@ class SearchIndex:
         """Matches the candidates with the words of a clause and, at a lower weight, with their synonyms."""
         scores: _Scores = {}
         covered: _Scores = {}
-        total_rarity = 0.0
+        total_rarity = unknown_rarity = 0.0
         for word, weight in clause.items():
             posting = self._postings.get(word, {})
             concepts = [self._postings[concept] for concept in CONCEPTS.get(word, ()) if concept in self._postings]
             if not posting and not concepts:
+                unknown_rarity += self._rarity(())
                 continue
             rarity = self._rarity(posting) if posting else max(map(self._rarity, concepts))
             total_rarity += rarity
@@ -290,7 +326,7 @@ class SearchIndex:
                 related |= near
             for tool_id in related - exact:
                 covered[tool_id] = covered.get(tool_id, 0.0) + _SYNONYM_COVERAGE * rarity
-        return _Match(scores, covered, total_rarity)
+        return _Match(scores, covered, total_rarity, unknown_rarity)
 
     def _name_factors(self, words: set[str], pool: set[str]) -> _Scores:
         """Returns the factor that raises each candidate's score, by the share of its name that is in the query."""
@@ -321,7 +357,12 @@ def _merge_matches(matches: list[_Match]) -> _Match:
         for tool_id, score in match.scores.items():
             scores[tool_id] = scores.get(tool_id, 0.0) + score
             covered[tool_id] = covered.get(tool_id, 0.0) + match.covered_rarity[tool_id]
-    return _Match(scores, covered, sum(match.total_rarity for match in matches))
+    return _Match(
+        scores,
+        covered,
+        sum(match.total_rarity for match in matches),
+        sum(match.unknown_rarity for match in matches),
+    )
 
 
 def _query_terms(clauses: list[_Clause]) -> _Clause:
