@@ -13,7 +13,7 @@ import msgspec
 
 from deltamcp.bench.audit import AskServer, AuditReport, ServerAnswer, audit, uncounted_sentences, unique_servers
 from deltamcp.bench.cost import Cost
-from deltamcp.cli import output
+from deltamcp.cli import output, targets
 from deltamcp.cli.progress import ProgressBar
 from deltamcp.client.configs import files
 from deltamcp.client.configs.files import ConfiguredServer
@@ -26,7 +26,10 @@ LARGEST_TOOLS = 10
 
 def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
-        "config", nargs="?", type=Path, metavar="CONFIG", help="a file of mcpServers; every host's here unless given"
+        "config",
+        nargs="?",
+        metavar="CONFIG",
+        help="a file of mcpServers, FILE#NAME for one of them, or a Python file; every host's files here unless given",
     )
     verb.add_argument("--project", action="store_true", help="start what this folder's own files tell of, too")
     verb.add_argument("--only", action="append", metavar="NAME", help="a server to ask; repeatable")
@@ -60,9 +63,9 @@ def run(args: argparse.Namespace) -> None:
         raise SystemExit(1)
 
 
-def _find_servers(config: Path | None, project: bool) -> list[ConfiguredServer]:
+def _find_servers(config: str | None, project: bool) -> list[ConfiguredServer]:
     if config is not None:
-        return files.read_servers(config)
+        return targets.find_servers(config)
     return files.find_servers(Path.home(), Path.cwd(), sys.platform, os.environ, trusted=project)
 
 

@@ -8,18 +8,29 @@ verb's.
 import argparse
 import contextlib
 import os
+import re
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Unpack
 
 from deltamcp.client.client import DeltaClient
+from deltamcp.client.configs import files
+from deltamcp.client.configs.files import DISABLED, UNTRUSTED, ConfiguredServer
 from deltamcp.client.options import ClientOptions
+from deltamcp.client.target import is_python_file, served_command
 from deltamcp.errors import ConfigurationError, UnauthorizedError, UnreachableError
+from deltamcp.values import JSON
 
 WORDS = "words"
 TARGET_HELP = (
-    "TARGET is a URL, FILE#NAME for a server of an mcpServers file, or a server's own command line; so our options "
-    "stand before it or at the very end, and after -- every word is the server's."
+    "TARGET is a URL, a Python file (FILE.py or FILE.py:NAME), FILE#NAME for a server of an mcpServers file, the name "
+    "of a server in your hosts' files, or a server's own command line; so our options stand before it or at the very "
+    "end, and after -- every word is the server's."
 )
+_SERVER_NAME = re.compile(r"[\w.@ -]+")
+"""What the name of a server in a host's file may look like; it has no separators of paths."""
 LIST_SECONDS = 60.0
 """The timeout of requests that list or describe tools."""
 
@@ -47,7 +58,9 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 
 def add_words_argument(verb: argparse.ArgumentParser, metavar: str) -> None:
-    verb.add_argument(WORDS, nargs=argparse.REMAINDER, metavar=metavar, help="a URL, a command line, or FILE#NAME")
+    verb.add_argument(
+        WORDS, nargs=argparse.REMAINDER, metavar=metavar, help="a URL, a file, FILE#NAME, or a command line"
+    )
 
 
 def _parse_seconds(text: str) -> float:
@@ -121,7 +134,9 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: Unp
         ConfigurationError: there is no such target.
     """
     if not target:
-        raise ConfigurationError("Name a server: a URL, a command line, or FILE#NAME for one of an mcpServers file.")
+        raise ConfigurationError(
+            "Name a server: a URL, a Python file, a command line, or FILE#NAME for one of an mcpServers file."
+        )
     options: ClientOptions = {
         "speak": args.speak,
         "encoding": args.encoding,
@@ -135,7 +150,48 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: Unp
         options["token"] = token
     if args.timeout is not None:
         options["timeout"] = options["start_timeout"] = args.timeout
-    return DeltaClient(target, **options)
+    return DeltaClient(_find_by_name(target) or target, **options)
+
+
+def _find_by_name(target: Sequence[str]) -> dict[str, JSON] | None:
+    """Returns the entry of the server that hosts' files list by this name; None if a program or no server has it.
+
+    Raises:
+        ConfigurationError: several files list different servers by this name, or only a file that is not trusted does.
+    """
+    name = target[0]
+    if len(target) > 1 or not _SERVER_NAME.fullmatch(name) or shutil.which(name) or is_python_file(name):
+        return None
+    listed = files.find_servers(Path.home(), Path.cwd(), sys.platform, os.environ)
+    matching = [server for server in listed if server.name == name]
+    startable = [server for server in matching if server.skip_reason in (None, DISABLED)]
+    if not matching:
+        return None
+    if not startable:
+        path, reason = matching[0].path, matching[0].skip_reason
+        if reason == UNTRUSTED:
+            raise ConfigurationError(f"{name} is in {path} of this folder; where you trust that, say {path}#{name}.")
+        raise ConfigurationError(f"{name} in {path} cannot be started: {reason}.")
+    if any(server.entry != startable[0].entry for server in startable):
+        places = " or ".join(dict.fromkeys(f"{server.path}#{name}" for server in startable))
+        raise ConfigurationError(f"Several servers are called {name}; say {places}.")
+    return startable[0].entry
+
+
+def find_servers(target: str) -> list[ConfiguredServer]:
+    """Returns the servers of a file of `mcpServers`; the one server of `FILE#NAME`, of a Python or an operations file.
+
+    Raises:
+        ConfigurationError: there is no such file or server.
+    """
+    file, mark, name = target.rpartition("#")
+    if mark and not Path(target).exists():
+        return [files.find_server(Path(file).expanduser(), name)]
+    path = Path(target).expanduser()
+    if is_python_file(target) or files.is_operations_file(path):
+        command, *words = served_command(target)
+        return [ConfiguredServer(path.stem, "file", path, {"command": command, "args": words})]
+    return files.read_servers(path)
 
 
 def _parse_header(text: str) -> tuple[str, str]:

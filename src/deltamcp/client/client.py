@@ -49,8 +49,9 @@ class DeltaClient:
     def __init__(self, target: Target, **options: Unpack[ClientOptions]) -> None:
         """
         Args:
-            target: a `DeltaServer`, a URL, a command line (a text or a list of words), an entry of an `mcpServers` file
-                (a dict), or `FILE#NAME` for an entry in a file.
+            target: a `DeltaServer`, a URL, a command line (a text or a list of words), a Python file (`FILE.py` or
+                `FILE.py:NAME`, served by a process of its own), an entry of an `mcpServers` file (a dict), or
+                `FILE#NAME` for an entry in a file.
             options: see `ClientOptions`.
 
         Raises:

@@ -1,9 +1,10 @@
-"""Parses targets: a server in this process, a URL, a command line, or an entry of an `mcpServers` file."""
+"""Parses targets: a server in this process, a URL, a command line, a file, or an entry of an `mcpServers` file."""
 
 import os
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -29,6 +30,7 @@ class ServerLike(Protocol):
 
 Target: TypeAlias = "ServerLike | str | Sequence[str] | Mapping[str, JSON]"
 
+_CONFIGURATION_SUFFIXES = (".json", ".jsonc", ".toml")
 _URL_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _INHERITED_VARIABLES = re.compile(
     "HOME|LANG|LC_ALL|LOGNAME|PATH|SHELL|TERM|TMPDIR|USER|"
@@ -46,11 +48,13 @@ class Program(Struct, frozen=True):
     env: dict[str, str] | None = None
     """Variables to add to those that programs need to run; if None, the server inherits the whole environment."""
     cwd: str | None = None
+    file: str = ""
+    """The file that the program serves, if the target is a file."""
 
     @property
     def label(self) -> str:
-        """The server's name in error messages: only the program, because its arguments may be secrets."""
-        return f"The server {Path(self.command[0]).name!r}"
+        """The server's name in error messages: only the program or file, because arguments may be secrets."""
+        return f"The server {Path(self.file or self.command[0]).name!r}"
 
     def make_link(self, quiet: bool) -> ClientLink:
         from deltamcp.client.links.process import ProcessLink
@@ -128,15 +132,15 @@ def parse_target(target: Target) -> Endpoint:
     if isinstance(target, ServerLike):
         return InProcessServer(target.engine)
     raise ConfigurationError(
-        "A client connects to a DeltaServer, a URL, a command line (a text or a list of words), or an entry of an "
-        f"mcpServers file, not to {target!r:.80}."
+        "A client connects to a DeltaServer, a URL, a command line (a text or a list of words), a Python file, or an "
+        f"entry of an mcpServers file, not to {target!r:.80}."
     )
 
 
 def parse_words(words: list[str]) -> Endpoint:
     """Converts a target that is given as a list of words, as on a command line."""
-    if len(words) == 1 and shutil.which(words[0]) is None:
-        return _parse_text(words[0])  # a quoted command line, a URL or FILE#NAME
+    if len(words) == 1 and (is_python_file(words[0]) or shutil.which(words[0]) is None):
+        return _parse_text(words[0])  # a quoted command line, a URL, a file or FILE#NAME
     if _URL_SCHEME.match(words[0]):
         raise ConfigurationError(
             f"{words[1]!r} after the address is not understood; a tool's arguments are NAME=VALUE or JSON."
@@ -150,13 +154,18 @@ def _parse_text(text: str) -> Endpoint:
             raise ConfigurationError(f"{text.partition('://')[0]}:// is no way to a server; use http:// or https://.")
         split_url(text)
         return Address(text)
+    if is_python_file(text):
+        return _serve_file(text)
     file, mark, name = text.rpartition("#")
-    if mark and file.endswith((".json", ".jsonc", ".toml")):
+    if mark and file.endswith(_CONFIGURATION_SUFFIXES):
         from deltamcp.client.configs import files
 
         return parse_entry(files.find_entry(Path(file).expanduser(), name))
-    if text.endswith((".json", ".jsonc", ".toml")):
-        raise ConfigurationError(f"{text} is a file; name a server in it, as {text}#NAME.")
+    if text.endswith(_CONFIGURATION_SUFFIXES):
+        from deltamcp.client.configs import files
+
+        path = Path(text).expanduser()
+        return _serve_file(text) if files.is_operations_file(path) else parse_entry(files.find_only_entry(path))
     try:
         words = shlex.split(text, posix=os.name != "nt")
     except ValueError:
@@ -164,6 +173,24 @@ def _parse_text(text: str) -> Endpoint:
     if not words:
         raise ConfigurationError(f"{text!r:.80} is no command line; quote it rightly, or give a list of words.")
     return Program(tuple(words))
+
+
+def is_python_file(text: str) -> bool:
+    """Whether this is a Python file to serve, as `FILE.py` or `FILE.py:NAME`; not one that is a program by itself."""
+    path = Path(text if text.endswith(".py") else text.rpartition(":")[0]).expanduser()
+    if path.suffix != ".py" or not path.is_file():
+        return False
+    return not (shutil.which(text) and path.read_bytes()[:2] == b"#!")
+
+
+def served_command(file: str) -> tuple[str, ...]:
+    """Returns the command that serves a file as `delta-mcp serve` does, in a process of its own."""
+    # -P: modules of the current directory do not hide those that this library imports.
+    return (sys.executable, "-P", "-m", "deltamcp", "serve", str(Path(file).expanduser()))
+
+
+def _serve_file(file: str) -> Program:
+    return Program(served_command(file), file=file)
 
 
 def parse_entry(entry: Mapping[str, Any]) -> Endpoint:

@@ -100,6 +100,15 @@ def find_entry(path: Path, name: str) -> dict[str, Any]:
     Raises:
         ConfigurationError: the file has no such server, or a variable that the server needs is not set.
     """
+    return find_server(path, name).entry
+
+
+def find_server(path: Path, name: str) -> ConfiguredServer:
+    """Returns a server of a file, even if it is switched off there.
+
+    Raises:
+        ConfigurationError: as in `find_entry`.
+    """
     servers = read_servers(path)
     matching = [server for server in servers if server.name == name]
     if not matching:
@@ -112,8 +121,30 @@ def find_entry(path: Path, name: str) -> dict[str, Any]:
         raise ConfigurationError(f"{path} has no server {name!r}; {hint}")
     for server in matching:
         if server.skip_reason in (None, DISABLED):
-            return server.entry
+            return replace(server, skip_reason=None)
     raise ConfigurationError(f"{name} in {path} cannot be started: {matching[0].skip_reason}.")
+
+
+def find_only_entry(path: Path) -> dict[str, Any]:
+    """Returns the entry of the one server that a file lists.
+
+    Raises:
+        ConfigurationError: the file lists several, or as in `find_entry`.
+    """
+    names = list(dict.fromkeys(server.name for server in read_servers(path)))
+    if len(names) > 1:
+        raise ConfigurationError(f"{path} lists {', '.join(names)}; name one of them, as {path}#{names[0]}.")
+    return find_entry(path, names[0])
+
+
+def is_operations_file(path: Path) -> bool:
+    """Whether a file defines operations; its `mcpServers` are then those that it takes operations from.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
+    document = _read_document(path)
+    return isinstance(document, dict) and "operations" in document
 
 
 def _read_document(path: Path) -> JSON:
