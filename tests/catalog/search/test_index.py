@@ -150,10 +150,10 @@ def test_scores_fall_and_begin_at_one():
 
 def test_coverage_is_the_share_of_the_words_that_a_tool_has():
     index = build()
-    known, unknown = index.search("merge a pull request")[0], index.search("merge a pull request in gitlab")[0]
+    known, unknown = index.search("create an issue")[0], index.search("create an issue in sourceforge")[0]
     assert known.coverage == known.fit == 1
     assert unknown.id == known.id and 0 < unknown.coverage < 1
-    two = index.search("Merge a pull request. What will the weather be?")
+    two = index.search("Create an issue. What will the weather be?")
     assert {hit.id: hit.fit for hit in two}["weather/forecast"] == 1
     assert max(hit.coverage for hit in two) < 1
 

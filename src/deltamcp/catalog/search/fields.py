@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from deltamcp.catalog.search.services import SERVICES
 from deltamcp.catalog.search.words import CONCEPTS, terms
 from deltamcp.values import JSON
 
@@ -20,6 +21,7 @@ _GROUP_FIELD = _Field(1.5, 0.0, 1)
 _DESCRIPTION_FIELD = _Field(1.0, 0.6, 10)
 _PARAMETERS_FIELD = _Field(1.0, 0.5, 4)
 _NOTES_FIELD = _Field(0.6, 0.5, 12)
+_SERVICE_FIELDS = (_NAME_FIELD, _GROUP_FIELD, _DESCRIPTION_FIELD)
 
 _MAX_NOTES_CHARS = 1500
 """Characters of the parameters' descriptions that are indexed; the rest is examples and exceptions."""
@@ -40,14 +42,20 @@ def term_weights(tool: Mapping[str, JSON], group: str) -> dict[str, float]:
         (_NOTES_FIELD, " ".join(notes)[:_MAX_NOTES_CHARS]),
     )
     counts: dict[str, float] = {}
+    told: set[str] = set()
+    """The words that tell what the tool belongs to; those of parameters do not."""
     for field, text in fields:
         words = terms(text)
+        if field in _SERVICE_FIELDS:
+            told.update(words)
         unit = field.weight / (1 - field.slope + field.slope * len(words) / field.typical_words)
         for word in words:
             counts[word] = counts.get(word, 0.0) + unit
     concepts: dict[str, float] = {}
     for word, count in counts.items():
         for concept in CONCEPTS.get(word, ()):
+            concepts[concept] = max(count, concepts.get(concept, 0.0))
+        for concept in SERVICES.get(word, ()) if word in told else ():
             concepts[concept] = max(count, concepts.get(concept, 0.0))
     counts.update(concepts)
     return {term: (_SATURATION + 1) * count / (_SATURATION + count) for term, count in counts.items()}

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from deltamcp.catalog.search import fields
+from deltamcp.catalog.search.services import QUERY_CONCEPTS
 from deltamcp.catalog.search.words import CONCEPTS, is_concept, name_key, split_clauses, stem, terms
 from deltamcp.values import JSON
 
@@ -67,9 +68,11 @@ class _Naming(enum.IntEnum):
     NONE = 0
     MENTIONED = 1
     """It contains the name, which has several words: a plain word may just be a word."""
-    SAME_NAME = 2
+    SAME_ACTION = 2
+    """It is the name without its group, but for case and separators."""
+    SAME_NAME = 3
     """It is the name, but for case and separators."""
-    SAME_SPELLING = 3
+    SAME_SPELLING = 4
 
 
 class _Entry(NamedTuple):
@@ -148,9 +151,9 @@ class SearchIndex:
                 posting = self._postings[term] = {}
                 self._terms_by_prefix.setdefault(term[:2], set()).add(term)
             posting[id] = weight
-        action = path.rpartition(".")[2]
-        names = [name, id, group + name, path, *([action] if len(terms(action)) > 1 else [])]
-        spellings = frozenset(filter(None, [*names, *map(name_key, names)]))
+        names = [name, id, group + name, path]
+        action = _action_key(name_key(path.rpartition(".")[2]))
+        spellings = frozenset(filter(None, [*names, *map(name_key, names), action]))
         for spelling in spellings:
             self._ids_by_name.setdefault(spelling, set()).add(id)
         self._entries[id] = _Entry(tuple(weights), tuple(sorted(set(terms(name)))), spellings, group)
@@ -183,19 +186,20 @@ class SearchIndex:
         scores = self._add_group_scores(self._score_candidates(clauses, matches, whole, pool))
         top = max(scores.values(), default=0.0) or 1.0
 
-        def order(tool_id: str) -> tuple[int, float, str]:
-            return -named.get(tool_id, _Naming.NONE), -scores[tool_id], tool_id
+        ranked = sorted(scores, key=lambda tool_id: (-scores[tool_id], tool_id))
+        if named:
+            ranked.sort(key=lambda tool_id: named.get(tool_id, _Naming.NONE), reverse=True)
 
         def hit(tool_id: str) -> Hit:
             naming = named.get(tool_id, _Naming.NONE)
-            if naming >= _Naming.SAME_NAME:
+            if naming >= _Naming.SAME_ACTION:
                 return Hit(tool_id, 1.0, 1.0, 1.0, named=True)
             fit = max(match.coverage(tool_id) for match in (*matches, whole))
             if naming:
                 return Hit(tool_id, 1.0, whole.coverage(tool_id), fit, named=True)
             return Hit(tool_id, scores[tool_id] / top, whole.coverage(tool_id), fit)
 
-        return [hit(tool_id) for tool_id in sorted(scores, key=order)[: max(limit, 0)]]
+        return [hit(tool_id) for tool_id in ranked[: max(limit, 0)]]
 
     def _add_group_scores(self, scores: _Scores) -> _Scores:
         groups = {tool_id: self._entries[tool_id].group or tool_id for tool_id in scores}
@@ -218,11 +222,11 @@ class SearchIndex:
     def _join_neighbours(self, words: list[str]) -> list[str]:
         """Joins neighbouring words where a tool writes them as one: `screen shot`, `mind map`."""
         joined = (stem(first + second) for first, second in pairwise(words))
-        return [word for word in joined if word in self._postings and word not in words]
+        return [word for word in joined if (word in self._postings or word in QUERY_CONCEPTS) and word not in words]
 
     def _correct_spelling(self, word: str) -> str:
         """Returns the known word that a word misspells, or else the word; assumes its first two letters are right."""
-        if word in self._postings or word in CONCEPTS or len(word) < _MIN_CORRECTED_LETTERS or not word.isalpha():
+        if word in self._postings or word in QUERY_CONCEPTS or len(word) < _MIN_CORRECTED_LETTERS or not word.isalpha():
             return word
         from rapidfuzz import fuzz, process  # 30 ms to import, needed only where a word is unknown
 
@@ -240,9 +244,12 @@ class SearchIndex:
 
         for token in query.split():
             key = name_key(token)
-            if key in self._ids_by_name and len(terms(token)) > 1:
+            if (key in self._ids_by_name or _action_key(key) in self._ids_by_name) and len(terms(token)) > 1:
                 add(key, _Naming.MENTIONED)
-        add(name_key(query), _Naming.SAME_NAME)
+                add(_action_key(key), _Naming.MENTIONED)
+        key = name_key(query)
+        add(_action_key(key), _Naming.SAME_ACTION)
+        add(key, _Naming.SAME_NAME)
         add(query.strip(), _Naming.SAME_SPELLING)
         return found
 
@@ -307,7 +314,9 @@ class SearchIndex:
         total_rarity = unknown_rarity = 0.0
         for word, weight in clause.items():
             posting = self._postings.get(word, {})
-            concepts = [self._postings[concept] for concept in CONCEPTS.get(word, ()) if concept in self._postings]
+            concepts = [
+                self._postings[concept] for concept in QUERY_CONCEPTS.get(word, ()) if concept in self._postings
+            ]
             if not posting and not concepts:
                 unknown_rarity += self._rarity(())
                 continue
@@ -347,6 +356,11 @@ class SearchIndex:
         return factors
 
 
+def _action_key(key: str) -> str:
+    """Returns the key of a tool's name without its group, which is unlike the key of a whole name."""
+    return f".{key}" if key else ""
+
+
 def _merge_matches(matches: list[_Match]) -> _Match:
     """Merges the matches of all clauses into the match of the whole query."""
     if len(matches) == 1:
@@ -371,7 +385,7 @@ def _query_terms(clauses: list[_Clause]) -> _Clause:
     for clause in clauses:
         for word, weight in clause.items():
             term_weights[word] = term_weights.get(word, 0.0) + weight
-            for concept in CONCEPTS.get(word, ()):
+            for concept in QUERY_CONCEPTS.get(word, ()):
                 term_weights[concept] = term_weights.get(concept, 0.0) + _SYNONYM_WEIGHT * weight
     return term_weights
 

@@ -474,7 +474,7 @@ SYNONYMS = tuple(tuple(line.split()) for line in _SYNONYMS.strip().splitlines())
 """Groups of words that mean the same in tool descriptions and in requests. A word may be in several groups."""
 
 
-_CONCEPT_PREFIX = "="
+CONCEPT_PREFIX = "="
 """A character that no word begins with."""
 
 
@@ -482,13 +482,13 @@ def _concepts_by_stem() -> dict[str, tuple[str, ...]]:
     found: dict[str, dict[str, None]] = {}
     for group in SYNONYMS:
         for word in group:
-            found.setdefault(stem(word), {})[_CONCEPT_PREFIX + group[0]] = None
+            found.setdefault(stem(word), {})[CONCEPT_PREFIX + group[0]] = None
     return {word: tuple(concepts) for word, concepts in found.items()}
 
 
 def is_concept(term: str) -> bool:
     """Returns whether a term is a concept, which stands for a group of synonyms."""
-    return term[0] == _CONCEPT_PREFIX
+    return term[0] == CONCEPT_PREFIX
 
 
 CONCEPTS = _concepts_by_stem()
