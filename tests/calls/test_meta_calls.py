@@ -13,6 +13,7 @@ from mcp.client.client import Client
 from deltamcp import DeltaServer
 from deltamcp.results.encode import decode
 from deltamcp.tokens import count
+from tests.support.era_client import texts
 from tests.support.meta_tools import (
     COMMUNITY_IDS,
     META_TOOLS,
@@ -89,9 +90,8 @@ async def test_a_slip_is_repaired_and_told(repair, tool, era):
     async with meta_tool_client(community_server(query=True), era) as peer:
         result = await peer.use(tool, REPAIRS[repair])
     assert not result.get("isError"), result
-    answer, *notes = result["content"]
-    assert json.loads(answer["text"]) == {"space": 1, "page": 2, "per_page": 10}
-    assert len(notes) == 1 and notes[0]["type"] == "text" and notes[0]["text"]
+    answer, note = texts(result)
+    assert json.loads(answer) == {"space": 1, "page": 2, "per_page": 10} and note
 
 
 AMBIGUOUS: dict[str, dict[str, Any]] = {
@@ -381,7 +381,7 @@ async def pages(peer: MetaToolClient, operation: str, params: dict[str, Any]) ->
     result = await peer.use("execute", {"operation": operation, "params": params})
     found = [first_block_text(result)]
     handle = re.search(r'handle="([^"]+)"', result_text(result))
-    while handle and (on := ON.search(result["content"][1]["text"])):
+    while handle and (on := ON.search(texts(result)[1])):
         result = await peer.use("continue", {"handle": handle[1], "offset": int(on[1])})
         assert not result.get("isError"), result
         found.append(first_block_text(result))

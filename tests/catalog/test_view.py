@@ -140,7 +140,7 @@ async def test_pages_of_one_caller_are_not_for_another():
     call = CallTool("execute", {"operation": "texts.make", "params": {"text": "secret word ", "times": 60}})
     async with raw_client(server):
         outcome: Any = await server.engine.perform(call, owner, None, 1)  # type: ignore[arg-type]
-        match = re.search(r'handle="([^"]+)"', outcome.value.content[1].text)
+        match = re.search(r'handle="([^"]+)"', outcome.value.content[0].text)
         assert match
         read = CallTool("continue", {"handle": match[1], "page": 2})
         theirs: Any = await server.engine.perform(read, thief, None, 2)  # type: ignore[arg-type]

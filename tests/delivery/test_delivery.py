@@ -217,7 +217,8 @@ async def test_no_further_row_would_have_fitted(budget, tables):
         result = await peer.result_of("rows")
         shown = result_meta(result)["end"]
         assert is_same(decode(first_text(result)), USERS[:shown])
-        result["content"][0]["text"] = encode(USERS[: shown + 1], tables=tables).text
+        longer = encode(USERS[: shown + 1], tables=tables).text
+        result["content"][0]["text"] = "\n".join([longer, *texts(result)[1:]])
         assert token_cost(result) > budget
 
 
@@ -233,7 +234,7 @@ async def test_no_further_line_would_have_fitted(budget, tail):
         shown = head.count("\n")
         assert head == "".join(lines[:shown]), "a text of lines is cut between two"
         assert (len(texts(result)) == 3) == (tail is None)
-        result["content"][0]["text"] = "".join(lines[: shown + 1])
+        result["content"][0]["text"] = "\n".join(["".join(lines[: shown + 1]), *texts(result)[1:]])
         assert token_cost(result) > budget
 
 

@@ -10,6 +10,7 @@ import pytest
 from deltamcp import DeltaClient, connect
 from deltamcp.values import CallTool
 from examples.pagination import main, server
+from tests.support.era_client import texts
 from tests.support.raw_client import raw_client
 from tests.support.request_count import count_requests
 
@@ -70,7 +71,7 @@ async def test_other_clients_read_the_same_records_by_handle():
     async with raw_client(server) as raw:
         await raw.handshake()
         result = (await raw.call("tools/call", name="list_users", arguments={}))["result"]
-        assert "1-20 of 1000 rows" in result["content"][1]["text"]
+        assert "1-20 of 1000 rows" in texts(result)[1]
 
 
 async def test_the_example_prints_all_of_them(capsys: pytest.CaptureFixture[str]):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer, Disclosure, ResultPolicy
-from tests.support.era_client import ERAS, EraClient, era_client, first_text, result_meta
+from tests.support.era_client import ERAS, EraClient, era_client, first_text, result_meta, texts
 from tests.support.sample_values import LINES, USERS
 
 WRAPPED = {"total": 60, "items": USERS[:60], "text": LINES}
@@ -337,7 +337,7 @@ async def test_the_note_says_how_to_pass_a_result_on():
     async with era_client(post()) as peer:
         result = await peer.result_of("wrapped")
         reference = json.dumps({"$result": result_meta(result)["handle"]}, separators=(",", ":"))
-        assert reference in result["content"][1]["text"]
+        assert reference in texts(result)[1]
 
 
 async def test_a_prefix_changes_nothing():
@@ -345,7 +345,7 @@ async def test_a_prefix_changes_nothing():
     async with era_client(server) as peer:
         result = await peer.result_of("p_execute", operation="get.wrapped")
         handle = result_meta(result)["handle"]
-        assert "p_continue(" in result["content"][1]["text"]
+        assert "p_continue(" in texts(result)[1]
         await peer.result_of("p_continue", handle=handle)
         params = {"body": {"$result": handle, "path": "/items/0/email"}}
         await peer.result_of("p_execute", operation="mail.send", params=params)

@@ -66,7 +66,18 @@ async def era_client(server: DeltaServer, era: str = "modern") -> AsyncIterator[
 
 
 def texts(result: Result) -> list[str]:
-    return [block["text"] for block in result["content"] if block["type"] == "text"]
+    """The texts of a result; the notes below a text are told apart by `_meta`."""
+    found = [block["text"] for block in result["content"] if block["type"] == "text"]
+    lengths = result_meta(result).get("lengths")
+    if lengths is None:
+        return found
+    rest, *others = found
+    parts = []
+    for length in lengths:
+        parts.append(rest[:length])
+        rest = rest[length + 1 :] if length else rest
+    assert rest == "" and "\n".join(filter(None, parts)) == found[0]
+    return [*parts, *others]
 
 
 def first_text(result: Result) -> str:

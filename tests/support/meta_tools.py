@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from deltamcp import DeltaServer, Disclosure, ResultPolicy
 from deltamcp.tokens import count
+from tests.support.era_client import texts
 from tests.support.raw_client import RawClient, raw_client
 
 META_TOOLS = ["discover", "get_schema", "execute", "continue"]
@@ -86,8 +87,7 @@ class MetaToolClient:
 
 
 def first_block_text(result: dict[str, Any]) -> str:
-    found: str = result["content"][0]["text"]
-    return found
+    return texts(result)[0]
 
 
 @contextlib.asynccontextmanager

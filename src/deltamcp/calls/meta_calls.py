@@ -19,8 +19,9 @@ from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.errors import UsageError
 from deltamcp.results import content, projection
 from deltamcp.results.content import ResultData
+from deltamcp.results.notes import add_notes
 from deltamcp.results.policy import ROOT_KEY, RequestPolicy, parse_root, requested_policy, requested_root
-from deltamcp.values import JSON, Answer, CallTool, Outcome, Text, ToolResult
+from deltamcp.values import JSON, Answer, CallTool, Outcome, ToolResult
 
 
 class MetaCalls:
@@ -64,7 +65,8 @@ class MetaCalls:
         caller, root = request.terms.caller, requested_root(request.terms.meta)
         if ROOT_KEY in arguments:
             arguments = dict(arguments)
-            root = parse_root(arguments.pop(ROOT_KEY))
+            sent_root = parse_root(arguments.pop(ROOT_KEY))
+            root = root if sent_root is None else sent_root
         await self._changes.accept_root(root, caller)
         policy = replace(request.view.resolved_policy, pack_root=root)
         source = ResultData(await self._discovery_text(request.view, arguments))
@@ -97,4 +99,4 @@ class MetaCalls:
         outcome = await self._tool_calls.call(operation, CallTool(operation.id, params, ask.inputs), request, override)
         if not note or not isinstance(outcome, Answer) or not isinstance(outcome.value, ToolResult):
             return outcome
-        return Answer(replace(outcome.value, content=[*outcome.value.content, Text(note)]))
+        return Answer(add_notes(outcome.value, [note]))

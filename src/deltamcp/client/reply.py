@@ -71,12 +71,13 @@ class Reply:
 
     @property
     def texts(self) -> list[str]:
-        """The text of each text block."""
-        return [
+        """The text of each text block; the notes that a Delta-MCP server writes below its text are texts apart."""
+        texts = [
             block["text"]
             for block in self.content
             if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
         ]
+        return [*_split(texts[0], self.told["lengths"]), *texts[1:]] if texts and "lengths" in self.told else texts
 
     @property
     def text(self) -> str:
@@ -142,7 +143,7 @@ class Reply:
             return texts[0] if meta["form"] == "text" else _decode_or_text(texts[0])
         if self._is_delta and texts:
             return self.shape["items"] if self.is_page else self.shape
-        if len(self.content) != 1 or len(texts) != 1:
+        if "lengths" not in meta and (len(self.content) != 1 or len(texts) != 1):
             return self.content if self.content else None
         # A bare 12345 may be a number or an identifier, so it stays a text.
         return _decode_or_text(texts[0]) if texts[0].lstrip()[:1] in ("{", "[") else texts[0]
@@ -154,7 +155,18 @@ _COUNT_KEYS = frozenset({"start", "end", "total"})
 def _is_valid_member(key: str, value: Any) -> bool:
     if key == "cuts":
         return isinstance(value, list) and all(isinstance(cut, str) for cut in value)
+    if key == "lengths":
+        return isinstance(value, list) and all(type(length) is int and length >= 0 for length in value)
     return type(value) is int if key in _COUNT_KEYS else isinstance(value, str)
+
+
+def _split(text: str, lengths: list[int]) -> list[str]:
+    """Splits a text into parts of these lengths; a line break follows each part that is not empty."""
+    parts, start = [], 0
+    for length in lengths:
+        parts.append(text[start : start + length])
+        start += length + (length > 0)
+    return parts
 
 
 def _decode_or_text(text: str) -> JSON:

@@ -23,7 +23,7 @@ from deltamcp.results.changes import (
     SentBefore,
 )
 from deltamcp.results.content import ResultData, json_or_text
-from deltamcp.results.notes import Handle
+from deltamcp.results.notes import Handle, add_notes
 from deltamcp.results.policy import META_KEY, RESET, ResolvedPolicy
 from deltamcp.results.stored_result import StoredHeader, StoredResult, select_fields
 from deltamcp.values import JSON, Caller, Contents, Manifest, Text, TextResource, ToolResult
@@ -244,7 +244,7 @@ class ChangeDelivery:
             return None
         await self._record(pending, handle, 0, brief)
         reply = _reply(brief.text, "full", (None, pending.result.root), handle, brief.form, brief.references)
-        return replace(reply, content=[*reply.content, Text(brief.note)]) if brief.note else reply
+        return add_notes(reply, [brief.note] if brief.note else [])
 
     async def _reply_in_full(self, pending: _Pending) -> ToolResult:
         policy, call, result = pending.policy, pending.call, pending.result
@@ -257,9 +257,9 @@ class ChangeDelivery:
         meta = (reply.meta or {}).get(META_KEY, {})
         if "handle" in meta:
             await self._record(pending, self._stored.handle(meta["handle"]), 0, ChangeText(""), "unit" in meta)
-        content = [*reply.content, Text(note)] if note else reply.content
         meta = {**meta, "outcome": "full", "root": ALGORITHM + result.root}
-        return replace(reply, content=content, meta={**(reply.meta or {}), META_KEY: meta})
+        reply = replace(reply, meta={**(reply.meta or {}), META_KEY: meta})
+        return add_notes(reply, [note] if note else [])
 
     async def _store(self, pending: _Pending, sent: LastSent | None = None) -> Handle | None:
         """Stores the result, as the next delta after `sent` or as the first of a new series."""

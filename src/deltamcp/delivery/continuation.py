@@ -15,7 +15,7 @@ from deltamcp.delivery.stored_results import ResultRoot, StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.results import blocks, document, reference, result_windows
 from deltamcp.results.content import ResultData, is_self_describing
-from deltamcp.results.notes import Handle
+from deltamcp.results.notes import Handle, add_notes
 from deltamcp.results.pagination import find_rows
 from deltamcp.results.policy import META_KEY, ResolvedPolicy, ResultPolicy
 from deltamcp.results.stored_result import StoredHeader, parse_continue_arguments, select_fields
@@ -84,13 +84,14 @@ class Continuation:
             return StoredHeader(kind, rows, policy, root_digits, is_part=True, first=window.next or 0), (window, holds)
 
         handle, (window, holds) = await self._stored.store(data, caller, show_part, root)
-        content: list[Content] = [Text(text) for text in window.texts]
+        content: list[Content] = [Text(window.text)]
         meta = _window_meta(window, "")
         if handle is not None:
             meta = {"handle": handle.name, **meta}
             content += [handle.link] if result_windows.is_linked(policy, window) else []
         # Clients accept a result without the structured content of its output schema only as an error.
-        return ToolResult(content, window.value if promised and holds else UNSET, not holds, {META_KEY: meta})
+        reply = ToolResult(content, window.value if promised and holds else UNSET, not holds, {META_KEY: meta})
+        return add_notes(reply, window.notes)
 
     async def first_reply_of_blocks(
         self, result: ToolResult, policy: ResolvedPolicy, caller: Caller, promised: bool
@@ -126,7 +127,7 @@ class Continuation:
             async with self._large_reads:
                 window, path = await asyncio.to_thread(stored.read, read, requested)
         meta = {META_KEY: {"handle": read.handle, **_window_meta(window, path)}}
-        return ToolResult([Text(text) for text in window.texts], meta=meta)
+        return add_notes(ToolResult([Text(window.text)], meta=meta), window.notes)
 
     async def resolve_references(self, arguments: dict[str, JSON], caller: Caller, strict: bool) -> dict[str, JSON]:
         """Returns the arguments with every `{"$result": ...}` replaced by the stored value that it names.
@@ -186,10 +187,11 @@ def _whole_reply(window: Window, source: ResultData, policy: ResolvedPolicy, sto
     meta: dict[str, JSON] = {"form": window.form} if needs_form else {}
     if stored is not None:
         meta["handle"] = stored.name
-    reply = ToolResult([Text(text) for text in window.texts], source.structured)
+    reply, notes = ToolResult([Text(window.text)], source.structured), window.notes
     if source.original_result is not None and window.form != "table" and blocks.fits(source.original_result, policy):
-        reply = source.original_result
-    return replace(reply, meta={**(reply.meta or {}), META_KEY: meta}) if meta else reply
+        reply, notes = source.original_result, []
+    reply = replace(reply, meta={**(reply.meta or {}), META_KEY: meta}) if meta else reply
+    return add_notes(reply, notes)
 
 
 def _window_meta(window: Window, path: str) -> dict[str, JSON]:

@@ -1,12 +1,16 @@
-"""Writes the note beside a window, which tells the model how large the result is and how to read on.
+"""Writes the note below a window, which tells the model how large the result is and how to read on.
 
 In a small budget the note is shorter.
 """
 
-from msgspec import Struct
+from collections.abc import Sequence
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from deltamcp.results.policy import META_KEY
 from deltamcp.results.window import Window
-from deltamcp.values import ResourceLink
+from deltamcp.values import JSON, ResourceLink, Text, ToolResult
 
 ELLIPSIS = "…"
 RAW_PREFIX = "raw:"
@@ -26,6 +30,31 @@ class Handle(Struct, frozen=True):
     """The name of the tool that reads on in the result."""
     link: ResourceLink
     """A link to the result, for hosts."""
+
+
+def add_notes(reply: ToolResult, notes: Sequence[str]) -> ToolResult:
+    """Return a reply with notes below its text; `lengths` in its `_meta` tells programs where the text ends.
+
+    Text and notes are one block: client libraries pass several texts to the model as JSON, with an escape for every
+    quote and line break. A whole JSON value stays a block of its own, because programs parse it; so do several texts.
+    """
+    texts = [block for block in reply.content if isinstance(block, Text)]
+    if not notes:
+        return reply
+    meta = reply.meta or {}
+    own: dict[str, JSON] = meta.get(META_KEY, {})
+    if len(texts) != 1 or _is_whole_json(texts[0].text, own):
+        return replace(reply, content=[*reply.content, *map(Text, notes)])
+    text = texts[0].text
+    noted = replace(texts[0], text="\n".join(part for part in (text, *notes) if part))
+    lengths = [*own.get("lengths", [len(text)]), *map(len, notes)]
+    content = [noted if block is texts[0] else block for block in reply.content]
+    return replace(reply, content=content, meta={**meta, META_KEY: {**own, "lengths": lengths}})
+
+
+def _is_whole_json(text: str, meta: dict[str, JSON]) -> bool:
+    is_json = meta["form"] == "json" if "form" in meta else text[:1] in ("{", "[")
+    return is_json and meta.get("unit", "whole") == "whole" and "cuts" not in meta
 
 
 def first_note(window: Window, handle: Handle | None, tokens: int) -> str:

@@ -40,8 +40,13 @@ class Window(Struct, frozen=True):
         return self.end if self.end < self.total else None
 
     @property
+    def notes(self) -> list[str]:
+        """What comes below the text: the note, and the end of a text whose middle is left out."""
+        return [part for part in (self.note, self.tail) if part]
+
+    @property
     def texts(self) -> list[str]:
-        return [self.text, *(part for part in (self.note, self.tail) if part)]
+        return [self.text, *self.notes]
 
 
 class Frame(Struct, frozen=True):
