@@ -18,7 +18,7 @@ test: .venv/ready .tools/ready .tools/interop-ready
 	@$(BIN)/pytest $(PARALLEL)
 
 test-deep: .venv/ready .tools/ready
-	@echo "==> Every server of the matrix from npm and PyPI into .tools/interop: 4 GB, ten minutes the first time"
+	@echo "==> Every server and client library of the matrix from npm and PyPI into .tools/interop: 5 GB, ten minutes the first time"
 	@$(BIN)/python -m tests.interop.install --all
 	@echo "==> Tests at full depth, on all cores"
 	@HYPOTHESIS_PROFILE=deep DELTA_MCP_INTEROP=all $(BIN)/pytest $(PARALLEL)
@@ -40,9 +40,9 @@ conformance: .venv/ready .tools/ready
 	@$(BIN)/pytest tests/conformance -rP
 
 interop: .venv/ready .tools/ready
-	@echo "==> Every server of the matrix from npm and PyPI into .tools/interop: 4 GB, ten minutes the first time"
+	@echo "==> Every server and client library of the matrix from npm and PyPI into .tools/interop: 5 GB, ten minutes the first time"
 	@$(BIN)/python -m tests.interop.install --all
-	@echo "==> list, describe and call on each"
+	@echo "==> list, describe and call on each server; what reaches the model by each client library"
 	@DELTA_MCP_INTEROP=all $(BIN)/pytest tests/interop
 
 bench: .venv/bench-ready
@@ -75,8 +75,8 @@ bench: .venv/bench-ready
 		install --prefix .tools --silent --no-audit --no-fund --no-package-lock --ignore-scripts
 	@touch $@
 
-.tools/interop-ready: tests/interop/servers.py tests/interop/install.py .venv/ready
-	@echo "==> A few servers that strangers published into .tools/interop"
+.tools/interop-ready: tests/interop/servers.py tests/interop/client_libraries.py tests/interop/install.py .venv/ready
+	@echo "==> A few servers and client libraries that strangers published into .tools/interop"
 	@$(BIN)/python -m tests.interop.install
 	@touch $@
 
