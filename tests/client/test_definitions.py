@@ -8,7 +8,7 @@ import pytest
 
 from deltamcp import DeltaServer
 from deltamcp.client.connect import connect
-from deltamcp.errors import ClientError, DeltaError
+from deltamcp.errors import ClientError, DeltaError, PeerError
 from deltamcp.values import CallTool, Describe, Kind, ListItems, ListManifest
 from tests.support import fake_stdio
 from tests.support.conditions import HANG_SECONDS, advance_clock, is_listened_to, wait_until
@@ -469,6 +469,34 @@ async def test_resources_and_prompts_are_listed_read_and_filled_in():
             assert filled["messages"][0]["content"]["text"] == "Say hello to Ada."
             assert await client.complete({"type": "ref/prompt", "name": "greet"}, "name", "A") == ["Ada", "Alan"]
             assert await client.tools() == []
+
+
+@pytest.mark.parametrize("speak", SPEAK)
+async def test_lists_that_a_server_does_not_offer_are_empty(speak: Any):
+    server = DeltaServer("tools alone")
+    server.tool(name="ping")(lambda: "pong")
+    async with connect(server, speak=speak) as client:
+        assert (await client.prompts(), await client.resources(), await client.templates()) == ([], [], [])
+
+
+@pytest.mark.parametrize("capabilities", [{"tools": {}}, {"tools": {}, "prompts": {}, "resources": {}}])
+async def test_lists_whose_method_a_server_does_not_know_are_empty(log, discover, capabilities):
+    async with connect(fake_stdio.command(log=log, discover=discover, capabilities=capabilities)) as client:
+        assert (await client.prompts(), await client.resources(), await client.templates()) == ([], [], [])
+        assert len(await client.tools()) == 4
+        with pytest.raises(PeerError, match="Unknown method"):
+            await client.prompt("greet")
+
+
+async def test_a_list_that_fails_for_another_reason_is_told():
+    async def failed(asked: FakeRequest, wire: FakeConnection) -> None:
+        await wire.json({"jsonrpc": "2.0", "id": asked.id, "error": {"code": -32603, "message": "Out of order."}})
+
+    async with serve_fake(Fake(prompts={}, tools={})) as fake:
+        fake.always("prompts/list", failed)
+        async with connect(fake.url) as client:
+            with pytest.raises(PeerError, match="Out of order"):
+                await client.prompts()
 
 
 @pytest.mark.parametrize("speak", ["modern", "handshake"])

@@ -400,12 +400,12 @@ class DeltaClient:
     # Resources, prompts and other requests
 
     async def resources(self) -> list[dict[str, JSON]]:
-        """Returns every resource that the server lists."""
-        return await self._lists.fetch_all("resources/list", "resources")
+        """Returns every resource that the server lists; none if it offers no resources."""
+        return await self._lists.fetch_offered("resources", "resources/list", "resources")
 
     async def templates(self) -> list[dict[str, JSON]]:
-        """Returns every resource template that the server lists."""
-        return await self._lists.fetch_all("resources/templates/list", "resourceTemplates")
+        """Returns every resource template that the server lists; none if it offers no templates."""
+        return await self._lists.fetch_offered("resources", "resources/templates/list", "resourceTemplates")
 
     async def read(self, uri: str) -> list[dict[str, JSON]]:
         """Reads a resource and returns its contents."""
@@ -421,8 +421,8 @@ class DeltaClient:
         await self._notifications.unsubscribe(uri)
 
     async def prompts(self) -> list[dict[str, JSON]]:
-        """Returns every prompt that the server lists."""
-        return await self._lists.fetch_all("prompts/list", "prompts")
+        """Returns every prompt that the server lists; none if it offers no prompts."""
+        return await self._lists.fetch_offered("prompts", "prompts/list", "prompts")
 
     async def prompt(self, name: str, /, **arguments: str) -> dict[str, JSON]:
         """Returns a prompt, filled in with the arguments."""

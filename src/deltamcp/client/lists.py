@@ -162,6 +162,17 @@ class ServerLists:
     def _has_tools(self) -> bool:
         return "tools" in self._connector.server.capabilities
 
+    async def fetch_offered(self, capability: str, method: str, key: str) -> list[dict[str, JSON]]:
+        """Fetches all items of a list; none if the server does not declare the capability or know the method."""
+        if capability not in self._connector.server.capabilities:
+            return []
+        try:
+            return await self.fetch_all(method, key)
+        except PeerError as error:
+            if error.code != FAULTS[Fault.UNKNOWN_METHOD].handshake:
+                raise
+            return []
+
     async def fetch_all(self, method: str, key: str, ttls: list[float] | None = None) -> list[dict[str, JSON]]:
         """Fetches all pages of a list and returns their items; appends each page's TTL in seconds to `ttls`.
 

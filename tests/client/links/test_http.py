@@ -186,20 +186,6 @@ async def test_a_page_of_html_is_not_shown_whole():
             assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_redirects_are_told_not_followed(status):
-    async def elsewhere(asked: FakeRequest, wire: FakeConnection) -> None:
-        await wire.answer(status, location="https://elsewhere.example/mcp?x=1")
-
-    async with serve_fake(Fake()) as fake:
-        for method in ("server/discover", "initialize"):
-            fake.always(method, elsewhere)
-        with pytest.raises(UnreachableError, match=r"https://elsewhere\.example/mcp"):
-            async with connect(fake.url, token="hunter2"):
-                pass
-        assert fake.connections <= 2
-
-
 async def test_a_header_without_end_is_not_read_forever():
     async def endless(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.raw(b"HTTP/1.1 200 OK\r\n")

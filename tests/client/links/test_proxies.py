@@ -95,7 +95,7 @@ async def test_a_proxy_that_hangs_up_is_told(authority, monkeypatch):
         proxy.hang_ups = 1
         origin = HttpConnectionPool(ADDRESS, 1000)
         with pytest.raises(BrokenExchangeError, match="the proxy hung up") as caught:
-            await origin.exchange(origin.head("GET", {}), b"")
+            await origin.exchange(origin.head("GET", ADDRESS, {}), b"")
         assert not caught.value.sent
 
 

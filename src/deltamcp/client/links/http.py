@@ -10,9 +10,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from inspect import isawaitable
 from typing import NamedTuple, TypeAlias
+from urllib.parse import urljoin
 
 from deltamcp.catalog.param_headers import HEADER_NAME
-from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnection, HttpConnectionPool, HttpResponse
+from deltamcp.client.links.http1 import (
+    BrokenExchangeError,
+    HttpConnection,
+    HttpConnectionPool,
+    HttpResponse,
+    origin,
+)
 from deltamcp.client.links.link import LIMITS, NO_HEADERS, MessageReceiver, read_messages
 from deltamcp.errors import ClientError, ConfigurationError, ConnectionLostError, HttpStatusError, UnauthorizedError
 from deltamcp.values import JSON, RequestId
@@ -30,6 +37,9 @@ _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _SESSION_ID = re.compile(r"[\x21-\x7e]{1,1024}")
 _RESERVED_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 """Headers that the link writes itself."""
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_PERMANENT_REDIRECTS = frozenset({301, 308})
+_MAX_REDIRECTS = 5
 _RETRY_SECONDS = 1.0
 _CLOSE_SECONDS = 2.0
 
@@ -50,6 +60,7 @@ class HttpLink:
         self.codec = JSON_CODEC
         self.ended = False
         self._label = label
+        self._url = url
         self._pool = HttpConnectionPool(url, LIMITS.message_bytes)
         self._headers = {_check_header_name(name): _check_header_value(value, name) for name, value in headers.items()}
         self._token = token
@@ -119,14 +130,24 @@ class HttpLink:
         return response
 
     async def _exchange_once(self, method: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
-        try:
-            return await self._pool.exchange(self._head(method, headers), body)
-        except BrokenExchangeError as error:
-            raise ConnectionLostError(f"{self._label} cannot be reached: {error}.", maybe_done=error.sent) from None
+        """Sends a request and follows redirects within the origin, which gets the same credentials (RFC 9110, 15.4)."""
+        url = self._url
+        for _ in range(1 + _MAX_REDIRECTS):
+            try:
+                response = await self._pool.exchange(self._head(method, url, headers), body)
+            except BrokenExchangeError as error:
+                raise ConnectionLostError(f"{self._label} cannot be reached: {error}.", maybe_done=error.sent) from None
+            next_url = _redirect_url(method, url, response)
+            if next_url is None:
+                return response
+            if url == self._url and response.status in _PERMANENT_REDIRECTS:
+                self._url = next_url
+            url = next_url
+        raise HttpStatusError(f"{self._label} redirects more than {_MAX_REDIRECTS} times; use the address it ends at.")
 
-    def _head(self, method: str, headers: Mapping[str, str]) -> bytes:
+    def _head(self, method: str, url: str, headers: Mapping[str, str]) -> bytes:
         """Returns the encoded head of a request; heads are cached, because calls of one tool have the same headers."""
-        key = (method, self._session_id, self.codec, *headers.items())
+        key = (method, url, self._session_id, self.codec, *headers.items())
         head = self._head_cache.get(key)
         if head is None:
             own_headers = {
@@ -141,7 +162,7 @@ class HttpLink:
                 own_headers["authorization"] = f"Bearer {self._bearer}"
             if self._session_id is not None:
                 own_headers["mcp-session-id"] = self._session_id
-            head = self._pool.head(method, {**own_headers, **self._headers, **headers})
+            head = self._pool.head(method, url, {**own_headers, **self._headers, **headers})
             if len(self._head_cache) > 512:
                 self._head_cache.clear()
             self._head_cache[key] = head
@@ -191,7 +212,7 @@ class HttpLink:
                 "who runs it.",
                 challenge,
             )
-        if status in (301, 302, 303, 307, 308):
+        if status in _REDIRECTS:
             location = response.headers.get(b"location", b"").decode("latin-1").partition("?")[0]
             return HttpStatusError(f"{self._label} has moved to {location or 'elsewhere'}; use that address.")
         if status in (408, 429, 502, 503, 504):
@@ -249,9 +270,27 @@ class HttpLink:
         if self._session_id is not None and not self.ended:
             with suppress(ClientError, BrokenExchangeError, TimeoutError):
                 async with asyncio.timeout(_CLOSE_SECONDS):
-                    await self._pool.exchange(self._head("DELETE", self._version_headers()), b"")
+                    await self._exchange_once("DELETE", self._version_headers(), b"")
         self.ended = True
         self._pool.close()
+
+
+def _redirect_url(method: str, url: str, response: HttpResponse) -> str | None:
+    """Returns the URL to send the same request to; None if the response is no redirect that the client follows.
+
+    After 303 only a GET is sent again: the server has acted on any other request. 301 and 302 leave it to the client
+    whether a POST stays a POST, and a message is nothing else.
+    """
+    location = response.headers.get(b"location")
+    if response.status not in _REDIRECTS or location is None or response.events is not None:
+        return None
+    if response.status == 303 and method != "GET":
+        return None
+    try:
+        target = urljoin(url, location.decode("latin-1"))
+        return target if origin(target) == origin(url) else None
+    except ValueError:
+        return None
 
 
 def _encode_event_id(id_: str) -> str:

@@ -257,7 +257,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 class HttpConnectionPool:
-    """The connections to one URL, directly or through the environment's proxy."""
+    """The connections to the origin of one URL, directly or through the environment's proxy."""
 
     def __init__(self, url: str, max_body_bytes: int) -> None:
         """
@@ -275,16 +275,10 @@ class HttpConnectionPool:
         self._authority = parts.netloc.rpartition("@")[2]
         self._proxy = _proxy_for(parts)
         self._is_forwarded = self._proxy is not None and not self._is_https
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        # RFC 3987: characters that are not ASCII are percent-encoded.
-        target = quote(target, safe="%/?:@!$&'()*+,;=-._~[]")
-        if self._is_forwarded:
-            target = f"http://{self._authority}{target}"
-        self._target = target.encode()
         self._ssl_context: ssl.SSLContext | None = None
 
-    def head(self, method: str, headers: dict[str, str]) -> bytes:
-        """Returns the encoded head of a request, without its length.
+    def head(self, method: str, url: str, headers: dict[str, str]) -> bytes:
+        """Returns the encoded head of a request to a URL of the pool's origin, without its length.
 
         Raises:
             ValueError: a header's value has a line break in it.
@@ -293,7 +287,13 @@ class HttpConnectionPool:
             headers = {**headers, **self._proxy.headers}
         if any("\r" in value or "\n" in value for value in headers.values()):
             raise ValueError("a header with a line break in it")
-        lines = [f"{method} ".encode() + self._target + b" HTTP/1.1", f"host: {self._authority}".encode("latin-1")]
+        parts = urlsplit(url)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        # RFC 3987: characters that are not ASCII are percent-encoded.
+        target = quote(target, safe="%/?:@!$&'()*+,;=-._~[]")
+        if self._is_forwarded:
+            target = f"http://{self._authority}{target}"
+        lines = [f"{method} {target} HTTP/1.1".encode(), f"host: {self._authority}".encode("latin-1")]
         lines += [f"{name}: {value}".encode("latin-1") for name, value in headers.items()]
         return b"\r\n".join(lines)
 
@@ -435,6 +435,16 @@ def split_url(url: str) -> SplitResult:
     if parts.scheme not in ("http", "https") or not parts.hostname or any(mark in url for mark in "\r\n \t"):
         raise ConfigurationError("An address begins with http:// or https:// and has a host.")
     return parts
+
+
+def origin(url: str) -> tuple[str, str | None, int]:
+    """Returns the origin of a URL (RFC 6454).
+
+    Raises:
+        ValueError: this is not a URL.
+    """
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
 
 
 class _Proxy(NamedTuple):

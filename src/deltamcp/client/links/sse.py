@@ -5,10 +5,10 @@ MCP 2025-11-25, "Backwards Compatibility": a server that refuses a POST may be s
 
 import asyncio
 from collections.abc import Callable, Mapping
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 from deltamcp.client.links.http import BearerToken, HttpLink
-from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnection
+from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnection, origin
 from deltamcp.client.links.link import LIMITS, NO_HEADERS, MessageReceiver, read_messages
 from deltamcp.errors import ConfigurationError, ConnectionLostError, UnreachableError
 from deltamcp.values import JSON
@@ -41,7 +41,7 @@ class SseLink:
         post_url = await endpoint
         try:
             post_url = urljoin(self._url, post_url)
-            if _origin(post_url) != _origin(self._url):
+            if origin(post_url) != origin(self._url):
                 raise UnreachableError(f"{self._label} names an address to post to at another origin; that is refused.")
             self._post_link = self._make_post_link(post_url)
         except (ValueError, ConfigurationError):
@@ -85,8 +85,3 @@ class SseLink:
         for link in (self._stream_link, self._post_link):
             if link is not None:
                 await link.close()
-
-
-def _origin(url: str) -> tuple[str, str | None, int]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
