@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import secrets
+import sys
+from pathlib import Path
 
 from deltamcp.context import MissingCapabilityError
 from deltamcp.errors import Fault, PeerError
@@ -14,13 +16,36 @@ logger = logging.getLogger("deltamcp")
 def log_failure(subject: str, error: BaseException) -> str:
     """Logs an error with its traceback under a new id, and returns a sentence for the caller.
 
-    `subject` names the failed item and begins the sentence, such as "The tool add".
+    `subject` names the failed item and begins the sentence, such as "The tool add". The sentence says where the log is,
+    and nothing of the error, which may hold secrets.
     """
     if isinstance(error, PeerError):
         return f"{subject} failed: the client refused a request ({error})."
     error_id = secrets.token_hex(4)
     logger.error("%s failed, error %s", subject, error_id, exc_info=error)
-    return f"{subject} failed (error {error_id}); the server's log says why."
+    return f"{subject} failed (error {error_id}); {_log_name()} says why."
+
+
+def _log_name() -> str:
+    """Names the log by what receives its errors: stderr, or a file, whose folder is not the caller's business."""
+    handlers = [handler for handler in _log_handlers(logger) if handler.level <= logging.ERROR]
+    for handler in handlers:
+        if isinstance(handler, logging.FileHandler):
+            return f"the server's log, {Path(handler.baseFilename).name},"
+    if any(isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr for handler in handlers):
+        return "the server's log, which is its stderr,"
+    return "the server's log"
+
+
+def _log_handlers(logger: logging.Logger) -> list[logging.Handler]:
+    handlers: list[logging.Handler] = []
+    place: logging.Logger | None = logger
+    while place is not None:
+        handlers += place.handlers
+        place = place.parent if place.propagate else None
+    if not handlers and logging.lastResort is not None:  # by which Python writes errors to stderr
+        handlers.append(logging.lastResort)
+    return handlers
 
 
 def missing_capability(error: MissingCapabilityError) -> Failure:
