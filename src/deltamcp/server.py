@@ -413,10 +413,12 @@ class DeltaServer:
         """Serves clients until the process receives SIGTERM or SIGINT: `run()` or `run("http", port=8000)`.
 
         Over stdio the server has one client, and also stops when that client closes its end. Over HTTP it listens at
-        `host` and `port`; the other arguments are those of `asgi`.
+        `host` and `port`, where 0 is any free port, and then prints its address to stderr; the other arguments are
+        those of `asgi`.
 
         Raises:
-            ConfigurationError: there is no such transport.
+            ConfigurationError: there is no such transport, or the server cannot listen at this address.
+            Exception: the author's lifespan raised it.
         """
         if transport == "stdio":
             from deltamcp.transports import stdio

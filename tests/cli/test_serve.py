@@ -1,12 +1,18 @@
-"""Errors of `delta-mcp serve`: one sentence and the right exit code."""
+"""`delta-mcp serve`: it says that it serves once it does, its errors are one sentence, its log goes where it should."""
 
+import asyncio
+import json
+import re
+import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from deltamcp import connect
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PROGRAM
+from tests.support.program import running_program
 
 
 def run(*arguments: str, cwd: Path, said: str = "") -> subprocess.CompletedProcess[str]:
@@ -49,3 +55,177 @@ def test_a_server_in_a_file_or_a_module_is_served(tmp_path):
     for target in ("mine.py:notes", "mine:notes"):
         done = run("serve", target, cwd=tmp_path, said=request)
         assert (done.returncode, done.stdout) == (0, '{"jsonrpc":"2.0","id":1,"result":{}}\n')
+
+
+# Over HTTP
+
+SLOW_START = """
+import asyncio, contextlib, pathlib, sys
+from deltamcp import DeltaServer
+
+@contextlib.asynccontextmanager
+async def lifespan(server):
+    print("starting", file=sys.stderr, flush=True)
+    while not pathlib.Path("go").exists():
+        await asyncio.sleep(0.01)
+    yield
+    print("stopped", file=sys.stderr, flush=True)
+
+server = DeltaServer("slow", lifespan=lifespan)
+"""
+BROKEN_START = """
+import contextlib
+from deltamcp import DeltaServer
+
+@contextlib.asynccontextmanager
+async def lifespan(server):
+    raise RuntimeError("the database is down")
+    yield
+
+server = DeltaServer("broken", lifespan=lifespan)
+"""
+SCRIPT = """
+import sys
+from slow import server
+server.run("http", port=0)
+"""
+
+
+@pytest.mark.parametrize("command", [[str(PROGRAM), "serve", "slow.py", "--http", "127.0.0.1:0"], ["script.py"]])
+def test_the_address_is_said_once_the_server_listens_there(tmp_path, command):
+    (tmp_path / "slow.py").write_text(SLOW_START)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = command if len(command) > 1 else [str(PROGRAM.with_name("python")), *command]
+    with running_program(command, tmp_path) as program:
+        program.wait_for("starting")
+        assert "Serving" not in program.text()
+        (tmp_path / "go").touch()
+        port = int(program.wait_for(r"Serving slow at http://127\.0\.0\.1:(\d+)/mcp \(Ctrl-C stops\)\n")[1])
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", port)) == 0
+        assert program.end() == 0
+    assert re.fullmatch(r"starting\nServing slow at \S+ \(Ctrl-C stops\)\nstopped\n", program.text())
+
+
+@pytest.mark.parametrize("transport", [[], ["--http", "127.0.0.1:0"]])
+def test_a_lifespan_that_fails_is_told_in_one_sentence(tmp_path, transport):
+    (tmp_path / "mine.py").write_text(BROKEN_START)
+    done = run("serve", "mine.py", *transport, cwd=tmp_path)
+    sentence = "delta-mcp: mine.py failed with RuntimeError: the database is down; --debug shows where.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", sentence)
+    debugged = run("serve", "mine.py", *transport, "--debug", cwd=tmp_path)
+    assert debugged.returncode == 1
+    assert 'mine.py", line 7, in lifespan' in debugged.stderr
+
+
+def test_a_port_that_is_taken_is_told_in_one_sentence_before_anything_starts(tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW_START)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("serve", "slow.py", "--http", f"127.0.0.1:{port}", cwd=tmp_path)
+    sentence = f"delta-mcp: Cannot listen at 127.0.0.1:{port}: Address already in use; name another.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", sentence)
+
+
+# What cannot be imported
+
+
+@pytest.mark.parametrize("target", ["mine.py", "mine"])
+def test_an_error_in_the_authors_file_is_shown_with_the_authors_lines_only(tmp_path, target):
+    (tmp_path / "mine.py").write_text("import other\n")
+    (tmp_path / "other.py").write_text("word = missing\n")
+    done = run("serve", target, cwd=tmp_path)
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    assert lines[0] == f"delta-mcp: {target} cannot be imported."
+    assert lines[-1] == "NameError: name 'missing' is not defined"
+    assert [Path(file).name for file in re.findall(r'File "(.+?)"', done.stderr)] == ["mine.py", "other.py"]
+
+
+# The log
+
+FAILING = """
+import logging
+from deltamcp import DeltaServer
+
+server = DeltaServer("failing")
+
+@server.tool
+def fail() -> str:
+    logging.getLogger("mine").debug("a detail of mine")
+    logging.getLogger("mine").info("a fact of mine")
+    raise ValueError("the password is secret")
+"""
+
+
+def call_failing(folder: Path, *options: str) -> tuple[str, str]:
+    """What the caller of a failing tool reads, and what the server writes to stderr."""
+    (folder / "failing.py").write_text(FAILING)
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "fail"}}
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
+    initialize = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
+    lines = "".join(f"{json.dumps(message)}\n" for message in (initialize, call))
+    done = run("serve", "failing.py", *options, cwd=folder, said=lines)
+    assert done.returncode == 0
+    reply = json.loads(done.stdout.splitlines()[1])
+    return reply["result"]["content"][0]["text"], done.stderr
+
+
+def test_a_failure_says_that_the_log_is_on_stderr(tmp_path):
+    text, stderr = call_failing(tmp_path)
+    found = re.fullmatch(
+        r"The tool fail failed \(error (\w+)\); the server's log, which is its stderr, says why\.", text
+    )
+    assert found is not None, text
+    assert f"ERROR deltamcp: The tool fail failed, error {found[1]}" in stderr
+    assert "the password is secret" in stderr
+    assert "INFO mine: a fact of mine" in stderr and "a detail of mine" not in stderr
+
+
+def test_a_failure_says_which_file_the_log_is(tmp_path):
+    (tmp_path / "logs").mkdir()
+    text, stderr = call_failing(tmp_path, "--log-file", "logs/failing.log")
+    found = re.fullmatch(r"The tool fail failed \(error (\w+)\); the server's log, failing\.log, says why\.", text)
+    assert found is not None, text
+    assert stderr == ""
+    log = (tmp_path / "logs" / "failing.log").read_text()
+    assert re.search(rf"^\d{{4}}-\S+ \S+ ERROR deltamcp: The tool fail failed, error {found[1]}$", log, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        ("debug", {"a detail of mine", "a fact of mine", "operation=fail", "Traceback"}),
+        ("info", {"a fact of mine", "Traceback"}),
+        ("error", {"Traceback"}),
+    ],
+)
+def test_the_log_has_what_its_level_admits(tmp_path, level, expected):
+    _, stderr = call_failing(tmp_path, "--log-level", level)
+    assert {
+        text for text in ("a detail of mine", "a fact of mine", "operation=fail", "Traceback") if text in stderr
+    } == (expected)
+
+
+def test_a_log_file_that_cannot_be_written_is_told_in_one_sentence(tmp_path):
+    (tmp_path / "failing.py").write_text(FAILING)
+    done = run("serve", "failing.py", "--log-file", "no/folder.log", cwd=tmp_path)
+    sentence = "delta-mcp: no/folder.log cannot be written: No such file or directory; name another --log-file.\n"
+    assert (done.returncode, done.stderr) == (2, sentence)
+
+
+def test_over_http_a_failure_names_the_log_and_no_folder(tmp_path):
+    (tmp_path / "failing.py").write_text(FAILING)
+    log = tmp_path / "private" / "failing.log"
+    log.parent.mkdir()
+    command = [str(PROGRAM), "serve", "failing.py", "--http", "127.0.0.1:0", "--log-file", str(log)]
+
+    async def fail(url: str) -> str:
+        async with connect(url) as client:
+            return (await client.call_tool("fail")).text
+
+    with running_program(command, tmp_path) as program:
+        text = asyncio.run(fail(program.wait_for(r"http://\S+")[0]))
+    assert "; the server's log, failing.log, says why." in text
+    assert str(tmp_path) not in text and "private" not in text
+    assert "Traceback" in log.read_text() and "Traceback" not in program.text()

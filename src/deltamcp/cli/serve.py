@@ -3,19 +3,68 @@
 import argparse
 import importlib
 import importlib.util
-import logging
+import signal
 import socket
 import sys
+import threading
+import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.errors import ConfigurationError
+from deltamcp.cli import log
+from deltamcp.cli.output import printable_text
+from deltamcp.cli.reload import CHANGED, FileWatch, ServerProcess
+from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.server import DeltaServer
 from deltamcp.sources.operations_loader import read_document
 
+if TYPE_CHECKING:
+    from deltamcp.transports.uvicorn_server import HttpServer
+
+_FILE_SUFFIXES = (".py", ".json")
+_IMPORTLIB = Path(importlib.__file__).parent
+
+
+class ServeCommand(Struct, frozen=True):
+    """Which server to run, where it listens if it serves HTTP, and where its log goes."""
+
+    target: str
+    disclosure: str | None = None
+    prefix: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    path: str = "/mcp"
+    allowed_hosts: list[str] | None = None
+    allowed_origins: list[str] | None = None
+    log_level: str = "info"
+    log_file: Path | None = None
+    debug: bool = False
+
 
 def set_up(verb: argparse.ArgumentParser) -> None:
+    add_target_options(verb)
+    verb.add_argument("--http", metavar="HOST:PORT", help="serve Streamable HTTP instead of stdio; port 0 is any free")
+    verb.add_argument("--path", default="/mcp", help="the HTTP endpoint (default /mcp)")
+    verb.add_argument(
+        "--allow-host",
+        action="append",
+        metavar="HOST",
+        help="a Host header to accept besides loopback names; repeatable, '*' for any",
+    )
+    verb.add_argument(
+        "--allow-origin", action="append", metavar="ORIGIN", help="an Origin header to accept; repeatable"
+    )
+    verb.add_argument(
+        "--reload", action="store_true", help="with --http: restart when the file, or a module in its folder, changes"
+    )
+    verb.set_defaults(run=run)
+
+
+def add_target_options(verb: argparse.ArgumentParser) -> None:
+    """Adds the server to run, and the options that every way to run it has."""
     verb.add_argument(
         "target",
         metavar="FILE|MODULE[:NAME]",
@@ -27,39 +76,106 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         help="how an operations.json is shown (auto unless given: whatever costs the model less)",
     )
     verb.add_argument("--prefix", help="what an operations.json's meta-tools are called by: PREFIX_discover and so on")
-    verb.add_argument("--http", metavar="HOST:PORT", help="serve Streamable HTTP instead of stdio")
-    verb.add_argument("--path", default="/mcp", help="the HTTP endpoint (default /mcp)")
-    verb.add_argument(
-        "--allow-host",
-        action="append",
-        metavar="HOST",
-        help="a Host header to accept besides loopback names; repeatable, '*' for any",
-    )
-    verb.add_argument(
-        "--allow-origin", action="append", metavar="ORIGIN", help="an Origin header to accept; repeatable"
-    )
-    verb.set_defaults(run=run)
+    log.add_options(verb)
 
 
 def run(args: argparse.Namespace) -> None:
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    if args.http is None:
-        load(args.target, args.disclosure, args.prefix).run()
-        return
-    host, port = _parse_address(args.http)
-    server = load(args.target, args.disclosure, args.prefix)
-    path = f"/{args.path.strip('/')}"
-    _check_port_free(host.strip("[]"), port)
-    print(f"Serving {server.engine.info['name']} at http://{host}:{port}{path} (Ctrl-C stops)", file=sys.stderr)
-    hosts = None if args.allow_host is None else [*args.allow_host, "localhost", "127.0.0.1", "[::1]"]
-    server.run(
-        "http",
-        host=host.strip("[]"),
+    host, port = ("", 0) if args.http is None else _parse_address(args.http)
+    if args.reload and args.http is None:
+        raise ConfigurationError(
+            "--reload needs --http HOST:PORT: over stdio the host's connection would end with the server's process."
+        )
+    command = ServeCommand(
+        target=args.target,
+        disclosure=args.disclosure,
+        prefix=args.prefix,
+        host=host,
         port=port,
-        path=path,
-        allowed_hosts=hosts,
+        path=f"/{args.path.strip('/')}",
+        allowed_hosts=None if args.allow_host is None else [*args.allow_host, "localhost", "127.0.0.1", "[::1]"],
         allowed_origins=args.allow_origin,
+        log_level=args.log_level,
+        log_file=args.log_file,
+        debug=args.debug,
     )
+    if args.reload:
+        raise SystemExit(make_process(command)[0].run())
+    try:
+        log.configure_log(command.log_level, command.log_file)
+        if args.http is None:
+            load(command.target, command.disclosure, command.prefix).run()
+        else:
+            _make_http_server(command).run()
+    except Exception as error:
+        if args.debug or isinstance(error, DeltaError):
+            raise
+        _print_failure(command, error)
+        raise SystemExit(1) from None
+
+
+def make_process(command: ServeCommand) -> tuple[ServerProcess, int]:
+    """Returns a process that serves HTTP and restarts when its files change, and the port at which it will listen.
+
+    Raises:
+        ConfigurationError: there is no such file, it cannot listen at this address, or the log cannot be written.
+    """
+    from deltamcp.transports.uvicorn_server import bind_sockets
+
+    _check_target(split_target(command.target)[0])
+    log.configure_log(command.log_level, command.log_file)
+    # Bound here, the address stays the same, and connections wait while the server restarts.
+    sockets = bind_sockets(command.host, command.port)
+    return ServerProcess(serve_until_changed, command, sockets), sockets[0].getsockname()[1]
+
+
+def serve_until_changed(command: ServeCommand, sockets: list[socket.socket]) -> None:
+    """Serves HTTP in a process of its own, which exits with `CHANGED` when a file of the server has changed.
+
+    If the server cannot be loaded or started, the process tells why and waits for the change that repairs it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    place = Path(split_target(command.target)[0])
+    watch = FileWatch(place.parent if place.suffix in _FILE_SUFFIXES else Path())
+    changes: list[Path | None] = []
+    try:
+        log.configure_log(command.log_level, command.log_file)
+        http_server = _make_http_server(command)
+
+        def stop_on_change() -> None:
+            changes.append(watch.wait_for_change())
+            http_server.should_exit = True
+
+        threading.Thread(target=stop_on_change, daemon=True).start()
+        http_server.run(sockets)
+    except Exception as error:
+        _print_failure(command, error)
+        print("delta-mcp: Waiting for a change.", file=sys.stderr, flush=True)
+        changes.append(watch.wait_for_change(error))
+    for path in filter(None, changes):
+        print(f"{path.name} has changed: restarting.", file=sys.stderr, flush=True)
+        raise SystemExit(CHANGED)
+
+
+def _make_http_server(command: ServeCommand) -> "HttpServer":
+    from deltamcp.transports import uvicorn_server
+
+    server = load(command.target, command.disclosure, command.prefix)
+    return uvicorn_server.make_server(
+        server.engine,
+        command.host,
+        command.port,
+        command.path,
+        allowed_hosts=command.allowed_hosts,
+        allowed_origins=command.allowed_origins,
+    )
+
+
+def _print_failure(command: ServeCommand, error: Exception) -> None:
+    if command.debug:
+        traceback.print_exception(error)
+    what = f"{command.target} failed with {type(error).__name__}: {str(error).rstrip('.')}; --debug shows where."
+    sentence = str(error) if isinstance(error, DeltaError) else what
+    print(f"delta-mcp: {printable_text(sentence)}", file=sys.stderr, flush=True)
 
 
 def load(target: str, disclosure: str | None = None, prefix: str | None = None) -> DeltaServer:
@@ -74,15 +190,21 @@ def load(target: str, disclosure: str | None = None, prefix: str | None = None) 
         raise ConfigurationError(
             "--disclosure and --prefix are for operations files; a server in Python says DeltaServer(disclosure=...)."
         )
-    place, _, name = target.partition(":")
-    if len(place) == 1 and name:  # a Windows drive
-        drive, (place, _, name) = place, name.partition(":")
-        place = f"{drive}:{place}"
+    place, name = split_target(target)
     module = _import_module(place)
     server = getattr(module, name or "server", None)
     if not isinstance(server, DeltaServer):
         raise ConfigurationError(f"{place} has no DeltaServer called {name or 'server'!r}; name it as {place}:NAME.")
     return server
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """Splits FILE:NAME or MODULE:NAME; the name is empty if it is not given."""
+    place, _, name = target.partition(":")
+    if len(place) == 1 and name:  # a Windows drive
+        drive, (place, _, name) = place, name.partition(":")
+        place = f"{drive}:{place}"
+    return place, name
 
 
 def _operations_server(path: Path, disclosure: Disclosure) -> DeltaServer:
@@ -93,47 +215,64 @@ def _operations_server(path: Path, disclosure: Disclosure) -> DeltaServer:
     return server
 
 
-def _import_module(place: str) -> Any:
+def _check_target(place: str) -> None:
+    """
+    Raises:
+        ConfigurationError: this is a path, and there is no file that can be served.
+    """
     path = Path(place)
     if path.is_dir():
         raise ConfigurationError(f"{place} is a folder; name a Python file, a module or an operations file in it.")
-    if path.suffix == ".py" or path.is_file():
-        if not path.is_file():
-            raise ConfigurationError(f"There is no file {place}.")
-        if path.suffix != ".py":
-            raise ConfigurationError(f"{place} is neither a Python file (.py) nor an operations file (.json).")
-        sys.path.insert(0, str(path.parent.resolve()))
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None and spec.loader is not None, "a .py file always has a loader"
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
-        return module
-    sys.path.insert(0, "")
-    try:
-        return importlib.import_module(place)
-    except ModuleNotFoundError as error:
-        if error.name is None or not place.startswith(error.name):
-            raise
-        raise ConfigurationError(f"There is no file or module {place}.") from error
+    if path.suffix in _FILE_SUFFIXES and not path.is_file():
+        raise ConfigurationError(f"There is no file {place}.")
+    if path.is_file() and path.suffix not in _FILE_SUFFIXES:
+        raise ConfigurationError(f"{place} is neither a Python file (.py) nor an operations file (.json).")
 
 
-def _check_port_free(host: str, port: int) -> None:
+def _import_module(place: str) -> Any:
     """
     Raises:
-        ConfigurationError: the server cannot listen at this address.
+        ConfigurationError: there is no such file or module, or it fails; the text ends with its traceback.
     """
+    _check_target(place)
     try:
-        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            with socket.socket(family, kind, protocol) as trial:
-                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                trial.bind(address)
-    except OSError as error:
-        raise ConfigurationError(f"Cannot listen at {host}:{port}: {error.strerror}; name another.") from None
+        if place.endswith(".py"):
+            return _import_file(Path(place))
+        sys.path.insert(0, "")
+        return importlib.import_module(place)
+    except DeltaError:
+        raise
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{place}.".startswith(f"{error.name}."):
+            raise ConfigurationError(f"There is no file or module {place}.") from error
+        raise _broken_module(place, error) from error
+
+
+def _import_file(path: Path) -> Any:
+    sys.path.insert(0, str(path.parent.resolve()))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None, "a .py file always has a loader"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _broken_module(place: str, error: Exception) -> ConfigurationError:
+    """Returns an error with the part of the traceback that is in the author's files."""
+    frames = error.__traceback__
+    while frames is not None and _is_import_frame(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    lines = traceback.format_exception(type(error), error, frames)
+    return ConfigurationError(f"{place} cannot be imported.\n{''.join(lines).rstrip()}")
+
+
+def _is_import_frame(file: str) -> bool:
+    return file == __file__ or file.startswith("<frozen importlib") or Path(file).parent == _IMPORTLIB
 
 
 def _parse_address(text: str) -> tuple[str, int]:
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdigit() or int(port) > 65535:
         raise ConfigurationError(f"--http takes HOST:PORT, such as 127.0.0.1:8000, not {text!r}.")
-    return host or "127.0.0.1", int(port)
+    return host.strip("[]") or "127.0.0.1", int(port)

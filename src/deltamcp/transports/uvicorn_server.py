@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import errno
 import functools
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,6 +15,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from deltamcp.calls.engine import Engine
+from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.transports.asgi_messages import WHOLE_RESPONSE
 from deltamcp.transports.http_app import LOOPBACK, HttpApp
@@ -137,12 +140,63 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
     return Bounded
 
 
-class HttpServer(uvicorn.Server):
-    """uvicorn's server, which at shutdown first ends the streams that would keep it from exiting."""
+def bind_sockets(host: str, port: int) -> list[socket.socket]:
+    """Binds a socket to each address of a host; port 0 is a free port, the same for all of them.
 
-    def __init__(self, config: uvicorn.Config, app: HttpApp) -> None:
+    Raises:
+        ConfigurationError: the server cannot listen at this address.
+    """
+    sockets: list[socket.socket] = []
+    refusal = OSError(errno.EADDRNOTAVAIL, "it has no address")
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            try:
+                sockets.append(_bind_socket(family, kind, protocol, (address[0], port, *address[2:])))
+            except OSError as error:
+                if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+                    raise
+                refusal = error  # a machine without IPv6 may still call ::1 localhost
+            else:
+                port = sockets[0].getsockname()[1]
+        if not sockets:
+            raise refusal
+    except OSError as error:
+        for bound in sockets:
+            bound.close()
+        raise _cannot_listen(host, port, error) from None
+    return sockets
+
+
+def _bind_socket(family: int, kind: int, protocol: int, address: Any) -> socket.socket:
+    bound = socket.socket(family, kind, protocol)
+    try:
+        if sys.platform != "win32":  # where it would let two servers share the port
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> ConfigurationError:
+    return ConfigurationError(f"Cannot listen at {host}:{port}: {error.strerror}; name another.")
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn's server, which listens once the lifespan has started, and then prints its address to stderr.
+
+    At shutdown it first ends the streams that would keep it from exiting.
+    """
+
+    def __init__(self, config: uvicorn.Config, app: HttpApp, engine: Engine, path: str) -> None:
         super().__init__(config)
         self._app = app
+        self._engine = engine
+        self._path = path
+        self._running = contextlib.AsyncExitStack()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -157,9 +211,39 @@ class HttpServer(uvicorn.Server):
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serves until a signal, at `sockets` or at the host and port of the configuration.
+
+        Raises:
+            ConfigurationError: the server cannot listen at this address.
+            Exception: the author's lifespan raised it.
+        """
+        async with self._running:
+            if sockets is None:
+                sockets = bind_sockets(self.config.host, self.config.port)
+            for bound in sockets:
+                self._running.callback(bound.close)
+            await super().serve(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        assert sockets, "`serve` has bound them"
+        port = sockets[0].getsockname()[1]
+        await self._running.enter_async_context(self._engine.lifespan.running())
+        try:
+            await super().startup(sockets)
+        except OSError as error:  # another process began to listen after both had bound the port
+            raise _cannot_listen(self.config.host, port, error) from None
+        if not self.should_exit:
+            name, host = self._engine.info["name"], self.config.host
+            url = f"http://{f'[{host}]' if ':' in host else host}:{port}{self._path}"
+            sys.stderr.write(f"Serving {name} at {url} (Ctrl-C stops)\n")
+            sys.stderr.flush()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.drain()
         await super().shutdown(sockets)
+        if not self.force_exit:
+            await self._running.aclose()
 
 
 def make_server(
@@ -181,12 +265,13 @@ def make_server(
         port,
         http=bounded_protocol(engine.limits),
         ws="none",
-        lifespan="on",
+        lifespan="off",  # the server enters the engine's lifespan itself, whose errors uvicorn would hide
         access_log=False,
         proxy_headers=False,  # nothing here trusts the client's address or scheme
+        log_config=None,
         log_level="warning",
         server_header=False,
         timeout_keep_alive=60,
         timeout_graceful_shutdown=max(1, int(engine.limits.drain_seconds)),
     )
-    return HttpServer(config, app)
+    return HttpServer(config, app, engine, path)

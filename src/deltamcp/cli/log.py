@@ -1,0 +1,39 @@
+"""The log of a server that `delta-mcp` runs: what it has, and where it goes."""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from deltamcp.errors import ConfigurationError
+
+LEVELS = ("debug", "info", "warning", "error")
+_STDERR_FORMAT = "%(levelname)s %(name)s: %(message)s"
+_FILE_FORMAT = f"%(asctime)s {_STDERR_FORMAT}"
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--log-level",
+        choices=LEVELS,
+        default="info",
+        help="the least that is logged (default info; debug also has a line for every call)",
+    )
+    verb.add_argument("--log-file", type=Path, metavar="FILE", help="where the log goes instead of to stderr")
+
+
+def configure_log(level: str, path: Path | None) -> None:
+    """Sends what the server and its functions log to stderr or to a file; for a process that does nothing else.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+    try:
+        handler = logging.StreamHandler(sys.stderr) if path is None else logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}; name another --log-file.") from None
+    log_format = _STDERR_FORMAT if path is None else _FILE_FORMAT
+    logging.basicConfig(level=level.upper(), format=log_format, handlers=[handler])
+    if level == "debug":
+        logging.getLogger("deltamcp.calls").setLevel(logging.INFO)
+        logging.getLogger("httpcore2").setLevel(logging.INFO)  # it would log headers, which hold keys

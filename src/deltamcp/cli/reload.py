@@ -1,0 +1,125 @@
+"""A server process that is started anew whenever one of the server's Python files changes.
+
+Operations files are not among these files while the server runs: it loads them again by itself, without a restart.
+The files are few and known by name, so that comparing their times twice a second costs less than a millisecond and
+needs no package that asks the operating system for changes.
+"""
+
+import multiprocessing
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+CHANGED = 75
+"""The exit code by which the process asks to be started anew; EX_TEMPFAIL in sysexits.h."""
+POLL_SECONDS = 0.25
+"""The interval between two looks at the files; a change counts when two looks find the same state."""
+
+FileState: TypeAlias = tuple[int, int, int] | None
+
+
+class FileWatch:
+    """Watches the modules that this process imports from a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()
+        self._start_ns = time.time_ns()
+
+    def wait_for_change(self, error: BaseException | None = None) -> Path | None:
+        """Blocks until a file has changed since the watch was made, and returns the file.
+
+        After an error the files that its traceback names count too, and every Python and JSON file in the folder: a
+        module that could not be imported is not among the modules, and a missing one may come. The result is None if
+        the process that started this one is gone.
+        """
+        parent = multiprocessing.parent_process()
+        first = {path: self._state_at_start(path) for path in self._watched_files(error)}
+        last: dict[Path, FileState] = {}
+        while parent is None or parent.is_alive():
+            watched = self._watched_files(error)
+            if error is None:  # modules that were imported since
+                first |= {path: self._state_at_start(path) for path in watched - first.keys()}
+            states = {path: _file_state(path) for path in watched | first.keys()}
+            changed = sorted(path for path, state in states.items() if state != first.get(path))
+            if changed and states == last:
+                return changed[0]
+            last = states
+            time.sleep(POLL_SECONDS)
+        return None
+
+    def _state_at_start(self, path: Path) -> FileState:
+        """Returns the state to compare a file's later states with; None for a file that was written since the start.
+
+        A time in the future comes from another clock, and says nothing.
+        """
+        state = _file_state(path)
+        return None if state is not None and self._start_ns < state[0] <= time.time_ns() else state
+
+    def _watched_files(self, error: BaseException | None) -> set[Path]:
+        modules = tuple(sys.modules.values())
+        names = {str(getattr(module, "__file__", None)) for module in modules}
+        files: set[Path] = set()
+        if error is not None:
+            names |= _named_files(error)
+            files = {path for path in self._folder.iterdir() if path.suffix in (".py", ".json")}
+        paths = (Path(name).absolute() for name in names if name.endswith(".py"))
+        return files | {path for path in paths if self._folder in path.parents and "site-packages" not in path.parts}
+
+
+def _named_files(error: BaseException) -> set[str]:
+    """Returns the files that the traceback of an error names, and those of the errors behind it."""
+    names = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        names.add(error.filename)
+    return names if error.__cause__ is None else names | _named_files(error.__cause__)
+
+
+def _file_state(path: Path) -> FileState:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+class ServerProcess:
+    """Runs a function in a new process, again and again as long as it exits with `CHANGED`."""
+
+    def __init__(self, function: Callable[..., None], *arguments: Any) -> None:
+        self._function, self._arguments = function, arguments
+        self._stopped = threading.Event()
+        self._process: multiprocessing.process.BaseProcess | None = None
+
+    def run(self) -> int:
+        """Returns the exit code of the process that ended otherwise; 0 after SIGTERM, SIGINT, SIGHUP or `stop`."""
+        context = multiprocessing.get_context("spawn")
+        names = ("SIGTERM", "SIGINT", "SIGHUP")  # Windows has no SIGHUP
+        numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        before = {number: signal.signal(number, lambda *_: self.stop()) for number in numbers}
+        try:
+            while True:
+                process = context.Process(target=self._function, args=self._arguments)
+                process.start()
+                self._process = process
+                if self._stopped.is_set():
+                    process.terminate()
+                process.join()
+                if self._stopped.is_set():
+                    return 0
+                if process.exitcode != CHANGED:
+                    code = process.exitcode or 0
+                    return code if code >= 0 else 128 - code
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def stop(self) -> None:
+        """Ends the process; the caller may use any thread."""
+        self._stopped.set()
+        if self._process is not None:
+            self._process.terminate()
