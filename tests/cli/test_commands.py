@@ -743,7 +743,7 @@ def test_nothing_in_a_result_steers_a_terminal(standard, place, tool):
 def test_the_columns_of_a_list_stand_under_each_other_whatever_is_in_them(say, standard):
     from rich.cells import cell_len
 
-    lines = say("list", *standard).out.splitlines()[1:-1]
+    lines = say("list", *standard).out.splitlines()[2:-1]
 
     assert len({cell_len(line.rstrip("\n")) for line in lines}) == 1
 
@@ -1016,7 +1016,7 @@ def test_all_of_a_text_is_the_text(say, ours):
 def test_a_list_as_json(say, standard, ours):
     for target in (standard, [ours]):
         listed = json.loads(say("list", *target, "--json").out)
-        assert list(listed) == ["server", "tools", "tokens"]
+        assert list(listed) == ["server", "surface", "tools", "tokens"]
         assert {"name", "version", "protocol"} <= listed["server"].keys()
         assert all({"name", "summary"} <= tool.keys() for tool in listed["tools"])
         assert 0 < listed["tokens"]["index"] < listed["tokens"]["full"]
@@ -1204,7 +1204,7 @@ def test_any_words_are_a_call_that_can_be_written_again_or_one_sentence(say, mon
     found: list[arguments.CallCommand] = []
 
     def instead(given: Any, words: list[str]) -> None:
-        found.append(arguments.parse_call(words))
+        found.append(arguments.parse_call(words, "Usage."))
 
     monkeypatch.setattr(call_tool, "run", instead)
     done = say("call", *words, stdin='{"from": "stdin"}')

@@ -13,24 +13,24 @@ from deltamcp.values import JSON
 _PAIR = re.compile(r"([A-Za-z_][\w.\-]*)(:?=)(.*)", re.DOTALL)
 _MAX_SCHEMA_DEPTH = 20
 """How many nested schemas and references are followed to find a type."""
-_USAGE = "Usage: delta-mcp call TARGET... TOOL [JSON | NAME=VALUE...]"
 
 
 class CallCommand(NamedTuple):
-    """The parsed words of `delta-mcp call`."""
+    """The parsed words of `delta-mcp call` and `delta-mcp prompt`."""
 
     target: list[str]
-    tool: str
+    name: str
+    """The name of the tool or prompt."""
     arguments: dict[str, JSON]
     texts: dict[str, str]
     """The `NAME=VALUE` arguments as typed; `convert_by_schema` converts them."""
 
 
-def parse_call(words: list[str]) -> CallCommand:
-    """Parses the words of `delta-mcp call` from the end: pairs, then an object, then the tool; the rest is the target.
+def parse_call(words: list[str], usage: str) -> CallCommand:
+    """Parses the words of `delta-mcp call` from the end: pairs, then an object, then the name; the rest is the target.
 
     Raises:
-        ConfigurationError: no tool is named, or its arguments cannot be parsed.
+        ConfigurationError: nothing is named, which `usage` explains, or its arguments cannot be parsed.
     """
     rest = list(words)
     pairs: list[re.Match[str]] = []
@@ -48,7 +48,7 @@ def parse_call(words: list[str]) -> CallCommand:
         raise ConfigurationError("Give the arguments as one JSON object.")
     arguments = parse_object(sys.stdin.read() if objects[0] == "-" else objects[0]) if objects else {}
     if len(rest) < 2:
-        raise ConfigurationError(f"{_USAGE}; JSON begins with {{, and delta-mcp list TARGET... names the tools.")
+        raise ConfigurationError(f"{usage} JSON begins with {{.")
     texts: dict[str, str] = {}
     for name, operator, value in (pair.groups() for pair in reversed(pairs)):
         if name in arguments or name in texts:

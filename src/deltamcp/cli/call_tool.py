@@ -19,6 +19,7 @@ from deltamcp.values import JSON
 _DEFAULT_PAGE_SIZE = 50
 """Rows per page if the user gives only the number of a page; the original Delta-MCP has the same default."""
 _UNBOUNDED = 1_000_000_000
+_USAGE = "Usage: delta-mcp call TARGET... TOOL [JSON | NAME=VALUE...]; delta-mcp list TARGET... names the tools."
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
@@ -42,8 +43,8 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, words: list[str]) -> None:
     _check_options(args)
-    command = arguments.parse_call(words)
-    with ProgressBar(f"Calling {command.tool}") as progress_bar, targets.explain_tool_word(command.tool):
+    command = arguments.parse_call(words, _USAGE)
+    with ProgressBar(f"Calling {command.name}") as progress_bar, targets.explain_word(command.name, "tool"):
         reply, value = asyncio.run(_call(args, command, progress_bar))
     if reply.is_error:
         if args.json:
@@ -89,9 +90,9 @@ async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: Pr
     """Returns the tool's reply and its value, which is the whole value if the user wants all of it."""
     elicitation = Elicitation(args.answer, progress_bar.hide)
     async with targets.make_client(args, command.target, on_elicitation=elicitation.answer) as client:
-        definition = (await client.describe(command.tool))[0]
+        definition = (await client.describe(command.name))[0]
         sent = {**command.arguments, **arguments.convert_by_schema(command.texts, definition.get("inputSchema"))}
-        reply = await elicitation.during(lambda: _fetch_reply(client, args, command.tool, sent, progress_bar))
+        reply = await elicitation.during(lambda: _fetch_reply(client, args, command.name, sent, progress_bar))
         if args.all and not args.select and not reply.is_error:
             return reply, await client.whole(reply)
         if reply.is_part and not args.all and not reply.is_error and sys.stderr.isatty():

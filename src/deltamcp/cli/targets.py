@@ -115,15 +115,19 @@ def _valued_options(parser: argparse.ArgumentParser) -> set[str]:
 
 
 @contextlib.contextmanager
-def explain_tool_word(word: str) -> Iterator[None]:
-    """Adds to the error of an unreachable server which word was taken for the tool; the user may have meant another."""
+def explain_word(word: str, noun: str) -> Iterator[None]:
+    """Adds to the error of an unreachable server which word was taken for a tool; the user may have meant another.
+
+    Args:
+        noun: what the word was taken for.
+    """
     try:
         yield
     except UnauthorizedError:
         raise
     except UnreachableError as error:
         raise UnreachableError(
-            f"{error} ({word!r} was taken for the tool, what is before it for the server.)"
+            f"{error} ({word!r} was taken for the {noun}, what is before it for the server.)"
         ) from None
 
 
