@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from deltamcp.calls.middleware import CallNext, FunctionCall
 from deltamcp.calls.observers import CallObserver, ObservedCall
 from deltamcp.catalog.disclosure import Disclosure
+from deltamcp.catalog.function_shape import Depends
 from deltamcp.context import Context, Elicited, elicitation, roots, sampling
 from deltamcp.errors import (
     ArgumentsError,
@@ -60,6 +62,7 @@ __all__ = [
     "Audio",
     "BlobResource",
     "CallFailedError",
+    "CallNext",
     "CallObserver",
     "Caller",
     "ClientError",
@@ -72,9 +75,11 @@ __all__ = [
     "DeltaClient",
     "DeltaError",
     "DeltaServer",
+    "Depends",
     "Disclosure",
     "Elicited",
     "EmbeddedResource",
+    "FunctionCall",
     "Icon",
     "Image",
     "InputDeclinedError",

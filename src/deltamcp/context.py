@@ -79,6 +79,14 @@ class Elicited(Struct, frozen=True):
         return self.action == "accept"
 
 
+class _SharedState(Struct):
+    """What all contexts of one request share, so that a question or a progress is not counted twice."""
+
+    question_count: int = 0
+    progress: float | None = None
+    cancelled: bool = False
+
+
 class Context:
     """The request that a function serves: who sent it, and ways to report to the client and to ask the user.
 
@@ -96,9 +104,7 @@ class Context:
         "_channel",
         "_deadline",
         "_loop",
-        "_progress",
-        "_question_count",
-        "cancelled",
+        "_shared",
         "lifespan",
         "request_id",
         "terms",
@@ -112,19 +118,34 @@ class Context:
         answers: Mapping[str, JSON],
         lifespan: Any,
         deadline: Deadline,
+        shared: "_SharedState | None" = None,
     ) -> None:
         self._deadline = deadline
         self.terms = terms
         self.request_id = request_id
         self.lifespan = lifespan
         """The value that the server's lifespan yielded."""
-        self.cancelled = False
-        """Whether the request was cancelled. A plain function cannot be interrupted and should check it in loops."""
         self._channel = channel
         self._answers = answers
-        self._question_count = 0
-        self._progress: float | None = None
+        self._shared = shared or _SharedState()
         self._loop = asyncio.get_running_loop()
+
+    def with_lifespan(self, lifespan: Any) -> "Context":
+        """Returns the context of the same request for functions of another server, which has its own lifespan."""
+        if lifespan is self.lifespan:
+            return self
+        return Context(
+            self.terms, self._channel, self.request_id, self._answers, lifespan, self._deadline, self._shared
+        )
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the request was cancelled. A plain function cannot be interrupted and should check it in loops."""
+        return self._shared.cancelled
+
+    def mark_cancelled(self) -> None:
+        """Sets `cancelled`; the server calls it."""
+        self._shared.cancelled = True
 
     @property
     def principal(self) -> Principal:
@@ -159,9 +180,9 @@ class Context:
         """
         token = self.terms.meta.get("progressToken")
         # "Progress": the value MUST increase with each notification.
-        if type(token) not in (str, int) or (self._progress is not None and progress <= self._progress):
+        if type(token) not in (str, int) or (self._shared.progress is not None and progress <= self._shared.progress):
             return
-        self._progress = progress
+        self._shared.progress = progress
         params: dict[str, JSON] = {"progressToken": token, "progress": progress}
         if total is not None:
             params["total"] = total
@@ -211,7 +232,7 @@ class Context:
         """
         params: dict[str, JSON] = {"mode": "url", "message": message, "url": url}
         if self.terms.era is Era.HANDSHAKE:
-            params["elicitationId"] = f"{self.request_id}-{self._question_count}"
+            params["elicitationId"] = f"{self.request_id}-{self._shared.question_count}"
         return _read_elicited(await self._ask_one(key, InputRequest("elicitation/create", params)))
 
     async def sample(
@@ -259,8 +280,8 @@ class Context:
         return dict(zip(questions, answers, strict=True))
 
     async def _ask_one(self, key: str | None, question: InputRequest) -> dict[str, JSON]:
-        self._question_count += 1
-        name = key or f"{CAPABILITY[question.method]}-{self._question_count}"
+        self._shared.question_count += 1
+        name = key or f"{CAPABILITY[question.method]}-{self._shared.question_count}"
         answer = (await self.ask(**{name: question}))[name]
         if not isinstance(answer, dict):
             raise InputDeclinedError(f"The client's answer to {question.method} is not an object.")

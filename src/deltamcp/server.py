@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 import msgspec
 
 from deltamcp.calls.engine import Engine
+from deltamcp.calls.middleware import Middleware, check_middleware
 from deltamcp.calls.observers import CallObserver
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.catalog.catalog import Catalog
@@ -73,6 +74,7 @@ class DeltaServer:
         results: ResultPolicy | None = None,
         store: Store | str = "memory://",
         observers: Sequence[CallObserver] = (),
+        middleware: Sequence[Middleware] = (),
     ) -> None:
         """
         Args:
@@ -101,6 +103,8 @@ class DeltaServer:
                 store.
             observers: Objects that the server notifies of every call of an operation, however it was called. Calls of
                 `discover`, `get_schema` and `continue` are not among them.
+            middleware: Async functions that run around every call of an operation, resource or prompt, the first
+                outermost: `async def timing(call, call_next)`. See `FunctionCall`.
         """
         if state_key is not None and len(state_key) != 32:
             raise ConfigurationError("state_key must be 32 bytes.")
@@ -129,6 +133,7 @@ class DeltaServer:
             OperationSearch(self._catalog, embedder, embedder_weight),
             self._store,
             observers,
+            check_middleware(middleware),
         )
 
     @property

@@ -1,11 +1,14 @@
 """Operations that the user must confirm."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from deltamcp import DeltaServer
+from tests.support.conditions import advance_clock
 from tests.support.meta_tools import community_server, first_block_text, meta_tool_client
-from tests.support.raw_client import META, raw_client
+from tests.support.raw_client import META, answer_text, raw_client
 
 # Policy
 
@@ -64,3 +67,23 @@ async def test_who_cannot_be_asked_cannot_confirm():
         refused = await raw.call("tools/call", name="execute", arguments=arguments, _meta=bare)
         assert "error" in refused or refused["result"]["isError"] is True
     assert server.ran == []  # type: ignore[attr-defined]
+
+
+async def test_a_confirmed_operation_has_its_deadline():
+    server = DeltaServer("x")
+
+    @server.tool(policy="confirm", timeout=60)
+    async def wait() -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    started = asyncio.Event()
+    async with raw_client(server) as client:
+        await client.handshake(elicitation={})
+        client.send(id="c", method="tools/call", params={"name": "wait"})
+        question = await client.receive()
+        client.send(id=question["id"], result={"action": "accept", "content": {}})
+        await started.wait()
+        advance_clock(90)
+        assert "took too long" in answer_text(await client.receive())

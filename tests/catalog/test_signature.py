@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from deltamcp import ConfigurationError, Context, DeltaServer
-from deltamcp.catalog import signature
+from deltamcp.catalog import function_shape
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import InvalidArgumentsError, Signature
 
@@ -135,7 +135,7 @@ def test_the_context_is_not_an_argument():
 
     signature = Signature(tool, Context)
 
-    assert signature.context_name == "ctx"
+    assert signature.shape.context_name == "ctx"
     assert signature.names == ("a",)
 
 
@@ -148,7 +148,7 @@ def test_partials_methods_and_callable_objects_work_like_functions():
             return b
 
     assert Signature(functools.partial(plain, "fixed"), Context).names == ("limit", "tags", "exact")
-    assert Signature(Tool(), Context).is_async
+    assert Signature(Tool(), Context).shape.is_async
     assert Signature(Tool().method, Context).names == ("b",)
 
 
@@ -235,7 +235,7 @@ def test_parameters_are_read_as_inspect_reads_them():
         Point(x=1).__str__,
     ):
         expected = [
-            (name, parameter.default, parameter.kind not in signature._NOT_BY_NAME)
+            (name, parameter.default, parameter.kind not in function_shape._NOT_BY_NAME)
             for name, parameter in inspect.signature(function).parameters.items()
         ]
-        assert signature._parameters(function) == expected
+        assert function_shape._parameters(function) == expected

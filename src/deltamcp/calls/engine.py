@@ -12,8 +12,10 @@ from typing import Any, assert_never
 from deltamcp.calls.call_log import CallLog
 from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.function_runner import FunctionRunner
+from deltamcp.calls.home import Home
 from deltamcp.calls.lists import Lists
 from deltamcp.calls.meta_calls import MetaCalls
+from deltamcp.calls.middleware import Middleware
 from deltamcp.calls.observers import CallObserver
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.prompts import Prompts
@@ -79,6 +81,7 @@ class Engine:
         search: OperationSearch,
         store: Store,
         observers: Sequence[CallObserver] = (),
+        middleware: Sequence[Middleware] = (),
     ) -> None:
         self.catalog = catalog
         self.info = info
@@ -97,7 +100,8 @@ class Engine:
             ResultShape.DELTA_MCP: DeltaMcpDelivery(stored, continuation),
         }
         state = RequestState(Seal(state_key, limits.input_seconds))
-        runner = FunctionRunner(self.lifespan, Threads(limits.threads), state, limits.handler_seconds)
+        self.home = Home(self.lifespan, middleware, observers)
+        runner = FunctionRunner(self.home, Threads(limits.threads), state, limits.handler_seconds)
         self._tool_calls = ToolCalls(runner, state, continuation, changes, deliveries, (CallLog(), *observers))
         self._meta_calls = MetaCalls(search, continuation, changes, self._tool_calls)
         self._lists = Lists(catalog, self.capabilities, changes)

@@ -1,65 +1,121 @@
 """The runner of authors' functions: async ones on the loop, plain ones in a thread, each with a deadline."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol
+import copy
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
 
+from deltamcp.calls.dependencies import DependencyValues
 from deltamcp.calls.failures import is_cancelled, log_failure, missing_capability
+from deltamcp.calls.home import Home, Item, levels
+from deltamcp.calls.middleware import Middleware, MiddlewareStep, run_steps
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import RequestState
+from deltamcp.catalog.completer import Completer
+from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.prompt import Prompt
+from deltamcp.catalog.resource import Resource
+from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.context import Context, InputPending, MissingCapabilityError
 from deltamcp.errors import Fault, InputDeclinedError, ToolError
 from deltamcp.runtime.deadline import Deadline, run_with_hook
-from deltamcp.runtime.lifespan import ServerLifespan
 from deltamcp.runtime.threads import Threads
-from deltamcp.values import JSON, Failure, Inputs, Outcome
-
-
-class Runnable(Protocol):
-    """An item of the catalogue that has an author's function."""
-
-    @property
-    def function(self) -> Callable[..., Any]: ...
-    @property
-    def is_async(self) -> bool: ...
-    @property
-    def context_name(self) -> str | None: ...
+from deltamcp.values import JSON, Failure, Inputs, Kind, Outcome
 
 
 class FunctionRunner:
-    """Runs functions, and passes a `Context` to those that declare one."""
+    """Runs functions: passes them what they declare besides arguments, and runs middleware around them."""
 
-    def __init__(self, lifespan: ServerLifespan, threads: Threads, state: RequestState, seconds: float) -> None:
+    def __init__(self, home: Home, threads: Threads, state: RequestState, seconds: float) -> None:
         """`seconds` is the time of a function whose author set no timeout."""
-        self._lifespan = lifespan
+        self._home = home
         self._threads = threads
         self._state = state
         self.seconds = seconds
+        self.has_middleware = bool(home.middleware)
 
-    def context(self, request: RequestContext, answers: Mapping[str, JSON], deadline: Deadline) -> Context:
-        return Context(request.terms, request.channel, request.request_id, answers, self._lifespan.state, deadline)
-
-    async def run(
+    def run_call(
         self,
-        runnable: Runnable,
+        item: Operation | Resource | Prompt,
+        sent_arguments: Mapping[str, JSON],
         arguments: dict[str, Any],
         request: RequestContext,
         answers: Mapping[str, JSON],
         deadline: Deadline,
-    ) -> Any:
-        """Runs a function and returns its value. Exceptions of the function pass through."""
+        consent: Middleware | None = None,
+    ) -> Awaitable[Any]:
+        """Runs a function with the middleware around it and returns the value. Exceptions pass through.
+
+        Args:
+            sent_arguments: The caller's arguments, for the middleware.
+            arguments: The same, bound to the function's parameters.
+            consent: Asks for the user's consent, inside the middleware, so that the user sees what will run.
+        """
+        if consent is None and not self.has_middleware and item.origin is None:
+            return self.run_function(item, arguments, request, answers, deadline)
+        context = self._context(request, answers, deadline)
+        steps: list[MiddlewareStep] = []
+        for level in levels(item, self._home):
+            context = context.with_lifespan(level.home.lifespan.state)
+            steps += [MiddlewareStep(one, _label(level.item), context) for one in level.home.middleware]
+        if consent is not None:
+            steps.append(MiddlewareStep(consent, _label(item), context))
+        if not steps:
+            return run_with_hook(self._call(item, arguments, request, context), deadline)
+
+        async def run_function(arguments: dict[str, JSON]) -> Any:
+            return await self._call(item, item.bind(arguments), request, context)
+
+        return run_with_hook(run_steps(steps, _kind(item), copy.deepcopy(dict(sent_arguments)), run_function), deadline)
+
+    def run_function(
+        self,
+        item: Item,
+        arguments: dict[str, Any],
+        request: RequestContext,
+        answers: Mapping[str, JSON],
+        deadline: Deadline,
+    ) -> Awaitable[Any]:
+        """Runs a function without middleware and returns its value. Exceptions of the function pass through."""
         context: Context | None = None
-        if runnable.context_name is not None:
-            context = self.context(request, answers, deadline)
-            arguments = {**arguments, runnable.context_name: context}
-        if runnable.is_async:
-            return await run_with_hook(runnable.function(**arguments), deadline)
+        if item.shape.context_name is not None or item.shape.dependencies:
+            context = self._context(request, answers, deadline)
+            if item.origin is not None:
+                *_, origin = levels(item, self._home)
+                context = context.with_lifespan(origin.home.lifespan.state)
+        return run_with_hook(self._call(item, arguments, request, context), deadline)
+
+    def _context(self, request: RequestContext, answers: Mapping[str, JSON], deadline: Deadline) -> Context:
+        state = self._home.lifespan.state
+        return Context(request.terms, request.channel, request.request_id, answers, state, deadline)
+
+    async def _call(
+        self, item: Item, arguments: dict[str, Any], request: RequestContext, context: Context | None
+    ) -> Any:
+        shape = item.shape
+        if context is not None and shape.dependencies:
+            async with DependencyValues(self._threads, request.channel.fairness_key, context) as values:
+                return await self._start(item, {**arguments, **await values.arguments(shape)}, request, context)
+        if shape.context_name is not None:
+            arguments = {**arguments, shape.context_name: context}
+        return await self._start(item, arguments, request, context)
+
+    def _start(
+        self, item: Item, arguments: dict[str, Any], request: RequestContext, context: Context | None
+    ) -> Awaitable[Any]:
+        if item.shape.is_async:
+            started: Awaitable[Any] = item.function(**arguments)
+            return started
+        return self._call_in_thread(item, arguments, request, context)
+
+    async def _call_in_thread(
+        self, item: Item, arguments: dict[str, Any], request: RequestContext, context: Context | None
+    ) -> Any:
         try:
-            run = self._threads.run(request.channel.fairness_key, runnable.function, arguments)
-            return await run_with_hook(run, deadline)
+            return await self._threads.run(request.channel.fairness_key, item.function, arguments)
         except asyncio.CancelledError:
             if context is not None:
-                context.cancelled = True
+                context.mark_cancelled()
             raise
 
     async def perform(
@@ -88,6 +144,8 @@ class FunctionRunner:
             return missing_capability(error)
         except (ToolError, InputDeclinedError) as error:
             return Failure(Fault.INTERNAL, str(error))
+        except InvalidArgumentsError as error:  # of a middleware
+            return Failure(Fault.INVALID_PARAMS, f"{subject} cannot take these arguments. {error}")
         except InputPending as pending:
             return self._state.ask(pending, request.terms.caller, key, answers)
         except asyncio.CancelledError as error:
@@ -98,3 +156,25 @@ class FunctionRunner:
             raise
         except BaseException as error:
             return Failure(Fault.INTERNAL, log_failure(subject, error))
+
+
+def _label(item: Item) -> str:
+    match item:
+        case Operation():
+            return item.id
+        case Prompt():
+            return item.name
+        case Resource():
+            return item.uri
+        case Completer():
+            raise AssertionError("completions run without middleware")
+
+
+def _kind(item: Operation | Resource | Prompt) -> Kind:
+    match item:
+        case Operation():
+            return Kind.TOOLS
+        case Prompt():
+            return Kind.PROMPTS
+        case Resource():
+            return Kind.RESOURCES

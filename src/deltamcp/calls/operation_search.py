@@ -9,11 +9,11 @@ import logging
 from collections.abc import Sequence, Set
 
 from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.function_shape import is_async
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.search import fusion
 from deltamcp.catalog.search.fusion import Embedder, Fusion, Vector
 from deltamcp.catalog.search.index import SearchIndex
-from deltamcp.catalog.signature import is_async
 from deltamcp.catalog.view import FoundOperation, View
 
 _MAX_INDEXED_ON_LOOP = 100

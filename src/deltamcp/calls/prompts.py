@@ -30,12 +30,12 @@ class Prompts:
         if prompt is None:
             return self._lists.unknown("prompt", ask.name, request)
         try:
-            arguments = prompt.signature.bind(ask.arguments)
+            arguments = prompt.bind(ask.arguments)
         except InvalidArgumentsError as error:
             return Failure(Fault.INVALID_PARAMS, f"Invalid arguments for {ask.name}. {error}")
 
         async def fill(answers: Mapping[str, JSON], deadline: Deadline) -> Outcome:
-            value = await self._runner.run(prompt, arguments, request, answers, deadline)
+            value = await self._runner.run_call(prompt, ask.arguments, arguments, request, answers, deadline)
             return Answer(content.prompt_result(value, prompt.list_item.get("description")))
 
         key = ["prompts/get", ask.name, ask.arguments]
@@ -53,7 +53,7 @@ class Prompts:
 
         async def suggest(answers: Mapping[str, JSON], deadline: Deadline) -> Outcome:
             arguments = completer.bind(ask.value, ask.context)
-            value = await self._runner.run(completer, arguments, request, answers, deadline)
+            value = await self._runner.run_function(completer, arguments, request, answers, deadline)
             return Answer(content.completion(value))
 
         return await self._runner.perform(f"The completion of {ask.argument}", [], NO_INPUTS, request, suggest)

@@ -66,13 +66,13 @@ class Resources:
             return self._read_operation(ask.uri, request.view) or missing
         resource, variables = found
         try:
-            arguments = resource.signature.bind(variables)
+            arguments = resource.bind(variables)
         except InvalidArgumentsError:
             return missing
 
         async def read(answers: Mapping[str, JSON], deadline: Deadline) -> Outcome:
             try:
-                value = await self._runner.run(resource, arguments, request, answers, deadline)
+                value = await self._runner.run_call(resource, variables, arguments, request, answers, deadline)
             except ResourceNotFoundError:
                 return missing
             contents = content.resource_contents(value, ask.uri, resource.mime_type)

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from deltamcp.calls.failures import is_cancelled, log_failure, missing_capability
 from deltamcp.calls.function_runner import FunctionRunner
+from deltamcp.calls.middleware import CallNext, FunctionCall
 from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import RequestState
@@ -144,8 +145,7 @@ class ToolCalls:
         except StoreError as error:
             return Answer(content.error_result(log_failure(f"The tool {ask.name}", error)))
         except InvalidArgumentsError as error:
-            signature = tool_text.signature_and_summary(operation.tool, ask.name, "", _SIGNATURE_TOKENS)
-            return Answer(content.error_result(f"Invalid arguments for {ask.name}. {error} Call {signature}."))
+            return _refuse_arguments(error, operation, ask.name)
         key = ["tools/call", operation.name, ask.arguments]
         answers = self._state.read_answers(ask.inputs, terms.caller, key)
         if isinstance(answers, Failure):
@@ -162,35 +162,17 @@ class ToolCalls:
 
     def _run(self, call: _PreparedCall) -> Awaitable[Any]:
         operation = call.delivery_request.operation
-        if operation.consent_policy == "confirm":
-            return self._confirm_and_run(call)
-        if operation.is_async and operation.context_name is None:
+        if operation.is_direct and not self._runner.has_middleware and operation.origin is None:
             return run_with_hook(operation.function(**call.arguments), call.deadline)
-        return self._runner.run(operation, call.arguments, call.request, call.answers, call.deadline)
-
-    async def _confirm_and_run(self, call: _PreparedCall) -> Any:
-        await run_with_hook(self._confirm(call), call.deadline)
-        return await self._runner.run(
-            call.delivery_request.operation, call.arguments, call.request, call.answers, call.deadline
+        return self._runner.run_call(
+            operation,
+            call.delivery_request.arguments,
+            call.arguments,
+            call.request,
+            call.answers,
+            call.deadline,
+            _confirm if operation.consent_policy == "confirm" else None,
         )
-
-    async def _confirm(self, call: _PreparedCall) -> None:
-        """Asks the user for consent.
-
-        Raises:
-            ToolError: the client cannot ask its user.
-            InputDeclinedError: the user declined.
-        """
-        operation = call.delivery_request.operation
-        context = self._runner.context(call.request, call.answers, call.deadline)
-        if context.terms.era is Era.HANDSHAKE and not context.can("elicitation"):
-            raise ToolError(f"{operation.id} runs only with the user's consent, and this client cannot ask for it.")
-        arguments = jsonrpc.encode(call.delivery_request.arguments).decode()
-        shown = arguments if len(arguments) <= _SHOWN_ARGUMENTS else arguments[: _SHOWN_ARGUMENTS - 1] + "…"
-        form: dict[str, JSON] = {"type": "object", "properties": {}}
-        answer = await context.elicit(f"Run {operation.id} with {shown}?", form, key=f"confirm {operation.id}")
-        if not answer.accepted:
-            raise InputDeclinedError(f"The user declined to run {operation.id}.")
 
     # Map errors
 
@@ -207,6 +189,8 @@ class ToolCalls:
                 if is_cancelled():
                     raise error
                 return Answer(content.error_result(log_failure(f"The tool {call.name}", error)))
+            case InvalidArgumentsError():  # of a middleware
+                return _refuse_arguments(error, call.delivery_request.operation, call.name)
             case _:
                 return Answer(self._error_result(error, call))
 
@@ -218,6 +202,29 @@ class ToolCalls:
         if isinstance(error, ToolError | InputDeclinedError | ResourceNotFoundError):
             return content.error_result(str(error))
         return content.error_result(log_failure(f"The tool {call.name}", error))
+
+
+async def _confirm(call: FunctionCall, call_next: CallNext) -> Any:
+    """Asks the user for consent before the function runs.
+
+    Raises:
+        ToolError: the client cannot ask its user.
+        InputDeclinedError: the user declined.
+    """
+    if call.context.terms.era is Era.HANDSHAKE and not call.context.can("elicitation"):
+        raise ToolError(f"{call.name} runs only with the user's consent, and this client cannot ask for it.")
+    arguments = jsonrpc.encode(call.arguments).decode()
+    shown = arguments if len(arguments) <= _SHOWN_ARGUMENTS else arguments[: _SHOWN_ARGUMENTS - 1] + "…"
+    form: dict[str, JSON] = {"type": "object", "properties": {}}
+    answer = await call.context.elicit(f"Run {call.name} with {shown}?", form, key=f"confirm {call.name}")
+    if not answer.accepted:
+        raise InputDeclinedError(f"The user declined to run {call.name}.")
+    return await call_next(call)
+
+
+def _refuse_arguments(error: InvalidArgumentsError, operation: Operation, name: str) -> Outcome:
+    signature = tool_text.signature_and_summary(operation.tool, name, "", _SIGNATURE_TOKENS)
+    return Answer(content.error_result(f"Invalid arguments for {name}. {error} Call {signature}."))
 
 
 def _upstream_limit(error: BaseException, call: DeliveryRequest) -> ToolResult | None:

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from deltamcp.catalog.signature import inspect_function
+from deltamcp.catalog.function_shape import inspect_function
 from deltamcp.errors import ConfigurationError
 
 
 class Completer:
     """A function that gets the text typed so far, and optionally the other arguments, and returns suggestions."""
 
-    __slots__ = ("_names", "context_name", "function", "is_async")
+    __slots__ = ("_names", "function", "origin", "shape")
 
     def __init__(self, function: Callable[..., Any], context_type: type) -> None:
         """
@@ -18,7 +18,10 @@ class Completer:
             ConfigurationError: the function takes neither one nor two parameters.
         """
         self.function = function
-        self.is_async, self.context_name, fields, _ = inspect_function(function, context_type)
+        self.origin: Any = None
+        """Where the completion was registered, if its server is mounted."""
+        self.shape = inspect_function(function, context_type)
+        fields = self.shape.named_fields()
         if len(fields) not in (1, 2):
             raise ConfigurationError("a completion takes the text so far and, optionally, the arguments already given.")
         self._names = tuple(fields)

@@ -9,20 +9,28 @@ import pydantic
 from msgspec import to_builtins
 
 from deltamcp.catalog import param_headers, parameter_text, prose
+from deltamcp.catalog.function_shape import FunctionShape, inspect_function
 from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.options import check_options, omit_empty
 from deltamcp.catalog.registration import docstring, function_name
 from deltamcp.catalog.signature import (
     InvalidArgumentsError,
     Signature,
-    inspect_function,
     output_schema,
     return_adapter,
 )
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import symbol_graph_type
 from deltamcp.results.encode import TABLE_LEGEND
-from deltamcp.results.policy import ROOT_KEY, ROOT_SCHEMA, ResolvedPolicy, ResultPolicy, resolve_policy, size_hint
+from deltamcp.results.policy import (
+    ROOT_KEY,
+    ROOT_SCHEMA,
+    ResolvedPolicy,
+    ResultPolicy,
+    merge_policies,
+    resolve_policy,
+    size_hint,
+)
 from deltamcp.values import CONTENT_TYPES, JSON, Icon
 from deltamcp.wire.canonical_json import encode_canonical
 from deltamcp.wire.digest import sha256_digest
@@ -78,32 +86,46 @@ class Operation:
     __slots__ = (
         "__dict__",
         "_bind",
+        "_by_name",
+        "_context_type",
+        "_options",
         "_output_type",
         "_return_annotation",
         "_summary_source",
         "consent_policy",
-        "context_name",
         "examples",
         "function",
         "id",
-        "is_async",
+        "is_direct",
         "keywords",
         "name",
+        "origin",
         "pinned",
         "resolved_policy",
         "results",
         "scopes",
+        "shape",
         "takes_root",
         "timeout",
         "tool",
     )
 
-    def __init__(self, function: Callable[..., Any], context_type: type, **options: Unpack[ToolOptions]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], context_type: type, *, by_name: bool = False, **options: Unpack[ToolOptions]
+    ) -> None:
         """
+        Args:
+            by_name: Whether the function takes the arguments by name although the schema is given, not as one dict.
+
         Raises:
             ConfigurationError: the name, a parameter or an option cannot be used.
         """
         check_options(options, ToolOptions)
+        self._context_type = context_type
+        self._options = options
+        self._by_name = by_name
+        self.origin: Any = None
+        """Where the operation was registered, if its server is mounted."""
         self.function = function
         self.name = options.get("name") or function_name(function)
         self.timeout = options.get("timeout")
@@ -130,28 +152,40 @@ class Operation:
         if input_schema is None:
             signature = Signature(function, context_type)
             self._bind: Callable[[Mapping[str, JSON]], dict[str, Any]] = signature.bind
-            self.is_async, self.context_name, return_annotation = (
-                signature.is_async,
-                signature.context_name,
-                signature.return_annotation,
-            )
+            self.shape = signature.shape
             input_schema = signature.schema
         else:
-            self.is_async, self.context_name, fields, return_annotation = inspect_function(function, context_type)
-            if len(fields) != 1:
-                raise ConfigurationError(
-                    "with input_schema the function takes one parameter, the dict of arguments, "
-                    "and besides it at most a Context."
-                )
-            self._bind = functools.partial(_bind_foreign, ForeignSchema(input_schema), next(iter(fields)))
-        self._return_annotation = return_annotation if "return" in getattr(function, "__annotations__", ()) else Any
-        output_schema = options.get("output_schema")
-        self._output_type = return_adapter(return_annotation) if output_schema is None else output_schema
+            self.shape = inspect_function(function, context_type)
+            self._bind = functools.partial(
+                _bind_foreign, ForeignSchema(input_schema), None if by_name else _arguments_parameter(self.shape)
+            )
+        self.is_direct = (
+            self.shape.is_async
+            and self.shape.context_name is None
+            and not self.shape.dependencies
+            and self.consent_policy == "allow"
+        )
+        """Whether a call needs nothing but the arguments."""
+        has_return_type = not by_name and "return" in getattr(function, "__annotations__", ())
+        self._return_annotation = self.shape.return_annotation if has_return_type else Any
+        self._output_type: pydantic.TypeAdapter[Any] | dict[str, JSON] | None = options.get("output_schema")
+        if self._output_type is None and not by_name:
+            self._output_type = return_adapter(self.shape.return_annotation)
         self.tool = _tool_definition(self.name, options, docstring(function), input_schema)
         self._summary_source = options.get("summary") or self.tool.get("description") or ""
         if self._output_type is not None:
             self.tool["outputSchema"] = self.output_schema
         self.parameter_headers  # noqa: B018 - an invalid x-mcp-header is reported at registration
+
+    def with_place(self, name: str, id_: str, policy: ResultPolicy | None) -> "Operation":
+        """Returns the same operation with another name and id; `policy` fills in what its own leaves open."""
+        options: ToolOptions = {**self._options, "name": name}
+        category, _, options["action"] = id_.rpartition(".")
+        if category:
+            options["category"] = category
+        if self.results is not None or policy is not None:
+            options["results"] = merge_policies(self.results, policy)
+        return Operation(self.function, self._context_type, by_name=self._by_name, **options)
 
     def resolve_result_policy(self, policy: ResultPolicy | None, flat: bool) -> None:
         """Resolves the operation's own result policy with the server's, once and before the tool is listed.
@@ -283,10 +317,20 @@ def _operation_id(name: str, options: ToolOptions) -> str:
     return f"{path}.{options.get('action') or name}"
 
 
-def _bind_foreign(schema: ForeignSchema, parameter: str, arguments: Mapping[str, JSON]) -> dict[str, Any]:
+def _arguments_parameter(shape: FunctionShape) -> str:
+    fields = shape.named_fields()
+    if len(fields) != 1:
+        raise ConfigurationError(
+            "with input_schema the function takes one parameter, the dict of arguments, and besides it at most a "
+            "Context and dependencies."
+        )
+    return next(iter(fields))
+
+
+def _bind_foreign(schema: ForeignSchema, parameter: str | None, arguments: Mapping[str, JSON]) -> dict[str, Any]:
     if not schema.is_valid(arguments):
         raise InvalidArgumentsError(schema.problems(arguments))
-    return {parameter: arguments}
+    return dict(arguments) if parameter is None else {parameter: arguments}
 
 
 def _tool_definition(

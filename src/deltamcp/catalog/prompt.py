@@ -1,6 +1,6 @@
 """Prompts: messages that a user selects by name and fills in with arguments."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, Unpack
 
 from msgspec import to_builtins
@@ -24,15 +24,18 @@ class PromptOptions(TypedDict, total=False):
 class Prompt:
     """A function that creates messages from its arguments. `list_item` is its entry in `prompts/list`."""
 
-    __slots__ = ("context_name", "function", "is_async", "list_item", "name", "signature")
+    __slots__ = ("_context_type", "_options", "function", "list_item", "name", "origin", "shape", "signature")
 
     def __init__(self, function: Callable[..., Any], context_type: type, **options: Unpack[PromptOptions]) -> None:
         check_options(options, PromptOptions)
+        self._context_type = context_type
+        self._options = options
         self.function = function
         self.name = options.get("name") or function_name(function)
         self.signature = Signature(function, context_type)
-        self.is_async = self.signature.is_async
-        self.context_name = self.signature.context_name
+        self.shape = self.signature.shape
+        self.origin: Any = None
+        """Where the prompt was registered, if its server is mounted."""
         parts = {
             "name": self.name,
             "title": options.get("title"),
@@ -42,6 +45,19 @@ class Prompt:
             "_meta": options.get("meta"),
         }
         self.list_item = omit_empty(parts)
+
+    def with_name(self, name: str) -> "Prompt":
+        """Returns the same prompt with another name."""
+        options: PromptOptions = {**self._options, "name": name}
+        return Prompt(self.function, self._context_type, **options)
+
+    def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
+        """Converts arguments to keyword arguments of the function.
+
+        Raises:
+            InvalidArgumentsError: the arguments do not fit the schema.
+        """
+        return self.signature.bind(arguments)
 
     def _arguments(self) -> list[dict[str, JSON]]:
         arguments = []

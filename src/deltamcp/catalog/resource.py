@@ -1,7 +1,7 @@
 """Resources that a client can read at a URI, or at any URI that matches a template."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, Unpack
 from urllib.parse import unquote
 
@@ -87,12 +87,14 @@ class Resource:
     """A function that returns the contents of a URI. `list_item` is its entry in `resources/list`."""
 
     __slots__ = (
+        "_context_type",
+        "_options",
         "cache_seconds",
-        "context_name",
         "function",
-        "is_async",
         "list_item",
         "mime_type",
+        "origin",
+        "shape",
         "signature",
         "template",
     )
@@ -105,13 +107,16 @@ class Resource:
             ConfigurationError: the template's variables and the function's parameters differ.
         """
         check_options(options, ResourceOptions)
+        self._context_type = context_type
+        self._options = options
         self.function = function
         self.mime_type = options.get("mime_type")
         self.cache_seconds = options.get("cache_seconds", 0.0)
         self.template = UriTemplate(uri) if "{" in uri else None
         self.signature = Signature(function, context_type)
-        self.is_async = self.signature.is_async
-        self.context_name = self.signature.context_name
+        self.shape = self.signature.shape
+        self.origin: Any = None
+        """Where the resource was registered, if its server is mounted."""
         variables = set(self.template.names) if self.template else set()
         if not set(self.signature.required) <= variables or not variables <= set(self.signature.names):
             raise ConfigurationError(
@@ -130,6 +135,18 @@ class Resource:
             "_meta": options.get("meta"),
         }
         self.list_item = omit_empty(parts)
+
+    def with_uri(self, uri: str) -> "Resource":
+        """Returns the same resource at another URI."""
+        return Resource(self.function, self._context_type, uri, **self._options)
+
+    def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
+        """Converts the variables of the URI to keyword arguments of the function.
+
+        Raises:
+            InvalidArgumentsError: the variables do not fit the function's types.
+        """
+        return self.signature.bind(arguments)
 
     @property
     def uri(self) -> str:

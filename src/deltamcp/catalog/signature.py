@@ -7,11 +7,9 @@ The model that validates arguments is created at the first call.
 
 import dataclasses
 import functools
-import inspect
-import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import pydantic
 import pydantic_core
@@ -19,11 +17,10 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import is_typeddict
 
+from deltamcp.catalog.function_shape import MISSING, FunctionShape, inspect_function
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import symbol_graph_type
 from deltamcp.values import CONTENT_TYPES, JSON, ToolResult
-
-_MISSING = inspect.Parameter.empty
 
 
 class InvalidArgumentsError(Exception):
@@ -48,97 +45,16 @@ class _UntitledJsonSchema(GenerateJsonSchema):
         return json_schema
 
 
-class FunctionShape(NamedTuple):
-    """How to call a function: its parameters without the context, before any schema is made."""
-
-    is_async: bool
-    context_name: str | None
-    fields: dict[str, tuple[Any, Any]]
-    """Annotation and default by name."""
-    return_annotation: Any
-    """The annotation of the return value."""
-
-
-def inspect_function(function: Callable[..., Any], context_type: type) -> FunctionShape:
-    """Inspects the parameters of a function; a parameter of type `context_type` gets the context.
-
-    Raises:
-        ConfigurationError: a parameter cannot be passed by name.
-    """
-    hints = type_hints(function)
-    context_name: str | None = None
-    fields: dict[str, tuple[Any, Any]] = {}
-    for name, default, by_name in _parameters(function):
-        annotation = hints.get(name, Any)
-        if annotation is context_type:
-            context_name = name
-        elif not by_name:
-            raise ConfigurationError(
-                f"the parameter {name!r} cannot be passed by name; give it a plain name and a type."
-            )
-        else:
-            fields[name] = (_with_description(annotation), default)
-    return FunctionShape(is_async(function), context_name, fields, hints.get("return"))
-
-
-def _with_description(annotation: Any) -> Any:
-    """Returns the annotation with a text in `Annotated[..., "text"]` as its description, unless a `Field` has one."""
-    extras: tuple[Any, ...] = getattr(annotation, "__metadata__", ())
-    texts = [extra for extra in extras if isinstance(extra, str)]
-    if not texts:
-        return annotation
-    others = [extra for extra in extras if not isinstance(extra, str)]
-    if not any(isinstance(extra, FieldInfo) and extra.description for extra in others):
-        others.append(pydantic.Field(description=texts[0]))
-    return typing.Annotated[typing.get_args(annotation)[0], *others]
-
-
-_NOT_BY_NAME = (
-    inspect.Parameter.VAR_POSITIONAL,
-    inspect.Parameter.VAR_KEYWORD,
-    inspect.Parameter.POSITIONAL_ONLY,
-)
-
-
-def _parameters(function: Callable[..., Any]) -> list[tuple[str, Any, bool]]:
-    """Returns the name of each parameter, its default, and whether it can be passed by name."""
-    code = getattr(function, "__code__", None) if type(function) is types.FunctionType else None
-    variadic = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-    if code is None or code.co_flags & variadic or code.co_posonlyargcount or vars(function):
-        return [
-            (name, parameter.default, parameter.kind not in _NOT_BY_NAME)
-            for name, parameter in inspect.signature(function).parameters.items()
-        ]
-    # `inspect.signature` takes a third of the time to register a tool; a plain function's code has the same facts.
-    assert isinstance(function, types.FunctionType), "only functions have code here"
-    names = code.co_varnames[: code.co_argcount]
-    defaults = function.__defaults__ or ()
-    default_by_name = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True)) | (
-        function.__kwdefaults__ or {}
-    )
-    names += code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    return [(name, default_by_name.get(name, _MISSING), True) for name in names]
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Returns whether a call of the function, or of an instance's `__call__`, returns a coroutine."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004
-    )
-
-
 class Signature:
     """The parameters of a function: `schema` describes them to the client, `bind` validates arguments for a call."""
 
     __slots__ = (
         "_fields",
         "_validator",
-        "context_name",
-        "is_async",
         "names",
         "required",
-        "return_annotation",
         "schema",
+        "shape",
     )
 
     def __init__(self, function: Callable[..., Any], context_type: type) -> None:
@@ -146,9 +62,8 @@ class Signature:
         Raises:
             ConfigurationError: a parameter has no JSON Schema; the error's text says which and why.
         """
-        self.is_async, self.context_name, self._fields, self.return_annotation = inspect_function(
-            function, context_type
-        )
+        self.shape: FunctionShape = inspect_function(function, context_type)
+        self._fields = self.shape.named_fields()
         try:
             self.schema, self.names = _parameters_schema(self._fields)
         except pydantic.errors.PydanticUserError as error:
@@ -187,17 +102,6 @@ class Signature:
         return f"{path}: {message}; got {_value_excerpt(problem['input'])}; expected {expected}."
 
 
-def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the resolved annotations of a function, or of an object's `__call__`, by name."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    target: Any = function if inspect.isroutine(function) else type(function).__call__
-    try:
-        return typing.get_type_hints(target, include_extras=True)
-    except NameError as error:
-        raise ConfigurationError(f"the type {error.name!r} is not defined.") from error
-
-
 def _no_schema_error(noun: str, error: Exception) -> ConfigurationError:
     if isinstance(error, pydantic.errors.PydanticSchemaGenerationError):  # it advises settings that authors do not have
         return ConfigurationError(f"{noun} has no JSON Schema; use plain types, models, dataclasses or typed dicts.")
@@ -218,7 +122,7 @@ def _parameters_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str,
             raise _no_schema_error(f"the type of the parameter {name!r}", error) from error
         if "$defs" in schema:
             return _model_schema(fields)
-        if default is _MISSING:
+        if default is MISSING:
             required.append(name)
         elif default is not None or _can_be_null(schema):
             schema = {**schema, "default": _json_default(name, default)}
@@ -245,7 +149,7 @@ def _model_schema(fields: Mapping[str, tuple[Any, Any]]) -> tuple[dict[str, Any]
     model_schema.pop("title", None)
     model_schema.pop("description", None)
     for schema in model_schema["properties"].values():
-        if schema.get("default", _MISSING) is None:
+        if schema.get("default", MISSING) is None:
             del schema["default"]
     return model_schema, tuple(model_schema["properties"])
 
@@ -299,7 +203,7 @@ def _can_be_null(schema: dict[str, Any]) -> bool:
 
 def _make_model(fields: Mapping[str, tuple[Any, Any]]) -> type[pydantic.BaseModel]:
     definitions: dict[str, Any] = {
-        name: (annotation, ... if default is _MISSING else default) for name, (annotation, default) in fields.items()
+        name: (annotation, ... if default is MISSING else default) for name, (annotation, default) in fields.items()
     }
     # Pydantic treats a leading underscore as private; such a parameter needs an alias.
     return pydantic.create_model(

@@ -147,6 +147,15 @@ def resolve_policy(*policies: ResultPolicy | None) -> ResolvedPolicy:
     return resolved
 
 
+def merge_policies(*policies: ResultPolicy | None) -> ResultPolicy:
+    """Return one policy for several, in falling precedence."""
+    merged: dict[str, JSON] = {}
+    for policy in reversed(policies):
+        if policy is not None:
+            merged |= {name: value for name in policy.__struct_fields__ if (value := getattr(policy, name)) is not None}
+    return ResultPolicy(**merged)
+
+
 def override_policy(policy: ResultPolicy, base: ResolvedPolicy) -> ResolvedPolicy:
     """Return `base` with the fields that `policy` sets."""
     overrides = {name: value for name in policy.__struct_fields__ if (value := getattr(policy, name)) is not None}

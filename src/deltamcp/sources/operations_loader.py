@@ -22,7 +22,6 @@ from deltamcp.catalog.operations_file.document import (
     PythonHandler,
 )
 from deltamcp.catalog.registration import registration
-from deltamcp.catalog.signature import is_async, type_hints
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy
@@ -245,24 +244,27 @@ class _OperationBuilder:
             options["results"] = ResultPolicy(fields=entry.fields)
         if not entry.category:
             del options["category"]
-        return Operation(self._function(entry), Context, **options)
-
-    def _function(self, entry: OperationEntry) -> Function:
         match entry.handler:
-            case PythonHandler(ref):
-                return _wrap_local(python.resolve(ref), entry.name)
-            case HandlerByName(name):
-                if self._functions is None:
-                    return _wrap_local(_placeholder, name)
-                if name not in self._functions:
-                    raise ConfigurationError(f"no handler, and no function {name!r} was passed in functions=...")
-                return _wrap_local(self._functions[name], name)
             case HttpHandler():
                 service = self._service(entry.handler.service)
-                return _wrap_remote(functools.partial(service.call, entry.handler))
+                return Operation(_wrap_remote(functools.partial(service.call, entry.handler)), Context, **options)
             case McpHandler(server, tool):
                 upstream = self._upstream(server)
-                return _wrap_remote(functools.partial(upstream.call, tool, timeout=entry.timeout))
+                call = functools.partial(upstream.call, tool, timeout=entry.timeout)
+                return Operation(_wrap_remote(call), Context, **options)
+            case PythonHandler(ref):
+                function = python.resolve(ref)
+            case HandlerByName(name):
+                function = self._function(name)
+        with registration(function, f"functions={{{entry.name!r}: {{}}}}"):
+            return Operation(function, Context, by_name=True, **options)
+
+    def _function(self, name: str) -> Function:
+        if self._functions is None:
+            return _placeholder
+        if name not in self._functions:
+            raise ConfigurationError(f"no handler, and no function {name!r} was passed in functions=...")
+        return self._functions[name]
 
     def _service(self, name: str) -> HttpService:
         definition = self._document.services[name]
@@ -292,24 +294,3 @@ def _wrap_remote(call: Function) -> Function:
         return await call(arguments)
 
     return remote
-
-
-def _wrap_local(function: Function, name: str) -> Function:
-    """Adapts a function of the program to take the arguments as one dict, as the schema comes from the file."""
-    with registration(function, f"functions={{{name!r}: {{}}}}"):
-        context_name = next((name for name, hint in type_hints(function).items() if hint is Context), None)
-
-    def keyword_arguments(arguments: dict[str, JSON], context: Context) -> dict[str, Any]:
-        return arguments if context_name is None else {**arguments, context_name: context}
-
-    if is_async(function):
-
-        async def call_async(arguments: dict[str, JSON], context: Context) -> Any:
-            return await function(**keyword_arguments(arguments, context))
-
-        return call_async
-
-    def call_sync(arguments: dict[str, JSON], context: Context) -> Any:
-        return function(**keyword_arguments(arguments, context))
-
-    return call_sync

@@ -1,0 +1,72 @@
+"""Middleware: an author's functions that run around each call of an operation, a resource or a prompt."""
+
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from deltamcp.catalog.function_shape import is_async
+from deltamcp.context import Context
+from deltamcp.errors import ConfigurationError
+from deltamcp.values import JSON, Kind
+
+
+class FunctionCall(Struct):
+    """A call, as a middleware sees it before the function runs: `async def timing(call, call_next)`.
+
+    The caller may see the operation, and the arguments fit its schema. A middleware may change the arguments; the
+    server validates them again before the function gets them.
+    """
+
+    kind: Kind
+    """`Kind.TOOLS`, `Kind.RESOURCES` or `Kind.PROMPTS`."""
+    name: str
+    """The operation's id, the prompt's name, or the resource's URI or template."""
+    arguments: dict[str, JSON]
+    """The caller's arguments, or the variables of the URI. Changes do not reach the caller."""
+    context: Context
+
+
+CallNext: TypeAlias = Callable[[FunctionCall], Awaitable[Any]]
+"""Runs the rest of a call and returns the function's value; it raises what the function raises."""
+Middleware: TypeAlias = Callable[[FunctionCall, CallNext], Awaitable[Any]]
+"""Returns the value of a call, from `call_next` or its own. It may raise a `ToolError`."""
+
+
+class MiddlewareStep(NamedTuple):
+    """A middleware, with the name of the item and the context as its server has them."""
+
+    middleware: Middleware
+    name: str
+    context: Context
+
+
+def check_middleware(middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:
+    """Checks that every middleware is async.
+
+    Raises:
+        ConfigurationError: one is not.
+    """
+    for one in middleware:
+        if not is_async(one):
+            raise ConfigurationError(f"A middleware must be an async function of call and call_next, not {one!r}.")
+    return tuple(middleware)
+
+
+async def run_steps(
+    steps: Sequence[MiddlewareStep],
+    kind: Kind,
+    arguments: dict[str, JSON],
+    run_function: Callable[[dict[str, JSON]], Awaitable[Any]],
+) -> Any:
+    """Runs the first step around the others and those around the function; returns the value of the first."""
+
+    async def run_from(position: int, call: FunctionCall) -> Any:
+        if position == len(steps):
+            return await run_function(call.arguments)
+        step = steps[position]
+        call = FunctionCall(kind, step.name, call.arguments, step.context)
+        return await step.middleware(call, functools.partial(run_from, position + 1))
+
+    return await run_from(0, FunctionCall(kind, "", arguments, steps[0].context))
