@@ -5,7 +5,6 @@ import contextlib
 import functools
 import logging
 import os
-import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
@@ -16,11 +15,12 @@ from deltamcp.calls.engine import Engine
 from deltamcp.calls.middleware import Middleware, check_middleware
 from deltamcp.calls.observers import CallObserver
 from deltamcp.calls.operation_search import OperationSearch
+from deltamcp.calls.server_items import ServerItems, warn_of_cut_summaries
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts
 from deltamcp.catalog.json_schema import normalize_draft
-from deltamcp.catalog.operation import ID_SEGMENT, Operation, ToolOptions
+from deltamcp.catalog.operation import Operation, ToolOptions
 from deltamcp.catalog.prompt import Prompt, PromptOptions
 from deltamcp.catalog.registration import registration
 from deltamcp.catalog.resource import Resource, ResourceOptions
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("deltamcp")
-_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
-"""MCP 2025-11-25, "Tool Names"; hosts refuse other names."""
 
 Lifespan = Callable[["DeltaServer"], contextlib.AbstractAsyncContextManager[Any]]
 
@@ -116,10 +114,8 @@ class DeltaServer:
             raise ConfigurationError("results must be a ResultPolicy(...).")
         if isinstance(disclosure, str):
             disclosure = Disclosure(disclosure)
-        self._strict = strict
         self._lifespan = lifespan
         self._files: list[OperationsFile] = []
-        self._results = results
         self._store = open_store(store) if isinstance(store, str) else store
         self._catalog = Catalog(name, page_size, disclosure, results)
         self._engine = Engine(
@@ -135,6 +131,7 @@ class DeltaServer:
             observers,
             check_middleware(middleware),
         )
+        self._items = ServerItems(self._engine, results, strict)
 
     @property
     def engine(self) -> Engine:
@@ -167,10 +164,9 @@ class DeltaServer:
         self._files.append(file)
         self._engine.lifespan.add_task(functools.partial(file.watch, self._replace_operations))
 
-    def _replace_operations(self, old: list[str], new: list[Operation]) -> None:
-        self._catalog.replace(old, [self._check(operation) for operation in new])
-        self._warn_of_cut_summaries(new)
-        self._announce(Kind.TOOLS)
+    def _replace_operations(self, old_names: list[str], operations: list[Operation]) -> None:
+        self._items.replace_operations(old_names, operations)
+        warn_of_cut_summaries(operations)
 
     @contextlib.asynccontextmanager
     async def _run_lifespan(self) -> AsyncIterator[Any]:
@@ -180,6 +176,8 @@ class DeltaServer:
             state = None if self._lifespan is None else await stack.enter_async_context(self._lifespan(self))
             for file in self._files:
                 stack.push_async_callback(file.close)
+            for lifespan in self._items.mounted_lifespans:
+                await stack.enter_async_context(lifespan.running())
             if self._catalog.disclosure.surface == "auto":
                 view = self._catalog.view()
                 logger.info("disclosure %s: %s", view.surface.value, view.surface_costs)
@@ -206,9 +204,9 @@ class DeltaServer:
             with registration(function, "server.tool({})"):
                 for schema in (options.get("input_schema"), options.get("output_schema")):
                     _check_schema(schema)
-                operation = self._check(Operation(function, Context, **options))
-                self._add(operation)
-            self._warn_of_cut_summaries([operation])
+                operation = Operation(function, Context, **options)
+                self._items.add(operation)
+            warn_of_cut_summaries([operation])
             return function
 
         return register if function is None else register(function)
@@ -228,7 +226,7 @@ class DeltaServer:
 
         def register(function: F) -> F:
             with registration(function, f"server.resource({uri!r})({{}})"):
-                self._add(Resource(function, Context, uri, **options))
+                self._items.add(Resource(function, Context, uri, **options))
             return function
 
         return register
@@ -249,7 +247,7 @@ class DeltaServer:
 
         def register(function: F) -> F:
             with registration(function, "server.prompt({})"):
-                self._add(Prompt(function, Context, **options))
+                self._items.add(Prompt(function, Context, **options))
             return function
 
         return register if function is None else register(function)
@@ -271,73 +269,52 @@ class DeltaServer:
         def register(function: F) -> F:
             kind, target = ("prompt", prompt) if prompt is not None else ("template", template)
             with registration(function, "server.completion(...)({})"):
-                self._catalog.completions[kind, str(target), argument] = Completer(function, Context)
+                self._items.add_completer((kind, str(target), argument), Completer(function, Context))
             return function
 
         return register
 
-    def _check(self, operation: Operation) -> Operation:
-        if not _NAME.fullmatch(operation.name):
-            raise ConfigurationError(
-                f"the tool name {operation.name!r} must be 1 to 128 letters, digits, '_', '-' or '.'; pass name=..."
-            )
-        in_tree = operation.id != operation.name or self._catalog.disclosure.surface != "full"
-        if in_tree and not all(map(ID_SEGMENT.fullmatch, operation.id.split("."))):
-            raise ConfigurationError(
-                f"the id {operation.id!r} of {operation.name!r} must be words of letters, digits, '_' or '-', joined "
-                "by dots; pass category=... and action=..."
-            )
-        if operation.is_summary_too_long and self._strict:
-            raise ConfigurationError(
-                f'Tool "{operation.name}" description exceeds 60 chars in summary mode; pass a shorter summary=...'
-            )
-        # Behind meta-tools the description of `execute` explains the result format, so the operations' need not.
-        operation.resolve_result_policy(self._results, flat=self._catalog.disclosure.surface != "meta")
-        return operation
+    def mount(self, other: "DeltaServer", *, prefix: str = "") -> None:
+        """Offers everything that another server offers, also what it registers later.
 
-    def _warn_of_cut_summaries(self, operations: list[Operation]) -> None:
-        cut = [operation.name for operation in operations if operation.is_summary_cut]
-        if cut:
-            shown = ", ".join(cut[:5]) + (f" and {len(cut) - 5} more" if len(cut) > 5 else "")
-            logger.warning("the first sentence is cut to 60 characters in the index: give a `summary` to %s", shown)
+        With a prefix, the tool `search` becomes `prefix_search` with the id `prefix.search`, the prompt `ask` becomes
+        `prefix_ask`, and the resource `notes://all` moves to `notes://prefix/all`. The functions keep their own
+        server: its lifespan runs with this one's and is their `Context.lifespan`, its middleware runs inside this
+        server's, its observers are notified, and its result policy comes before this server's. Everything else is this
+        server's: store, limits, disclosure, instructions.
 
-    def _add(self, item: Operation | Resource | Prompt) -> None:
-        self._announce(self._catalog.add(item))
+        Raises:
+            ConfigurationError: a name is taken, the servers would contain each other, or this server runs already.
+        """
+        self._items.mount(other.items, prefix)
 
-    def _announce(self, kind: Kind) -> None:
-        self._publish(kind)
-        if kind is Kind.TOOLS and self._catalog.disclosure.surface != "full":
-            self._publish(Kind.RESOURCES)  # operations are listed as resources too
+    @property
+    def items(self) -> ServerItems:
+        """The items of this server, for a server that it is mounted in."""
+        return self._items
 
     def remove_tool(self, name: str) -> None:
         """Removes a tool by its name."""
-        self._remove(Kind.TOOLS, name)
+        self._items.remove(Kind.TOOLS, name)
 
     def remove_prompt(self, name: str) -> None:
         """Removes a prompt by its name."""
-        self._remove(Kind.PROMPTS, name)
+        self._items.remove(Kind.PROMPTS, name)
 
     def remove_resource(self, uri: str) -> None:
         """Removes a resource by its URI, or a template by its URI template."""
-        self._remove(Kind.TEMPLATES if "{" in uri else Kind.RESOURCES, uri)
-
-    def _remove(self, kind: Kind, name: str) -> None:
-        self._catalog.remove(kind, name)
-        self._announce(kind)
-
-    def _publish(self, change: Kind | str) -> None:
-        self._engine.hub.publish(change, self._engine.lifespan.loop)
+        self._items.remove(Kind.TEMPLATES if "{" in uri else Kind.RESOURCES, uri)
 
     def list_changed(self, kind: Kind) -> None:
         """Notifies clients that a list has changed for another reason than registering and removing.
 
         The caller may use any thread.
         """
-        self._publish(kind)
+        self._items.list_changed(kind)
 
     def resource_updated(self, uri: str) -> None:
         """Notifies the clients that subscribed to a resource that it has changed. The caller may use any thread."""
-        self._publish(uri)
+        self._items.resource_updated(uri)
 
     # Transports
 

@@ -75,28 +75,34 @@ class ToolCalls:
         self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
     ) -> Coroutine[Any, Any, Outcome]:
         """Calls an operation; `override` is what a meta-tool that runs it says of its result. Await what it returns."""
+        if operation.origin is not None:
+            return self._call_observed(operation, ask, request, override)
         for observer in self._observers:
             if observer.is_active:
                 return self._call_observed(operation, ask, request, override)
-        return self._call(operation, ask, request, override, None)
+        return self._call(operation, ask, request, override, ())
 
     async def _call_observed(
         self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
     ) -> Outcome:
-        call = ObservedCall(operation.id, True, ask.arguments, request.terms.caller)
-        observation, outcome = Observation(call, self._active_observers()), None
+        caller = request.terms.caller
+        observations = [Observation(ObservedCall(operation.id, True, ask.arguments, caller), _active(self._observers))]
+        origin = operation.origin
+        while origin is not None:  # to a mounted server's observers the operation has the id that it has there
+            mounted_call = ObservedCall(origin.item.id, True, ask.arguments, caller)
+            observations.append(Observation(mounted_call, _active(origin.home.observers)))
+            origin = origin.item.origin
+        outcome = None
         try:
-            outcome = await self._call(operation, ask, request, override, observation)
+            outcome = await self._call(operation, ask, request, override, observations)
         finally:
-            observation.finish(outcome)
+            for observation in reversed(observations):
+                observation.finish(outcome)
         return outcome
-
-    def _active_observers(self) -> list[CallObserver]:
-        return [observer for observer in self._observers if observer.is_active]
 
     def observe_unknown(self, name: JSON, request: RequestContext, outcome: Outcome | None = None) -> None:
         """Notifies observers of a call of an operation that does not exist, or that the caller may not see."""
-        observers = self._active_observers()
+        observers = _active(self._observers)
         if observers:
             Observation(ObservedCall(str(name), False, {}, request.terms.caller), observers).finish(outcome)
 
@@ -106,14 +112,14 @@ class ToolCalls:
         ask: CallTool,
         request: RequestContext,
         override: ResultOverride | None,
-        observation: Observation | None,
+        observations: Sequence[Observation],
     ) -> Outcome:
         call = await self._prepare(operation, ask, request, override)
         if not isinstance(call, _PreparedCall):
             return call
         try:
             value = await self._run(call)
-            if observation is not None:
+            for observation in observations:
                 observation.call.value = value
             return Answer(await call.delivery.deliver(value, call.delivery_request))
         except BaseException as error:
@@ -202,6 +208,10 @@ class ToolCalls:
         if isinstance(error, ToolError | InputDeclinedError | ResourceNotFoundError):
             return content.error_result(str(error))
         return content.error_result(log_failure(f"The tool {call.name}", error))
+
+
+def _active(observers: Sequence[CallObserver]) -> list[CallObserver]:
+    return [observer for observer in observers if observer.is_active]
 
 
 async def _confirm(call: FunctionCall, call_next: CallNext) -> Any:

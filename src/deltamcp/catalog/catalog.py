@@ -115,21 +115,33 @@ class Catalog:
             return {f"{prefix}{MetaTool.CONTINUE.value}"} if self._may_cut_results else set()
         return {f"{prefix}{meta.value}" for meta in MetaTool if meta is not MetaTool.QUERY or self.disclosure.query}
 
-    def remove(self, kind: Kind, name: str) -> None:
-        """Removes an item.
+    def items(self) -> list[tuple[Kind, Operation | Resource | Prompt]]:
+        """Returns all items with their kinds."""
+        return [(kind, item) for kind, registry in self._registries.items() for item in registry.values()]
 
-        Raises:
-            ConfigurationError: no item of this kind has the name.
-        """
-        registries: dict[Kind, dict[str, Any]] = {
+    def get(self, kind: Kind, name: str) -> Operation | Resource | Prompt | None:
+        """Returns the item of a kind with this name or URI."""
+        return self._registries[kind].get(name)
+
+    @property
+    def _registries(self) -> dict[Kind, dict[str, Any]]:
+        return {
             Kind.TOOLS: self.operations,
             Kind.RESOURCES: self.resources,
             Kind.TEMPLATES: self.templates,
             Kind.PROMPTS: self.prompts,
         }
-        if name not in registries[kind]:
+
+    def remove(self, kind: Kind, name: str) -> Operation | Resource | Prompt:
+        """Removes an item and returns it.
+
+        Raises:
+            ConfigurationError: no item of this kind has the name.
+        """
+        registry = self._registries[kind]
+        if name not in registry:
             raise ConfigurationError(f"{name!r} is not registered, so it cannot be removed.")
-        item = registries[kind].pop(name)
+        item: Operation | Resource | Prompt = registry.pop(name)
         if isinstance(item, Operation):
             self._unindexed[name] = None
             if item.scopes:
@@ -137,6 +149,7 @@ class Catalog:
             self._ids.pop(item.id, None)
             self._categories -= Counter(_ancestor_categories(item.id))
         self._mark_changed()
+        return item
 
     def _mark_changed(self) -> None:
         self.version += 1

@@ -1,0 +1,232 @@
+"""The items that a server offers: adds and removes them, also where it is mounted, and announces the changes."""
+
+import copy
+import logging
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, TypeVar
+
+from deltamcp.calls.engine import Engine
+from deltamcp.calls.home import Origin
+from deltamcp.catalog.completer import Completer
+from deltamcp.catalog.mount import Mount
+from deltamcp.catalog.operation import ID_SEGMENT, Operation
+from deltamcp.catalog.prompt import Prompt
+from deltamcp.catalog.registration import registration
+from deltamcp.catalog.resource import Resource
+from deltamcp.errors import ConfigurationError
+from deltamcp.results.policy import ResultPolicy
+from deltamcp.runtime.lifespan import ServerLifespan
+from deltamcp.values import Kind
+
+T = TypeVar("T", bound=Operation | Resource | Prompt)
+logger = logging.getLogger("deltamcp")
+_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
+"""MCP 2025-11-25, "Tool Names"; hosts refuse other names."""
+
+CompletionKey = tuple[str, str, str]
+"""`"prompt"` or `"template"`, its name, and the argument."""
+
+
+class _Place(NamedTuple):
+    """A server that another is mounted in, and the names it has there."""
+
+    items: "ServerItems"
+    mount: Mount
+
+
+class ServerItems:
+    """The operations, resources, prompts and completions of one server, its own and those of mounted servers."""
+
+    def __init__(self, engine: Engine, results: ResultPolicy | None, strict: bool) -> None:
+        """
+        Args:
+            results: The server's result policy.
+            strict: Whether to refuse an operation whose summary is too long.
+        """
+        self._engine = engine
+        self._catalog = engine.catalog
+        self._results = results
+        self._strict = strict
+        self._mounted: list[ServerItems] = []
+        self._places: list[_Place] = []
+
+    def add(self, item: Operation | Resource | Prompt) -> None:
+        """Adds an item.
+
+        Raises:
+            ConfigurationError: the name, the URI, the id or the summary is not allowed here or where this is mounted.
+        """
+        if isinstance(item, Operation):
+            self._check(item)
+        kind = self._catalog.add(item)
+        self._announce(kind)
+        try:
+            for place in self._places:
+                place.items.add(self._mounted_item(item, place.mount))
+        except ConfigurationError:
+            self.remove(kind, _item_name(item))
+            raise
+
+    def remove(self, kind: Kind, name: str) -> None:
+        """Removes an item by its name or URI.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
+        item = self._catalog.remove(kind, name)
+        self._announce(kind)
+        for items, mount in self._places:
+            items.remove_mounted(item, kind, mount.name(kind, name))
+
+    def remove_mounted(self, item: Operation | Resource | Prompt, kind: Kind, name: str) -> None:
+        """Removes an item that was made from an item of a mounted server, if it is there."""
+        mounted = self._catalog.get(kind, name)
+        if mounted is not None and mounted.origin is not None and mounted.origin.item is item:
+            self.remove(kind, name)
+
+    def replace_operations(self, old_names: list[str], operations: list[Operation]) -> None:
+        """Removes some operations and adds others; on an error nothing changes here.
+
+        Raises:
+            ConfigurationError: as `add`.
+        """
+        replaced = [self._catalog.operations[name] for name in old_names if name in self._catalog.operations]
+        for operation in operations:
+            self._check(operation)
+        self._catalog.replace(old_names, operations)
+        try:
+            for items, mount in self._places:
+                items.replace_operations(
+                    [mount.name(Kind.TOOLS, name) for name in old_names],
+                    [self._mounted_item(operation, mount) for operation in operations],
+                )
+        except ConfigurationError:
+            self._catalog.replace([operation.name for operation in operations], replaced)
+            raise
+        self._announce(Kind.TOOLS)
+
+    def add_completer(self, key: CompletionKey, completer: Completer) -> None:
+        self._catalog.completions[key] = completer
+        for place in self._places:
+            self._mount_completer(place, key, completer)
+
+    # Mounts
+
+    def mount(self, other: "ServerItems", prefix: str) -> None:
+        """Adds the items of another server, now and whenever that server gets new ones.
+
+        Raises:
+            ConfigurationError: a name is taken, the servers would contain each other, or this server runs already.
+        """
+        place = _Place(self, Mount(prefix))
+        if self in other.servers():
+            raise ConfigurationError("A server cannot be mounted in itself, nor in a server that is mounted in it.")
+        if self.is_running():
+            raise ConfigurationError("Mount servers before the server runs, as their lifespans start with its own.")
+        other.add_place(place)
+        self._mounted.append(other)
+
+    def add_place(self, place: _Place) -> None:
+        """Adds all items to a server that this one is mounted in, or none of them.
+
+        Raises:
+            ConfigurationError: as `add`.
+        """
+        added: list[tuple[Kind, Operation | Resource | Prompt]] = []
+        try:
+            for kind, item in self._catalog.items():
+                with registration(item.function, "server.mount({})"):
+                    place.items.add(self._mounted_item(item, place.mount))
+                added.append((kind, item))
+        except ConfigurationError:
+            for kind, item in added:
+                place.items.remove_mounted(item, kind, place.mount.name(kind, _item_name(item)))
+            raise
+        for key, completer in self._catalog.completions.items():
+            self._mount_completer(place, key, completer)
+        self._places.append(place)
+
+    def servers(self) -> "Iterator[ServerItems]":
+        """Returns this server's items and those of the servers that are mounted in it, at any depth."""
+        yield self
+        for mounted in self._mounted:
+            yield from mounted.servers()
+
+    def is_running(self) -> bool:
+        """Whether this server runs, or one that it is mounted in."""
+        return self._engine.lifespan.started or any(place.items.is_running() for place in self._places)
+
+    @property
+    def mounted_lifespans(self) -> list[ServerLifespan]:
+        return [mounted.lifespan for mounted in self._mounted]
+
+    @property
+    def lifespan(self) -> ServerLifespan:
+        return self._engine.lifespan
+
+    def _mounted_item(self, item: T, mount: Mount) -> T:
+        mounted = mount.item(item, self._results)
+        mounted.origin = Origin(item, self._engine.home)
+        return mounted
+
+    def _mount_completer(self, place: _Place, key: CompletionKey, completer: Completer) -> None:
+        mounted = copy.copy(completer)
+        mounted.origin = Origin(completer, self._engine.home)
+        noun, target, argument = key
+        name = place.mount.name(Kind.PROMPTS if noun == "prompt" else Kind.TEMPLATES, target)
+        place.items.add_completer((noun, name, argument), mounted)
+
+    # Changes
+
+    def _announce(self, kind: Kind) -> None:
+        self._publish(kind)
+        if kind is Kind.TOOLS and self._catalog.disclosure.surface != "full":
+            self._publish(Kind.RESOURCES)  # operations are listed as resources too
+
+    def _publish(self, change: Kind | str) -> None:
+        self._engine.hub.publish(change, self._engine.lifespan.loop)
+
+    def list_changed(self, kind: Kind) -> None:
+        """Notifies clients of a changed list. The caller may use any thread."""
+        self._publish(kind)
+        for place in self._places:
+            place.items.list_changed(kind)
+
+    def resource_updated(self, uri: str) -> None:
+        """Notifies clients of a changed resource. The caller may use any thread."""
+        self._publish(uri)
+        for place in self._places:
+            place.items.resource_updated(place.mount.uri(uri))
+
+    # Checks
+
+    def _check(self, operation: Operation) -> None:
+        if not _NAME.fullmatch(operation.name):
+            raise ConfigurationError(
+                f"the tool name {operation.name!r} must be 1 to 128 letters, digits, '_', '-' or '.'; pass name=..."
+            )
+        in_tree = operation.id != operation.name or self._catalog.disclosure.surface != "full"
+        if in_tree and not all(map(ID_SEGMENT.fullmatch, operation.id.split("."))):
+            raise ConfigurationError(
+                f"the id {operation.id!r} of {operation.name!r} must be words of letters, digits, '_' or '-', joined "
+                "by dots; pass category=... and action=..."
+            )
+        if operation.is_summary_too_long and self._strict:
+            raise ConfigurationError(
+                f'Tool "{operation.name}" description exceeds 60 chars in summary mode; pass a shorter summary=...'
+            )
+        # Behind meta-tools the description of `execute` explains the result format, so the operations' need not.
+        operation.resolve_result_policy(self._results, flat=self._catalog.disclosure.surface != "meta")
+
+
+def warn_of_cut_summaries(operations: list[Operation]) -> None:
+    """Logs which operations have a summary that is cut inside a sentence."""
+    cut = [operation.name for operation in operations if operation.is_summary_cut]
+    if cut:
+        shown = ", ".join(cut[:5]) + (f" and {len(cut) - 5} more" if len(cut) > 5 else "")
+        logger.warning("the first sentence is cut to 60 characters in the index: give a `summary` to %s", shown)
+
+
+def _item_name(item: Operation | Resource | Prompt) -> str:
+    return item.uri if isinstance(item, Resource) else item.name

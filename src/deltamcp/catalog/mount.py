@@ -1,0 +1,51 @@
+"""A mount: the names that the items of one server have in another server that it is mounted in."""
+
+from typing import TypeVar, cast
+
+from deltamcp.catalog.operation import ID_SEGMENT, Operation
+from deltamcp.catalog.prompt import Prompt
+from deltamcp.catalog.resource import Resource
+from deltamcp.errors import ConfigurationError
+from deltamcp.results.policy import ResultPolicy
+from deltamcp.values import Kind
+
+T = TypeVar("T", bound=Operation | Resource | Prompt)
+
+
+class Mount:
+    """Adds a prefix to names, ids and URIs; an empty prefix leaves them as they are."""
+
+    def __init__(self, prefix: str) -> None:
+        """
+        Raises:
+            ConfigurationError: the prefix cannot be a part of an id.
+        """
+        if prefix and not ID_SEGMENT.fullmatch(prefix):
+            raise ConfigurationError(f"The prefix {prefix!r} must be up to 64 letters, digits, '_' or '-'.")
+        self._prefix = prefix
+
+    def name(self, kind: Kind, name: str) -> str:
+        """Returns the name of a tool or a prompt, or the URI of a resource or a template."""
+        if kind in (Kind.RESOURCES, Kind.TEMPLATES):
+            return self.uri(name)
+        return f"{self._prefix}_{name}" if self._prefix else name
+
+    def uri(self, uri: str) -> str:
+        """Returns a URI with the prefix as the first segment after the scheme, which may have a meaning of its own."""
+        if not self._prefix:
+            return uri
+        separator = "://" if "://" in uri else ":"
+        scheme, _, rest = uri.partition(separator)
+        return f"{scheme}{separator}{self._prefix}/{rest}"
+
+    def item(self, item: T, policy: ResultPolicy | None) -> T:
+        """Returns the item with its name in the other server; `policy` is the mounted server's result policy."""
+        mounted: Operation | Resource | Prompt
+        if isinstance(item, Operation):
+            id_ = f"{self._prefix}.{item.id}" if self._prefix else item.id
+            mounted = item.with_place(self.name(Kind.TOOLS, item.name), id_, policy)
+        elif isinstance(item, Prompt):
+            mounted = item.with_name(self.name(Kind.PROMPTS, item.name))
+        else:
+            mounted = item.with_uri(self.uri(item.uri))
+        return cast("T", mounted)
