@@ -43,6 +43,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "bench": Verb("bench", "measure any server, or this library over a corpus"),
         "audit": Verb("audit", "what your servers cost a model now, and would behind the planned gateway"),
         "serve": Verb("serve", "run a server written in Python, or an operations.json"),
+        "dev": Verb("dev", "run a server while you write it, with the MCP Inspector"),
         "validate": Verb("validate", "check an operations.json and tell every fault in it"),
         "completion": Verb("completion", "a completion script for your shell"),
     }

@@ -1,0 +1,93 @@
+"""`delta-mcp dev` serves a file over HTTP, restarts it when it changes, and opens the MCP Inspector for it."""
+
+import argparse
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+from deltamcp.cli import serve
+from deltamcp.cli.serve import ServeCommand
+from deltamcp.errors import ConfigurationError
+
+INSPECTOR = "@modelcontextprotocol/inspector@2"
+"""The npm package. Its first version has other options."""
+NODE_VERSION = (22, 19)
+"""What `engines` in the package asks for."""
+_INSTALL = f"install Node {'.'.join(map(str, NODE_VERSION))} or newer from nodejs.org"
+_STOP_SECONDS = 5.0
+
+
+def set_up(verb: argparse.ArgumentParser) -> None:
+    serve.add_target_options(verb)
+    verb.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    npx = _find_npx()
+    process, port = serve.make_process(
+        ServeCommand(
+            target=args.target,
+            disclosure=args.disclosure,
+            prefix=args.prefix,
+            log_level=args.log_level,
+            log_file=args.log_file,
+            debug=args.debug,
+        )
+    )
+    # A client of 2026-07-28 has no session, so it need not notice a restart.
+    options = ["--transport", "http", "--protocol-era", "auto", "--server-url", f"http://127.0.0.1:{port}/mcp"]
+    print("Starting the Inspector, which npx downloads the first time.", file=sys.stderr, flush=True)
+    with _start_group([npx, "--yes", INSPECTOR, *options]) as inspector:
+
+        def stop_with_inspector() -> None:
+            inspector.wait()
+            process.stop()
+
+        threading.Thread(target=stop_with_inspector, daemon=True).start()
+        code = process.run()
+        if inspector.poll():
+            raise ConfigurationError("The Inspector has ended; what it said is above.")
+    raise SystemExit(code)
+
+
+def _find_npx() -> str:
+    """
+    Raises:
+        ConfigurationError: Node is missing or too old for the Inspector; the text says what to install.
+    """
+    node, npx = shutil.which("node"), shutil.which("npx")
+    if node is None or npx is None:
+        raise ConfigurationError(f"The Inspector needs Node, which is not on PATH; {_INSTALL}.")
+    told = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+    version = re.match(r"v(\d+)\.(\d+)", told)
+    if version is None or tuple(map(int, version.groups())) < NODE_VERSION:
+        raise ConfigurationError(f"The Inspector does not run on Node {told.removeprefix('v')}; {_INSTALL}.")
+    return npx
+
+
+@contextlib.contextmanager
+def _start_group(command: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """Starts a program, and at the end stops it with all that it started: npx does not pass signals on."""
+    group = None if sys.platform == "win32" else 0  # a new one, which Windows does not have
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=group) as process:  # noqa: S603
+        try:
+            yield process
+        finally:
+            _send_signal(process, "SIGTERM")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_STOP_SECONDS)
+            _send_signal(process, "SIGKILL")
+
+
+def _send_signal(process: "subprocess.Popen[bytes]", name: str) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        if sys.platform == "win32":
+            process.kill()
+        else:
+            os.killpg(process.pid, getattr(signal, name))
