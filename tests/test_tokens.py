@@ -53,6 +53,20 @@ def test_models_have_a_vocabulary_and_a_factor(model, vocabulary, factor):
     assert tokens.vocabulary_of(model) == (vocabulary, factor)
 
 
+@pytest.mark.parametrize(
+    ("model", "text", "is_exact"),
+    [
+        ("o200k", "o200k, exact", True),
+        ("gpt-4-turbo", "cl100k for gpt-4-turbo, exact", True),
+        ("claude-opus-4-5", "o200k × 1.15 for claude-opus-4-5", False),
+        ("a-model-nobody-knows", "o200k × 1.1 for a-model-nobody-knows, a model that is not known here", False),
+        (1.3, "o200k × 1.3", False),
+    ],
+)
+def test_what_is_counted_is_said(model, text, is_exact):
+    assert (tokens.describe(model), tokens.is_exact(model)) == (text, is_exact)
+
+
 def test_a_factor_may_be_given():
     text = "counted and multiplied " * 20
     assert tokens.count(text, 1.5) == pytest.approx(tokens.count(text) * 1.5, abs=1)
@@ -70,6 +84,7 @@ def test_without_a_tokenizer_counts_are_estimated(monkeypatch):
     tokens._counter.cache_clear()
     try:
         assert not tokens.is_exact()
+        assert tokens.describe("gpt-5") == "an estimate of o200k (4 % off on average) for gpt-5"
         assert tokens.count("hello world") == tokens.estimate("hello world")
     finally:
         tokens._counter.cache_clear()

@@ -65,20 +65,35 @@ def count(text: str, model: str | float = "o200k") -> int:
 
     `model` is the name of a model, or a factor to multiply the o200k count by.
     """
-    vocabulary = Vocabulary("o200k_base", model) if isinstance(model, float | int) else vocabulary_of(model)
+    vocabulary = vocabulary_of(model)
     counter = _counter(vocabulary.name)
     tokens = counter(text) if len(text) <= SAMPLED_ABOVE_CHARS else _count_sampled(text, counter)
     return tokens if vocabulary.factor == 1.0 else math.ceil(tokens * vocabulary.factor)
 
 
-def is_exact() -> bool:
-    """Whether `count` uses a tokenizer rather than an estimate."""
-    return _tokenizer("o200k_base") is not None
+def is_exact(model: str | float = "o200k") -> bool:
+    """Whether `count` uses the model's own tokenizer rather than an estimate."""
+    vocabulary = vocabulary_of(model)
+    return vocabulary.factor == 1.0 and _tokenizer(vocabulary.name) is not None
+
+
+def describe(model: str | float = "o200k") -> str:
+    """Say what `count` counts for a model: tokens of which vocabulary, times which factor, how exactly."""
+    vocabulary = vocabulary_of(model)
+    name = vocabulary.name.removesuffix("_base")
+    counted = name if _tokenizer(vocabulary.name) else "an estimate of o200k (4 % off on average)"
+    if vocabulary.factor != 1.0:
+        counted += f" × {vocabulary.factor:g}"
+    if isinstance(model, str) and model.casefold() != name:
+        counted += f" for {model}" + (", a model that is not known here" if vocabulary is _UNKNOWN_MODEL else "")
+    return f"{counted}, exact" if is_exact(model) else counted
 
 
 @functools.cache
-def vocabulary_of(model: str) -> Vocabulary:
-    """Return the vocabulary of a model, by the model's name with or without a provider before a slash."""
+def vocabulary_of(model: str | float) -> Vocabulary:
+    """Return the vocabulary of a model, by the model's name with or without a provider before a slash, or a factor."""
+    if not isinstance(model, str):
+        return Vocabulary("o200k_base", model)
     name = model.casefold().rpartition("/")[2]
     beginnings = [beginning for beginning in MODELS if name.startswith(beginning)]
     return MODELS[max(beginnings, key=len)] if beginnings else _UNKNOWN_MODEL

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import datetime
 import html.parser
 import json
 import re
@@ -40,8 +41,8 @@ async def many(entry: dict[str, Any]) -> ServerAnswer:
     return ServerAnswer(TOOLS, "Look before you write.")
 
 
-def audited(*servers: ConfiguredServer, look=many, seconds: float = 5) -> AuditReport:
-    return asyncio.run(server_audit.audit(servers, look, seconds))
+def audited(*servers: ConfiguredServer, look=many, seconds: float = 5, model: str | float = "o200k") -> AuditReport:
+    return asyncio.run(server_audit.audit(servers, look, seconds, model=model))
 
 
 # Counting
@@ -84,6 +85,74 @@ def test_nothing_costs_nothing():
 )
 def test_whatever_a_server_lists_is_counted(tools):
     assert cost.count_costs([ServerListing("s", tools)]).together.tools == len(tools)
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-7", 2.0])
+def test_a_models_own_tokens_are_counted(model):
+    listing = ServerListing("s", TOOLS, "Some words.")
+    counted, usual = cost.count_costs([listing], model), cost.count_costs([listing])
+    for tool in counted.tools:
+        definition = next(one for one in TOOLS if one["name"] == tool.name)
+        sent = {"name": tool.name, "description": definition["description"], "input_schema": SCHEMA}
+        assert tool.now == tokens.count(msgspec.json.encode(sent).decode(), model)
+    assert counted.together.instructions == tokens.count("Some words.", model)
+    for figure in ("now", "surface", "overview", "schema"):
+        assert getattr(counted.together, figure) != getattr(usual.together, figure)
+
+
+# Hosts
+
+
+def test_a_host_pays_for_its_own_servers_and_a_shared_one_counts_in_each():
+    async def look(entry):
+        return ServerAnswer(TOOLS[: int(entry["args"][0])], "Words.")
+
+    def place(host: str, tools: int) -> ConfiguredServer:
+        return found(f"{tools} tools", host, command="npx", args=[str(tools)])
+
+    servers = [place("Cursor", 5), place("Cursor", 9), place("Zed", 9), place("Zed", 20), place("Zed", 20)]
+    report = audited(*servers, found("off", "Kiro", skipped="it is off"), look=look)
+    assert [(host.host, host.servers, host.cost.tools) for host in report.hosts] == [
+        ("Zed", ["9 tools", "20 tools"], 29),
+        ("Cursor", ["5 tools", "9 tools"], 14),
+    ]
+    alone = audited(place("Cursor", 5), place("Cursor", 9), look=look)
+    assert report.hosts[1].cost == alone.together, "as if the other hosts were not there"
+    assert report.together.tools == 34, "each server once"
+
+
+def test_a_host_whose_servers_all_fail_has_no_total():
+    async def look(entry):
+        raise ValueError
+
+    assert audited(found("dead"), look=look).hosts == []
+
+
+# What can be done
+
+
+def test_the_next_steps_name_the_most_expensive_server_and_what_exists():
+    async def look(entry):
+        return ServerAnswer(TOOLS if entry["args"] == ["large"] else TOOLS[:1])
+
+    report = audited(found("small"), found("large"), look=look)
+    costs = {server.name: server.cost.now for server in report.servers if server.cost}
+    first, own, others = report.next_steps
+    assert (
+        f"large alone costs {costs['large']:,} of {sum(costs.values()):,} tokens (Cursor: /home/of/mcp.json)" in first
+    )
+    assert 'DeltaServer(disclosure="auto")' in own and "delta-mcp serve operations.json" in others
+    assert "gateway" not in " ".join(report.next_steps), "it does not exist yet"
+
+
+def test_few_tools_need_nothing():
+    async def look(entry):
+        return ServerAnswer(TOOLS[:1])
+
+    assert audited(found("small"), look=look).next_steps == [
+        "Nothing needs to be done: these tools cost no more than meta-tools would."
+    ]
+    assert audited(found("off", skipped="it is off")).next_steps == []
 
 
 # Asking
@@ -232,6 +301,73 @@ def test_the_table_has_servers_largest_tools_and_what_would_be(config, capsys):
     assert "% less" in said and "off (" in said and files.DISABLED in said
     assert "Behind the planned gateway" in said
     assert "\x1b" not in said
+
+
+def test_hosts_date_and_next_steps_are_in_the_table_the_json_and_the_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(audit, "_ask_server", lambda entry, seconds: many(entry))
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
+    monkeypatch.chdir(tmp_path)
+    shared = {"command": "shared"}
+    places = {
+        ".claude.json": {"mcpServers": {"shared": shared}},
+        ".cursor/mcp.json": {"mcpServers": {"shared": shared, "own": {"command": "own"}}},
+    }
+    for name, document in places.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(document))
+    days = {datetime.datetime.now().astimezone().date().isoformat()}
+    run("--html", "page.html")
+    table = capsys.readouterr().out
+    run("--json")
+    report = json.loads(capsys.readouterr().out)
+    days.add(datetime.datetime.now().astimezone().date().isoformat())
+    page = Page((tmp_path / "page.html").read_text()).text
+
+    assert report["date"] in days
+    assert [(host["host"], host["servers"]) for host in report["hosts"]] == [
+        ("Cursor", ["shared", "own"]),
+        ("Claude Code", ["shared"]),
+    ]
+    assert len(report["next_steps"]) == 3
+    assert any(day in table for day in days) and any(f"Measured on {day}." in page for day in days)
+    for host in report["hosts"]:
+        figures = [f"{host['cost'][key]:,}" for key in ("tools", "now", "surface", "one_tool")]
+        assert re.search(rf"{host['host']} +{len(host['servers'])} +{' +'.join(figures)} ", table)
+        assert "".join([host["host"], ", ".join(host["servers"]), *figures]) in page
+    for sentence in report["next_steps"]:
+        assert sentence in table and sentence in page
+
+
+def test_one_host_has_no_table_of_hosts(config, capsys):
+    run(config)
+    assert "In each host" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("gpt-5", "o200k for gpt-5, exact"),
+        ("gpt-4", "cl100k for gpt-4, exact"),
+        ("anthropic/claude-opus-4-6", "o200k × 1.15 for anthropic/claude-opus-4-6"),
+        ("1.3", "o200k × 1.3"),
+        ("unheard-of", "o200k × 1.1 for unheard-of, a model that is not known here"),
+    ],
+)
+def test_the_model_is_the_users(config, capsys, model, told):
+    run(config, "--model", model, "--json")
+    counted = json.loads(capsys.readouterr().out)
+    run(config, "--json")
+    usual = json.loads(capsys.readouterr().out)
+    assert (counted["tokenizer"], usual["tokenizer"]) == (told, "o200k, exact")
+    assert (counted["together"]["surface"] == usual["together"]["surface"]) == (model == "gpt-5")
+
+
+@pytest.mark.parametrize("factor", ["0", "-1", "nan", "inf"])
+def test_a_factor_that_is_none_is_refused(config, capsys, factor):
+    with pytest.raises(SystemExit):
+        run(config, f"--model={factor}")
+    assert "a model's name, or a factor above 0" in capsys.readouterr().err
 
 
 def test_json_has_all_of_it(config, capsys):

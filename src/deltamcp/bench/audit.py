@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import datetime
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
@@ -12,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from deltamcp import tokens
-from deltamcp.bench.cost import METHOD, Cost, ServerListing, ToolCost, count_costs
+from deltamcp.bench.cost import METHOD, Cost, ServerListing, ToolCost, count_costs, count_together
 from deltamcp.client.configs.files import ConfiguredServer
 from deltamcp.sources.secrets import Secrets
 from deltamcp.values import JSON
@@ -45,6 +46,14 @@ class AuditedServer(Struct, frozen=True):
     """Why the server could not be asked, as a sentence."""
 
 
+class HostCost(Struct, frozen=True):
+    """What a conversation in one host pays: the servers in the host's files, each once."""
+
+    host: str
+    servers: list[str]
+    cost: Cost
+
+
 class SkippedEntry(Struct, frozen=True):
     """A server that the audit did not ask, or a file that it could not read."""
 
@@ -56,22 +65,33 @@ class SkippedEntry(Struct, frozen=True):
 class AuditReport(Struct, frozen=True):
     """The report of `delta-mcp audit`; printed as a table, as JSON or as a page."""
 
+    date: str
+    """The day of the measurement, as 2026-11-16."""
     tokenizer: str
     together: Cost
+    hosts: list[HostCost]
+    """Sorted by what they cost, the most expensive first; a server of several hosts counts in each."""
     servers: list[AuditedServer]
     tools: list[ToolCost]
     skipped: list[SkippedEntry]
     refused: dict[str, str]
+    next_steps: list[str]
+    """What the user can do now, as sentences."""
     method: str = METHOD
 
 
 async def audit(
-    servers: Iterable[ConfiguredServer], ask: AskServer, seconds: float, on_answer: Callable[[], None] = lambda: None
+    servers: Iterable[ConfiguredServer],
+    ask: AskServer,
+    seconds: float,
+    on_answer: Callable[[], None] = lambda: None,
+    model: str | float = "o200k",
 ) -> AuditReport:
     """Asks each server once, some concurrently, and counts the costs; reports an error of a server for that server.
 
     Args:
         seconds: the timeout of each server.
+        model: whose tokens to count, as in `tokens.count`.
         on_answer: called after each server has answered or failed.
     """
     servers = list(servers)
@@ -92,20 +112,32 @@ async def audit(
 
     results = await asyncio.gather(*(answer_or_problem(listed[0].entry) for listed in unique.values()))
     answers = {name: answer for name, answer in zip(unique, results, strict=True) if isinstance(answer, ServerAnswer)}
-    costs = count_costs([ServerListing(name, answer.tools, answer.instructions) for name, answer in answers.items()])
+    listings = [ServerListing(name, answer.tools, answer.instructions) for name, answer in answers.items()]
+    costs = count_costs(listings, model)
+    audited = [
+        AuditedServer(
+            name,
+            _program_or_host(listed[0].entry),
+            [_place(server) for server in listed],
+            costs.servers.get(name),
+            None if isinstance(result, ServerAnswer) else result,
+        )
+        for (name, listed), result in zip(unique.items(), results, strict=True)
+    ]
+    hosts: dict[str, list[ServerListing]] = {}
+    for listing in listings:
+        for host in dict.fromkeys(server.host for server in unique[listing.name]):
+            hosts.setdefault(host, []).append(listing)
+    host_costs = [
+        HostCost(host, [listing.name for listing in listed], count_together(listed, costs.tools, model))
+        for host, listed in hosts.items()
+    ]
     return AuditReport(
-        tokenizer="o200k, exact" if tokens.is_exact() else "an estimate of o200k, 4 % off on average",
+        date=datetime.datetime.now().astimezone().date().isoformat(),
+        tokenizer=tokens.describe(model),
         together=costs.together,
-        servers=[
-            AuditedServer(
-                name,
-                _program_or_host(listed[0].entry),
-                [_place(server) for server in listed],
-                costs.servers.get(name),
-                None if isinstance(result, ServerAnswer) else result,
-            )
-            for (name, listed), result in zip(unique.items(), results, strict=True)
-        ],
+        hosts=sorted(host_costs, key=lambda host: -host.cost.now),
+        servers=audited,
         tools=costs.tools,
         skipped=[
             SkippedEntry(server.name, _place(server), server.skip_reason)
@@ -113,6 +145,7 @@ async def audit(
             if server.skip_reason is not None
         ],
         refused=costs.refused,
+        next_steps=_next_steps(costs.together, audited),
     )
 
 
@@ -143,6 +176,24 @@ def uncounted_sentences(report: AuditReport) -> list[str]:
             f"{name} is not in the figures behind the planned gateway. {reason}"
             for name, reason in report.refused.items()
         ),
+    ]
+
+
+def _next_steps(together: Cost, servers: list[AuditedServer]) -> list[str]:
+    """Says what can be done with this version about what the servers cost now."""
+    counted = [(server.cost.now, server) for server in servers if server.cost is not None]
+    if not counted:
+        return []
+    if together.now <= together.surface:
+        return ["Nothing needs to be done: these tools cost no more than meta-tools would."]
+    largest, server = max(counted, key=lambda pair: pair[0])
+    share = f": {server.name} alone costs {largest:,} of {together.now:,} tokens" * (len(counted) > 1)
+    return [
+        f"Switch off in your hosts what you do not use{share} ({', '.join(server.places)}).",
+        'In a server of your own write DeltaServer(disclosure="auto"), which shows a model four meta-tools where they '
+        "cost less than all its tools.",
+        'For servers of others, list the tools that you use in an operations file, with handlers of the kind "mcp", '
+        "and put delta-mcp serve operations.json into the host instead of them.",
     ]
 
 

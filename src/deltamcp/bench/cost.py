@@ -1,8 +1,10 @@
 """Counts the tokens that servers cost a model: all definitions as hosts show them now, or the gateway's meta-tools."""
 
+import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -18,7 +20,7 @@ from deltamcp.errors import DeltaError
 from deltamcp.values import JSON, Kind, Surface
 
 METHOD = (
-    "Tokens of o200k. A tool as hosts put it before a model is {name, description, input_schema} as compact JSON, each "
+    "A tool as hosts put it before a model is {name, description, input_schema} as compact JSON, each "
     "counted by itself; output schemas, annotations and titles are not sent to models and not counted, nor is what a "
     "host puts before a tool's name. The gateway is planned. Behind it the model would see four meta-tools, counted "
     "the same way over a catalogue that was built of these tools, each server a category. Using one tool would cost "
@@ -26,6 +28,8 @@ METHOD = (
     "all tools counts. "
     "Instructions, which hosts put into the system prompt, are counted by themselves."
 )
+
+CountTokens: TypeAlias = Callable[[str], int]
 
 
 class ServerListing(Struct, frozen=True):
@@ -75,29 +79,42 @@ class ServerCosts(Struct, frozen=True):
     """Tools that the gateway's catalogue refuses, as `server/tool`, with the reason. Their cost now is counted."""
 
 
-def count_costs(listings: Sequence[ServerListing]) -> ServerCosts:
-    """Counts what servers cost, each alone and all together; their names must be unique."""
+def count_costs(listings: Sequence[ServerListing], model: str | float = "o200k") -> ServerCosts:
+    """Counts what servers cost, each alone and all together, as `tokens.count` does for a model.
+
+    The servers' names must be unique.
+    """
+    count = functools.partial(tokens.count, model=model)
     view, refused = _make_catalogue(listings)
-    tools = [cost for listing in listings for cost in _tool_costs(listing, view)]
+    tools = [cost for listing in listings for cost in _tool_costs(listing, view, count)]
     by_server = {
         listing.name: _add_up(
-            [listing], _make_catalogue([listing])[0], [cost for cost in tools if cost.server == listing.name]
+            [listing], _make_catalogue([listing])[0], [cost for cost in tools if cost.server == listing.name], count
         )
         for listing in listings
     }
-    return ServerCosts(by_server, _add_up(listings, view, tools), sorted(tools, key=lambda cost: -cost.now), refused)
+    together = _add_up(listings, view, tools, count)
+    return ServerCosts(by_server, together, sorted(tools, key=lambda cost: -cost.now), refused)
 
 
-def _add_up(listings: Iterable[ServerListing], view: View, tools: Sequence[ToolCost]) -> Cost:
+def count_together(listings: Sequence[ServerListing], tools: Iterable[ToolCost], model: str | float = "o200k") -> Cost:
+    """Counts what some of the servers cost together; `tools` are the costs of all, as `count_costs` returned them."""
+    names = {listing.name for listing in listings}
+    own_tools = [tool for tool in tools if tool.server in names]
+    return _add_up(listings, _make_catalogue(listings)[0], own_tools, functools.partial(tokens.count, model=model))
+
+
+def _add_up(listings: Iterable[ServerListing], view: View, tools: Sequence[ToolCost], count: CountTokens) -> Cost:
     page = view.page(Kind.TOOLS, Surface.META, None)
     assert page is not None, "the first page is always there"
     schemas = [cost.schema for cost in tools if cost.schema is not None]
-    surface, overview = sum(map(definition_tokens, page.items)), tokens.count(view.directory.overview)
+    surface = sum(definition_tokens(tool, count) for tool in page.items)
+    overview = count(view.directory.overview)
     schema = round(fmean(schemas)) if schemas else 0
     return Cost(
         tools=len(tools),
         now=sum(cost.now for cost in tools),
-        instructions=sum(tokens.count(listing.instructions) for listing in listings),
+        instructions=sum(count(listing.instructions) for listing in listings),
         surface=surface,
         overview=overview,
         schema=schema,
@@ -105,21 +122,19 @@ def _add_up(listings: Iterable[ServerListing], view: View, tools: Sequence[ToolC
     )
 
 
-def _tool_costs(listing: ServerListing, view: View) -> list[ToolCost]:
+def _tool_costs(listing: ServerListing, view: View, count: CountTokens) -> list[ToolCost]:
     costs = []
     for tool in listing.tools:
         name = str(tool.get("name"))
         operation = view.operations.get(_id(listing, name))
-        schema = (
-            None if operation is None else tokens.count(discovery.schemas_text(view, [operation.id], DetailLevel.NOTES))
-        )
-        costs.append(ToolCost(listing.name, name, definition_tokens(tool), schema))
+        schema = None if operation is None else count(discovery.schemas_text(view, [operation.id], DetailLevel.NOTES))
+        costs.append(ToolCost(listing.name, name, definition_tokens(tool, count), schema))
     return costs
 
 
-def definition_tokens(tool: dict[str, JSON]) -> int:
+def definition_tokens(tool: dict[str, JSON], count: CountTokens = tokens.count) -> int:
     """Counts the tokens of a tool's definition as hosts show it to a model."""
-    return tokens.count(model_facing_json([{"inputSchema": {}, **tool, "name": tool.get("name")}])[1:-1])
+    return count(model_facing_json([{"inputSchema": {}, **tool, "name": tool.get("name")}])[1:-1])
 
 
 def _make_catalogue(listings: Iterable[ServerListing]) -> tuple[View, dict[str, str]]:

@@ -40,9 +40,26 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"for each server (default {DEFAULT_SECONDS:g})",
     )
+    verb.add_argument(
+        "--model",
+        type=_parse_model,
+        default="o200k",
+        metavar="NAME",
+        help="whose tokens to count, such as gpt-5 or claude-opus-4-6; or a factor to multiply those of o200k by",
+    )
     verb.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     verb.add_argument("--html", type=Path, metavar="FILE", help="write a page with a chart as well")
     verb.set_defaults(run=run)
+
+
+def _parse_model(text: str) -> str | float:
+    try:
+        factor = float(text)
+    except ValueError:
+        return text
+    if not 0 < factor < 100:
+        raise argparse.ArgumentTypeError(f"a model's name, or a factor above 0 and below 100, not {text!r}")
+    return factor
 
 
 def run(args: argparse.Namespace) -> None:
@@ -52,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigurationError(f"There is no folder {args.html.parent} to write {args.html.name} to.")
     servers = _select_servers(_find_servers(args.config, args.project), args.only)
     ask = functools.partial(_ask_server, seconds=args.timeout)
-    report = asyncio.run(_audit_with_progress(servers, ask, args.timeout))
+    report = asyncio.run(_audit_with_progress(servers, ask, args.timeout, args.model))
     if args.html:
         _write_page(report, args.html)
     if args.json:
@@ -86,9 +103,11 @@ async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
         return ServerAnswer(await client.describe(), client.server.instructions or "")
 
 
-async def _audit_with_progress(servers: list[ConfiguredServer], ask: AskServer, seconds: float) -> AuditReport:
+async def _audit_with_progress(
+    servers: list[ConfiguredServer], ask: AskServer, seconds: float, model: str | float
+) -> AuditReport:
     with ProgressBar("Asking servers", len(unique_servers(servers))) as progress_bar:
-        return await audit(servers, ask, seconds, progress_bar.advance)
+        return await audit(servers, ask, seconds, progress_bar.advance, model)
 
 
 def _print_report(report: AuditReport) -> None:
@@ -100,9 +119,14 @@ def _print_report(report: AuditReport) -> None:
         rows = [[server.name, *["\n".join(server.places)] * has_places, *_figures(server.cost)] for server in counted]
         rows += [["together", *[""] * has_places, *_figures(report.together)]] * (len(counted) > 1)
         figures = ("tools", "now", "planned gateway", "one tool", "instructions")
-        title = f"Tokens before a conversation begins ({report.tokenizer})"
+        title = f"Tokens before a conversation begins, {report.date} ({report.tokenizer})"
         output.print_table(title, ("server", *["in"] * has_places), figures, rows, console)
         console.print()
+        if len(report.hosts) > 1:
+            rows = [[host.host, f"{len(host.servers)}", *_figures(host.cost)] for host in report.hosts]
+            title = "In each host, a server of several hosts in each of them"
+            output.print_table(title, ("host",), ("servers", *figures), rows, console)
+            console.print()
         largest = [
             [tool.name, tool.server, f"{tool.now:,}", "" if tool.schema is None else f"{tool.schema:,}"]
             for tool in report.tools[:LARGEST_TOOLS]
@@ -112,6 +136,10 @@ def _print_report(report: AuditReport) -> None:
         console.print(_summary(report))
     for sentence in uncounted_sentences(report):
         console.print(output.printable_text(sentence))
+    if report.next_steps:
+        console.print("\nWhat you can do now:")
+    for sentence in report.next_steps:
+        console.print(output.printable_text(f"- {sentence}"))
     if not report.servers and not report.skipped:
         console.print("No host here has servers; name a file of mcpServers: delta-mcp audit CONFIG")
 

@@ -3,7 +3,7 @@
 import html
 from collections.abc import Iterable
 
-from deltamcp.bench.audit import AuditedServer, AuditReport, uncounted_sentences
+from deltamcp.bench.audit import AuditedServer, AuditReport, HostCost, uncounted_sentences
 from deltamcp.bench.cost import Cost, ToolCost
 from deltamcp.cli.output import printable_text
 
@@ -70,13 +70,16 @@ def render_page(report: AuditReport) -> str:
     counted = [server for server in report.servers if server.cost]
     uncounted = uncounted_sentences(report)
     parts = [_header(report, len(counted)), *([_figures(report.together), _chart(report, counted)] if counted else [])]
+    if report.next_steps:
+        parts.append(f"<h2>What you can do now</h2>{_list(report.next_steps)}")
+    if len(report.hosts) > 1:
+        parts.append(f"<h2>In each host</h2>{_hosts_table(report.hosts)}")
     if counted:
         largest = report.tools[:LARGEST_TOOLS]
         parts += [f"<h2>The largest tools</h2>{_tools_table(largest, with_server=True)}", "<h2>Server by server</h2>"]
         parts += [_details(server, report.tools) for server in counted]
     if uncounted:
-        items = "".join(f"<li>{_escape(sentence)}</li>" for sentence in uncounted)
-        parts.append(f"<h2>Not counted</h2><ul>{items}</ul>")
+        parts.append(f"<h2>Not counted</h2>{_list(uncounted)}")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -91,6 +94,10 @@ def _escape(text: str) -> str:
     return html.escape(printable_text(text))
 
 
+def _list(sentences: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{_escape(sentence)}</li>' for sentence in sentences)}</ul>"
+
+
 def _count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
@@ -98,7 +105,7 @@ def _count_text(count: int, noun: str) -> str:
 def _header(report: AuditReport, servers: int) -> str:
     tools = _count_text(report.together.tools, "tool")
     counts = f"{_count_text(servers, 'server')}, {tools}. Tokens: {_escape(report.tokenizer)}."
-    summary = counts if servers else "No server could be asked."
+    summary = f"{counts if servers else 'No server could be asked.'} Measured on {report.date}."
     return f'<header><h1>What your MCP servers cost</h1><p class="soft">{summary}</p></header>'
 
 
@@ -149,6 +156,20 @@ def _bars(row: int, name: str, cost: Cost, largest: int) -> str:
     )
     figures = f'<text class="figure" x="100%" y="{top + 14}" text-anchor="end">{cost.now:,} → {cost.surface:,}</text>'
     return f'<text{weight} x="0" y="{top + 14}">{_escape(label)}</text>{figures}{"".join(bars)}'
+
+
+def _hosts_table(hosts: Iterable[HostCost]) -> str:
+    """Renders what a conversation in each host pays; a server of several hosts counts in each."""
+    rows = []
+    for host in hosts:
+        servers = f"<small>{_escape(', '.join(host.servers))}</small>"
+        figures = (host.cost.tools, host.cost.now, host.cost.surface, host.cost.one_tool)
+        cells = "".join(f'<td class="number">{figure:,}</td>' for figure in figures)
+        rows.append(f"<tr><td>{_escape(host.host)}{servers}</td>{cells}</tr>")
+    heads = "".join(
+        f'<th scope="col" class="number">{name}</th>' for name in ("Tools", "Now", "Planned gateway", "Using one tool")
+    )
+    return f'<table><thead><tr><th scope="col">Host</th>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
 
 
 def _tools_table(tools: Iterable[ToolCost], with_server: bool) -> str:
