@@ -182,6 +182,16 @@ def test_a_failure_says_that_the_log_is_on_stderr(tmp_path):
     assert "INFO mine: a fact of mine" in stderr and "a detail of mine" not in stderr
 
 
+def test_call_says_how_to_see_the_stderr_that_a_failure_points_to(tmp_path):
+    (tmp_path / "failing.py").write_text(FAILING)
+    done = run("call", "failing.py", "fail", cwd=tmp_path)
+    text, hint = done.stderr.splitlines()
+    assert text.endswith("; the server's log, which is its stderr, says why.")
+    assert hint == "delta-mcp: --debug shows the stderr of a server that this command starts."
+    debugged = run("call", "failing.py", "fail", "--debug", cwd=tmp_path)
+    assert "ValueError: the password is secret" in debugged.stderr and hint not in debugged.stderr
+
+
 def test_a_failure_says_which_file_the_log_is(tmp_path):
     (tmp_path / "logs").mkdir()
     text, stderr = call_failing(tmp_path, "--log-file", "logs/failing.log")
