@@ -145,6 +145,10 @@ def test_the_next_steps_name_the_most_expensive_server_and_what_exists():
     assert "gateway" not in " ".join(report.next_steps), "it does not exist yet"
 
 
+def test_one_server_is_not_compared_with_itself():
+    assert not any("alone" in sentence for sentence in audited(found("only")).next_steps)
+
+
 def test_few_tools_need_nothing():
     async def look(entry):
         return ServerAnswer(TOOLS[:1])

@@ -187,9 +187,12 @@ def _next_steps(together: Cost, servers: list[AuditedServer]) -> list[str]:
     if together.now <= together.surface:
         return ["Nothing needs to be done: these tools cost no more than meta-tools would."]
     largest, server = max(counted, key=lambda pair: pair[0])
-    share = f": {server.name} alone costs {largest:,} of {together.now:,} tokens" * (len(counted) > 1)
+    most = (
+        f"Switch off in your hosts what you do not use: {server.name} alone costs {largest:,} of {together.now:,} "
+        f"tokens ({', '.join(server.places)})."
+    )
     return [
-        f"Switch off in your hosts what you do not use{share} ({', '.join(server.places)}).",
+        *[most] * (len(counted) > 1),
         'In a server of your own write DeltaServer(disclosure="auto"), which shows a model four meta-tools where they '
         "cost less than all its tools.",
         'For servers of others, list the tools that you use in an operations file, with handlers of the kind "mcp", '
