@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer
+from deltamcp.catalog import discovery
+from deltamcp.catalog.view import FoundOperation
 from deltamcp.tokens import count
 from tests.support.meta_tools import (
     COMMUNITY_IDS,
@@ -211,9 +213,17 @@ async def test_a_weak_match_is_marked():
         assert told.splitlines() == ["list_tides(): List the tides of a harbour", "Weaker: create_event"]
         told = await peer.text_of("discover", query="salesforce opportunity forecast of the sales team")
         first, *hits = told.splitlines()
-        assert first == "No good match; the nearest:" and hits[0].startswith("create_event(")
+        assert first == "No good match, only weak ones:" and hits[0].startswith("create_event(")
         both = by_heading(await peer.text_of("discover", query=["tides", "salesforce opportunity of the sales team"]))
-        assert both["salesforce opportunity of the sales team"][0] == "No good match; the nearest:"
+        assert both["salesforce opportunity of the sales team"][0] == "No good match, only weak ones:"
+
+
+def test_a_weak_first_hit_does_not_hide_that_the_second_is_good():
+    view = community_server().engine.catalog.view()
+    first, second = view.operations["uptime"], view.operations["add_member"]
+    hits = {"x": [FoundOperation(first, weak=True), FoundOperation(second, weak=False)]}
+    shown = discovery.hits_text(view, hits, discovery.parse_discover_arguments({"query": "x", "detail": "names"}))
+    assert shown.splitlines() == ["members.add", "Weaker: uptime"]
 
 
 async def test_a_search_is_confined_to_its_category():

@@ -42,12 +42,16 @@ def run(data: Path) -> Figures:
     """Measures the search over the corpus in `data`."""
     corpus = read(data)
     texts = [query.text for each in corpus.sets for query in each.queries]
-    indexes = {folder: _index(pool) for folder, pool in corpus.pools.items()}
-    summary = grade(corpus, {each.name: _rank(indexes[each.folder], each.queries) for each in corpus.sets})
-    summary |= _grade_replies(corpus, indexes, summary["sets"])
+    summary = _measure_quality(corpus)
     summary |= _measure_speed(large_catalogue(corpus), texts)
     provenance = {name: "computed" if name.startswith("macro") else "measured" for name in summary}
     return {"summary": summary, "provenance": provenance, "method": METHOD, "python": platform.python_version()}
+
+
+def _measure_quality(corpus: Corpus) -> Figures:
+    indexes = {folder: _index(pool) for folder, pool in corpus.pools.items()}
+    summary = grade(corpus, {each.name: _rank(indexes[each.folder], each.queries) for each in corpus.sets})
+    return summary | _grade_replies(corpus, indexes, summary["sets"])
 
 
 def _rank(index: SearchIndex, queries: Iterable[Query]) -> Rankings:

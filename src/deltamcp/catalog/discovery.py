@@ -109,8 +109,8 @@ def _query_lines(
     """Writes the hits of one query, those in `shown` by id only, and adds to `shown` what it describes."""
     hits = hits[:MAX_HITS]
     lines: list[str] = []
-    if hits and hits[0].weak and not arguments.cursor:
-        lines.append("No good match; the nearest:")
+    if hits and all(hit.weak for hit in hits) and not arguments.cursor:
+        lines.append("No good match, only weak ones:")
         described, named = hits[:max_lines], hits[max_lines:]
     else:
         described = [hit for hit in hits if not hit.weak][:max_lines]
