@@ -111,6 +111,16 @@ def test_an_exact_name_comes_first_whatever_words_it_contains(query):
     assert index.search(query)[0].id == "ms365_list-sharepoint-site-list-items"
 
 
+@pytest.mark.parametrize("namespace", ["TwilioApiV2010--", "mcp__twilio__", "api.", "twilio/", "twilio:"])
+@pytest.mark.parametrize("query", ["list sip credential list", "List SIP credential lists", "ListSipCredentialList"])
+def test_a_name_is_exact_without_its_namespace_and_with_other_endings(namespace, query):
+    index = SearchIndex()
+    for verb in ("Create", "Update", "Delete", "Fetch", "List"):
+        name = f"{namespace}{verb}SipCredentialList"
+        index.put(name, tool(name, f"{verb} a credential list. Lists have credentials; list them."))
+    assert index.search(query)[0] == Hit(f"{namespace}ListSipCredentialList", 1.0, 1.0, 1.0, named=True)
+
+
 @pytest.mark.parametrize("name", ["userList", "user_list", "user-list"])
 def test_of_names_that_differ_in_separators_the_one_that_is_spelled_comes_first(name):
     index = build({"": [tool("userList"), tool("user_list"), tool("user-list")]})

@@ -8,6 +8,7 @@ and leave the index as if it had been built anew.
 
 import enum
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Set
 from itertools import pairwise
@@ -48,6 +49,12 @@ _MIN_SPELLING_RATIO = 84
 """The percentage of letters, in order, that a word must share with a known word to be its misspelling."""
 
 
+_NAMESPACE_END = re.compile(r"--|__|[./:]")
+"""What ends the part of a name that a server or a generator puts before every name: `TwilioApi--`, `mcp__github__`."""
+_MAX_NAME_CHARS = 256
+"""The longest query that may be a name, which is the longest name of a tool."""
+
+
 class Hit(NamedTuple):
     """A tool that a search found."""
 
@@ -68,11 +75,13 @@ class _Naming(enum.IntEnum):
     NONE = 0
     MENTIONED = 1
     """It contains the name, which has several words: a plain word may just be a word."""
-    SAME_ACTION = 2
-    """It is the name without its group, but for case and separators."""
-    SAME_NAME = 3
-    """It is the name, but for case and separators."""
-    SAME_SPELLING = 4
+    SAME_WORDS = 2
+    """It is the name without its namespace, but for endings of words."""
+    SAME_SHORT_NAME = 3
+    """It is the name without its namespace, but for case and separators."""
+    SAME_NAME = 4
+    """It is the whole name, but for case and separators."""
+    SAME_SPELLING = 5
 
 
 class _Entry(NamedTuple):
@@ -152,8 +161,11 @@ class SearchIndex:
                 self._terms_by_prefix.setdefault(term[:2], set()).add(term)
             posting[id] = weight
         names = [name, id, group + name, path]
-        action = _action_key(name_key(path.rpartition(".")[2]))
-        spellings = frozenset(filter(None, [*names, *map(name_key, names), action]))
+        action = path.rpartition(".")[2]
+        short_names = {action, _NAMESPACE_END.split(action)[-1], _NAMESPACE_END.split(name)[-1]} - {""}
+        spellings = frozenset(filter(None, [*names, *map(name_key, names)])).union(
+            map(_short_key, short_names), map(_words_key, short_names)
+        )
         for spelling in spellings:
             self._ids_by_name.setdefault(spelling, set()).add(id)
         self._entries[id] = _Entry(tuple(weights), tuple(sorted(set(terms(name)))), spellings, group)
@@ -192,7 +204,7 @@ class SearchIndex:
 
         def hit(tool_id: str) -> Hit:
             naming = named.get(tool_id, _Naming.NONE)
-            if naming >= _Naming.SAME_ACTION:
+            if naming >= _Naming.SAME_WORDS:
                 return Hit(tool_id, 1.0, 1.0, 1.0, named=True)
             fit = max(match.coverage(tool_id) for match in (*matches, whole))
             if naming:
@@ -244,13 +256,13 @@ class SearchIndex:
 
         for token in query.split():
             key = name_key(token)
-            if (key in self._ids_by_name or _action_key(key) in self._ids_by_name) and len(terms(token)) > 1:
+            if key in self._ids_by_name and len(terms(token)) > 1:
                 add(key, _Naming.MENTIONED)
-                add(_action_key(key), _Naming.MENTIONED)
-        key = name_key(query)
-        add(_action_key(key), _Naming.SAME_ACTION)
-        add(key, _Naming.SAME_NAME)
-        add(query.strip(), _Naming.SAME_SPELLING)
+        if len(query) <= _MAX_NAME_CHARS:
+            add(_words_key(query), _Naming.SAME_WORDS)
+            add(_short_key(query), _Naming.SAME_SHORT_NAME)
+            add(name_key(query), _Naming.SAME_NAME)
+            add(query.strip(), _Naming.SAME_SPELLING)
         return found
 
     def _rarity(self, posting: Collection[str]) -> float:
@@ -356,9 +368,14 @@ class SearchIndex:
         return factors
 
 
-def _action_key(key: str) -> str:
-    """Returns the key of a tool's name without its group, which is unlike the key of a whole name."""
-    return f".{key}" if key else ""
+def _short_key(name: str) -> str:
+    """Returns the key of a name without its namespace, which is unlike the key of a whole name."""
+    return f".{name_key(name.strip())}"
+
+
+def _words_key(name: str) -> str:
+    """Returns the key of a name's words without their endings."""
+    return "." + ".".join(terms(name))
 
 
 def _merge_matches(matches: list[_Match]) -> _Match:
