@@ -1,12 +1,14 @@
 """Tool calls: argument checks, results, timeouts, cancellation and concurrency."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from deltamcp import Context, DeltaServer, Image, ToolError
+from deltamcp import Context, DeltaServer, Image, ResultPolicy, ToolError
 from deltamcp.client.connect import connect
 from deltamcp.errors import ArgumentsError, CallFailedError, ClientError, DeadlineError, DeltaError, PeerError
 from deltamcp.values import CallTool
@@ -84,6 +86,83 @@ async def test_arguments_that_do_not_fit_are_not_sent(speak, arguments):
             await client.call("add", **arguments)
         assert "add" in str(caught.value) or "a" in str(caught.value)
     assert counted.count(CallTool) == 0
+
+
+async def test_what_the_server_takes_for_an_argument_left_out_is_not_refused():
+    server = DeltaServer("many", disclosure="meta", results=ResultPolicy(max_tokens=100))
+    server.tool(name="many")(lambda: [f"row {n * n}" for n in range(900)])
+    async with connect(server) as client:
+        handle = (await client.call_tool("execute", {"operation": "many", "params": None, "fields": ""})).told["handle"]
+        for value in (None, ""):
+            assert "many" in (await client.call_tool("discover", {"query": "many", "detail": value})).text
+            on = await client.call_tool("continue", {"handle": handle, "page": value, "offset": value, "grep": value})
+            assert on.told["unit"] == "rows" and not on.is_error
+
+
+REFERRING: dict[str, tuple[dict[str, Any], Any]] = {
+    "a text": ({"note": {"$result": "{handle}", "path": "/0/name"}}, "row 0"),
+    "a number": ({"count": {"$result": "{handle}", "path": "/7/id"}}, 7),
+    "an item": ({"ids": [1, {"$result": "{handle}", "path": "/2/id"}]}, [1, 2]),
+    "a list": ({"rows": {"$result": "{handle}"}}, [{"id": n, "name": f"row {n}"} for n in range(300)]),
+    "in a choice": ({"either": {"$result": "{handle}", "path": "/3/id"}}, 3),
+    "inside a choice": ({"either": {"inner": {"$result": "{handle}", "path": "/4/id"}}}, {"inner": 4}),
+    "changed": (
+        {"note": {"$result": "{handle}", "path": "/0/name", "patch": [{"find": "w", "replace": "b"}]}},
+        "rob 0",
+    ),
+}
+
+
+class Inner(BaseModel):
+    inner: int
+
+
+def referring_server() -> DeltaServer:
+    server = DeltaServer("rows", results=ResultPolicy(max_tokens=200))
+    server.tool(name="rows")(lambda: [{"id": n, "name": f"row {n}"} for n in range(300)])
+
+    @server.tool
+    def take(
+        note: str = "",
+        count: int = 0,
+        ids: list[int] = [],  # noqa: B006 - a default of a schema
+        rows: list[dict[str, Any]] = [],  # noqa: B006
+        either: int | Inner = 0,
+    ) -> Any:
+        return note or count or ids or rows or (either.model_dump() if isinstance(either, Inner) else either)
+
+    return server
+
+
+@pytest.mark.parametrize("kind", REFERRING)
+@pytest.mark.parametrize("speak", ["modern", "handshake"])
+async def test_a_reference_is_sent_where_the_server_resolves_it(speak: Any, kind):
+    arguments, expected = REFERRING[kind]
+    async with connect(referring_server(), speak=speak) as client:
+        assert client.server.resolves_references
+        handle = (await client.call_tool("rows")).handle
+        assert handle is not None
+        sent = json.loads(json.dumps(arguments).replace("{handle}", handle))
+        assert await client.call("take", **sent) == expected
+
+
+@pytest.mark.parametrize("beside", [{"zz": 1}, {"count": "many"}, {"ids": ["x"]}, {"either": "x"}])
+async def test_a_reference_excuses_nothing_else(beside):
+    server = referring_server()
+    counted = count_requests(server)
+    async with connect(server) as client:
+        with pytest.raises(ArgumentsError):
+            await client.call("take", note={"$result": "R"}, **beside)
+        assert counted.count(CallTool) == 0
+
+
+async def test_a_reference_is_refused_where_the_server_does_not_resolve_it(log, discover):
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    tools = [{"name": "echo", "inputSchema": schema}]
+    async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
+        assert not client.server.resolves_references
+        with pytest.raises(ArgumentsError):
+            await client.call("echo", a={"$result": "R1"})
 
 
 @pytest.mark.parametrize("speak", SPEAK)

@@ -492,7 +492,7 @@ async def test_a_list_that_fails_for_another_reason_is_told():
     async def failed(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.json({"jsonrpc": "2.0", "id": asked.id, "error": {"code": -32603, "message": "Out of order."}})
 
-    async with serve_fake(Fake(prompts={}, tools={})) as fake:
+    async with serve_fake(Fake(prompts={})) as fake:
         fake.always("prompts/list", failed)
         async with connect(fake.url) as client:
             with pytest.raises(PeerError, match="Out of order"):

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltamcp.catalog.signature import one_line_schema
@@ -38,11 +39,35 @@ class ForeignSchema:
     def is_valid(self, value: JSON) -> bool:
         return self._validator is None or self._validator.is_valid(value)
 
-    def problems(self, value: JSON) -> list[str]:
-        """Describes the first problems of a value, each in a sentence with the part of the schema it violates."""
+    def drop_nulls(self, arguments: Mapping[str, JSON]) -> Mapping[str, JSON]:
+        """Returns arguments without those that are null, optional, and declared by a schema that does not admit null.
+
+        Clients send null for arguments that they leave out, where a strict schema makes them send every argument.
+        """
+        if self._validator is None:
+            return arguments
+        nulls = {name for name in self.optional_names if name in arguments and arguments[name] is None}
+        refused = {path[0] for problem in self._validator.iter_errors(arguments) if (path := problem.instance_path)}
+        return {name: value for name, value in arguments.items() if name not in nulls & refused}
+
+    @functools.cached_property
+    def optional_names(self) -> frozenset[str]:
+        """The names of the properties that an object need not have."""
+        properties, required = self._schema.get("properties"), self._schema.get("required")
+        names = properties if isinstance(properties, dict) else {}
+        return frozenset(names).difference(required if isinstance(required, list) else ())
+
+    def problems(self, value: JSON, elsewhere: Callable[[list[str | int], str], bool] | None = None) -> list[str]:
+        """Describes the first problems of a value, each in a sentence with the part of the schema it violates.
+
+        `elsewhere` returns whether a problem, by its path in the value and its keyword, is left to another judge.
+        """
         if self._validator is None:
             return []
-        first = itertools.islice(self._validator.iter_errors(value), _MAX_PROBLEMS)
+        found: Iterator[jsonschema_rs.ValidationError] = self._validator.iter_errors(value)
+        if elsewhere is not None:
+            found = (each for each in found if not elsewhere(list(each.instance_path), str(each.schema_path[-1])))
+        first = itertools.islice(found, _MAX_PROBLEMS)
         return list(dict.fromkeys(map(self._problem_sentence, first)))
 
     def _problem_sentence(self, problem: "jsonschema_rs.ValidationError") -> str:

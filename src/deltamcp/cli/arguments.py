@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from deltamcp.errors import ConfigurationError
+from deltamcp.results import reference
 from deltamcp.values import JSON
 
 _PAIR = re.compile(r"([A-Za-z_][\w.\-]*)(:?=)(.*)", re.DOTALL)
@@ -99,11 +100,26 @@ def _parse_finite(digits: str) -> float:
     return value if math.isfinite(value) else _reject_constant(digits)
 
 
-def convert_by_schema(texts: Mapping[str, str], schema: JSON) -> dict[str, JSON]:
-    """Converts texts to the types of a schema: `5` becomes a number if the schema says so, else it stays a text."""
+def convert_by_schema(texts: Mapping[str, str], schema: JSON, resolves_references: bool = False) -> dict[str, JSON]:
+    """Converts texts to the types of a schema: `5` becomes a number if the schema says so, else it stays a text.
+
+    If the server `resolves_references`, `{"$result": ...}` is one, whatever the type.
+    """
     properties = schema.get("properties") if isinstance(schema, dict) else None
     schemas = properties if isinstance(properties, dict) else {}
-    return {name: _convert(text, _schema_types(schemas.get(name), schema)) for name, text in texts.items()}
+    return {
+        name: _convert(
+            text, set() if resolves_references and _is_reference(text) else _schema_types(schemas.get(name), schema)
+        )
+        for name, text in texts.items()
+    }
+
+
+def _is_reference(text: str) -> bool:
+    try:
+        return reference.is_reference(_strict_loads(text))
+    except (ValueError, RecursionError):
+        return False
 
 
 def _convert(text: str, types: set[str]) -> JSON:

@@ -93,7 +93,10 @@ async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: Pr
     elicitation = Elicitation(args.answer, progress_bar.hide)
     async with targets.make_client(args, command.target, on_elicitation=elicitation.answer) as client:
         definition = (await client.describe(command.name))[0]
-        sent = {**command.arguments, **arguments.convert_by_schema(command.texts, definition.get("inputSchema"))}
+        converted = arguments.convert_by_schema(
+            command.texts, definition.get("inputSchema"), client.server.resolves_references
+        )
+        sent = {**command.arguments, **converted}
         reply = await elicitation.during(lambda: _fetch_reply(client, args, command.name, sent, progress_bar))
         if args.all and not args.select and not reply.is_error:
             return reply, await client.whole(reply)

@@ -257,11 +257,14 @@ class DeltaClient:
         definition = self._lists.cached_definition(name) or await self._lists.definition(name)
         if definition is None or not validates:
             return definition, arguments
-        checked, problems = definition.check_arguments(arguments)
+        resolves = self.server.resolves_references
+        checked, problems = definition.check_arguments(arguments, resolves)
         if problems and not self._lists.is_current(name):
             self._lists.invalidate()
             definition = await self._lists.definition(name)
-            checked, problems = (arguments, []) if definition is None else definition.check_arguments(arguments)
+            checked, problems = (
+                (arguments, []) if definition is None else definition.check_arguments(arguments, resolves)
+            )
         if problems:
             raise ArgumentsError(f"{name}: {' '.join(problems)}")
         return definition, checked

@@ -8,8 +8,10 @@ import msgspec
 
 from deltamcp.catalog import param_headers, prose
 from deltamcp.catalog.json_schema import ForeignSchema
+from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.errors import ConfigurationError
+from deltamcp.results import reference
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.canonical_json import encode_canonical
@@ -55,27 +57,28 @@ class Definition:
         schema = self.raw.get("inputSchema")
         return ForeignSchema(schema) if isinstance(schema, dict) else None
 
-    @functools.cached_property
-    def _required_names(self) -> frozenset[str]:
-        schema: Any = self.raw.get("inputSchema")
-        required = schema.get("required") if isinstance(schema, dict) else None
-        return (
-            frozenset(name for name in required if isinstance(name, str)) if isinstance(required, list) else frozenset()
-        )
-
-    def check_arguments(self, arguments: dict[str, JSON]) -> tuple[dict[str, JSON], list[str]]:
+    def check_arguments(
+        self, arguments: dict[str, JSON], resolves_references: bool = False
+    ) -> tuple[dict[str, JSON], list[str]]:
         """Returns the arguments to send, and the problems that the schema finds in them.
 
-        An argument that is null is left out if the schema neither allows null nor requires the argument: models write
-        null for arguments that they leave out.
+        An optional argument that is null is left out if the schema does not admit null: models write null for arguments
+        that they leave out. If the server `resolves_references`, it alone can judge the values that `{"$result": ...}`
+        stands for. Its meta-tools take an empty text, too, for an argument that is left out.
         """
+        validator = self._validator
         try:
-            if self._validator is None or self._validator.is_valid(arguments):
+            if validator is None or validator.is_valid(arguments):
                 return arguments, []
         except (ValueError, RecursionError):
             return arguments, ["The arguments cannot be written as JSON."]
-        sent = {name: value for name, value in arguments.items() if value is not None or name in self._required_names}
-        return sent, self._validator.problems(sent)
+        sent = dict(validator.drop_nulls(arguments))
+        if not resolves_references:
+            return sent, validator.problems(sent)
+        unknown = list(reference.reference_paths(sent))
+        if str(self.raw["name"]).endswith(_META_TOOL_NAMES):
+            unknown += [(name,) for name in validator.optional_names if sent.get(name) == ""]
+        return sent, validator.problems(sent, lambda path, keyword: _depends_on(unknown, path, keyword))
 
     def has_hint(self, name: str) -> bool:
         """Whether an annotation of the tool is true."""
@@ -86,6 +89,33 @@ class Definition:
     def is_repeatable(self) -> bool:
         """Whether the tool's annotations say that it only reads or is idempotent, so that a call may be repeated."""
         return self.has_hint("readOnlyHint") or self.has_hint("idempotentHint")
+
+
+_META_TOOL_NAMES = tuple(meta.value for meta in MetaTool)
+"""The names of meta-tools, before which a server may put a prefix."""
+_STRUCTURE_KEYWORDS = frozenset(
+    {
+        "required",
+        "additionalProperties",
+        "minProperties",
+        "maxProperties",
+        "propertyNames",
+        "minItems",
+        "maxItems",
+        "type",
+    }
+)
+"""JSON Schema keywords that concern an object or a list itself, whatever the values in it are."""
+
+
+def _depends_on(unknown: Sequence[tuple[str | int, ...]], path: list[str | int], keyword: str) -> bool:
+    """Whether a problem is in a value that the client does not know, or may be solved by one inside it."""
+    for place in unknown:
+        if tuple(path[: len(place)]) == place:
+            return True
+        if place[: len(path)] == tuple(path) and keyword not in _STRUCTURE_KEYWORDS:
+            return True
+    return False
 
 
 def parse_tool(raw: Any) -> Tool | None:

@@ -49,6 +49,11 @@ class ServerInfo(Struct, frozen=True):
         settings = extensions.get(progressive_disclosure.NAME) if isinstance(extensions, dict) else None
         return settings if isinstance(settings, dict) else None
 
+    @property
+    def resolves_references(self) -> bool:
+        """Whether the server says that `{"$result": handle}` in arguments stands for a result that it stores."""
+        return (self.progressive or {}).get("references") is True
+
     def changes(self, kind: str) -> bool:
         """Whether the server notifies of changes to its list of `tools`, `prompts` or `resources`."""
         capability = self.capabilities.get(kind)

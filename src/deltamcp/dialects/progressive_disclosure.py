@@ -22,6 +22,8 @@ SETTINGS: dict[str, JSON] = {
     "version": "0.2.0",
     "describe": {"maxNames": MAX_NAMES},
     "manifest": True,
+    # `{"$result": handle}` in the arguments of a call stands for a result that the server stores.
+    "references": True,
     # Over HTTP only, by `Content-Type` and `Accept`: without a handshake a stdio connection cannot switch.
     "encodings": list(ENCODINGS),
 }

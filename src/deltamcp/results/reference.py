@@ -46,6 +46,19 @@ def find_references(value: JSON) -> Iterator[dict[str, JSON]]:
             stack.extend(node)
 
 
+def reference_paths(value: JSON) -> Iterator[tuple[str | int, ...]]:
+    """Yield the path of every reference in a value, at any depth."""
+    stack: list[tuple[tuple[str | int, ...], JSON]] = [((), value)]
+    while stack:
+        path, node = stack.pop()
+        if is_reference(node):
+            yield path
+        elif type(node) is dict:
+            stack.extend(((*path, key), inner) for key, inner in node.items())
+        elif type(node) is list:
+            stack.extend(((*path, index), inner) for index, inner in enumerate(node))
+
+
 def replace_references(value: JSON, resolved: Mapping[int, JSON]) -> JSON:
     """Return the value with the resolved value in place of each reference; `resolved` has them by `id(reference)`."""
     if id(value) in resolved:

@@ -1,0 +1,56 @@
+"""`delta-mcp call` with references to results that the server stores."""
+
+import asyncio
+import json
+
+import pytest
+
+from deltamcp import DeltaServer, ResultPolicy
+from deltamcp.cli.arguments import convert_by_schema
+from tests.support.conditions import HANG_SECONDS
+from tests.support.http_server import serve_http
+from tests.support.paths import PROGRAM
+
+
+def server() -> DeltaServer:
+    server = DeltaServer("shelf", results=ResultPolicy(max_tokens=200))
+    server.tool(name="books")(lambda: [{"id": n, "title": f"Volume {n}"} for n in range(300)])
+
+    @server.tool
+    def shout(text: str, times: int = 1) -> str:
+        return text.upper() * times
+
+    return server
+
+
+async def said(*words: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        str(PROGRAM), "call", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    async with asyncio.timeout(HANG_SECONDS):
+        out, _ = await process.communicate()
+    assert process.returncode == 0, out
+    return out.decode().strip()
+
+
+@pytest.mark.parametrize("form", ["{pairs}", "{json}", "{typed}"])
+async def test_a_reference_is_passed_on(form):
+    async with serve_http(server()) as url:
+        handle = json.loads(await said("--json", url, "books"))["_meta"]["io.github.delta-mcp/result"]["handle"]
+        text = json.dumps({"$result": handle, "path": "/7/title"})
+        times = json.dumps({"$result": handle, "path": "/2/id"})
+        words = {
+            "{pairs}": [f"text={text}", f"times={times}"],
+            "{typed}": [f"text:={text}", f"times:={times}"],
+            "{json}": [f'{{"text": {text}, "times": {times}}}'],
+        }[form]
+        assert await said(url, "shout", *words) == "VOLUME 7VOLUME 7"
+
+
+def test_a_text_that_looks_like_a_reference_stays_one_where_the_server_has_none():
+    schema = {"properties": {"text": {"type": "string"}}}
+    text = '{"$result": "R1"}'
+    assert convert_by_schema({"text": text}, schema) == {"text": text}
+    assert convert_by_schema({"text": text}, schema, True) == {"text": {"$result": "R1"}}
+    for other in ('{"$result": "R1", "more": 1}', '"$result"', "{", "[]"):
+        assert convert_by_schema({"text": other}, schema, True) == {"text": other}
