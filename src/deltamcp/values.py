@@ -178,7 +178,7 @@ class GetPrompt(Struct, frozen=True):
     """`prompts/get`."""
 
     name: str
-    arguments: dict[str, str]
+    arguments: dict[str, str | None]
     inputs: Inputs = NO_INPUTS
 
 

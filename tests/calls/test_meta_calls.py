@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp.client.client import Client
 
-from deltamcp import DeltaServer
+from deltamcp import DeltaServer, Disclosure, ResultPolicy
 from deltamcp.results.encode import decode
+from deltamcp.results.policy import META_KEY
 from deltamcp.tokens import count
 from tests.support.era_client import texts
 from tests.support.meta_tools import (
@@ -50,6 +51,38 @@ async def test_odd_arguments_are_the_callers_mistake(tool, arguments):
         answer = await client.call("tools/call", name=tool, arguments=arguments)
     assert answer["result"]["isError"] is True
     assert "log says why" not in answer_text(answer) and len(answer_text(answer)) < 1000
+
+
+# Arguments that are left out
+
+MEANT_EMPTY = {"path", "pack_root"}
+"""Arguments that an empty text is a value of: the whole result, and no result at all."""
+
+
+@settings(max_examples=examples(100))
+@given(data=st.data())
+async def test_null_and_empty_texts_are_arguments_left_out(data):
+    """Strict schemas make models send every argument of a tool."""
+    server = DeltaServer(
+        "x", disclosure=Disclosure("meta", query=True), results=ResultPolicy(max_tokens=100, deltas=True)
+    )
+    server.tool(name="many", annotations={"readOnlyHint": True})(lambda: [f"row {n * n}" for n in range(900)])
+    async with meta_tool_client(server) as peer:
+        first = await peer.use("execute", {"operation": "many"})
+        required = {"handle": first["_meta"][META_KEY]["handle"], "operation": "many"}
+        for tool in await peer.tools():
+            schema = tool["inputSchema"]
+            given = {name: required[name] for name in schema.get("required", [])}
+            optional = [name for name in schema["properties"] if name not in given]
+            left_out = {}
+            for name in data.draw(st.sets(st.sampled_from(optional))):
+                left_out[name] = data.draw(st.sampled_from([None] if name in MEANT_EMPTY else [None, ""]))
+            await peer.use(tool["name"], given)  # the first reply would make the second one "unchanged"
+            expected = await peer.use(tool["name"], given)
+            assert not expected.get("isError"), expected
+            assert await peer.use(tool["name"], {**given, **left_out}) == expected
+            refused = await peer.use(tool["name"], {**given, **left_out, "zz": None})
+            assert refused.get("isError") is True and "zz" in first_block_text(refused)
 
 
 # execute

@@ -447,6 +447,14 @@ async def test_other_clients_get_no_such_shapes(version, policy):
         assert bool(links) == (version >= "2025-06-18")
 
 
+@pytest.mark.parametrize("nothing", [None, ""])
+async def test_a_page_that_is_null_or_empty_is_left_out(nothing):
+    async with delta(directory()) as peer:
+        page = await shown(peer)
+        assert await shown(peer, page=nothing, pageSize=nothing) == page
+        assert await shown(peer, page=2, pageSize=nothing) == await shown(peer, page=2)
+
+
 @pytest.mark.parametrize("links", [None, True])
 async def test_a_page_has_a_link_to_the_whole_if_the_author_asks_for_it(links):
     async with delta(directory(replace(POLICY, links=links))) as peer:

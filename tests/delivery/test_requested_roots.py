@@ -166,6 +166,16 @@ async def test_a_root_that_names_nothing_held_gets_it_in_full(name, way):
             assert PACK_ROOT.fullmatch(texts(got.result)[-1])
 
 
+async def test_a_root_that_is_null_is_no_root():
+    server, _ = changing_server(shop_items())
+    async with change_reader(server) as reader:
+        outcomes = []
+        for root in ({}, {"pack_root": None}, {"pack_root": ""}, {"pack_root": None}):
+            result = await reader.peer.result_of("get", **root)
+            outcomes.append((result_meta(result)["outcome"], PACK_ROOT.fullmatch(texts(result)[-1]) is not None))
+        assert outcomes == [("full", False), ("unchanged", False), ("full", True), ("unchanged", False)]
+
+
 async def test_a_root_of_another_call_is_never_guessed_with():
     """Whatever comes of it, it must apply to what that root names."""
     server, current = changing_server(shop_items())

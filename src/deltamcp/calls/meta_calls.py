@@ -72,7 +72,8 @@ class MetaCalls:
         source = ResultData(await self._discovery_text(request.view, arguments))
         if not policy.may_send_changes:
             return await self._continuation.first_reply(source, policy, caller)
-        call = CallKey(caller, call_digest([MetaTool.DISCOVER.value, arguments]))
+        given = {name: value for name, value in arguments.items() if value is not None and value != ""}
+        call = CallKey(caller, call_digest([MetaTool.DISCOVER.value, given]))
         return await self._changes.deliver(source, policy, call, time.monotonic())
 
     async def _discovery_text(self, view: View, arguments: dict[str, JSON]) -> str:

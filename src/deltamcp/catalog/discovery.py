@@ -275,7 +275,7 @@ def _string_list(arguments: Mapping[str, JSON], name: str) -> list[str]:
 
 def _parse_detail(arguments: Mapping[str, JSON], *known: DetailLevel) -> DetailLevel | None:
     value = arguments.get("detail")
-    if value is None:
+    if value is None or value == "":
         return None
     for level in known:
         if value == level.value:

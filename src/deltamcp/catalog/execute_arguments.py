@@ -57,6 +57,7 @@ def parse_execute_arguments(view: View, arguments: Mapping[str, JSON]) -> Execut
     if operation is None:
         raise UsageError(unknown_operation_text(view, name))
     fields = None if "fields" in operation.parameter_names else remaining.pop("fields", None)
+    fields = None if fields == "" else fields
     if not (fields is None or isinstance(fields, str) or (isinstance(fields, list) and all(map(_is_text, fields)))):
         raise UsageError("fields must be a list of paths into the result, or a JMESPath expression.")
     is_own_parameter = ROOT_KEY in operation.parameter_names and not operation.takes_root
@@ -74,7 +75,7 @@ def _is_text(value: JSON) -> bool:
 def _take_params(operation: Operation, remaining: dict[str, JSON], repairs: list[str]) -> dict[str, JSON]:
     known = operation.parameter_names
     sent = remaining.pop("params", None)
-    if sent is None:
+    if sent is None or sent == "":
         aliases = [name for name in _PARAMS_ALIASES if name not in known]
         sent = _take_alias(remaining, aliases, repairs, "params", (dict, str))
     params: dict[str, JSON] | None = _decode_params(sent, repairs)
@@ -107,7 +108,7 @@ def _decode_params(sent: JSON, repairs: list[str]) -> dict[str, JSON] | None:
         return {}
     if isinstance(sent, str):
         try:
-            sent = msgspec.json.decode(sent or "{}")
+            sent = msgspec.json.decode(sent)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             return None
         if jsonrpc.nesting_depth(sent) > _MAX_PARAMS_DEPTH:

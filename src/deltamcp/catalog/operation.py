@@ -329,7 +329,9 @@ def _arguments_parameter(shape: FunctionShape) -> str:
 
 def _bind_foreign(schema: ForeignSchema, parameter: str | None, arguments: Mapping[str, JSON]) -> dict[str, Any]:
     if not schema.is_valid(arguments):
-        raise InvalidArgumentsError(schema.problems(arguments))
+        arguments = schema.drop_nulls(arguments)
+        if problems := schema.problems(arguments):
+            raise InvalidArgumentsError(problems)
     return dict(arguments) if parameter is None else {parameter: arguments}
 
 

@@ -74,6 +74,8 @@ class Signature:
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
         """Validates a client's arguments and converts them to keyword arguments of the function's types.
 
+        An optional argument that is null, and whose type does not admit null, counts as absent.
+
         Raises:
             InvalidArgumentsError: the arguments do not fit.
         """
@@ -84,9 +86,12 @@ class Signature:
             # A model's fields are exactly its __dict__; aliases are resolved.
             return typing.cast("dict[str, Any]", validator.validate_python(arguments).__dict__)
         except pydantic_core.ValidationError as error:
-            raise InvalidArgumentsError(
-                [self._problem_sentence(problem) for problem in error.errors(include_url=False)]
-            ) from None
+            problems = error.errors(include_url=False)
+        refused = {problem["loc"][0] for problem in problems if problem["loc"]}
+        nulls = refused & {name for name in self.names if name not in self.required and _is_null(arguments, name)}
+        if nulls:
+            return self.bind({name: value for name, value in arguments.items() if name not in nulls})
+        raise InvalidArgumentsError([self._problem_sentence(problem) for problem in problems])
 
     def _problem_sentence(self, problem: pydantic_core.ErrorDetails) -> str:
         location = _argument_path(problem["loc"], self.schema)
@@ -100,6 +105,10 @@ class Signature:
         message = problem["msg"].removeprefix("Value error, ")
         expected = one_line_schema(_schema_at(self.schema, location))
         return f"{path}: {message}; got {_value_excerpt(problem['input'])}; expected {expected}."
+
+
+def _is_null(arguments: Mapping[str, JSON], name: str) -> bool:
+    return name in arguments and arguments[name] is None
 
 
 def _no_schema_error(noun: str, error: Exception) -> ConfigurationError:

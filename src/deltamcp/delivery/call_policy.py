@@ -71,4 +71,5 @@ def take_root(
     if not operation.takes_root or ROOT_KEY not in arguments:
         return arguments, policy
     arguments = dict(arguments)
-    return arguments, replace(policy, pack_root=parse_root(arguments.pop(ROOT_KEY)))
+    root = parse_root(arguments.pop(ROOT_KEY))
+    return arguments, policy if root is None else replace(policy, pack_root=root)

@@ -42,7 +42,8 @@ class DeltaMcpDelivery:
             return arguments, None
         declared = operation.parameter_names.intersection(_PAGE_ARGUMENTS)
         passed = {name: value for name, value in arguments.items() if name not in _PAGE_ARGUMENTS or name in declared}
-        page, page_size = (arguments.get(name) for name in _PAGE_ARGUMENTS)
+        # As `continue` does, these take an empty text for an argument that is left out.
+        page, page_size = (None if arguments.get(name) == "" else arguments.get(name) for name in _PAGE_ARGUMENTS)
         if declared and policy.auto_page is None:
             return passed, PageRequest(None, page, page_size, _declared_page_size(operation, policy))
         own = {name: value for name, value in arguments.items() if name not in _PAGE_ARGUMENTS}

@@ -112,7 +112,11 @@ def _read_resource(params: _Params) -> Ask:
 
 
 def _get_prompt(params: _Params) -> Ask:
-    return GetPrompt(_text(params, "name"), _texts(params, "arguments"), _inputs(params))
+    arguments = _object(params, "arguments")
+    for key, value in arguments.items():
+        if value is not None and type(value) is not str:
+            raise _InvalidParamError(f"params.arguments.{key} must be a string.")
+    return GetPrompt(_text(params, "name"), arguments, _inputs(params))
 
 
 def _complete(params: _Params) -> Ask:

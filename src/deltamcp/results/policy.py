@@ -167,14 +167,14 @@ def size_hint(policy: ResolvedPolicy) -> dict[str, JSON]:
     return {"anthropic/maxResultSizeChars": min(policy.max_chars, 500_000)}
 
 
-def parse_root(value: JSON) -> str:
-    """Return the root that a caller sent; empty for null.
+def parse_root(value: JSON) -> str | None:
+    """Return the root that a caller sent; None for null, as if it had sent none.
 
     Raises:
         UsageError: the value is not a string.
     """
     if value is None or isinstance(value, str):
-        return value or ""
+        return value
     raise UsageError(f"{ROOT_KEY} must be the root of a result, as a text.")
 
 

@@ -268,13 +268,19 @@ def _split_units(data: RawJSON) -> Units:
             return bytes(memoryview(data))
 
 
+def _is_left_out(name: str, value: JSON) -> bool:
+    """Whether an argument of `continue` counts as absent; an empty path is the whole result."""
+    known = name == "session_id" or name in ContinueArguments.__struct_fields__
+    return known and (value is None or (value == "" and name != "path"))
+
+
 def parse_continue_arguments(arguments: Mapping[str, JSON]) -> ContinueArguments:
     """Parse the arguments of `continue`, with the spellings that models commonly use.
 
     Raises:
         UsageError: the arguments are invalid; the text says why.
     """
-    given: dict[str, Any] = {key: value for key, value in arguments.items() if value is not None}
+    given: dict[str, Any] = {key: value for key, value in arguments.items() if not _is_left_out(key, value)}
     if "session_id" in given:  # the published pattern's name for the handle
         given.setdefault("handle", given.pop("session_id"))
     handle, slash, inside = str(given.get("handle", "")).partition("/")
