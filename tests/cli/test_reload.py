@@ -149,6 +149,19 @@ def test_an_operations_file_is_loaded_again_without_a_restart(folder):
         assert server.call() == "two"
 
 
+def test_a_folder_behind_a_symbolic_link_is_watched(folder, tmp_path_factory):
+    link = tmp_path_factory.mktemp("elsewhere") / "link"
+    link.symlink_to(folder)
+    command = [str(PROGRAM), "serve", str(link / "shelf.py"), "--http", "127.0.0.1:0", "--reload"]
+    with running_program(command, folder) as program:
+        server = ReloadedServer(program, folder)
+        said = server.write("shelf.py", SHELF.replace("titles.FIRST", "titles.FIRST.upper()"))
+        program.wait_for(SERVING, said)
+        said = server.write("titles.py", "FIRST = 'two'")
+        program.wait_for(SERVING, said)
+        assert server.call() == "TWO"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_it_ends_with_its_process(folder, number, is_broken):

@@ -1,11 +1,12 @@
 """A server process that is started anew whenever one of the server's Python files changes.
 
 Operations files are not among these files while the server runs: it loads them again by itself, without a restart.
-The files are few and known by name, so that comparing their times twice a second costs less than a millisecond and
-needs no package that asks the operating system for changes.
+The files are few and known by name, so that the process compares their times itself and needs no package that asks the
+operating system for changes.
 """
 
 import multiprocessing
+import os
 import signal
 import sys
 import threading
@@ -28,6 +29,8 @@ class FileWatch:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
+        # A module has the path by which it was found, which may lead over a symbolic link.
+        self._prefixes = (f"{self._folder}{os.sep}", f"{folder.absolute()}{os.sep}")
         self._start_ns = time.time_ns()
 
     def wait_for_change(self, error: BaseException | None = None) -> Path | None:
@@ -61,14 +64,16 @@ class FileWatch:
         return None if state is not None and self._start_ns < state[0] <= time.time_ns() else state
 
     def _watched_files(self, error: BaseException | None) -> set[Path]:
-        modules = tuple(sys.modules.values())
-        names = {str(getattr(module, "__file__", None)) for module in modules}
+        names = {getattr(module, "__dict__", {}).get("__file__") for module in tuple(sys.modules.values())}
         files: set[Path] = set()
         if error is not None:
             names |= _named_files(error)
             files = {path for path in self._folder.iterdir() if path.suffix in (".py", ".json")}
-        paths = (Path(name).absolute() for name in names if name.endswith(".py"))
-        return files | {path for path in paths if self._folder in path.parents and "site-packages" not in path.parts}
+        return files | {
+            Path(name)
+            for name in names
+            if isinstance(name, str) and name.startswith(self._prefixes) and "site-packages" not in name
+        }
 
 
 def _named_files(error: BaseException) -> set[str]:
