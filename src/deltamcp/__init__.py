@@ -21,6 +21,7 @@ from deltamcp.errors import (
     InputDeclinedError,
     PeerError,
     ResourceNotFoundError,
+    ResultLostError,
     ToolError,
     UnauthorizedError,
     UnreachableError,
@@ -53,6 +54,7 @@ from deltamcp.values import (
 if TYPE_CHECKING:
     from deltamcp.client.client import DeltaClient
     from deltamcp.client.connect import connect
+    from deltamcp.client.reply import Reply
     from deltamcp.deltas.delta import apply_delta
     from deltamcp.results.encode import decode as decode_result
 
@@ -90,8 +92,10 @@ __all__ = [
     "Principal",
     "PromptMessage",
     "PromptResult",
+    "Reply",
     "ResourceLink",
     "ResourceNotFoundError",
+    "ResultLostError",
     "ResultPolicy",
     "Store",
     "StoreError",
@@ -113,6 +117,7 @@ __all__ = [
 _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "DeltaClient": ("deltamcp.client.client", "DeltaClient"),
+        "Reply": ("deltamcp.client.reply", "Reply"),
         "apply_delta": ("deltamcp.deltas.delta", "apply_delta"),
         "connect": ("deltamcp.client.connect", "connect"),
         "decode_result": ("deltamcp.results.encode", "decode"),

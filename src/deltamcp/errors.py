@@ -174,6 +174,13 @@ class ArgumentsError(ClientError):
     """The arguments do not match the tool's schema. The client sent nothing."""
 
 
+class ResultLostError(ClientError):
+    """A result was sent in part, and the rest of it cannot be read."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"The result cannot be read to its end: {why}.")
+
+
 class CallFailedError(ClientError):
     """The tool reported a failure. `reply` is its whole answer."""
 

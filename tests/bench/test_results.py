@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from bench.sample_results import write_odd_results
 from deltamcp.bench import results
-from deltamcp.client.recovery import ResultLostError, recover
+from deltamcp.client.recovery import recover
 from deltamcp.client.reply import Reply
+from deltamcp.errors import ResultLostError
 from deltamcp.results.budget import MIN_MAX_TOKENS
 from deltamcp.results.policy import META_KEY
 from deltamcp.values import Text, ToolResult

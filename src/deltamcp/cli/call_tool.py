@@ -10,7 +10,7 @@ from deltamcp.cli.elicitation import Elicitation, add_answer_option
 from deltamcp.cli.progress import ProgressBar
 from deltamcp.client.client import DeltaClient
 from deltamcp.client.reply import Reply
-from deltamcp.errors import ConfigurationError, UsageError
+from deltamcp.errors import ConfigurationError, ResultLostError, UsageError
 from deltamcp.results import projection
 from deltamcp.results.budget import MIN_MAX_TOKENS
 from deltamcp.results.policy import ResultPolicy
@@ -54,12 +54,15 @@ def run(args: argparse.Namespace, words: list[str]) -> None:
             if "stderr" in reply.text and not args.debug and "://" not in command.target[0]:
                 print("delta-mcp: --debug shows the stderr of a server that this command starts.", file=sys.stderr)
         raise SystemExit(1)
-    if args.all and (args.json or reply.texts):
+    is_lost = isinstance(value, Reply)
+    if args.all and not is_lost and (args.json or reply.texts):
         _write_value(value, args.json)
     elif args.json:
         output.print_json(reply.raw)
     else:
         content.write_reply(reply, with_bytes=args.max_tokens is None)
+    if is_lost:
+        raise SystemExit(1)
 
 
 def _write_value(value: JSON, as_json: bool) -> None:
@@ -89,7 +92,10 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: ProgressBar) -> tuple[Reply, JSON]:
-    """Returns the tool's reply and its value, which is the whole value if the user wants all of it."""
+    """Returns the tool's reply and its value.
+
+    If the user wants all of it, that is the whole value, or the reply itself if the rest cannot be read.
+    """
     elicitation = Elicitation(args.answer, progress_bar.hide)
     async with targets.make_client(args, command.target, on_elicitation=elicitation.answer) as client:
         definition = (await client.describe(command.name))[0]
@@ -98,11 +104,22 @@ async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: Pr
         )
         sent = {**command.arguments, **converted}
         reply = await elicitation.during(lambda: _fetch_reply(client, args, command.name, sent, progress_bar))
-        if args.all and not args.select and not reply.is_error:
-            return reply, await client.whole(reply)
-        if reply.is_part and not args.all and not reply.is_error and sys.stderr.isatty():
+        if args.all and not reply.is_error:
+            return reply, await _read_whole(client, args, reply)
+        if reply.is_part and not reply.is_error and sys.stderr.isatty():
             print("delta-mcp: this is a part; --page N or --all shows the rest.", file=sys.stderr)
         return reply, reply.value
+
+
+async def _read_whole(client: DeltaClient, args: argparse.Namespace, reply: Reply) -> JSON:
+    """Returns all of a result; the reply itself, after a sentence on stderr, if the rest of it cannot be read."""
+    if args.select and "rest" not in reply.told:
+        return reply.value
+    try:
+        return await client.whole(reply)
+    except ResultLostError as error:
+        print(f"delta-mcp: {error}", file=sys.stderr)
+        return reply
 
 
 async def _fetch_reply(
@@ -113,6 +130,9 @@ async def _fetch_reply(
         # The original Delta-MCP takes page and size as arguments that the tool's schema does not have.
         paged = {**sent, "page": args.page or 1, "pageSize": size}
         return Reply(await client.request("tools/call", {"name": tool, "arguments": paged}), is_delta=True)
+    if client.server.is_delta and args.all and args.select is None:
+        # A policy would be applied here, and to the first page only.
+        return await client.call_tool(tool, sent, progress=progress_bar.show_progress)
     uses_server_pages = args.page is not None and args.page_size is None and args.max_tokens is None
     reply = await client.call_tool(
         tool, sent, want=_result_policy(args, None if uses_server_pages else size), progress=progress_bar.show_progress

@@ -49,10 +49,21 @@ def _format_blocks(blocks: Sequence[JSON]) -> str:
 
 
 def _part_note(reply: Reply) -> str:
+    match reply.shape:
+        case {"page": int(page), "totalPages": int(pages), "totalItems": int(total)} if reply.is_page:
+            return f"[page {page} of {pages}, {total} rows in all]"
+        case {"preview": str(preview), "totalChars": int(total)}:
+            return f"[1-{len(preview)} of {total} characters]"
+        case _:
+            return _window_note(reply)
+
+
+def _window_note(reply: Reply) -> str:
     unit, start, end, total = (reply.told.get(key) for key in ("unit", "start", "end", "total"))
     if not isinstance(start, int) or not isinstance(end, int) or not isinstance(total, int):
         return "[a part]"
-    return f"[{start + 1}-{end} of {total} {unit}]"
+    of_part = " of a part" if "rest" in reply.told else ""
+    return f"[{start + 1}-{end} of {total} {unit}{of_part}]"
 
 
 def _block_bytes(block: Any) -> bytes | None:

@@ -9,6 +9,7 @@ from typing import Any, Unpack, get_args
 
 import msgspec
 
+from deltamcp.client import numbered_pages
 from deltamcp.client.callbacks import ClientCallbacks
 from deltamcp.client.connection import OnProgress
 from deltamcp.client.connector import Connector
@@ -19,8 +20,8 @@ from deltamcp.client.local_results import LocalResults
 from deltamcp.client.negotiation import ClientProfile, Encoding, ProtocolChoice, ServerInfo
 from deltamcp.client.notifications import NotificationListener
 from deltamcp.client.options import ClientOptions
-from deltamcp.client.recovery import ResultLostError, read_all, recover
-from deltamcp.client.reply import Reply
+from deltamcp.client.recovery import read_all, recover
+from deltamcp.client.reply import Reply, ToolCall
 from deltamcp.client.result_cache import ResultCache
 from deltamcp.client.target import Address, InProcessServer, Program, Target, parse_target
 from deltamcp.deltas.edits import InvalidDeltaError as UnreadableError
@@ -152,11 +153,15 @@ class DeltaClient:
     async def call(self, name: str, /, **arguments: JSON) -> JSON:
         """Calls a tool and returns its result as a value.
 
-        The value is complete: if the server sent only a part of a large result, the client reads the rest.
+        The value is complete: if the server sent only a part of a large result, the client reads the rest. Servers of
+        the original Delta-MCP store nothing, and run the tool again for every page. Of their paged results, the value
+        is the page that `page` requests; without `page`, all pages, if the tool declares that it is read-only or
+        idempotent. If the rest cannot be read, `call` returns the `Reply`, whose `is_part` is true.
 
         Raises:
             ArgumentsError: the arguments do not match the tool's schema; the client sent nothing.
             CallFailedError: the tool reported an error.
+            ResultLostError: the server stored the rest of the result, and has it no more.
             PeerError: the server answered with a JSON-RPC error.
             ConnectionLostError: the connection broke; the text says whether the tool may have run.
             DeadlineError: the server did not answer in time.
@@ -164,11 +169,24 @@ class DeltaClient:
         reply = await self.call_tool(name, arguments)
         if reply.is_error:
             raise _call_failed_error(name, reply)
-        if reply.is_part and reply.handle is None and _next_page_number(reply) is not None:
-            definition = self._lists.cached_definition(name)
-            if definition is not None and definition.is_repeatable:  # each page of such a server runs the tool again
-                return [row async for row in self.rows(name, arguments)]
-        return await self.whole(reply)
+        if not reply.is_part:
+            return reply.value
+        if reply.is_page and numbered_pages.requested_page(reply) is not None:
+            return await self._page_rows(reply)
+        return await self.whole(reply) if reply.handle is not None or self._may_turn_pages(reply) else reply
+
+    async def _page_rows(self, page: Reply) -> JSON:
+        """Returns the rows of a page, each of them complete."""
+        if not page.has_cut_rows:
+            return page.value
+        start = numbered_pages.rows_before(page)
+        return _result_rows(await self.whole(page))[start : start + len(page.value)]
+
+    def _may_turn_pages(self, reply: Reply) -> bool:
+        """Whether a reply is a first page, and the call may be repeated for every further page."""
+        definition = None if reply.call is None else self._lists.cached_definition(reply.call.name)
+        is_first = reply.is_page and not numbered_pages.rows_before(reply)
+        return is_first and definition is not None and definition.is_repeatable
 
     async def call_tool(
         self,
@@ -214,10 +232,10 @@ class DeltaClient:
                 raise
             # MCP 2026-07-28, "Client Behavior": on a header mismatch, fetch the definition again and retry once.
             raw = await self._request_call(params, meta, await self._lists.definition(name), timeout, progress)
-        reply = Reply(raw, self.server.is_delta)
+        reply = Reply(raw, self.server.is_delta, ToolCall(name, arguments))
         if "root" in reply.told:
             await self._resolve_value(reply, call_key or f"{name} {jsonrpc.encode(arguments).decode()}")
-        elif want is not None and self.server.progressive is None:
+        elif want is not None and self.server.progressive is None and not reply.told:
             return await self.fit(reply, want)
         return reply
 
@@ -288,7 +306,7 @@ class DeltaClient:
                 raise ClientError(
                     "The server sent changes to a result that this client does not have, and no handle to read it by."
                 ) from None
-            reply.value = await self._read_all(handle)
+            reply.value = await read_all(handle, self._continue)
             self._result_cache.store_whole(reply, call_key, reply.value)
 
     # Results that the server sent in part
@@ -346,20 +364,11 @@ class DeltaClient:
         """Returns the complete value of a reply, reading the parts that the reply does not show.
 
         Raises:
-            ClientError: the rest of the result cannot be read any more.
+            ResultLostError: the rest of the result cannot be read.
         """
-        if not reply.is_part:
-            return reply.value
-        try:
-            return await recover(reply, self._continue)
-        except ResultLostError as error:
-            raise ClientError(f"The result cannot be read to its end: {error}.") from None
-
-    async def _read_all(self, handle: str) -> JSON:
-        try:
-            return await read_all(handle, self._continue)
-        except ResultLostError as error:
-            raise ClientError(f"The result cannot be read to its end: {error}.") from None
+        if reply.call is not None and reply.handle is None and self._may_turn_pages(reply):
+            return [row async for row in self._rows_from(reply, reply.call.name)]
+        return await recover(reply, self._continue)
 
     async def pages(
         self, name: str, arguments: Mapping[str, JSON] | None = None, *, want: ResultPolicy | None = None
@@ -371,18 +380,31 @@ class DeltaClient:
         Raises:
             CallFailedError: the tool reported an error.
         """
-        own_arguments = dict(arguments or {})
-        reply = await self.call_tool(name, own_arguments, want=want)
+        reply = await self.call_tool(name, arguments, want=want)
+        async with contextlib.aclosing(self._pages_from(reply, name)) as pages:
+            async for page in pages:
+                yield page
+
+    async def _pages_from(self, reply: Reply, name: str) -> AsyncGenerator[Reply, None]:
+        """Yields a reply to a call of the named tool, and the pages after it."""
         while True:
             if reply.is_error:
                 raise _call_failed_error(name, reply)
             yield reply
-            meta = reply.told
+            meta, previous = reply.told, reply
             if reply.handle is not None and meta.get("unit") == "rows" and meta["end"] < meta["total"]:
                 reply = await self.read_on(reply.handle, offset=meta["end"])
-            elif (page := _next_page_number(reply)) is not None:
-                # The original Delta-MCP takes the page number as an argument that the tool's schema does not have.
-                reply = await self._call(name, {**own_arguments, "page": page}, self._lists.cached_definition(name))
+                if reply.told.get("unit") != "rows" or reply.told["end"] <= meta["end"]:
+                    raise _repeated_rows_error(name, f"the rows from {meta['end']} on", "earlier ones")
+            elif numbered_pages.has_next(reply) and reply.call is not None:
+                requested = numbered_pages.page_number(reply) + 1
+                # The original Delta-MCP takes the page number as an argument that the tool's schema need not have.
+                arguments = {**reply.call.arguments, "page": requested}
+                reply = await self._call(name, arguments, self._lists.cached_definition(name))
+                if numbered_pages.repeats(reply, previous):
+                    number = reply.shape.get("page")
+                    sent = "the same rows again" if number in (None, requested) else f"page {number}"
+                    raise _repeated_rows_error(name, f"page {requested}", sent)
             else:
                 return
 
@@ -393,11 +415,25 @@ class DeltaClient:
 
         Raises:
             CallFailedError: the tool reported an error.
+            ClientError: the server repeats a page, so that the rows have no end; or the rest cannot be read.
         """
-        async with contextlib.aclosing(self.pages(name, arguments, want=want)) as pages:
+        reply = await self.call_tool(name, arguments, want=want)
+        async with contextlib.aclosing(self._rows_from(reply, name)) as rows:
+            async for row in rows:
+                yield row
+
+    async def _rows_from(self, reply: Reply, name: str) -> AsyncGenerator[JSON, None]:
+        """Yields the rows of a reply to a call of the named tool, and of the pages after it."""
+        read = numbered_pages.rows_before(reply)
+        async with contextlib.aclosing(self._pages_from(reply, name)) as pages:
             async for page in pages:
-                in_rows = not page.is_part or page.is_page or page.told.get("unit") == "rows"
-                for row in _result_rows(page.value if in_rows else await self.whole(page)):
+                is_of_rows = not page.is_part or page.is_page or page.told.get("unit") == "rows"
+                if not is_of_rows or page.has_cut_rows:
+                    for row in _result_rows(await recover(page, self._continue))[read:]:
+                        yield row
+                    return
+                for row in _result_rows(page.value):
+                    read += 1
                     yield row
 
     # Resources, prompts and other requests
@@ -491,10 +527,11 @@ def _call_failed_error(name: str, reply: Reply) -> CallFailedError:
     return CallFailedError(reply.text or f"{name} failed and did not say why.", reply)
 
 
-def _next_page_number(reply: Reply) -> int | None:
-    """Returns the number of the next page, if the reply is a page of an original Delta-MCP server and has a next."""
-    page = reply.shape.get("page") if reply.is_page and reply.shape.get("hasMore") is True else None
-    return page + 1 if isinstance(page, int) else None
+def _repeated_rows_error(name: str, requested: str, sent: str) -> ClientError:
+    return ClientError(
+        f"{name}: the server was asked for {requested} and sent {sent}, so its rows cannot be read to their end; "
+        "call the tool with the page you want."
+    )
 
 
 def _result_rows(value: Any) -> Sequence[JSON]:

@@ -11,7 +11,7 @@ from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.errors import ArgumentsError, UsageError
 from deltamcp.limits import Limits
 from deltamcp.results.content import ResultData
-from deltamcp.results.policy import ResultPolicy, resolve_policy
+from deltamcp.results.policy import META_KEY, ResultPolicy, resolve_policy
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import JSON, LOCAL, Caller
 from deltamcp.wire import jsonrpc
@@ -28,7 +28,10 @@ class LocalResults:
         self._handles: OrderedDict[str, None] = OrderedDict()
 
     async def fit(self, reply: Reply, want: ResultPolicy) -> Reply:
-        """Returns a reply that shows as much of the result as the policy allows."""
+        """Returns a reply that shows as much of the result as the policy allows.
+
+        A reply that was a part stays one: `rest` in its `_meta` says that there is more on the server.
+        """
         result, policy = reply.result(), resolve_policy(want)
         if len(reply.content) > 1 or (reply.content and not reply.texts and result.structured is UNSET):
             fitted = Reply.of(await self._continuation.first_reply_of_blocks(result, policy, _CALLER, promised=False))
@@ -42,7 +45,11 @@ class LocalResults:
                 self._handles.popitem(last=False)
         if reply.is_error:
             fitted.raw["isError"] = True
-        return fitted
+        if not reply.is_part:
+            return fitted
+        meta = fitted.raw.get("_meta", {})
+        marked = {**meta, META_KEY: {**meta.get(META_KEY, {}), "rest": "not stored"}}
+        return Reply({**fitted.raw, "_meta": marked})
 
     def has_handle(self, handle: str) -> bool:
         return handle in self._handles

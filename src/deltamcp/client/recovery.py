@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from deltamcp.client.reply import Reply
+from deltamcp.errors import ResultLostError
 from deltamcp.results.encode import decode
 from deltamcp.results.notes import RAW_PREFIX
 from deltamcp.results.pointer import parse_path
@@ -11,10 +12,6 @@ from deltamcp.values import JSON
 
 ContinueCall: TypeAlias = Callable[[dict[str, JSON]], Awaitable[Reply]]
 """Calls the server's `continue` tool with these arguments."""
-
-
-class ResultLostError(Exception):
-    """The complete result cannot be reassembled; the text says where the replies stop."""
 
 
 class _PendingValue(NamedTuple):
@@ -31,11 +28,11 @@ async def recover(first: Reply, continue_call: ContinueCall) -> JSON:
     Raises:
         ResultLostError: the rest of the result cannot be read.
     """
-    handle = first.told.get("handle")
-    if handle is None or not first.is_part:
-        if first.is_part:
-            raise ResultLostError("the reply shows a part, and has no handle to read the rest by")
+    if not first.is_part:
         return first.value
+    handle = first.told.get("handle")
+    if handle is None or "rest" in first.told:
+        raise ResultLostError("the server sent a part, and no handle to read the rest by")
     return first.whole(await read_all(str(handle), continue_call))
 
 

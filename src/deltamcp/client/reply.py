@@ -1,7 +1,7 @@
 """A reply to `tools/call`: the result as the server sent it, its text and its value. Pure: does no I/O."""
 
 import functools
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -26,11 +26,20 @@ from deltamcp.wire import jsonrpc
 _FlatContent: TypeAlias = Text | Image | Audio | ResourceLink
 
 
+class ToolCall(NamedTuple):
+    """What a reply is the answer to."""
+
+    name: str
+    arguments: dict[str, JSON]
+
+
 class Reply:
     """A result of `tools/call`. `raw` is the complete object that the server sent."""
 
-    def __init__(self, raw: dict[str, JSON], is_delta: bool = False) -> None:
+    def __init__(self, raw: dict[str, JSON], is_delta: bool = False, call: ToolCall | None = None) -> None:
         self.raw = raw
+        self.call = call
+        """The call that the reply answers; None if it was not a call of a tool by its name."""
         self._is_delta = is_delta
 
     @classmethod
@@ -88,7 +97,8 @@ class Reply:
     def told(self) -> dict[str, Any]:
         """The reply's `_meta` of a Delta-MCP server: `handle`, `root`, and which part of the result the text shows.
 
-        Members of an unexpected type are left out.
+        `rest` is in replies that the client fitted: the server had sent a part, and did not store the rest. Members of
+        an unexpected type are left out.
         """
         meta = self.raw.get("_meta")
         own = meta.get(META_KEY) if isinstance(meta, dict) else None
@@ -106,12 +116,16 @@ class Reply:
     def is_part(self) -> bool:
         """Whether the reply shows only a part of the result."""
         if self._is_delta and not self.told:
-            shape = self.shape
-            marks = ("truncated", "_summarized")
-            return isinstance(shape, dict) and (
-                (self.is_page and shape.get("totalPages") != 1) or any(shape.get(mark) is True for mark in marks)
-            )
-        return "unit" in self.told or self.told.keys() == {"handle"}
+            is_only_page = self.is_page and self.shape.get("totalPages") == 1 and self.shape.get("hasMore") is not True
+            return (self.is_page and not is_only_page) or _is_abridged(self.shape)
+        return "unit" in self.told or "rest" in self.told or self.told.keys() == {"handle"}
+
+    @property
+    def has_cut_rows(self) -> bool:
+        """Whether some rows of the reply are shown in part; the result that its handle names has them complete."""
+        if self.is_page:
+            return self.handle is not None and any(map(_is_abridged, self.shape["items"]))
+        return bool(self.told.get("cuts"))
 
     @functools.cached_property
     def shape(self) -> Any:
@@ -147,6 +161,13 @@ class Reply:
             return self.content if self.content else None
         # A bare 12345 may be a number or an identifier, so it stays a text.
         return _decode_or_text(texts[0]) if texts[0].lstrip()[:1] in ("{", "[") else texts[0]
+
+
+def _is_abridged(value: Any) -> bool:
+    """Whether a value is the shape that the original Delta-MCP gives to a text, list or object it shows in part."""
+    return isinstance(value, dict) and (
+        value.get("_summarized") is True or (value.get("truncated") is True and isinstance(value.get("preview"), str))
+    )
 
 
 _COUNT_KEYS = frozenset({"start", "end", "total"})

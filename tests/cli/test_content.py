@@ -1,0 +1,82 @@
+"""What `delta-mcp call` prints of a result that the server sent in part: never as if it were complete."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from deltamcp.cli.content import write_reply
+from deltamcp.client.reply import Reply
+from deltamcp.results.delta_mcp_shapes import original_shape, stringify
+from tests.support.conditions import HANG_SECONDS
+from tests.support.paths import PROGRAM
+
+ORIGINAL = """
+from deltamcp import DeltaServer, ResultPolicy
+
+server = DeltaServer("original", results=ResultPolicy(compat=True, page_size=20))
+rows = [{"id": number, "name": f"row {number}"} for number in range(1, 51)]
+server.tool(name="look", annotations={"readOnlyHint": True})(lambda: rows)
+server.tool(name="buy")(lambda: rows)
+server.tool(name="text")(lambda: "word " * 1000)
+"""
+"""Stands in for a server of the original Delta-MCP, which stores nothing: `compat` sends no handles."""
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory) -> Path:
+    path: Path = tmp_path_factory.mktemp("original") / "original.py"
+    path.write_text(ORIGINAL)
+    return path
+
+
+def call(server: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    command = [str(PROGRAM), "call", "--speak", "delta-mcp", str(PROGRAM), "serve", str(server), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
+
+
+def shape_reply(shape: object) -> Reply:
+    return Reply({"content": [{"type": "text", "text": stringify(shape)}]}, is_delta=True)
+
+
+def test_a_part_ends_with_what_it_is_of(capsys):
+    rows = [{"id": number} for number in range(50)]
+    notes = {
+        "[page 2 of 3, 50 rows in all]": original_shape(rows, 500, 20, page=2),
+        "[1-400 of 5000 characters]": original_shape("word " * 1000, 100),
+        "[a part]": original_shape({f"key{number}": "v" * 50 for number in range(100)}, 100),
+    }
+    for note, shape in notes.items():
+        write_reply(shape_reply(shape))
+        assert capsys.readouterr().out == f"{stringify(shape)}\n{note}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        (["buy"], "[page 1 of 3, 50 rows in all]"),
+        (["buy", "--page", "3", "--page-size", "20"], "[page 3 of 3, 50 rows in all]"),
+        (["buy", "--select", "id"], "[a part]"),
+        (["text"], "[1-2000 of 5000 characters]"),
+    ],
+)
+def test_a_part_of_what_the_server_did_not_store_says_so(original, words, note):
+    done = call(original, *words)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, note)
+
+
+@pytest.mark.parametrize(("words", "note"), [(["buy"], "[page 1 of 3, 50 rows in all]"), (["text"], "characters]")])
+def test_all_of_what_cannot_be_read_fails_and_prints_nothing_as_if_it_were_all(original, words, note):
+    done = call(original, *words, "--all")
+    assert done.returncode == 1 and done.stdout.splitlines()[-1].endswith(note)
+    assert done.stderr.startswith("delta-mcp: The result cannot be read to its end: ")
+    done = call(original, *words, "--all", "--json")
+    assert done.returncode == 1 and done.stderr.startswith("delta-mcp: The result cannot be read to its end: ")
+    assert "content" in json.loads(done.stdout), "the reply as it came, not a value"
+
+
+def test_all_of_a_tool_that_may_be_run_again_is_all(original):
+    done = call(original, "look", "--all")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [row["id"] for row in json.loads(done.stdout)] == list(range(1, 51))
