@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp.errors import PeerError, ToolError
-from deltamcp.results.upstream_rate_limit import rate_limit_result
+from deltamcp.results.upstream_rate_limit import original_rate_limit_result, rate_limit_result
 from tests.support.strategies import any_json
 
 NOW = 1_800_000_000.0
@@ -471,3 +471,59 @@ def test_any_wait_comes_to_something_between_0_and_a_week(wait, now):
         assert result is not None
         assert 0 <= result["retryAfterSeconds"] <= WEEK
         assert type(result["retryAfterSeconds"]) is int
+
+
+# As Delta-MCP 0.2 writes it
+
+
+class Limited(Exception):
+    """What its example throws."""
+
+    status = 429
+
+    def __init__(self, message: str, **headers: Any) -> None:
+        super().__init__(message)
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+ORIGINAL_WAITS = [
+    ("1.5", 1),
+    ("17 seconds", 17),
+    ("abc", 30),
+    ("-5", 30),
+    ("0", 0),
+    (" 12", 12),
+    ("+7", 7),
+    ("Wed, 21 Oct 2026 07:28:00 GMT", 30),
+    (1.9, 1),
+    (None, 30),
+    ("99999999999999999999", 100000000000000000000),
+    ("1e3", 1),
+    ("", 30),
+]
+"""What Delta-MCP 0.2.1 made of these, run under Node 20."""
+
+
+@pytest.mark.parametrize(("stated", "wait"), ORIGINAL_WAITS)
+def test_the_originals_waits(stated, wait):
+    assert original_rate_limit_result(Limited("Too many", retry_after=stated), "u") == {
+        "type": "rate_limited",
+        "retryAfterSeconds": wait,
+        "upstream": "u",
+        "message": "Too many",
+    }
+
+
+def test_the_originals_message_is_that_of_any_error():
+    result = original_rate_limit_result(raised(answer(retry_after="60")), "search")
+    assert result is not None and "https://example.com/?key=secret" in str(result["message"])
+    assert original_rate_limit_result(Limited(""), "u") == {
+        "type": "rate_limited",
+        "retryAfterSeconds": 30,
+        "upstream": "u",
+    }
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), raised(answer(503, retry_after="9"))])
+def test_the_original_takes_nothing_else_for_it_either(error):
+    assert original_rate_limit_result(error, "u") is None

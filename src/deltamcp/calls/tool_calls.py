@@ -22,8 +22,8 @@ from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import Delivery, DeliveryRequest
 from deltamcp.errors import InputDeclinedError, ResourceNotFoundError, ToolError, UsageError
-from deltamcp.results import content, reference
-from deltamcp.results.upstream_rate_limit import rate_limit_result
+from deltamcp.results import content, delta_mcp_shapes, reference
+from deltamcp.results.upstream_rate_limit import original_rate_limit_result, rate_limit_result
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.stores.store import StoreError
 from deltamcp.values import JSON, Answer, CallTool, Era, Failure, Outcome, ResultShape, Text, ToolResult
@@ -243,6 +243,9 @@ def _upstream_limit(error: BaseException, call: DeliveryRequest) -> ToolResult |
     If the operation has an output schema, clients accept such a result only as an error.
     """
     operation = call.operation
+    if call.policy is not None and call.policy.compat and call.terms.result_shape is ResultShape.DELTA_MCP:
+        original = original_rate_limit_result(error, operation.name)
+        return None if original is None else ToolResult([Text(delta_mcp_shapes.stringify(original))])
     limit = rate_limit_result(error, operation.name, time.time())
     if limit is None:
         return None

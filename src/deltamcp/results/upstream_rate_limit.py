@@ -20,6 +20,8 @@ _STATUS_NAMES = ("status", "status_code", "statusCode", "code")
 _WAIT_NAMES = ("retry_after", "retryAfter")
 _RESET_HEADERS = ("x-ratelimit-reset", "ratelimit-reset")
 _STATUS_PATTERN = re.compile(r"([1-5][0-9]{2})(\s.*)?", re.DOTALL)
+_LEADING_DIGITS = re.compile(r"\s*([-+]?[0-9]{1,20})")
+"""What JavaScript's `parseInt` reads."""
 _SECONDS_PATTERN = re.compile(r"([0-9]+(?:\.[0-9]*)?)\s*(?:s|sec|seconds?)?")
 
 
@@ -36,9 +38,10 @@ def rate_limit_result(error: object, upstream: str, now: float) -> dict[str, JSO
     often contains the requested URL, and URLs contain keys.
     """
     try:
-        wait = _find_wait(error, now)
-        if wait is None:
+        holders = _limited_holders(error)
+        if holders is None:
             return None
+        wait = _choose_wait(holders, now)
         result: dict[str, JSON] = {"type": "rate_limited", "retryAfterSeconds": wait, "upstream": upstream}
         if isinstance(error, ToolError) and (message := str(error).strip()):
             result["message"] = message.encode(errors="replace").decode()
@@ -47,7 +50,29 @@ def rate_limit_result(error: object, upstream: str, now: float) -> dict[str, JSO
         return None
 
 
-def _find_wait(error: object, now: float) -> int | None:
+def original_rate_limit_result(error: BaseException, upstream: str) -> dict[str, JSON] | None:
+    """Return the result of `rate_limit_result` as Delta-MCP 0.2 writes it, mistakes included. Never raises.
+
+    The result has the text of any exception as its `message`. A wait is the digits that `Retry-After` begins with, so
+    1.5 seconds are 1, and a date is 30.
+    """
+    try:
+        holders = _limited_holders(error)
+        if holders is None:
+            return None
+        stated = next((value for value in _retry_after_values(holders) if value is not None), None)
+        digits = _LEADING_DIGITS.match(_to_text(stated)) if stated is not None else None
+        seconds = -1 if digits is None else int(float(digits[1]))
+        wait = seconds if seconds >= 0 else _DEFAULT_WAIT_SECONDS
+        result: dict[str, JSON] = {"type": "rate_limited", "retryAfterSeconds": wait, "upstream": upstream}
+        message = str(error).encode(errors="replace").decode()
+        return {**result, "message": message} if message else result
+    except Exception:  # attributes of foreign objects may raise anything
+        return None
+
+
+def _limited_holders(error: object) -> list[object] | None:
+    """Return the objects that may state a wait, if the first status in the chain of causes is 429; else None."""
     examined: list[object] = []
     for link in _error_chain(error):
         response = _get_member(link, "response")
@@ -56,7 +81,7 @@ def _find_wait(error: object, now: float) -> int | None:
         for holder in holders:
             limited = _is_rate_limit(holder)
             if limited is not None:
-                return _choose_wait(examined, now) if limited else None
+                return examined if limited else None
     return None
 
 
@@ -106,12 +131,16 @@ def _choose_wait(holders: Sequence[object], now: float) -> int:
     return next((seconds for seconds in _stated_waits(holders, now) if seconds is not None), _DEFAULT_WAIT_SECONDS)
 
 
-def _stated_waits(holders: Sequence[object], now: float) -> Iterator[int | None]:
+def _retry_after_values(holders: Sequence[object]) -> Iterator[object]:
     for holder in holders:
-        for value in _header_values(_get_member(holder, "headers"), "retry-after"):
-            yield _parse_seconds(value, now)
+        yield from _header_values(_get_member(holder, "headers"), "retry-after")
         for name in _WAIT_NAMES:
-            yield _parse_seconds(_get_member(holder, name), now)
+            yield _get_member(holder, name)
+
+
+def _stated_waits(holders: Sequence[object], now: float) -> Iterator[int | None]:
+    for value in _retry_after_values(holders):
+        yield _parse_seconds(value, now)
     for holder in holders:
         for name in _RESET_HEADERS:
             for value in _header_values(_get_member(holder, "headers"), name):
