@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 
-from deltamcp import DeltaServer, ResultPolicy, ToolError
+from deltamcp import DeltaServer, Disclosure, ResultPolicy, ToolError, connect
 from tests.support.equality import is_same
 from tests.support.era_client import EraClient, compact_json, era_client, first_text, result_meta, token_cost
 from tests.support.raw_client import raw_client
@@ -464,6 +464,32 @@ async def test_a_page_has_a_link_to_the_whole_if_the_author_asks_for_it(links):
         assert result_meta(result)["handle"]
 
 
+async def test_a_rate_limit_has_the_errors_text_and_rounds_down_in_compat_only():
+    class LimitedError(Exception):
+        status, headers = 429, {"retry-after": "1.5"}
+
+    def limited_server(policy: ResultPolicy) -> DeltaServer:
+        server = DeltaServer("x", results=policy)
+
+        @server.tool(output_schema={"type": "object"})
+        async def limited() -> dict[str, Any]:
+            raise LimitedError("Slow down")
+
+        return server
+
+    async with delta(limited_server(COMPAT)) as peer:
+        result = await peer.result_of("limited")
+        assert first_text(result) == (
+            '{"type":"rate_limited","retryAfterSeconds":1,"upstream":"limited","message":"Slow down"}'
+        )
+    for policy in (POLICY, COMPAT):
+        async with era_client(limited_server(policy)) as other:
+            text = '{"type":"rate_limited","retryAfterSeconds":2,"upstream":"limited"}'
+            assert await other.refusal_of("limited") == text
+    async with delta(limited_server(POLICY)) as peer:
+        assert await peer.refusal_of("limited") == text
+
+
 @pytest.mark.parametrize("policy", [None, POLICY, COMPAT])
 async def test_rate_limits_and_failures(policy):
     server = DeltaServer("x", results=policy)
@@ -484,7 +510,70 @@ async def test_rate_limits_and_failures(policy):
         assert await peer.refusal_of("fails") == "boom " * 4000
 
 
-async def test_continue_serves_these_clients_too():
-    async with delta(directory(), progressive=True) as peer:
+# What these clients are told of tools
+
+
+def adorned(prefix: str = "") -> DeltaServer:
+    """A server whose definitions explain tables, changes and sizes to MCP clients."""
+    server = DeltaServer("users", results=replace(POLICY, deltas=True), disclosure=Disclosure(prefix=prefix))
+
+    @server.tool
+    async def list_users(activeOnly: bool = False) -> list[dict[str, Any]]:
+        """List users."""
+        return USERS
+
+    return server
+
+
+PLAIN = {
+    "name": "list_users",
+    "description": "List users.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"activeOnly": {"type": "boolean", "default": False}},
+        "additionalProperties": False,
+    },
+}
+
+
+async def test_definitions_say_nothing_of_what_these_clients_never_get():
+    async with delta(adorned()) as peer:
+        assert await peer.tools() == {"list_users": PLAIN}
+        assert (await peer.ask("tools/describe", name="list_users"))["result"] == PLAIN
+    async with delta(adorned(), progressive=True) as peer:
+        assert await peer.tools() == {"list_users": {"name": "list_users", "description": "List users."}}
+        assert (await peer.ask("tools/describe", name="list_users"))["result"] == PLAIN
+        [entry] = (await peer.ask("tools/manifest"))["result"]["entries"]
+        assert entry["size"] == len(compact_json(PLAIN))
+    async with era_client(adorned()) as peer:
+        tools = await peer.tools()
+        assert list(tools) == ["list_users", "continue"], "other clients read a handle in the note"
+        assert tools["list_users"]["description"] != PLAIN["description"]
+        assert "pack_root" in tools["list_users"]["inputSchema"]["properties"]
+
+
+async def test_the_originals_six_tools_cost_what_they_cost_there(shared):
+    """Its benchmark counts the definitions of the listed tools: 943 in full and 118 as summaries, by its estimate."""
+    listed = json.loads((shared / "fixtures" / "delta-mcp" / "demo-tools.json").read_text())["tools"]
+    server = DeltaServer("demo", results=POLICY)
+    for tool in listed:
+        server.tool(name=tool["name"], description=tool["description"], input_schema=tool["inputSchema"])(
+            lambda arguments: []
+        )
+    async with delta(server, progressive=True) as peer:
+        summaries = list((await peer.tools()).values())
+        tools = [(await peer.ask("tools/describe", name=tool["name"]))["result"] for tool in summaries]
+    assert tools == listed
+    assert [-(-len(compact_json({"tools": each})) // 4) for each in (tools, summaries)] == [943, 118]
+
+
+@pytest.mark.parametrize("prefix", ["", "crm"])
+async def test_continue_serves_programs_though_it_is_not_listed(prefix):
+    async with delta(adorned(prefix), progressive=True) as peer:
         result = await peer.result_of("list_users")
-        assert is_same(await ProgramReader(peer, result_meta(result)["handle"], 2000).value(), USERS)
+        told = result_meta(result)
+        assert told["tool"] == (f"{prefix}_continue" if prefix else "continue")
+        assert "continue" not in first_text(result)
+        assert is_same(await ProgramReader(peer, told["handle"], 2000, told["tool"]).value(), USERS)
+    async with connect(adorned(prefix), speak="delta-mcp") as client:
+        assert await client.call("list_users") == USERS

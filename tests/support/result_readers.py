@@ -32,6 +32,7 @@ class ProgramReader:
     peer: EraClient
     handle: str
     budget: int
+    tool: str = "continue"
     calls: int = 0
 
     async def value(self, path: str = "") -> Any:
@@ -41,7 +42,7 @@ class ProgramReader:
         while True:
             self.calls += 1
             asked = f"raw:{path}" if unit == "JSON characters" else path
-            result = await self.peer.result_of("continue", handle=self.handle, path=asked, offset=offset)
+            result = await self.peer.result_of(self.tool, handle=self.handle, path=asked, offset=offset)
             assert token_cost(result) <= self.budget, result
             said = result_meta(result)
             if said["unit"] == "JSON characters" and unit != "JSON characters":

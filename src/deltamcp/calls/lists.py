@@ -29,7 +29,8 @@ class Lists:
         if not self._capabilities.offers(ask.kind):
             return Failure(Fault.UNKNOWN_METHOD, f"This server offers no {ask.kind.value}.")
         view = request.view
-        page = view.page(ask.kind, request.terms.surface or view.surface, ask.cursor, ask.whole)
+        terms = request.terms
+        page = view.page(ask.kind, terms.surface or view.surface, ask.cursor, ask.whole, terms.result_shape)
         return _WRONG_CURSOR if page is None else Answer(page)
 
     async def describe(self, ask: Describe, request: RequestContext) -> Outcome:
@@ -38,7 +39,7 @@ class Lists:
         if len(ask.names) > MAX_NAMES:
             message = f"params.names takes at most {MAX_NAMES} names."
             return Failure(Fault.INVALID_PARAMS, message, {"maxNames": MAX_NAMES})
-        found = {name: request.view.definition(name) for name in ask.names}
+        found = {name: request.view.definition(name, request.terms.result_shape) for name in ask.names}
         unknown = [name[:200] for name, tool in found.items() if tool is None]
         if unknown and ask.alone:
             return self.unknown("tool", ask.names[0], request)
@@ -48,7 +49,7 @@ class Lists:
         return Answer(Definitions(tuple(tool for name in ask.names if (tool := found[name])), ask.alone))
 
     async def list_manifest(self, ask: ListManifest, request: RequestContext) -> Outcome:
-        page = request.view.manifest(ask.cursor)
+        page = request.view.manifest(ask.cursor, request.terms.result_shape)
         if page is None:
             return _WRONG_CURSOR
         root = await accept_root(request, self._changes)

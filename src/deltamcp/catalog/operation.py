@@ -31,7 +31,7 @@ from deltamcp.results.policy import (
     resolve_policy,
     size_hint,
 )
-from deltamcp.values import CONTENT_TYPES, JSON, Icon
+from deltamcp.values import CONTENT_TYPES, JSON, Icon, ResultShape
 from deltamcp.wire.canonical_json import encode_canonical
 from deltamcp.wire.digest import sha256_digest
 
@@ -101,6 +101,7 @@ class Operation:
         "name",
         "origin",
         "pinned",
+        "plain_tool",
         "resolved_policy",
         "results",
         "scopes",
@@ -175,6 +176,8 @@ class Operation:
         self._summary_source = options.get("summary") or self.tool.get("description") or ""
         if self._output_type is not None:
             self.tool["outputSchema"] = self.output_schema
+        self.plain_tool = self.tool
+        """The definition for clients that get neither tables nor changes."""
         self.parameter_headers  # noqa: B018 - an invalid x-mcp-header is reported at registration
 
     def with_place(self, name: str, id_: str, policy: ResultPolicy | None) -> "Operation":
@@ -196,7 +199,7 @@ class Operation:
         if self.results is None and policy is None:
             return
         self.resolved_policy = resolve_policy(self.results, policy)
-        self.tool["_meta"] = {**size_hint(self.resolved_policy), **self.tool.get("_meta", {})}
+        self.tool = {**self.tool, "_meta": {**size_hint(self.resolved_policy), **self.tool.get("_meta", {})}}
         if flat and self.resolved_policy.tables and self._may_hold_rows:
             self.tool["description"] = f"{self.tool.get('description', '')}\n{TABLE_LEGEND}".lstrip()
         self.takes_root = (
@@ -286,18 +289,17 @@ class Operation:
         required, optional = parameter_text.parameter_names(self.tool["inputSchema"])
         return frozenset((*required, *optional))
 
+    def definition(self, shape: ResultShape) -> dict[str, JSON]:
+        """Returns the definition for clients that expect results in this shape: it explains only what they get."""
+        return self.tool if shape is ResultShape.MCP else self.plain_tool
+
+    def manifest_entry(self, shape: ResultShape) -> dict[str, JSON]:
+        """Returns the tool's entry in a manifest (SEP-2636), with the digest and size of the definition for a shape."""
+        return self._mcp_manifest_entry if shape is ResultShape.MCP else _manifest_entry(self.plain_tool)
+
     @functools.cached_property
-    def manifest_entry(self) -> dict[str, JSON]:
-        """The tool's entry in a manifest (SEP-2636), with the digest and the size of its canonical form."""
-        form = encode_canonical(self.tool)
-        parts = {
-            "name": self.name,
-            "title": self.tool.get("title"),
-            "digest": sha256_digest(form),
-            "size": len(form),
-            "annotations": self.tool.get("annotations"),
-        }
-        return omit_empty(parts)
+    def _mcp_manifest_entry(self) -> dict[str, JSON]:
+        return _manifest_entry(self.tool)
 
     @functools.cached_property
     def parameter_headers(self) -> tuple[param_headers.ParameterHeader, ...]:
@@ -315,6 +317,18 @@ def _operation_id(name: str, options: ToolOptions) -> str:
             f"the category {category!r} must be words of letters, digits, '_' or '-', joined by dots."
         )
     return f"{path}.{options.get('action') or name}"
+
+
+def _manifest_entry(tool: dict[str, JSON]) -> dict[str, JSON]:
+    form = encode_canonical(tool)
+    parts = {
+        "name": tool["name"],
+        "title": tool.get("title"),
+        "digest": sha256_digest(form),
+        "size": len(form),
+        "annotations": tool.get("annotations"),
+    }
+    return omit_empty(parts)
 
 
 def _arguments_parameter(shape: FunctionShape) -> str:

@@ -117,7 +117,7 @@ def convert_by_schema(texts: Mapping[str, str], schema: JSON, resolves_reference
 
 def _is_reference(text: str) -> bool:
     try:
-        return reference.is_reference(_strict_loads(text))
+        return reference.is_reference(load_json(text))
     except (ValueError, RecursionError):
         return False
 

@@ -233,6 +233,7 @@ class DeltaClient:
             # MCP 2026-07-28, "Client Behavior": on a header mismatch, fetch the definition again and retry once.
             raw = await self._request_call(params, meta, await self._lists.definition(name), timeout, progress)
         reply = Reply(raw, self.server.is_delta, ToolCall(name, arguments))
+        self._lists.continue_tool = reply.told.get("tool", self._lists.continue_tool)
         if "root" in reply.told:
             await self._resolve_value(reply, call_key or f"{name} {jsonrpc.encode(arguments).decode()}")
         elif want is not None and self.server.progressive is None and not reply.told:

@@ -30,6 +30,8 @@ class ServerLists:
         self._fetch_lock = asyncio.Lock()
         self.receives_changes = False
         """Whether the client receives the server's notifications of changed lists."""
+        self.continue_tool: str | None = None
+        """The name of the server's `continue` tool, if a reply has told it."""
 
     def cached_definition(self, name: str) -> Definition | None:
         return self._tool_cache.cached_definition(name)
@@ -210,6 +212,8 @@ class ServerLists:
 
     async def continue_tool_name(self) -> str:
         """Returns the name of the server's `continue` tool, which reads the rest of a stored result."""
+        if self.continue_tool is not None:
+            return self.continue_tool
         names = [tool.name for tool in await self.index()]
         return next((name for name in names if name == "continue" or name.endswith("_continue")), "continue")
 

@@ -97,8 +97,8 @@ class Reply:
     def told(self) -> dict[str, Any]:
         """The reply's `_meta` of a Delta-MCP server: `handle`, `root`, and which part of the result the text shows.
 
-        `rest` is in replies that the client fitted: the server had sent a part, and did not store the rest. Members of
-        an unexpected type are left out.
+        `tool` names the tool that reads on, where the server does not list it. `rest` is in replies that the client
+        fitted: the server had sent a part, and did not store the rest. Members of an unexpected type are left out.
         """
         meta = self.raw.get("_meta")
         own = meta.get(META_KEY) if isinstance(meta, dict) else None
@@ -118,7 +118,7 @@ class Reply:
         if self._is_delta and not self.told:
             is_only_page = self.is_page and self.shape.get("totalPages") == 1 and self.shape.get("hasMore") is not True
             return (self.is_page and not is_only_page) or _is_abridged(self.shape)
-        return "unit" in self.told or "rest" in self.told or self.told.keys() == {"handle"}
+        return "unit" in self.told or "rest" in self.told or self.told.keys() - {"tool"} == {"handle"}
 
     @property
     def has_cut_rows(self) -> bool:

@@ -137,6 +137,9 @@ def _declared_page_size(operation: Operation, policy: ResolvedPolicy) -> JSON:
 
 
 def _json_reply(value: JSON, handle: Handle | None = None, *links: ResourceLink) -> ToolResult:
-    """Returns a value in the form of every Delta-MCP result: JSON in one text."""
-    meta = None if handle is None else {META_KEY: {"handle": handle.name}}
+    """Returns a value in the form of every Delta-MCP result: JSON in one text.
+
+    Only programs that read `_meta` learn of the handle, and of the tool that reads on, which is not listed.
+    """
+    meta = None if handle is None else {META_KEY: {"handle": handle.name, "tool": handle.continue_tool}}
     return ToolResult([Text(delta_mcp_shapes.stringify(value)), *links], meta=meta)
