@@ -12,7 +12,6 @@ from typing import Any, assert_never
 from deltamcp.calls.call_log import CallLog
 from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.function_runner import FunctionRunner
-from deltamcp.calls.home import Home
 from deltamcp.calls.lists import Lists
 from deltamcp.calls.meta_calls import MetaCalls
 from deltamcp.calls.middleware import Middleware
@@ -22,6 +21,7 @@ from deltamcp.calls.prompts import Prompts
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import RequestState
 from deltamcp.calls.resources import Resources
+from deltamcp.calls.server_hooks import ServerHooks
 from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.meta_tools import MetaTool
@@ -100,8 +100,8 @@ class Engine:
             ResultShape.DELTA_MCP: DeltaMcpDelivery(stored, continuation),
         }
         state = RequestState(Seal(state_key, limits.input_seconds))
-        self.home = Home(self.lifespan, middleware, observers)
-        runner = FunctionRunner(self.home, Threads(limits.threads), state, limits.handler_seconds)
+        self.hooks = ServerHooks(self.lifespan, middleware, observers)
+        runner = FunctionRunner(self.hooks, Threads(limits.threads), state, limits.handler_seconds)
         self._tool_calls = ToolCalls(runner, state, continuation, changes, deliveries, (CallLog(), *observers))
         self._meta_calls = MetaCalls(search, continuation, changes, self._tool_calls)
         self._lists = Lists(catalog, self.capabilities, changes)

@@ -7,10 +7,10 @@ from typing import Any
 
 from deltamcp.calls.dependencies import DependencyValues
 from deltamcp.calls.failures import is_cancelled, log_failure, missing_capability
-from deltamcp.calls.home import Home, Item, levels
 from deltamcp.calls.middleware import Middleware, MiddlewareStep, run_steps
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import RequestState
+from deltamcp.calls.server_hooks import Item, ServerHooks, levels
 from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.prompt import Prompt
@@ -26,13 +26,13 @@ from deltamcp.values import JSON, Failure, Inputs, Kind, Outcome
 class FunctionRunner:
     """Runs functions: passes them what they declare besides arguments, and runs middleware around them."""
 
-    def __init__(self, home: Home, threads: Threads, state: RequestState, seconds: float) -> None:
+    def __init__(self, hooks: ServerHooks, threads: Threads, state: RequestState, seconds: float) -> None:
         """`seconds` is the time of a function whose author set no timeout."""
-        self._home = home
+        self._hooks = hooks
         self._threads = threads
         self._state = state
         self.seconds = seconds
-        self.has_middleware = bool(home.middleware)
+        self.has_middleware = bool(hooks.middleware)
 
     def run_call(
         self,
@@ -55,9 +55,9 @@ class FunctionRunner:
             return self.run_function(item, arguments, request, answers, deadline)
         context = self._context(request, answers, deadline)
         steps: list[MiddlewareStep] = []
-        for level in levels(item, self._home):
-            context = context.with_lifespan(level.home.lifespan.state)
-            steps += [MiddlewareStep(one, _label(level.item), context) for one in level.home.middleware]
+        for level in levels(item, self._hooks):
+            context = context.with_lifespan(level.hooks.lifespan.state)
+            steps += [MiddlewareStep(one, _label(level.item), context) for one in level.hooks.middleware]
         if consent is not None:
             steps.append(MiddlewareStep(consent, _label(item), context))
         if not steps:
@@ -81,12 +81,12 @@ class FunctionRunner:
         if item.shape.context_name is not None or item.shape.dependencies:
             context = self._context(request, answers, deadline)
             if item.origin is not None:
-                *_, origin = levels(item, self._home)
-                context = context.with_lifespan(origin.home.lifespan.state)
+                *_, origin = levels(item, self._hooks)
+                context = context.with_lifespan(origin.hooks.lifespan.state)
         return run_with_hook(self._call(item, arguments, request, context), deadline)
 
     def _context(self, request: RequestContext, answers: Mapping[str, JSON], deadline: Deadline) -> Context:
-        state = self._home.lifespan.state
+        state = self._hooks.lifespan.state
         return Context(request.terms, request.channel, request.request_id, answers, state, deadline)
 
     async def _call(

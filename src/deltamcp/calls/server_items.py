@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeVar
 
 from deltamcp.calls.engine import Engine
-from deltamcp.calls.home import Origin
+from deltamcp.calls.server_hooks import Origin
 from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.mount import Mount
 from deltamcp.catalog.operation import ID_SEGMENT, Operation
@@ -28,7 +28,7 @@ CompletionKey = tuple[str, str, str]
 """`"prompt"` or `"template"`, its name, and the argument."""
 
 
-class _Place(NamedTuple):
+class _MountPoint(NamedTuple):
     """A server that another is mounted in, and the names it has there."""
 
     items: "ServerItems"
@@ -49,7 +49,7 @@ class ServerItems:
         self._results = results
         self._strict = strict
         self._mounted: list[ServerItems] = []
-        self._places: list[_Place] = []
+        self._mount_points: list[_MountPoint] = []
 
     def add(self, item: Operation | Resource | Prompt) -> None:
         """Adds an item.
@@ -62,8 +62,8 @@ class ServerItems:
         kind = self._catalog.add(item)
         self._announce(kind)
         try:
-            for place in self._places:
-                place.items.add(self._mounted_item(item, place.mount))
+            for mount_point in self._mount_points:
+                mount_point.items.add(self._mounted_item(item, mount_point.mount))
         except ConfigurationError:
             self.remove(kind, _item_name(item))
             raise
@@ -76,7 +76,7 @@ class ServerItems:
         """
         item = self._catalog.remove(kind, name)
         self._announce(kind)
-        for items, mount in self._places:
+        for items, mount in self._mount_points:
             items.remove_mounted(item, kind, mount.name(kind, name))
 
     def remove_mounted(self, item: Operation | Resource | Prompt, kind: Kind, name: str) -> None:
@@ -96,7 +96,7 @@ class ServerItems:
             self._check(operation)
         self._catalog.replace(old_names, operations)
         try:
-            for items, mount in self._places:
+            for items, mount in self._mount_points:
                 items.replace_operations(
                     [mount.name(Kind.TOOLS, name) for name in old_names],
                     [self._mounted_item(operation, mount) for operation in operations],
@@ -108,8 +108,8 @@ class ServerItems:
 
     def add_completer(self, key: CompletionKey, completer: Completer) -> None:
         self._catalog.completions[key] = completer
-        for place in self._places:
-            self._mount_completer(place, key, completer)
+        for mount_point in self._mount_points:
+            self._mount_completer(mount_point, key, completer)
 
     # Mounts
 
@@ -119,15 +119,15 @@ class ServerItems:
         Raises:
             ConfigurationError: a name is taken, the servers would contain each other, or this server runs already.
         """
-        place = _Place(self, Mount(prefix))
+        mount_point = _MountPoint(self, Mount(prefix))
         if self in other.servers():
             raise ConfigurationError("A server cannot be mounted in itself, nor in a server that is mounted in it.")
         if self.is_running():
             raise ConfigurationError("Mount servers before the server runs, as their lifespans start with its own.")
-        other.add_place(place)
+        other.add_mount_point(mount_point)
         self._mounted.append(other)
 
-    def add_place(self, place: _Place) -> None:
+    def add_mount_point(self, mount_point: _MountPoint) -> None:
         """Adds all items to a server that this one is mounted in, or none of them.
 
         Raises:
@@ -137,15 +137,15 @@ class ServerItems:
         try:
             for kind, item in self._catalog.items():
                 with registration(item.function, "server.mount({})"):
-                    place.items.add(self._mounted_item(item, place.mount))
+                    mount_point.items.add(self._mounted_item(item, mount_point.mount))
                 added.append((kind, item))
         except ConfigurationError:
             for kind, item in added:
-                place.items.remove_mounted(item, kind, place.mount.name(kind, _item_name(item)))
+                mount_point.items.remove_mounted(item, kind, mount_point.mount.name(kind, _item_name(item)))
             raise
         for key, completer in self._catalog.completions.items():
-            self._mount_completer(place, key, completer)
-        self._places.append(place)
+            self._mount_completer(mount_point, key, completer)
+        self._mount_points.append(mount_point)
 
     def servers(self) -> "Iterator[ServerItems]":
         """Returns this server's items and those of the servers that are mounted in it, at any depth."""
@@ -155,7 +155,9 @@ class ServerItems:
 
     def is_running(self) -> bool:
         """Whether this server runs, or one that it is mounted in."""
-        return self._engine.lifespan.started or any(place.items.is_running() for place in self._places)
+        return self._engine.lifespan.started or any(
+            mount_point.items.is_running() for mount_point in self._mount_points
+        )
 
     @property
     def mounted_lifespans(self) -> list[ServerLifespan]:
@@ -167,15 +169,15 @@ class ServerItems:
 
     def _mounted_item(self, item: T, mount: Mount) -> T:
         mounted = mount.item(item, self._results)
-        mounted.origin = Origin(item, self._engine.home)
+        mounted.origin = Origin(item, self._engine.hooks)
         return mounted
 
-    def _mount_completer(self, place: _Place, key: CompletionKey, completer: Completer) -> None:
+    def _mount_completer(self, mount_point: _MountPoint, key: CompletionKey, completer: Completer) -> None:
         mounted = copy.copy(completer)
-        mounted.origin = Origin(completer, self._engine.home)
+        mounted.origin = Origin(completer, self._engine.hooks)
         noun, target, argument = key
-        name = place.mount.name(Kind.PROMPTS if noun == "prompt" else Kind.TEMPLATES, target)
-        place.items.add_completer((noun, name, argument), mounted)
+        name = mount_point.mount.name(Kind.PROMPTS if noun == "prompt" else Kind.TEMPLATES, target)
+        mount_point.items.add_completer((noun, name, argument), mounted)
 
     # Changes
 
@@ -190,14 +192,14 @@ class ServerItems:
     def list_changed(self, kind: Kind) -> None:
         """Notifies clients of a changed list. The caller may use any thread."""
         self._publish(kind)
-        for place in self._places:
-            place.items.list_changed(kind)
+        for mount_point in self._mount_points:
+            mount_point.items.list_changed(kind)
 
     def resource_updated(self, uri: str) -> None:
         """Notifies clients of a changed resource. The caller may use any thread."""
         self._publish(uri)
-        for place in self._places:
-            place.items.resource_updated(place.mount.uri(uri))
+        for mount_point in self._mount_points:
+            mount_point.items.resource_updated(mount_point.mount.uri(uri))
 
     # Checks
 

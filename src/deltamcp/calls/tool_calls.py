@@ -90,7 +90,7 @@ class ToolCalls:
         origin = operation.origin
         while origin is not None:  # to a mounted server's observers the operation has the id that it has there
             mounted_call = ObservedCall(origin.item.id, True, ask.arguments, caller)
-            observations.append(Observation(mounted_call, _active(origin.home.observers)))
+            observations.append(Observation(mounted_call, _active(origin.hooks.observers)))
             origin = origin.item.origin
         outcome = None
         try:

@@ -1,4 +1,4 @@
-"""The home of a function: what belongs to the server that it was registered at, also where that server is mounted."""
+"""The hooks of a server: what its author runs with or around its functions, also where the server is mounted."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ Item = Operation | Resource | Prompt | Completer
 """An item of the catalogue that has an author's function."""
 
 
-class Home(NamedTuple):
+class ServerHooks(NamedTuple):
     """A server's lifespan, and what its author wants around calls of its functions."""
 
     lifespan: ServerLifespan
@@ -24,15 +24,15 @@ class Home(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a mounted item comes from: the item of the mounted server, and that server's home."""
+    """Where a mounted item comes from: the item of the mounted server, and that server's hooks."""
 
     item: Item
-    home: Home
+    hooks: ServerHooks
 
 
-def levels(item: Item, home: Home) -> Iterator[Origin]:
-    """Returns the item as each server has it that it is mounted in, from `home` inwards to where it was registered."""
-    level: Origin | None = Origin(item, home)
+def levels(item: Item, hooks: ServerHooks) -> Iterator[Origin]:
+    """Returns the item as each server has it that it is mounted in, outermost first."""
+    level: Origin | None = Origin(item, hooks)
     while level is not None:
         yield level
         level = level.item.origin
