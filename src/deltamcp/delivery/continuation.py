@@ -64,7 +64,7 @@ class Continuation:
         whole = None
         if not is_projected:
             whole = result_windows.whole_window(
-                shown, policy, source.structured is not UNSET, rows, f"[{reason[:-1]}]" if reason else ""
+                shown, policy, source.structured is not UNSET, rows, f"[{reason[:-1]}]" if reason else "", value
             )
         kind: Literal["text", "json"] = "text" if isinstance(data, str) else "json"
         if whole is not None:

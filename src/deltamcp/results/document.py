@@ -1,7 +1,7 @@
 """Reads parts of an encoded JSON document without decoding the rest."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
@@ -72,6 +72,30 @@ def at(data: RawJSON, path: Sequence[str]) -> RawJSON:
             case _:
                 raise PathNotFoundError(f"{_describe_path(path[:depth])} has no parts.")
     return data
+
+
+_MAX_BEGINNING_DEPTH = 8
+"""Parts at a greater depth are kept whole in a beginning."""
+_MIN_UNITS = 4
+"""The items or members that a beginning keeps at least; fewer would not show how well a table compresses them."""
+
+
+def beginning(data: RawJSON, size: int, depth: int = 0) -> JSON:
+    """Return a value with only the first items of its lists and the first members of its objects, of about `size`."""
+    whole = kind(data)
+    if len(data) <= size or depth == _MAX_BEGINNING_DEPTH or whole not in ("list", "object"):
+        return decode(data)
+    units: Iterable[tuple[Any, RawJSON]] = members(data).items() if whole == "object" else enumerate(items(data))
+    kept: dict[Any, RawJSON] = {}
+    used = 0
+    for key, unit in units:
+        if used > size and len(kept) >= _MIN_UNITS:
+            break
+        kept[key] = unit
+        used += min(len(unit), size)
+    share = size // max(1, sum(len(unit) * _MIN_UNITS > size for unit in kept.values()))
+    parts = {key: beginning(unit, share, depth + 1) for key, unit in kept.items()}
+    return parts if whole == "object" else list(parts.values())
 
 
 def _describe_path(path: Sequence[str]) -> str:

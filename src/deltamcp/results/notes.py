@@ -60,7 +60,8 @@ def _is_whole_json(text: str, meta: dict[str, JSON]) -> bool:
 def first_note(window: Window, handle: Handle | None, tokens: int) -> str:
     """Write the note of a first reply with a budget of `tokens`; the handle is None where the result is not stored."""
     if handle is None:
-        return f"{_span_text(window)}. The rest could not be kept; ask for less of it."
+        shown = _CUT_NOTE if window.unit == "whole" else _span_text(window)
+        return f"{shown}. The rest could not be kept; ask for less of it."
     cut = next((short for cut in window.cuts if (short := _short_path(cut))), "")
     call = f'{handle.continue_tool}(handle="{handle.name}"'
     places = {
@@ -82,6 +83,11 @@ def first_note(window: Window, handle: Handle | None, tokens: int) -> str:
         case _:
             inside = f" {_CUT_NOTE}; path=... shows it." if window.cuts and window.unit == "rows" else ""
             return f"{_span_text(window)}{_pages_text(window)}. {read_on} reads on.{inside}"
+
+
+def row_count_note(window: Window, rows: int) -> str:
+    """Write how many rows the result has, for a first reply that shows it in other units."""
+    return "" if window.unit == "rows" else f"{rows} rows. "
 
 
 def all_fields_note(handle: Handle | None) -> str:

@@ -20,6 +20,8 @@ _MAX_ROWS_DEPTH = 3
 """Levels at which the server looks for rows."""
 _BYTES_PER_TOKEN = 3
 """A first guess of the size of JSON that fits; the search corrects it."""
+_MAX_PAIR_BYTES_PER_TOKEN = 200
+"""Two rows of more JSON are not tried as a table."""
 
 
 def find_rows(data: RawJSON, declared: str | None, value: Any = None) -> list[str] | None:
@@ -114,11 +116,17 @@ def _largest_window(
         windows[count] = first(count)
         return frame.cost(windows[count])
 
-    space, guess = frame.budget.tokens * _BYTES_PER_TOKEN, 0
-    for unit in units:
-        space -= len(unit) + 1
-        if space < 0:
+    tokens, size, guess, pair = frame.budget.tokens, 0, 0, 0
+    for place, unit in enumerate(units):
+        size += len(unit) + 1
+        pair = size if place < 2 else pair
+        if size <= tokens * _BYTES_PER_TOKEN:
+            guess = place + 1
+        elif place:
             break
-        guess += 1
-    count = find_largest(max_count, guess, cost, frame.budget.tokens, lower=1)
+    # One row is JSON and often costs more than a table of two, so that a search from one row on would find none.
+    lower = 2 if frame.has_tables and max_count > 1 and pair <= tokens * _MAX_PAIR_BYTES_PER_TOKEN else 1
+    count = find_largest(max_count, guess, cost, tokens, lower=lower)
+    if count is None and lower > 1 and cost(1) <= tokens:
+        count = 1
     return None if count is None else windows[count]

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from deltamcp import tokens
 from deltamcp.results import document, notes, pagination, reference, summary, truncation
 from deltamcp.results.document import RawJSON, Units
 from deltamcp.results.notes import Handle
@@ -21,27 +22,78 @@ from deltamcp.wire import jsonrpc
 _MIN_HINT_TOKENS = 200
 """In a smaller budget a reply has neither a link nor hints on what else can be done with the result."""
 _FIELDS_NOTE = ' Not all fields are shown; path="" has them.'
-_MAX_BYTES_PER_TOKEN = 24
-"""Bytes of JSON that a token of a table may stand for; larger values are not tried whole."""
+_DIRECT_BYTES_PER_TOKEN = 24
+"""Values of at most this size per token of the budget are encoded whole; of larger ones, a beginning first."""
+_BEGINNING_BYTES_PER_TOKEN = 8
+"""The size of the first beginning that is encoded; where the value is hopeless, little more work was done."""
+_BEGINNING_FACTOR = 2
+"""How many times its share of the whole a beginning may cost: a lookup needs values that repeat."""
+_UNITS_PER_TOKEN = 2
+"""The most rows, or members of an object, that a token can stand for: in a table, every line break is a token."""
 
 
 def whole_window(
-    data: str | bytes, policy: ResolvedPolicy, structured: bool, rows: Sequence[str] | None, note: str = ""
+    data: str | bytes,
+    policy: ResolvedPolicy,
+    structured: bool,
+    rows: Sequence[str] | None,
+    note: str = "",
+    value: Any = None,
 ) -> Window | None:
-    """Return a window with the whole text or JSON; None where it does not fit, or has more rows than a page."""
+    """Return a window with the whole text or JSON; None where it does not fit, or has more rows than a page.
+
+    `value` is the decoded `data`, where available.
+    """
     frame = Frame(policy, lambda window: note, structured=structured)
     if isinstance(data, str):
         window = Window("whole", 0, 1, 1, data, form="text")
-    elif len(data) <= policy.max_tokens * _MAX_BYTES_PER_TOKEN and not _has_more_rows(data, rows, policy):
+    elif not _has_more_rows(data, rows, policy, value) and _may_fit(data, rows, frame, value):
         window = frame.make_window("whole", document.decode(data), 0, 1, 1)
     else:
         return None
     return window if frame.cost(window) <= policy.max_tokens else None
 
 
-def _has_more_rows(data: bytes, rows: Sequence[str] | None, policy: ResolvedPolicy) -> bool:
+def _has_more_rows(data: bytes, rows: Sequence[str] | None, policy: ResolvedPolicy, value: Any) -> bool:
     size = policy.page_size
-    return size is not None and rows is not None and len(document.items(document.at(data, rows))) > size
+    return size is not None and rows is not None and len(_row_units(data, rows, value)) > size
+
+
+def _may_fit(data: bytes, rows: Sequence[str] | None, frame: Frame, value: Any) -> bool:
+    """Whether a value is not so large that its table cannot fit.
+
+    How much a table saves shows only when it is written, so larger and larger beginnings of a large value are written.
+    """
+    if len(data) <= frame.budget.tokens * _DIRECT_BYTES_PER_TOKEN:
+        return True
+    if not frame.has_tables:
+        return False
+    budget = frame.budget.tokens
+    count = len(_row_units(data, rows, value)) if rows is not None else _largest_object(value)
+    if count > budget * _UNITS_PER_TOKEN:
+        return False
+    size = budget * _BEGINNING_BYTES_PER_TOKEN
+    while size < len(data):
+        part = document.beginning(data, size)
+        shown = None if rows is None else document.LazyItems.at(part, rows)
+        further_rows = 0 if shown is None else count - len(shown)
+        text = frame.make_window("whole", part, 0, 1, 1).text
+        cost = tokens.count(text, frame.policy.model)
+        if cost > (budget - further_rows) * _BEGINNING_FACTOR or len(text) > frame.budget.max_chars * _BEGINNING_FACTOR:
+            return False
+        size *= 2 if cost > budget else 4
+    return True
+
+
+def _largest_object(value: Any) -> int:
+    """Return the most members of the value, or of an object in it."""
+    if not isinstance(value, dict):
+        return 0
+    return max(len(value), *(len(member) for member in value.values() if isinstance(member, dict)), 0)
+
+
+def _row_units(data: bytes, path: Sequence[str], value: Any) -> Sequence[RawJSON]:
+    return document.LazyItems.at(value, path) or document.items(document.at(data, path))
 
 
 # The first reply
@@ -69,9 +121,10 @@ def first_window(
         reason: a sentence that begins the note.
         value: the decoded `data`, where available.
     """
-    whole = whole_window(data, policy, structured, rows, notes.all_fields_note(handle)) if projected else None
+    whole = whole_window(data, policy, structured, rows, notes.all_fields_note(handle), value) if projected else None
     if whole is not None:
         return whole
+    units = None if isinstance(data, str) or rows is None else _row_units(data, rows, value)
     hints, link = "", ""
     if handle is not None and policy.max_tokens >= _MIN_HINT_TOKENS:
         hints = f' {{"{reference.KEY}":"{handle.name}"}} as an argument passes it on.'
@@ -80,16 +133,26 @@ def first_window(
         link = jsonrpc.encode(handle.link).decode()
 
     def note(window: Window) -> str:
-        return f"[{reason}{notes.first_note(window, handle, policy.max_tokens)}{hints}]"
+        size = "" if units is None else notes.row_count_note(window, len(units))
+        return f"[{reason}{size}{notes.first_note(window, handle, policy.max_tokens)}{hints}]"
 
     frame = Frame(policy, note, link, structured)
     if isinstance(data, str):
         return truncation.text_window(data, 0, "characters", frame, policy.tail)
-    return (
-        (_rows_window(data, rows, frame, value) if rows is not None else None)
-        or (_summary_window(data, frame, value) if document.kind(data) in ("object", "list") else None)
-        or _raw_window(data, 0, frame)
-    )
+    listed = None if units is None or rows is None else _rows_window(data, units, rows, frame)
+    if listed is not None and listed.next is not None:
+        return listed
+    summarized = _summary_window(data, frame, value) if document.kind(data) in ("object", "list") else None
+    # Where all rows fit, the members beside them do not; a summary that has all rows too shows more of those members.
+    if listed is not None and (summarized is None or _cuts_part(summarized, rows or ())):
+        return listed
+    return summarized or _raw_window(data, 0, frame)
+
+
+def _cuts_part(window: Window, path: Sequence[str]) -> bool:
+    """Whether a window lacks any of the part at a path."""
+    place = pointer(*path) + "/"
+    return any(place.startswith(cut + "/") or cut.startswith(place) for cut in window.cuts)
 
 
 def is_linked(policy: ResolvedPolicy, window: Window | None = None) -> bool:
@@ -101,15 +164,13 @@ def is_linked(policy: ResolvedPolicy, window: Window | None = None) -> bool:
     )
 
 
-def _rows_window(data: bytes, path: list[str], frame: Frame, value: Any) -> Window | None:
+def _rows_window(data: bytes, units: Sequence[RawJSON], path: list[str], frame: Frame) -> Window | None:
     # In structured content nothing is abridged, because programs would take an abridged value for the value.
     wrap, cuts = _envelope(data, path, len(data) if frame.structured else frame.budget.tokens, ())
     # The note counts the cuts of the envelope too.
     inner = replace(frame, note=lambda window: frame.note(_with_cuts(window, cuts)))
-    units = document.LazyItems.at(value, path) or document.items(document.at(data, path))
     window = pagination.rows_window(units, 0, wrap, path, inner)
-    # Where all rows are shown, the members beside them exceed the budget, and a summary shows more of those.
-    return None if window is None or window.next is None else _with_cuts(window, cuts)
+    return None if window is None else _with_cuts(window, cuts)
 
 
 def _with_cuts(window: Window, cuts: Sequence[str]) -> Window:

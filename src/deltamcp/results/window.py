@@ -63,6 +63,12 @@ class Frame(Struct, frozen=True):
     def budget(self) -> Budget:
         return self.policy.budget
 
+    @property
+    def has_tables(self) -> bool:
+        """Whether values may be written as tables."""
+        # MCP: beside structured content, a tool should return the serialized JSON as text.
+        return self.policy.tables and not self.structured
+
     def without_tables(self) -> "Frame":
         return replace(self, policy=replace(self.policy, tables=False))
 
@@ -74,9 +80,7 @@ class Frame(Struct, frozen=True):
     ) -> Window:
         """Return a window with a JSON value, encoded in the fewest tokens."""
         policy = self.policy
-        # MCP: beside structured content, a tool should return the serialized JSON as text.
-        tables = policy.tables and not self.structured
-        encoded = encode(value, tables=tables, dictionary=policy.dictionary, model=policy.model)
+        encoded = encode(value, tables=self.has_tables, dictionary=policy.dictionary, model=policy.model)
         window = Window(unit, start, end, total, encoded.text, value=value, form=encoded.form, cuts=cuts)
         return self.add_note(window)
 
