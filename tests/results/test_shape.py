@@ -216,23 +216,26 @@ def returns_hand() -> ToolResult:
 async def test_whoever_is_shown_a_table_has_read_the_legend(function, tables, budget, era):
     server = serving(function, results=ResultPolicy(max_tokens=budget, tables=tables))
     async with era_client(server, era) as peer:
-        described = (await peer.tools())["get"].get("description", "")
+        legends = str(await peer.tools()).count(TABLE_LEGEND)
         result = await peer.use("get")
         is_table = result_meta(result).get("form") == "table"
         assert not is_table or tables is None
-        assert TABLE_LEGEND in described or not is_table, first_text(result)
+        assert legends == 1 or not is_table, first_text(result)
 
 
 @pytest.mark.parametrize("function", [returns_text, returns_number])
 async def test_no_legend_where_no_table_can_come(function):
     async with era_client(serving(function, results=ResultPolicy(max_tokens=500))) as peer:
-        assert TABLE_LEGEND not in (await peer.tools())["get"].get("description", "")
+        assert TABLE_LEGEND not in str(await peer.tools())
 
 
-async def test_the_legend_is_one_line_and_the_authors_words_come_first():
-    async with era_client(serving(returns_rows, results=ResultPolicy(max_tokens=500))) as peer:
-        described = (await peer.tools())["get"]["description"]
-        assert described == f"Rows of it.\n{TABLE_LEGEND}" and "\n" not in TABLE_LEGEND
+async def test_the_legend_is_in_one_tool_of_a_list_and_the_authors_words_stay():
+    server = serving(returns_rows, results=ResultPolicy(max_tokens=500))
+    server.tool(name="again")(returns_rows)
+    async with era_client(server) as peer:
+        tools = await peer.tools()
+        assert tools["get"]["description"] == tools["again"]["description"] == "Rows of it."
+        assert TABLE_LEGEND in tools["continue"]["description"]
     async with era_client(serving(returns_rows, results=ResultPolicy(max_tokens=500, tables=False))) as peer:
         assert (await peer.tools())["get"]["description"] == "Rows of it."
         assert json.loads(first_text(await peer.result_of("get")))[0] == USERS[0]
@@ -252,10 +255,10 @@ async def test_a_tool_may_ban_tables_for_itself(era):
         assert json.loads(first_text(more))
 
 
-async def test_behind_meta_tools_execute_has_the_legend(era):
+async def test_behind_meta_tools_continue_has_the_legend(era):
     async with era_client(serving(returns_rows, disclosure="meta"), era) as peer:
         tools = await peer.tools()
-        assert TABLE_LEGEND in tools["execute"]["description"]
+        assert TABLE_LEGEND in tools["continue"]["description"] and str(tools).count(TABLE_LEGEND) == 1
     banned = serving(returns_rows, disclosure="meta", results=ResultPolicy(tables=False))
     async with era_client(banned, era) as peer:
         assert TABLE_LEGEND not in str(await peer.tools())
@@ -327,7 +330,7 @@ async def test_a_tools_own_budget_is_enough_for_continue_to_be_listed(era):
 async def test_continue_describes_how_it_is_called():
     async with era_client(serving(returns_rows, results=ResultPolicy(max_tokens=100))) as peer:
         schema = (await peer.tools())["continue"]["inputSchema"]
-        assert set(schema["properties"]) == {"handle", "page", "offset", "path", "fields", "grep"}
+        assert set(schema["properties"]) == {"handle", "offset", "path", "fields", "grep"}
         assert schema["required"] == ["handle"]
         assert count(json.dumps((await peer.tools())["continue"])) <= 200
 

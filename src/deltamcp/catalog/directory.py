@@ -114,6 +114,7 @@ class Directory:
         while shown > 1:
             shown = shown * 3 // 4
             yield f"{' '.join(largest[:shown])} +{len(largest) - shown} more"
+        yield f"in {len(largest)} groups"
 
 
 def _first_within(texts: Iterator[str], max_tokens: int) -> str:

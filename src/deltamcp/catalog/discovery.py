@@ -7,7 +7,7 @@ import msgspec
 
 from deltamcp import tokens
 from deltamcp.catalog import tool_text
-from deltamcp.catalog.meta_tools import DetailLevel, MetaTool
+from deltamcp.catalog.meta_tools import MAX_QUERIES, MAX_SCHEMAS, DetailLevel, MetaTool
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import FoundOperation, View, did_you_mean
 from deltamcp.errors import UsageError
@@ -19,12 +19,9 @@ MAX_SIGNATURES_EACH = 3
 """Hits with a signature for each query where there are several; the others are named."""
 MAX_HIT_CURSOR = 100
 """The last hit that a cursor can reach."""
-MAX_QUERIES = 10
 MAX_QUERY_CHARS = 20_000
 MAX_HEADING_CHARS = 80
 """Characters of a query that its heading repeats."""
-MAX_SCHEMAS = 10
-"""Operations that one call of `get_schema` can describe."""
 HIT_TOKENS = 34
 """The budget of one hit, so that five hits stay under 200 tokens."""
 PAGE_TOKENS = 1000

@@ -12,10 +12,15 @@ from deltamcp.results.encode import TABLE_LEGEND
 from deltamcp.results.policy import ROOT_KEY, ResolvedPolicy, size_hint
 from deltamcp.values import JSON
 
-CHANGES_LEGEND = ' Changes: k=v set, -k gone, +row new, "like x": copy of x but for what follows, ~"a">"b": a is now b.'
+CHANGES_LEGEND = (
+    " Changes: k=v sets only k, no field built from it; -k gone; +row new, +3 at index 3; "
+    '"like x": x as it was before, but for what follows; ~"a">"b": a is now b.'
+)
 """Explains the notation of changes; a model must have read it before a result comes as changes."""
-_CONTINUE_DESCRIPTION = "Read on in a cut result."
-CONTENT_LINE_TOKENS = 48
+MAX_QUERIES = 10
+MAX_SCHEMAS = 10
+"""Queries of one `discover`, operations of one `get_schema`."""
+CONTENT_LINE_TOKENS = 46
 """The budget of the line that summarizes the catalogue."""
 
 
@@ -41,6 +46,7 @@ class DetailLevel(enum.Enum):
 
 _STRINGS_SCHEMA: Mapping[str, JSON] = {"type": ["string", "array"], "items": {"type": "string"}}
 _STRING_SCHEMA: Mapping[str, JSON] = {"type": "string"}
+_FIELDS_SCHEMA: Mapping[str, JSON] = {"type": "string", "description": "id,user.login"}
 _READ_ONLY_HINTS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 _ANNOTATIONS: Mapping[MetaTool, dict[str, JSON]] = {
     MetaTool.DISCOVER: _READ_ONLY_HINTS,
@@ -81,28 +87,24 @@ def definition(
 
 
 def _description(meta: MetaTool, policy: ResolvedPolicy, directory: Directory | None) -> str:
-    legend = f" {TABLE_LEGEND}" if policy.tables else ""
     match meta:
         case MetaTool.DISCOVER:
             assert directory is not None, "discover needs a directory"
             content = directory.content_line(CONTENT_LINE_TOKENS)
             summary = f"{directory.size} operation{'s' * (directory.size != 1)}: {content}."
             return (
-                f"{summary} Search by query (verb, object, service; not the user's words) "
-                "or list a category; neither: overview."
+                f"{summary} Up to {MAX_QUERIES} queries (verb, object, service; not the user's words), "
+                "or a category; neither: overview."
             )
         case MetaTool.GET_SCHEMA:
-            return 'Parameters of operations; detail "full": every word, "schema": JSON Schema.'
+            return f'Parameters of up to {MAX_SCHEMAS} operations; "full": every word.'
         case MetaTool.EXECUTE:
-            return f"Run an operation.{legend}"
+            return "Run an operation."
         case MetaTool.QUERY:
             return "Run an operation that only reads."
         case MetaTool.CONTINUE:
-            return (
-                f"Read on in a cut result, or all of a changed one.{CHANGES_LEGEND}"
-                if policy.deltas
-                else _CONTINUE_DESCRIPTION
-            )
+            changed, legend = (", or all of a changed one", CHANGES_LEGEND) if policy.deltas else ("", "")
+            return f"Read on in a cut result{changed}.{f' {TABLE_LEGEND}' if policy.tables else ''}{legend}"
 
 
 def _schema(meta: MetaTool, policy: ResolvedPolicy) -> dict[str, JSON]:
@@ -122,13 +124,13 @@ def _schema(meta: MetaTool, policy: ResolvedPolicy) -> dict[str, JSON]:
             return _object_schema(
                 {
                     "operation": _STRINGS_SCHEMA,
-                    "detail": {"enum": [DetailLevel.NOTES.value, DetailLevel.FULL.value, DetailLevel.SCHEMA.value]},
+                    "detail": {"enum": [DetailLevel.FULL.value, DetailLevel.SCHEMA.value]},
                 },
                 "operation",
             )
         case MetaTool.EXECUTE | MetaTool.QUERY:
             return _object_schema(
-                {"operation": _STRING_SCHEMA, "params": {"type": "object"}, "fields": _STRING_SCHEMA, **root},
+                {"operation": _STRING_SCHEMA, "params": {"type": "object"}, "fields": _FIELDS_SCHEMA, **root},
                 "operation",
             )
         case MetaTool.CONTINUE:
@@ -136,7 +138,6 @@ def _schema(meta: MetaTool, policy: ResolvedPolicy) -> dict[str, JSON]:
                 {
                     "handle": {"type": "string"},
                     "offset": {"type": "integer"},
-                    "page": {"type": "integer"},
                     "path": {"type": "string"},
                     "fields": {"type": "string"},
                     "grep": {"type": "string"},

@@ -21,7 +21,6 @@ from deltamcp.catalog.signature import (
 )
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import symbol_graph_type
-from deltamcp.results.encode import TABLE_LEGEND
 from deltamcp.results.policy import (
     ROOT_KEY,
     ROOT_SCHEMA,
@@ -193,15 +192,13 @@ class Operation:
     def resolve_result_policy(self, policy: ResultPolicy | None, flat: bool) -> None:
         """Resolves the operation's own result policy with the server's, once and before the tool is listed.
 
-        A tool that is listed `flat`, under its own name, explains in its description how to read tables if its results
-        may have them, and takes the root of a caller's earlier result if it may answer with changes.
+        A tool that is listed `flat`, under its own name, takes the root of a caller's earlier result if it may answer
+        with changes.
         """
         if self.results is None and policy is None:
             return
         self.resolved_policy = resolve_policy(self.results, policy)
         self.tool = {**self.tool, "_meta": {**size_hint(self.resolved_policy), **self.tool.get("_meta", {})}}
-        if flat and self.resolved_policy.tables and self._may_hold_rows:
-            self.tool["description"] = f"{self.tool.get('description', '')}\n{TABLE_LEGEND}".lstrip()
         self.takes_root = (
             bool(self.resolved_policy.deltas) and self._output_type is None and ROOT_KEY not in self.parameter_names
         )
@@ -210,8 +207,13 @@ class Operation:
             self.tool["inputSchema"] = {**schema, "properties": {**schema.get("properties", {}), ROOT_KEY: ROOT_SCHEMA}}
 
     @property
-    def _may_hold_rows(self) -> bool:
-        """Whether results may be tables: structured content is sent as JSON, and the return type may exclude rows."""
+    def may_send_tables(self) -> bool:
+        """Whether its own policy admits tables, and its results may be some.
+
+        Structured content is sent as JSON, and the return type may exclude rows.
+        """
+        if self.resolved_policy is None or not self.resolved_policy.tables:
+            return False
         is_symbol_graph = isinstance(self._return_annotation, type) and issubclass(
             self._return_annotation, symbol_graph_type()
         )

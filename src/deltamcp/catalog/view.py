@@ -178,7 +178,9 @@ class View:
         """The definition of `continue`, which plain tools need where their results may be cut; else none."""
         if not any(operation.resolved_policy for operation in self.operations.values()):
             return []
-        return [meta_tools.definition(MetaTool.CONTINUE, self._disclosure.meta_tool_prefix, self._described_policy)]
+        tables = any(operation.may_send_tables for operation in self.operations.values())
+        policy = msgspec.structs.replace(self._described_policy, tables=tables)
+        return [meta_tools.definition(MetaTool.CONTINUE, self._disclosure.meta_tool_prefix, policy)]
 
     def _listed_continue(self, shape: ResultShape) -> list[dict[str, JSON]]:
         """Returns the definition of `continue` for clients that read a handle in a result's text, or in its note.

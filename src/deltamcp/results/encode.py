@@ -19,8 +19,10 @@ from deltamcp.tokens import count
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
-TABLE_LEGEND = "Tables: a=x*y: x, cell, y; {b}: column b; &: lookup."
-"""Explains the table syntax to a model; servers send it before the first table."""
+TABLE_LEGEND = (
+    "Tables: empty cell: null (a?: absent); .b: prefix as before; a=x*y: x, cell, y; {b}: column b; &: lookup."
+)
+"""Explains the table syntax to a model; the definition of `continue` has it, once in a list of tools."""
 
 _MAX_DEPTH = 40
 _MIN_CHARS = 300
