@@ -122,6 +122,16 @@ def test_the_heading_says_the_distance_of_a_reference_and_a_delta_has_no_heading
     assert "@0 fn pkg.A 0.10 lsp 0\n" in encode_delta(nearer, session=writer)
 
 
+def test_references_of_a_v1_session_are_refused_rather_than_lost():
+    writer, reader = Session(), ReaderSession()
+    first = encode_with_session(Payload("t", symbols=[A, B]), writer, dialect="v1")
+    assert decode(first, session=reader).symbols == decode(first).symbols
+    second = encode_with_session(Payload("t", symbols=[B], edges=[]), writer, dialect="v1")
+    assert "@0  # previously transmitted" in second, "the id is that of A in the first text"
+    with raises_gcf("invalid_node_line"):
+        decode(second, session=reader)
+
+
 def test_a_session_shares_no_ids_with_v1_deltas():
     with raises_gcf("invalid_symbol_id"):
         encode_delta(DeltaPayload("t", "a", "b", added=[A]), dialect="v1", session=Session(), combine=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import gcf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,11 +19,20 @@ from pydantic import BaseModel
 
 from deltamcp import DeltaServer, Limits, ResultPolicy, ToolError
 from deltamcp.deltas.delta import apply_delta
-from deltamcp.gcf import Edge, Payload, ReaderSession, Symbol, decode_delta, kind_of, pack_root
+from deltamcp.gcf import (
+    Edge,
+    Payload,
+    ReaderSession,
+    Symbol,
+    decode_delta,
+    decode_unchanged,
+    kind_of,
+    pack_root,
+    root_matches,
+)
 from deltamcp.gcf import apply_delta as apply_graph_delta
 from deltamcp.gcf import decode as decode_pack
 from deltamcp.results.encode import decode
-from deltamcp.tokens import count
 from tests.support.book_server import DEDUP_AND_DELTAS, add_book_tool, book, book_server, books
 from tests.support.change_reader import (
     CHANGED,
@@ -530,10 +540,9 @@ class PackReader:
             assert said["base"].startswith("sha256:" + change.base_root.removeprefix("sha256:"))
         else:
             assert said["outcome"] == "unchanged" and said["base"] == said["root"]
-            named = (UNCHANGED if root is None else UNCHANGED_AS).fullmatch(text)
-            assert named and named[2] == "symbol" and count(text) <= UNCHANGED_TOKENS, text
-            found = self.held[said["root"]]
-            assert int(named[1].replace(",", "")) == len(found.symbols)
+            found, answer = self.held[said["root"]], decode_unchanged(text)
+            assert kind == "graph-unchanged" and (answer.tool, answer.count) == (found.tool, len(found.symbols))
+            assert root_matches(said["root"], answer.pack_root)
         if not any(edge.printed_status for edge in found.edges):  # which is in no root of GCF's
             assert said["root"] == pack_root(found.symbols, found.edges)
         self.held[said["root"]] = found
@@ -572,6 +581,30 @@ async def test_packs_by_root(era):
         for unknown in ("0123456789ab", "x", root[7:14], "reset"):
             came, found, _ = await reader.get("near", unknown)
             assert came == "full" and plain(found) == plain(values["near"])
+
+
+async def test_whoever_sends_a_full_root_gets_full_roots_that_the_reference_verifies(era):
+    values = {"near": pack(range(40))}
+    async with era_client(book_server(values, ResultPolicy(deltas=True)), era) as peer:
+        base = gcf.decode(first_text(await peer.result_of("near", pack_root="")))
+        root = gcf.pack_root(base.symbols, base.edges)
+        assert f" unchanged=true pack_root={root} " in first_text(await peer.result_of("near", pack_root=root))
+        values["near"] = pack(range(3, 41))
+        change = gcf.decode_delta(first_text(await peer.result_of("near", pack_root=root)))
+        assert change.base_root == root
+        symbols, edges = gcf.verify_delta(
+            base.symbols,
+            base.edges,
+            change.removed,
+            change.added,
+            change.removed_edges,
+            change.added_edges,
+            change.new_root,
+        )
+        assert change.new_root == pack_root(values["near"].symbols, values["near"].edges)
+        assert (len(symbols), len(edges)) == (38, 37)
+        short = decode_delta(first_text(await peer.result_of("near", pack_root=root[7:19])))
+        assert (short.base_root, short.new_root) == (root[7:19], change.new_root[7:19])
 
 
 async def test_the_handle_of_a_pack_gives_all_of_it(era):

@@ -195,7 +195,7 @@ class ChangeDelivery:
     ) -> ToolResult | None:
         """Returns the reply "unchanged"; `elsewhere` means that the caller has the result from another call."""
         path = PathToWhole(handle, pending.call.is_safe)
-        text = changes.unchanged_text(pending.result.size_text, path, sent.root, pending.policy.pack_root, elsewhere)
+        text = pending.result.unchanged_text(path, sent.root, pending.policy, elsewhere)
         if not pending.is_cheaper(text, 1.0):
             return None
         await self._sent.record(pending.call, sent.root, sent.deltas, sent.is_part)

@@ -65,6 +65,19 @@ class ChangeText(NamedTuple):
         return f"{self.text}\n{self.note}" if self.note else self.text
 
 
+class PathToWhole(NamedTuple):
+    """How the model gets the whole result where a reply has only its changes."""
+
+    handle: Handle
+    is_safe: bool
+    """Whether the tool only reads, so that the model may call it again."""
+
+    def __str__(self) -> str:
+        # Handles that callers share are long; a call with an empty root is shorter.
+        name = self.handle.name
+        return f'{ROOT_KEY}=""' if self.is_safe and len(name) > SHORT_DIGITS else f"{self.handle.continue_tool} {name}"
+
+
 class ComparableResult(Protocol):
     """A result that the server compares with an earlier result of the same call."""
 
@@ -74,17 +87,21 @@ class ComparableResult(Protocol):
         ...
 
     @property
-    def size_text(self) -> str:
-        """The size for the model, such as `12 rows`."""
-        ...
-
-    @property
     def rows(self) -> list[str] | None:
         """The path to the rows; None where the result has no rows."""
         ...
 
     def is_equivalent(self, base: JSON, policy: ResolvedPolicy) -> bool:
         """Whether the result differs from a stored base only in the policy's volatile fields."""
+        ...
+
+    def unchanged_text(
+        self, path_to_whole: PathToWhole, root: str, policy: ResolvedPolicy, elsewhere: bool = False
+    ) -> str:
+        """Write the reply for a caller that has the result with this root.
+
+        `elsewhere` means that another call sent the result to the caller.
+        """
         ...
 
     def changes_since(
@@ -115,11 +132,24 @@ class ComparableValue(NamedTuple):
     value: JSON
     root: str
     size_text: str
+    """The size for the model, such as `12 rows`."""
     rows: list[str] | None = None
 
     def is_equivalent(self, base: JSON, policy: ResolvedPolicy) -> bool:
         volatile = policy.volatile
         return volatile is not None and root_of(base, volatile) == root_of(self.value, volatile)
+
+    def unchanged_text(
+        self, path_to_whole: PathToWhole, root: str, policy: ResolvedPolicy, elsewhere: bool = False
+    ) -> str:
+        same = f"Executed now: same {self.size_text}"
+        if policy.pack_root is None:
+            texts = [f"{same}; full: {path_to_whole}", f"{same}; {path_to_whole}"]
+            if elsewhere:
+                texts.insert(0, f"{same}, sent before; {path_to_whole}")
+        else:
+            texts = [f"{same} as {root[:digits]}" for digits in _SHORTER_ROOT_DIGITS]
+        return next((text for text in texts if count(text) <= MAX_UNCHANGED_TOKENS), same)
 
     def changes_since(
         self, base: JSON, roots: tuple[str, str], policy: ResolvedPolicy, before: SentBefore | None, is_part: bool
@@ -176,41 +206,6 @@ def comparable(data: str | bytes, value: Any, policy: ResolvedPolicy) -> Compara
 
 def _count_text(number: int, unit: str) -> str:
     return f"{number} {unit}{'s' * (number != 1)}"
-
-
-class PathToWhole(NamedTuple):
-    """How the model gets the whole result where a reply has only its changes."""
-
-    handle: Handle
-    is_safe: bool
-    """Whether the tool only reads, so that the model may call it again."""
-
-    def __str__(self) -> str:
-        # Handles that callers share are long; a call with an empty root is shorter.
-        name = self.handle.name
-        return f'{ROOT_KEY}=""' if self.is_safe and len(name) > SHORT_DIGITS else f"{self.handle.continue_tool} {name}"
-
-
-def unchanged_text(
-    size: str, path_to_whole: PathToWhole, root: str, given_root: str | None, elsewhere: bool = False
-) -> str:
-    """Write the reply for a result that the caller already has.
-
-    Args:
-        size: the size of the result, such as `12 rows`.
-        path_to_whole: how the model gets the whole result.
-        root: the root of the result.
-        given_root: the root the caller sent with the request; None where it sent none.
-        elsewhere: another call sent the result to the caller.
-    """
-    same = f"Executed now: same {size}"
-    if given_root is None:
-        texts = [f"{same}; full: {path_to_whole}", f"{same}; {path_to_whole}"]
-        if elsewhere:
-            texts.insert(0, f"{same}, sent before; {path_to_whole}")
-    else:
-        texts = [f"{same} as {root[:digits]}" for digits in _SHORTER_ROOT_DIGITS]
-    return next((text for text in texts if count(text) <= MAX_UNCHANGED_TOKENS), same)
 
 
 def changed_text(text: str, path_to_whole: PathToWhole, roots: tuple[str, str], given_root: str | None) -> str:

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from deltamcp import gcf
-from deltamcp.deltas.root import ALGORITHM, SHORT_DIGITS, root_of
-from deltamcp.results.changes import ChangeText, SentBefore
+from deltamcp.deltas.root import ALGORITHM, SHORT_DIGITS, root_digits, root_of
+from deltamcp.results.changes import ChangeText, PathToWhole, SentBefore
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.tokens import count
 from deltamcp.values import JSON
@@ -17,11 +17,16 @@ class ComparableGraph(NamedTuple):
 
     payload: gcf.Payload
     root: str
-    size_text: str
     rows: None = None
 
     def is_equivalent(self, base: JSON, policy: ResolvedPolicy) -> bool:
         return False
+
+    def unchanged_text(
+        self, path_to_whole: PathToWhole, root: str, policy: ResolvedPolicy, elsewhere: bool = False
+    ) -> str:
+        answer = gcf.Unchanged(_written_root(root, policy), len(self.payload.symbols), self.payload.tool)
+        return gcf.encode_unchanged(answer).rstrip("\n")
 
     def changes_since(
         self, base: JSON, roots: tuple[str, str], policy: ResolvedPolicy, before: SentBefore | None, is_part: bool
@@ -30,7 +35,8 @@ class ComparableGraph(NamedTuple):
             delta = gcf.diff(gcf.decode(str(base)), self.payload)
         except gcf.GcfError:
             return None
-        delta = replace(delta, base_root=roots[0][:SHORT_DIGITS], new_root=roots[1][:SHORT_DIGITS])
+        base_root, new_root = (_written_root(root, policy) for root in roots)
+        delta = replace(delta, base_root=base_root, new_root=new_root)
         # The header contains the delta's own tokens, so the delta is encoded twice.
         cost = count(gcf.encode_delta(delta))
         delta = replace(delta, delta_tokens=cost, full_tokens=count(graph_text(self.payload)))
@@ -53,9 +59,7 @@ class ComparableGraph(NamedTuple):
 
 def comparable_graph(payload: gcf.Payload) -> ComparableGraph:
     """Return a graph for comparison."""
-    return ComparableGraph(
-        payload, _graph_root(payload), f"{len(payload.symbols)} symbol{'s' * (len(payload.symbols) != 1)}"
-    )
+    return ComparableGraph(payload, _graph_root(payload))
 
 
 def graph_text(payload: gcf.Payload) -> str:
@@ -65,6 +69,12 @@ def graph_text(payload: gcf.Payload) -> str:
         GcfError: GCF cannot represent the graph.
     """
     return gcf.encode(_with_root(payload)).rstrip("\n")
+
+
+def _written_root(root: str, policy: ResolvedPolicy) -> str:
+    """Return a root as GCF text has it: in full for a caller that sent a full one, as other implementations need it."""
+    given = root_digits(policy.pack_root or "")
+    return ALGORITHM + root if given is not None and len(given) == len(root) else root[:SHORT_DIGITS]
 
 
 def _with_root(payload: gcf.Payload) -> gcf.Payload:

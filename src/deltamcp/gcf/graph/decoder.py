@@ -20,13 +20,18 @@ _TRAILERS = ("##! summary", "## _summary")
 def decode(text: str, *, session: ReaderSession | None = None) -> Payload:
     """Decode a pack. For a text that was written with a session, the caller passes the reader's side of the session.
 
-    References of the v1 dialect do not identify a symbol: they and the edges that end at them are left out.
+    References of the v1 dialect have ids of their own text, so that nothing says which symbol they refer to. With a
+    session they are refused; without one they and the edges that end at them are left out, as its published cases ask.
+
+    Raises:
+        GcfError: the text is wrong, or has a reference that the session does not resolve.
     """
     header, lines = open_text(text, "graph")
     legacy = "profile" not in header
+    skips_references = legacy and session is None
     # The ids of a text without a session are its own: the session must not resolve or learn them.
     session = session if header.get("session") == "true" and not legacy else None
-    reader = _PackReader(legacy, session)
+    reader = _PackReader(skips_references, session)
     for number, line in lines:
         with errors_at_line(number):
             reader.read_line(line)
@@ -66,11 +71,11 @@ def parse_declaration(fields: list[str], distance: int) -> Symbol:
 class _PackReader:
     """Reads the lines of one text, and collects its symbols and edges."""
 
-    def __init__(self, legacy: bool, session: ReaderSession | None) -> None:
+    def __init__(self, skips_references: bool, session: ReaderSession | None) -> None:
         self.symbols: dict[int, Symbol] = {}
         self.edges: list[Edge] = []
         self._session = session
-        self._legacy = legacy
+        self._skips_references = skips_references
         self._unnamed: set[int] = set()
         self._line_reader: Callable[[str], None] = self._refuse_stray
         self._distance = 0
@@ -133,10 +138,12 @@ class _PackReader:
             if self._session is not None:
                 self._session.check(sid, symbol)
             self.symbols[sid] = symbol
-        elif self._legacy:
+        elif self._skips_references:
             self._unnamed.add(sid)
         elif self._session is None:
-            raise GcfError("invalid_node_line", f"@{sid} refers to an earlier text, whose session is missing")
+            raise GcfError(
+                "invalid_node_line", f"@{sid} refers to an earlier text, and no session says to which symbol"
+            )
         else:
             self.symbols[sid] = replace(self._session.resolve(sid), distance=self._distance)
 
