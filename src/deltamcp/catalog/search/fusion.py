@@ -20,6 +20,9 @@ Embedder: TypeAlias = Callable[[list[str]], Sequence[Vector] | Awaitable[Sequenc
 EMBEDDING_TEXT_CHARS = 1000
 """Characters that are embedded; sentence models read some 250 tokens and ignore the rest."""
 
+_NEARNESS_SHARE = 0.5
+"""The weight of nearness in the fit: the nearest of many tools is a quarter of the way near, whatever the query."""
+
 
 def embedding_text(tool: Mapping[str, JSON], group: str = "") -> str:
     """Returns the text to embed for a tool."""
@@ -93,7 +96,7 @@ class Fusion:
             hit = by_words.get(tool_id) or Hit(tool_id, 0.0, 0.0, 0.0)
             nearness = _nearness(similarities.get(tool_id, average), average)
             score = 1.0 if hit.named else scores[tool_id] / top
-            blended.append(hit._replace(score=score, fit=max(hit.fit, nearness)))
+            blended.append(hit._replace(score=score, fit=max(hit.fit, _NEARNESS_SHARE * nearness)))
         return blended
 
     def _similarities(self, query: list[float]) -> dict[str, float]:

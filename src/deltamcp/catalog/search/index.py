@@ -64,7 +64,7 @@ class Hit(NamedTuple):
     coverage: float
     """The share of the query's words that the tool has, weighed by rarity."""
     fit: float
-    """The same share of the clause that the tool fits best; for a query of one clause it is `coverage`."""
+    """The same share beyond one word, which a tool may have by chance; of the clause that the tool fits best."""
     named: bool = False
     """Whether the query is the tool's name or contains it; such tools come first."""
 
@@ -110,11 +110,19 @@ class _Match(NamedTuple):
     """The total rarity of the words that some tool has."""
     unknown_rarity: float
     """The total rarity of the words that no tool has."""
+    words: int
+    """The number of all words."""
 
     def coverage(self, tool_id: str) -> float:
         """Returns the share of the words that a tool has, weighed by rarity."""
         total = self.total_rarity + _UNKNOWN_SHARE * self.unknown_rarity
         return self.covered_rarity.get(tool_id, 0.0) / (total or 1.0)
+
+    def fit(self, tool_id: str) -> float:
+        """Returns the share of the words that a tool has beyond one word, which it may have by chance."""
+        if self.words < 2:
+            return self.coverage(tool_id)
+        return max(0.0, (self.words * self.coverage(tool_id) - 1) / (self.words - 1))
 
     def weighted_scores(self, name_factors: _Scores) -> _Scores:
         """Lowers scores by the share of the query that a tool lacks, and multiplies them by the factor of its name."""
@@ -206,7 +214,7 @@ class SearchIndex:
             naming = named.get(tool_id, _Naming.NONE)
             if naming >= _Naming.SAME_WORDS:
                 return Hit(tool_id, 1.0, 1.0, 1.0, named=True)
-            fit = max(match.coverage(tool_id) for match in (*matches, whole))
+            fit = max(match.fit(tool_id) for match in (*matches, whole))
             if naming:
                 return Hit(tool_id, 1.0, whole.coverage(tool_id), fit, named=True)
             return Hit(tool_id, scores[tool_id] / top, whole.coverage(tool_id), fit)
@@ -347,7 +355,7 @@ class SearchIndex:
                 related |= near
             for tool_id in related - exact:
                 covered[tool_id] = covered.get(tool_id, 0.0) + _SYNONYM_COVERAGE * rarity
-        return _Match(scores, covered, total_rarity, unknown_rarity)
+        return _Match(scores, covered, total_rarity, unknown_rarity, len(clause))
 
     def _name_factors(self, words: set[str], pool: set[str]) -> _Scores:
         """Returns the factor that raises each candidate's score, by the share of its name that is in the query."""
@@ -393,6 +401,7 @@ def _merge_matches(matches: list[_Match]) -> _Match:
         covered,
         sum(match.total_rarity for match in matches),
         sum(match.unknown_rarity for match in matches),
+        sum(match.words for match in matches),
     )
 
 
