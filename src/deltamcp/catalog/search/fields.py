@@ -22,6 +22,7 @@ _DESCRIPTION_FIELD = _Field(1.0, 0.6, 10)
 _PARAMETERS_FIELD = _Field(1.0, 0.5, 4)
 _NOTES_FIELD = _Field(0.6, 0.5, 12)
 _SERVICE_FIELDS = (_NAME_FIELD, _GROUP_FIELD, _DESCRIPTION_FIELD)
+"""The fields that tell which service a tool belongs to."""
 
 _MAX_NOTES_CHARS = 1500
 """Characters of the parameters' descriptions that are indexed; the rest is examples and exceptions."""
@@ -42,21 +43,21 @@ def term_weights(tool: Mapping[str, JSON], group: str) -> dict[str, float]:
         (_NOTES_FIELD, " ".join(notes)[:_MAX_NOTES_CHARS]),
     )
     counts: dict[str, float] = {}
-    told: set[str] = set()
-    """The words that tell what the tool belongs to; those of parameters do not."""
+    services: set[str] = set()
     for field, text in fields:
         words = terms(text)
-        if field in _SERVICE_FIELDS:
-            told.update(words)
         unit = field.weight / (1 - field.slope + field.slope * len(words) / field.typical_words)
         for word in words:
             counts[word] = counts.get(word, 0.0) + unit
+        if field in _SERVICE_FIELDS:
+            services.update(SERVICES.keys() & words)
     concepts: dict[str, float] = {}
     for word, count in counts.items():
         for concept in CONCEPTS.get(word, ()):
             concepts[concept] = max(count, concepts.get(concept, 0.0))
-        for concept in SERVICES.get(word, ()) if word in told else ():
-            concepts[concept] = max(count, concepts.get(concept, 0.0))
+    for service in services:
+        for concept in SERVICES[service]:
+            concepts[concept] = max(counts[service], concepts.get(concept, 0.0))
     counts.update(concepts)
     return {term: (_SATURATION + 1) * count / (_SATURATION + count) for term, count in counts.items()}
 

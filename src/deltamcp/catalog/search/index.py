@@ -168,11 +168,11 @@ class SearchIndex:
                 posting = self._postings[term] = {}
                 self._terms_by_prefix.setdefault(term[:2], set()).add(term)
             posting[id] = weight
-        names = [name, id, group + name, path]
+        names = {name, id, group + name, path} - {""}
         action = path.rpartition(".")[2]
         short_names = {action, _NAMESPACE_END.split(action)[-1], _NAMESPACE_END.split(name)[-1]} - {""}
-        spellings = frozenset(filter(None, [*names, *map(name_key, names)])).union(
-            map(_short_key, short_names), map(_words_key, short_names)
+        spellings = frozenset(
+            (*names, *map(name_key, names), *map(_short_key, short_names), *map(_words_key, short_names))
         )
         for spelling in spellings:
             self._ids_by_name.setdefault(spelling, set()).add(id)
