@@ -92,9 +92,9 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: ProgressBar) -> tuple[Reply, JSON]:
-    """Returns the tool's reply and its value.
+    """Returns the tool's reply and, if the user wants all of it, the whole value.
 
-    If the user wants all of it, that is the whole value, or the reply itself if the rest cannot be read.
+    If the rest cannot be read, the reply itself stands for the value.
     """
     elicitation = Elicitation(args.answer, progress_bar.hide)
     async with targets.make_client(args, command.target, on_elicitation=elicitation.answer) as client:
@@ -108,7 +108,7 @@ async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: Pr
             return reply, await _read_whole(client, args, reply)
         if reply.is_part and not reply.is_error and sys.stderr.isatty():
             print("delta-mcp: this is a part; --page N or --all shows the rest.", file=sys.stderr)
-        return reply, reply.value
+        return reply, None
 
 
 async def _read_whole(client: DeltaClient, args: argparse.Namespace, reply: Reply) -> JSON:

@@ -34,38 +34,47 @@ def run(args: argparse.Namespace, target: list[str]) -> None:
     console = output.make_console()
     print_server_line(listing["server"], console)
     console.print(_surface_line(listing["surface"]))
-    about = "description" if args.as_host else "summary"
-    output.print_table("", ["", ""], [], ([tool["name"], tool.get(about) or ""] for tool in tools), console)
+    output.print_table("", ["", ""], [], ([tool["name"], _about(tool)] for tool in tools), console)
     count = f"{len(tools)} tool{'s' * (len(tools) != 1)}"
     console.print(f"{count}: {costs['full']:,} tokens in full, {costs['index']:,} as these lines.")
 
 
+def _about(tool: dict[str, JSON]) -> str:
+    """Returns the summary of a line of the index, or the description of a definition."""
+    about = tool.get("summary", tool.get("description"))
+    return about if isinstance(about, str) else ""
+
+
 def _surface_line(surface: dict[str, JSON]) -> str:
-    count = surface["hostTools"]
     if surface["shown"] == "host":
         return "What a host sees:"
     if not surface["hidden"]:
         return "Plain tools, as a host sees them:"
-    seen = f"{count} tool{'s' * (count != 1)}"
-    return f"{surface['hidden']} operations behind the {seen} that a host sees (--as-host lists those):"
+    hidden, seen = surface["hidden"], surface["hostTools"]
+    return (
+        f"{hidden} operation{'s' * (hidden != 1)} behind the {seen} tool{'s' * (seen != 1)} that a host sees "
+        "(--as-host lists those):"
+    )
 
 
 async def _fetch_listing(args: argparse.Namespace, target: list[str]) -> dict[str, JSON]:
     options: ClientOptions = {"timeout": targets.LIST_SECONDS, "progressive": not args.as_host}
     async with targets.make_client(args, target, **options) as client:
-        tools = await client.tools()
-        lines = "\n".join(f"{tool.name}: {tool.summary}" if tool.summary else tool.name for tool in tools)
         definitions = await client.describe()
-        summary, hides = server_summary(client), client.server.progressive is not None and not args.as_host
-    host_names = await _fetch_host_names(args, target) if hides else {tool.name for tool in tools}
+        index = [{"name": tool.name, "summary": tool.summary} for tool in await client.tools()]
+        summary, has_operations = server_summary(client), client.server.progressive is not None and not args.as_host
+    names = [tool["name"] for tool in index]
+    host_names = await _fetch_host_names(args, target) if has_operations else set(names)
+    tools = definitions if args.as_host else index
+    lines = "\n".join(f"{tool['name']}: {_about(tool)}" if _about(tool) else tool["name"] for tool in tools)
     return {
         "server": summary,
         "surface": {
             "shown": "host" if args.as_host else "operations",
             "hostTools": len(host_names),
-            "hidden": sum(tool.name not in host_names for tool in tools),
+            "hidden": sum(name not in host_names for name in names),
         },
-        "tools": definitions if args.as_host else [{"name": tool.name, "summary": tool.summary} for tool in tools],
+        "tools": tools,
         "tokens": {"full": sum(map(cost.definition_tokens, definitions)), "index": tokens.count(lines)},
     }
 
