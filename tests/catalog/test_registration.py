@@ -3,6 +3,7 @@
 import functools
 import inspect
 import json
+import warnings
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -132,10 +133,24 @@ def test_a_text_in_annotated_describes_the_parameter():
     assert server.engine.catalog.prompts["ask"].list_item["arguments"][0]["description"] == "What about"
 
 
+async def test_names_that_pydantic_uses_itself_are_names_of_parameters():
+    server = DeltaServer("x")
+
+    @server.tool
+    def find(schema: str, json: str, copy: int = 1) -> str:
+        return f"{schema} {json} {copy}"
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert await call(server, "find", schema="a", json="b") == "a b 1"
+
+
 # Errors
 
 
 def wrong_type(query: "Nowhere") -> str: ...  # type: ignore[name-defined, empty-body]  # noqa: F821
+def wrong_annotation(query: "int |") -> str: ...  # type: ignore[valid-type, empty-body]  # noqa: F722
+def private(_query: str) -> str: ...  # type: ignore[empty-body]
 def no_schema(shelf: Shelf) -> str: ...  # type: ignore[empty-body]
 def no_default(query: str = Shelf) -> str: ...  # type: ignore[assignment, empty-body]
 def yields(query: str) -> Any:
@@ -144,6 +159,9 @@ def yields(query: str) -> Any:
 
 FAULTY: dict[str, tuple[Callable[[Any], Any], Any, str]] = {
     "type": (lambda server: server.tool(wrong_type), wrong_type, "Nowhere"),
+    "annotation": (lambda server: server.tool(wrong_annotation), wrong_annotation, "int |"),
+    "private": (lambda server: server.tool(private), private, "'_query'"),
+    "template": (lambda server: server.resource("a://{query}/{query}")(search), search, "each name once"),
     "schema": (lambda server: server.tool(no_schema), no_schema, "'shelf'"),
     "default": (lambda server: server.tool(no_default), no_default, "'query'"),
     "generator": (lambda server: server.tool(yields), yields, "return a list"),
@@ -188,6 +206,11 @@ def test_a_lambda_needs_a_name():
 def test_what_is_no_function_is_refused(value):
     with pytest.raises(ConfigurationError, match="only functions"):
         DeltaServer("x").tool(value)
+
+
+def test_a_builtin_without_known_parameters_is_refused():
+    with pytest.raises(ConfigurationError, match=r"^min: .*register a function that calls it"):
+        DeltaServer("x").tool(min)
 
 
 def test_a_name_that_is_taken_names_both_functions():

@@ -161,10 +161,11 @@ def _parameters(function: Callable[..., Any]) -> list[tuple[str, Any, bool]]:
     code = getattr(function, "__code__", None) if type(function) is types.FunctionType else None
     variadic = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
     if code is None or code.co_flags & variadic or code.co_posonlyargcount or vars(function):
-        return [
-            (name, parameter.default, parameter.kind not in _NOT_BY_NAME)
-            for name, parameter in inspect.signature(function).parameters.items()
-        ]
+        try:
+            parameters = inspect.signature(function).parameters
+        except ValueError as error:
+            raise ConfigurationError("its parameters are not known; register a function that calls it.") from error
+        return [(name, parameter.default, parameter.kind not in _NOT_BY_NAME) for name, parameter in parameters.items()]
     # `inspect.signature` takes a third of the time to register a tool; a plain function's code has the same facts.
     assert isinstance(function, types.FunctionType), "only functions have code here"
     names = code.co_varnames[: code.co_argcount]
@@ -194,3 +195,5 @@ def type_hints(function: Callable[..., Any]) -> dict[str, Any]:
         return typing.get_type_hints(target, include_extras=True)
     except NameError as error:
         raise ConfigurationError(f"the type {error.name!r} is not defined.") from error
+    except (AttributeError, SyntaxError, TypeError) as error:
+        raise ConfigurationError(f"the annotations cannot be evaluated: {error}.") from error

@@ -41,9 +41,12 @@ class UriTemplate:
                     self._greedy.add(name)
                 self.names.append(name)
                 pattern += f"(?P<{name}>{'.+' if operator == '+' else '[^/?#]+'})"
-        if "{" in template[position:] or not (self.names or self._query):
+        variables = [*self.names, *self._query]
+        is_nameable = len(set(variables)) == len(variables) and all(map(str.isidentifier, variables))
+        if "{" in template[position:] or not variables or not is_nameable:
             raise ConfigurationError(
-                f"The resource template {template!r} is not supported; use {{name}}, {{+name}} or {{?name}}."
+                f"the resource template {template!r} is not supported; use {{name}}, {{+name}} or {{?name}}, each name "
+                "once."
             )
         self._pattern = re.compile(pattern + re.escape(template[position:]))
         self.names += self._query

@@ -8,6 +8,7 @@ The model that validates arguments is created at the first call.
 import dataclasses
 import functools
 import typing
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -64,6 +65,9 @@ class Signature:
         """
         self.shape: FunctionShape = inspect_function(function, context_type)
         self._fields = self.shape.named_fields()
+        for name in self._fields:
+            if name.startswith("_") or name == "model_config":  # pydantic takes these for its own
+                raise ConfigurationError(f"a parameter cannot have the name {name!r}; give it another.")
         try:
             self.schema, self.names = _parameters_schema(self._fields)
         except pydantic.errors.PydanticUserError as error:
@@ -214,10 +218,12 @@ def _make_model(fields: Mapping[str, tuple[Any, Any]]) -> type[pydantic.BaseMode
     definitions: dict[str, Any] = {
         name: (annotation, ... if default is MISSING else default) for name, (annotation, default) in fields.items()
     }
-    # Pydantic treats a leading underscore as private; such a parameter needs an alias.
-    return pydantic.create_model(
-        "Arguments", __config__=pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=False), **definitions
-    )
+    with warnings.catch_warnings():
+        # Nothing uses the attributes of a model that parameters such as `schema` and `json` shadow.
+        warnings.filterwarnings("ignore", "Field name .* shadows an attribute", UserWarning)
+        return pydantic.create_model(
+            "Arguments", __config__=pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=False), **definitions
+        )
 
 
 def _make_validator(fields: Mapping[str, tuple[Any, Any]]) -> Any:
