@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from deltamcp import ConfigurationError, DeltaServer, Disclosure, ResultPolicy, Text, ToolError, ToolResult
 from deltamcp.results.encode import TABLE_LEGEND, decode
 from deltamcp.tokens import count
+from tests.support.bytes_client import EXTENSION
 from tests.support.equality import is_same
 from tests.support.era_client import ERAS, era_client, first_text, result_meta, texts, token_cost
 from tests.support.sample_values import LINES, USERS
@@ -335,9 +336,10 @@ async def test_continue_describes_how_it_is_called():
         assert count(json.dumps((await peer.tools())["continue"])) <= 200
 
 
-async def test_clients_of_delta_mcp_find_continue():
+async def test_clients_of_progressive_disclosure_find_continue():
+    """Those of revision 2025-11-25, who read a handle in the note; clients of Delta-MCP 0.2.0 do not."""
     async with era_client(serving(returns_rows, results=ResultPolicy(max_tokens=100))) as peer:
-        await peer.raw.handshake("delta-mcp/0.2.0", tools={"progressiveDisclosure": True})
+        await peer.raw.handshake("2025-11-25", experimental={EXTENSION: {}})
         listed = (await peer.raw.call("tools/list"))["result"]["tools"]
         assert [tool["name"] for tool in listed] == ["get", "continue"]
         assert all(set(tool) == {"name", "description"} and len(tool["description"]) <= 60 for tool in listed)
