@@ -35,6 +35,11 @@ def test_any_text_has_a_count(text):
     assert tokens.estimate(text) >= 0
 
 
+@given(st.text(st.characters(codec=None), max_size=200), st.sampled_from(["o200k", "claude-opus-4-8", 0.5, 1.7]))
+def test_no_text_has_more_tokens_than_the_most_it_can_have(text, model):
+    assert tokens.count(text, model) <= tokens.max_count(text, model)
+
+
 @pytest.mark.parametrize(
     ("model", "vocabulary", "factor"),
     [

@@ -71,6 +71,11 @@ def count(text: str, model: str | float = "o200k") -> int:
     return tokens if vocabulary.factor == 1.0 else math.ceil(tokens * vocabulary.factor)
 
 
+def max_count(text: str, model: str | float = "o200k") -> int:
+    """Return the most tokens that a text can have, without counting: a token has at least one byte."""
+    return math.ceil(len(text.encode(errors="replace")) * vocabulary_of(model).factor)
+
+
 def is_exact(model: str | float = "o200k") -> bool:
     """Whether `count` uses the model's own tokenizer rather than an estimate."""
     vocabulary = vocabulary_of(model)
