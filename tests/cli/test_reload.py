@@ -222,16 +222,27 @@ def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, 
 
 def test_a_file_written_since_the_start_has_changed_though_it_is_seen_only_then(tmp_path, imported):
     """Between the import of a module and the first look at it an author may save it."""
-    before = imported("seen_before", time.time_ns() - 10**9)
+    imported("a_left_one", 10**18)
+    saved = imported("b_saved_one", 10**18)
     watch = FileWatch(tmp_path)
-    since = imported("seen_since", time.time_ns())
-    assert before < since
-    assert watch.wait_for_change() == since
+    os.utime(saved, ns=(time.time_ns(), time.time_ns()))
+    assert watch.wait_for_change() == saved
+
+
+def test_a_file_that_comes_after_the_start_has_changed_however_old_it_is(tmp_path):
+    """A missing module may be moved to its place before its absence is looked at."""
+    old = tmp_path / "before.txt"
+    old.write_text("")
+    os.utime(old, (1e9, 1e9))
+    watch = FileWatch(tmp_path)
+    came = old.rename(tmp_path / "missing.py")
+    assert watch.wait_for_change(ImportError()) == came
 
 
 def test_a_time_in_the_future_is_no_change(tmp_path, imported):
     """Files of another machine have the times of its clock."""
+    imported("c_future_one", 4 * 10**18)
+    saved = imported("d_saved_one", 10**18)
     watch = FileWatch(tmp_path)
-    imported("a_future_one", 4 * 10**18)
-    now = imported("b_present_one", time.time_ns())
-    assert watch.wait_for_change() == now
+    os.utime(saved, ns=(time.time_ns(), time.time_ns()))
+    assert watch.wait_for_change() == saved

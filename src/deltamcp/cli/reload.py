@@ -32,6 +32,7 @@ class FileWatch:
         # A module has the path by which it was found, which may lead over a symbolic link.
         self._prefixes = (f"{self._folder}{os.sep}", f"{folder.absolute()}{os.sep}")
         self._start_ns = time.time_ns()
+        self._start_files = self._folder_files()
 
     def wait_for_change(self, error: BaseException | None = None) -> Path | None:
         """Blocks until a file has changed since the watch was made, and returns the file.
@@ -56,24 +57,29 @@ class FileWatch:
         return None
 
     def _state_at_start(self, path: Path) -> FileState:
-        """Returns the state to compare a file's later states with; None for a file that was written since the start.
+        """Returns the state to compare a file's later states with; None for a file that came or was written since.
 
         A time in the future comes from another clock, and says nothing.
         """
         state = _file_state(path)
-        return None if state is not None and self._start_ns < state[0] <= time.time_ns() else state
+        came = path.parent == self._folder and path not in self._start_files
+        was_written = state is not None and self._start_ns < state[0] <= time.time_ns()
+        return None if came or was_written else state
 
     def _watched_files(self, error: BaseException | None) -> set[Path]:
         names = {getattr(module, "__dict__", {}).get("__file__") for module in tuple(sys.modules.values())}
         files: set[Path] = set()
         if error is not None:
             names |= _named_files(error)
-            files = {path for path in self._folder.iterdir() if path.suffix in (".py", ".json")}
+            files = self._folder_files()
         return files | {
             Path(name)
             for name in names
             if isinstance(name, str) and name.startswith(self._prefixes) and "site-packages" not in name
         }
+
+    def _folder_files(self) -> set[Path]:
+        return {path for path in self._folder.iterdir() if path.suffix in (".py", ".json")}
 
 
 def _named_files(error: BaseException) -> set[str]:
