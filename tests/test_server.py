@@ -377,7 +377,7 @@ async def test_a_result_that_cannot_be_sent_says_why(server):
         return ToolResult([Text("x")])
 
     async with raw_client(server) as client:
-        for name, word in [("nan", "speed"), ("raw", "bytes"), ("broken", '"a"'), ("missing", "structured")]:
+        for name, word in [("nan", "speed"), ("raw", "bytes"), ("broken", " a: required"), ("missing", "structured")]:
             answer = await client.modern("tools/call", name=name)
             assert answer["result"]["isError"] is True
             assert word in answer_text(answer)

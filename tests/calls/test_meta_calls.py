@@ -198,12 +198,12 @@ async def test_parameters_may_be_called_like_the_meta_tools_own(params, expected
 @pytest.mark.parametrize(
     ("operation", "params", "words"),
     [
-        ("posts.list", {}, ["space_id", '"integer"']),
-        ("posts.list", {"space_id": "x"}, ["space_id", '"integer"']),
+        ("posts.list", {}, ["space_id", "expected int"]),
+        ("posts.list", {"space_id": "x"}, ["space_id", "expected int"]),
         ("posts.create", {"space_id": 1, "name": "n", "state": "gone"}, ["state", '"draft"', '"live"']),
         ("posts.list", {"space_id": 1, "spcae": 2}, ["spcae", "space_id"]),
-        ("members.add", {"member": {"name": "Ada", "age": "old"}}, ["age", '"integer"']),
-        ("members.add", {"member": {"name": 5}}, ["name", '"string"']),
+        ("members.add", {"member": {"name": "Ada", "age": "old"}}, ["age", "expected int"]),
+        ("members.add", {"member": {"name": 5}}, ["name", "expected str"]),
     ],
     ids=str,
 )

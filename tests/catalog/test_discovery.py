@@ -323,6 +323,17 @@ async def test_several_signatures_at_once_and_never_more_than_ten(era):
         assert "posts.list(" in mixed and "posts.create" in mixed
 
 
+async def test_one_parameter_is_told_by_its_path(era):
+    async with meta_tool_client(community_server(), era) as peer:
+        assert await peer.text_of("get_schema", operation="members.add.member") == (
+            "members.add(member:{name, age?:int=0})"
+        )
+        assert await peer.text_of("get_schema", operation="members.add.member.age", detail="full") == (
+            "members.add(member.age:int=0)"
+        )
+        assert "members.add" in await peer.refusal_of("get_schema", operation="members.add.membre")
+
+
 async def test_the_schema_is_json_and_the_same_as_the_resource(era):
     async with meta_tool_client(community_server(), era) as peer:
         for operation in COMMUNITY_IDS:

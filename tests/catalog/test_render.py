@@ -103,7 +103,7 @@ tools = st.fixed_dictionaries({"name": st.just("f"), "inputSchema": any_schema},
 def test_any_schema_has_its_texts(tool):
     for text in (tool_text.signature_line(tool), tool_text.signature_with_notes(tool), tool_text.full_text(tool)):
         assert text.startswith("f(")
-    assert tokens.count(tool_text.signature_with_notes(tool)) <= tool_text.NOTES_TOKENS + 150
+    assert tokens.count(tool_text.signature_with_notes(tool)) <= tool_text.NOTES_TOKENS
 
 
 @given(tools, st.text(max_size=60), st.integers(10, 60))
@@ -111,6 +111,153 @@ def test_a_line_keeps_its_budget(tool, summary, budget):
     line = tool_text.signature_and_summary(tool, "f", prose.summary(summary), budget)
     assert tokens.count(line) <= budget
     assert "\n" not in line
+
+
+MAIL = {
+    "name": "send_mail",
+    "description": "Send a mail.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "body": {"$ref": "#/$defs/request"},
+            **{f"option{n}": {"enum": [f"choice{n}", f"other{n}"], "description": f"Option {n}."} for n in range(16)},
+        },
+        "required": ["body"],
+        "$defs": {
+            "request": {
+                "type": "object",
+                "properties": {"message": {"$ref": "#/$defs/message"}, "save": {"type": "boolean"}},
+                "required": ["message"],
+            },
+            "message": {
+                "type": "object",
+                "properties": {
+                    "subject": {"type": "string"},
+                    "body": {
+                        "type": "object",
+                        "properties": {"type": {"enum": ["text", "html"]}, "content": {"type": "string"}},
+                        "required": ["type", "content"],
+                    },
+                    "to": {"type": "array", "items": {"type": "object", "properties": {"address": {}, "name": {}}}},
+                },
+                "required": ["subject", "body", "to"],
+            },
+        },
+    },
+}
+
+
+def test_a_line_shows_what_a_call_needs_inside_its_objects():
+    line = tool_text.signature_and_summary(MAIL, "send_mail", "Send a mail", 34)
+    assert line.startswith(
+        'send_mail(body:{message:{subject, body:{type:"text"|"html", content}, to:[{…}]}, …}, …16 optional'
+    )
+
+
+def test_notes_name_every_required_field_and_where_the_rest_is():
+    text = tool_text.signature_with_notes(MAIL)
+    assert (
+        'body:{message:{subject, body:{type:"text"|"html", content}, to:[{address?, name?}]}, save?}, option0?' in text
+    )
+    assert text.endswith('… left out: get_schema("send_mail.body" or detail="full")')
+    assert "body.message.to:[{address?:any, name?:any}]" in tool_text.signature_with_notes(
+        MAIL, None, "body.message.to"
+    )
+
+
+def test_an_object_that_requires_nothing_shows_the_names_it_has():
+    body = {"type": "object", "properties": {f"field{n}": {"type": "object"} for n in range(30)}}
+    tool = {"name": "f", "inputSchema": {"properties": {"body": body}, "required": ["body"]}}
+    assert tool_text.signature_and_summary(tool, "f", "", 20) == "f(body:{field0?, field1?, field2?, field3?, …})"
+
+
+@pytest.mark.parametrize(
+    ("node", "text"),
+    [
+        ({"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]}, "x:{a}|{b:1}"),
+        (
+            {"oneOf": [{"required": ["p"]}, {"required": ["q"]}], "properties": {"p": {}, "q": {}}},
+            "x:{p:any, q?:any}|{q:any, p?:any}",
+        ),
+        ({"type": "array", "items": {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]}}, "x:[{a, b:1}]"),
+        ({"type": "object", "additionalProperties": {"$ref": "#/$defs/a"}}, "x:{*:{a}}"),
+    ],
+)
+def test_required_fields_are_found_behind_every_keyword(node, text):
+    definitions = {
+        "a": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]},
+        "b": {"type": "object", "properties": {"b": {"const": 1}}, "required": ["b"]},
+    }
+    assert shown({"x": node}, required=["x"], **{"$defs": definitions}) == f"f({text})"
+
+
+def test_a_schema_that_expands_without_end_has_its_texts():
+    names = [f"d{n}" for n in range(14)]
+    node = {"type": "object", "properties": {name: {"$ref": f"#/$defs/{name}"} for name in names}, "required": names}
+    tool = {"name": "f", "inputSchema": {**node, "$defs": {name: dict(node) for name in names}}}
+    assert all(re.search(rf"\b{name}\b", tool_text.signature_with_notes(tool)) for name in names)
+    assert tokens.count(tool_text.signature_with_notes(tool)) <= tool_text.NOTES_TOKENS
+    assert tokens.count(tool_text.signature_and_summary(tool, "f", "", 34)) <= 34
+
+
+@st.composite
+def nested_tools(draw):
+    """Draws a tool whose fields all have other names, and the names of those that every call needs."""
+    number = 0
+    needed: set[str] = set()
+
+    def node(depth, is_needed):
+        nonlocal number
+        kind = draw(st.sampled_from(["string", "integer", "enum", "object", "array"] if depth < 5 else ["string"]))
+        if kind == "enum":
+            return {"enum": draw(st.lists(st.text("abc", min_size=1), min_size=1, max_size=20))}
+        if kind not in ("object", "array"):
+            return {"type": kind, "description": draw(st.text(max_size=40))}
+        properties, required = {}, []
+        for _ in range(draw(st.integers(0, 4))):
+            number += 1
+            name = f"n{number}"
+            if draw(st.booleans()):
+                required.append(name)
+                needed.update({name} if is_needed else ())
+            properties[name] = node(depth + 1, is_needed and name in required)
+        fields = {"type": "object", "properties": properties, "required": required}
+        return fields if kind == "object" or not depth else {"type": "array", "items": fields}
+
+    schema = node(0, True)
+    return {"name": "f", "description": draw(st.text(max_size=300)), "inputSchema": schema}, needed
+
+
+def names_in(text, names):
+    return {name for name in names if re.search(rf"\b{name}\b", text)}
+
+
+@given(nested_tools(), st.integers(5, 150), st.integers(1, 150))
+def test_more_room_never_shows_fewer_required_fields(drawn, budget, more):
+    tool, needed = drawn
+    narrow = tool_text.signature_and_summary(tool, "f", "", budget)
+    wide = tool_text.signature_and_summary(tool, "f", "", budget + more)
+    assert tokens.count(narrow) <= budget
+    assert names_in(narrow, needed) <= names_in(wide, needed)
+
+
+@given(nested_tools())
+def test_every_required_field_is_shown_where_there_is_room(drawn):
+    tool, needed = drawn
+    assert names_in(tool_text.signature_and_summary(tool, "f", "", 5000), needed) == needed
+    notes = tool_text.signature_with_notes(tool)
+    assert tokens.count(notes) <= tool_text.NOTES_TOKENS
+    if names_in(tool_text.signature_and_summary(tool, "f", "", tool_text.NOTES_TOKENS - 30), needed) == needed:
+        assert names_in(notes, needed) == needed
+
+
+def test_the_required_parameters_of_every_real_tool_are_in_its_notes(shared):
+    for file in sorted((shared / "corpus" / "mcp_tools").glob("*.json")):
+        for tool in json.loads(file.read_text())["tools"]:
+            text = tool_text.signature_with_notes(tool)
+            assert tokens.count(text) <= tool_text.NOTES_TOKENS
+            for name in tool["inputSchema"].get("required", ()):
+                assert re.search(rf"(?<![\w]){re.escape(name)}(?![\w])", text), (tool["name"], name)
 
 
 def descriptions(node):

@@ -29,8 +29,6 @@ from deltamcp.stores.store import StoreError
 from deltamcp.values import JSON, Answer, CallTool, Era, Failure, Outcome, ResultShape, Text, ToolResult
 from deltamcp.wire import jsonrpc
 
-_SIGNATURE_TOKENS = 120
-"""The tokens that the signature in an argument error may cost."""
 _SHOWN_ARGUMENTS = 500
 """The number of characters of the arguments that a user sees in the question for consent."""
 
@@ -233,7 +231,7 @@ async def _confirm(call: FunctionCall, call_next: CallNext) -> Any:
 
 
 def _refuse_arguments(error: InvalidArgumentsError, operation: Operation, name: str) -> Outcome:
-    signature = tool_text.signature_and_summary(operation.tool, name, "", _SIGNATURE_TOKENS)
+    signature = tool_text.signature_line(operation.tool, name)
     return Answer(content.error_result(f"Invalid arguments for {name}. {error} Call {signature}."))
 
 

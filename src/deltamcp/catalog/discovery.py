@@ -9,6 +9,7 @@ from deltamcp import tokens
 from deltamcp.catalog import tool_text
 from deltamcp.catalog.meta_tools import MAX_QUERIES, MAX_SCHEMAS, DetailLevel, MetaTool
 from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.parameter_text import has_part
 from deltamcp.catalog.view import FoundOperation, View, did_you_mean
 from deltamcp.errors import UsageError
 from deltamcp.values import JSON
@@ -22,6 +23,8 @@ MAX_HIT_CURSOR = 100
 MAX_QUERY_CHARS = 20_000
 MAX_HEADING_CHARS = 80
 """Characters of a query that its heading repeats."""
+_MAX_PATH_CHARS = 500
+"""The characters of a name in which `get_schema` looks for an id and the path of a parameter."""
 HIT_TOKENS = 34
 """The budget of one hit, so that five hits stay under 200 tokens."""
 PAGE_TOKENS = 1000
@@ -215,25 +218,49 @@ def schemas_text(view: View, names: list[str], detail: DetailLevel) -> str:
     Raises:
         UsageError: no operation of these names exists.
     """
-    operations = [view.find(name) for name in names]
-    if not any(operations):
+    found = [_find_part(view, name) for name in names]
+    if not any(found):
         raise UsageError(" ".join(unknown_operation_text(view, name) for name in names))
     if detail is DetailLevel.SCHEMA:
         details = [
-            operation_details(operation) if operation is not None else {"error": unknown_operation_text(view, name)}
-            for name, operation in zip(names, operations, strict=True)
+            operation_details(one.operation) if one is not None else {"error": unknown_operation_text(view, name)}
+            for name, one in zip(names, found, strict=True)
         ]
         return _json(details if len(details) > 1 else details[0])
     return "\n\n".join(
-        _schema_text(operation, detail) if operation is not None else unknown_operation_text(view, name)
-        for name, operation in zip(names, operations, strict=True)
+        _schema_text(one, detail) if one is not None else unknown_operation_text(view, name)
+        for name, one in zip(names, found, strict=True)
     )
 
 
-def _schema_text(operation: Operation, detail: DetailLevel) -> str:
+class _Part(NamedTuple):
+    """An operation, and the path of the parameter that is asked for; an empty path means all parameters."""
+
+    operation: Operation
+    path: str
+
+
+def _find_part(view: View, name: str) -> _Part | None:
+    """Finds an operation by its id, or by its id and the path of a parameter: `mail.send.body.message`."""
+    operation = view.find(name)
+    if operation is not None:
+        return _Part(operation, "")
+    id_, dot, path = name[:_MAX_PATH_CHARS].rpartition(".")
+    while dot:
+        operation = view.find(id_)
+        if operation is not None:
+            return _Part(operation, path) if has_part(operation.tool["inputSchema"], path) else None
+        id_, dot, segment = id_.rpartition(".")
+        path = f"{segment}.{path}"
+    return None
+
+
+def _schema_text(part: _Part, detail: DetailLevel) -> str:
+    operation = part.operation
     text = tool_text.full_text if detail is DetailLevel.FULL else tool_text.signature_with_notes
-    examples = operation.examples if detail is DetailLevel.FULL else operation.examples[:1]
-    return "\n".join([text(operation.tool, operation.id), *(f"e.g. {_json(example)}" for example in examples)])
+    examples = () if part.path else operation.examples if detail is DetailLevel.FULL else operation.examples[:1]
+    lines = [text(operation.tool, operation.id, part.path), *(f"e.g. {_json(example)}" for example in examples)]
+    return "\n".join(lines)
 
 
 def operation_details(operation: Operation) -> dict[str, JSON]:

@@ -2,10 +2,10 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from deltamcp.catalog.signature import one_line_schema
+from deltamcp.catalog import tool_text
 from deltamcp.values import JSON
 
 if TYPE_CHECKING:
@@ -67,35 +67,58 @@ class ForeignSchema:
         found: Iterator[jsonschema_rs.ValidationError] = self._validator.iter_errors(value)
         if elsewhere is not None:
             found = (each for each in found if not elsewhere(list(each.instance_path), str(each.schema_path[-1])))
-        first = itertools.islice(found, _MAX_PROBLEMS)
-        return list(dict.fromkeys(map(self._problem_sentence, first)))
+        problems = itertools.chain.from_iterable(map(_innermost, found))
+        return list(dict.fromkeys(map(self._problem_sentence, itertools.islice(problems, _MAX_PROBLEMS))))
 
     def _problem_sentence(self, problem: "jsonschema_rs.ValidationError") -> str:
-        where = ".".join(str(part) for part in problem.instance_path) or "arguments"
-        return f"{where}: {problem.message.rstrip('.')}; expected {one_line_schema(self._schema_part(problem))}."
-
-    def _schema_part(self, problem: "jsonschema_rs.ValidationError") -> JSON:
-        """Finds the part of the schema that a problem is about; for a missing property, the schema of that property."""
-        details = problem.kind.as_dict()
+        """Names the place of a problem, and says which required fields and values the schema has for that place."""
+        *path, keyword = problem.schema_path or [""]
         try:
             node: Any = self._schema
-            *path, keyword = problem.schema_path
             for part in path:
                 node = node[part]
-            match keyword:
-                case "required":
-                    return node["properties"][details["property"]]
-                case "additionalProperties":
-                    return list(node["properties"])
-                case _:
-                    return node
-        except (
-            KeyError,
-            IndexError,
-            TypeError,
-            ValueError,
-        ):  # the path of a problem behind a reference does not exist here
-            return details
+        except (KeyError, IndexError, TypeError):  # the path of a problem behind an anchor does not exist here
+            return f"{_path_text(problem.instance_path)}: {problem.message.rstrip('.')}."
+        details = problem.kind.as_dict()
+        if keyword == "required":
+            path_text = _path_text((*problem.instance_path, details["property"]))
+            properties = node.get("properties")
+            missing = properties.get(details["property"]) if isinstance(properties, dict) else None
+            expected = f"; expected {tool_text.part_text(self._schema, missing)}" if missing else ""
+            return f"{path_text}: required, but missing{expected}."
+        expected = tool_text.part_text(self._schema, node)
+        if keyword == "additionalProperties" and details.get("unexpected"):
+            path_text = _path_text((*problem.instance_path, details["unexpected"][0]))
+            return f"{path_text}: no such field; expected {expected}."
+        return f"{_path_text(problem.instance_path)}: {problem.message.rstrip('.')}; expected {expected}."
+
+
+def _path_text(path: Iterable[str | int]) -> str:
+    return ".".join(map(str, path)) or "arguments"
+
+
+def _innermost(problem: "jsonschema_rs.ValidationError") -> "Iterator[jsonschema_rs.ValidationError]":
+    """Yields the problems of the only branch of a union that the value can be meant for; else the problem itself.
+
+    A value is not meant for a branch of another type, nor for one whose constant or choices it does not have; if that
+    leaves several, not for one whose required fields it lacks.
+    """
+    branches = [branch for branch in problem.kind.as_dict().get("context", []) if branch]
+    for keywords in (("type", "const", "enum"), ("type", "const", "enum", "required")):
+        meant = [branch for branch in branches if not any(_is_about(problem, inner, keywords) for inner in branch)]
+        if len(meant) == 1:
+            for inner in meant[0]:
+                yield from _innermost(inner)
+            return
+    yield problem
+
+
+def _is_about(
+    union: "jsonschema_rs.ValidationError", inner: "jsonschema_rs.ValidationError", keywords: tuple[str, ...]
+) -> bool:
+    """Returns whether a problem of a branch is about the value itself, or the constant or choices of a field of it."""
+    keyword, depth = inner.schema_path[-1], len(inner.instance_path) - len(union.instance_path)
+    return keyword in keywords and depth <= (1 if keyword in ("const", "enum") else 0)
 
 
 def normalize_draft(schema: dict[str, JSON]) -> tuple[dict[str, JSON], SchemaFault | None]:

@@ -1,10 +1,12 @@
 """The parameters of a JSON Schema as text: `name?:type=default`, all on one line, or one on each line with a note.
 
 Every schema has a text: an unknown type is written `any`, and a type that contains itself `…`. References are followed
-inside the document only.
+inside the document only. Where a text has less detail, `…` stands for what it leaves out; required fields that it
+leaves out are counted, `…2 required`.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -33,30 +35,47 @@ _CONSTRAINT_FORMATS = {
 }
 """The texts of JSON Schema's other constraints on a value."""
 
+_PLAIN_NAME = re.compile(r"[^\s,:?(){}\x00-\x1f\x7f-\x9f]+")
+
 UNBOUNDED = 1 << 30
 _MAX_NESTING = 40
 """The deepest level that is visited; real schemas stay under 12."""
-_MAX_STEPS = 50_000
+MAX_STEPS = 50_000
 """Nodes visited in one schema; nested references can make a small schema expand without end."""
 
 
+_MIN_BRANCHES = 3
+
+
 class TextDetail(NamedTuple):
-    """How much detail a text has."""
+    """How much detail a text has. The parameters themselves are level 0, the fields of an object among them level 1."""
 
     depth: int
-    """Levels of nested objects that are written out."""
+    """The deepest level whose required fields are named, where everything around them is required, too."""
+    optional_depth: int
+    """The deepest level whose optional fields are named, and whose fields are named inside of an optional one."""
     max_choices: int
-    """Values of an enumeration that are listed."""
-    note_chars: int
+    """Values of an enumeration that are listed; of a union as many branches, but at least `_MIN_BRANCHES`."""
+    note_chars: int = 0
     """Characters of a parameter's description."""
-    description_chars: int
+    description_chars: int = 0
     """Characters of the tool's description."""
+    max_required: int = UNBOUNDED
+    """Required fields that are named in each object."""
+    max_optional: int = UNBOUNDED
+    """Optional parameters that are named."""
+    max_nested_optional: int = UNBOUNDED
+    """Optional fields that are named in each object; below `optional_depth`, if the object requires no field."""
+    required_types: bool = True
+    """Whether required fields have their types and choices."""
+    optional_types: bool = True
+    """Whether optional fields have their types, choices and defaults; objects among them are opened in any case."""
     limits: bool = False
     """Whether ranges, patterns and examples are included."""
 
 
-NAMES_ONLY = TextDetail(depth=0, max_choices=3, note_chars=0, description_chars=0)
-"""Names and types without notes."""
+NAMES_ONLY = TextDetail(depth=0, optional_depth=0, max_choices=0, required_types=False, optional_types=False)
+"""The names of the parameters."""
 
 
 class ParameterRow(NamedTuple):
@@ -73,33 +92,63 @@ class _Property(NamedTuple):
 
 
 class Parameters:
-    """Writes the parameters of one schema."""
+    """Writes the parameters of one schema, once: a text and the facts about it."""
 
-    def __init__(self, schema: Mapping[str, JSON], detail: TextDetail) -> None:
+    def __init__(
+        self, schema: Mapping[str, JSON], detail: TextDetail, max_steps: int = MAX_STEPS, part: str = ""
+    ) -> None:
+        """
+        Args:
+            part: The path of the only parameter to write, such as `body.message`; it exists, as `has_part` says.
+        """
         self._root = schema
+        self._start = {"properties": {part: _part_at(schema, part)}, "required": [part]} if part else schema
+        self._parameter = ""
+        """The parameter that is being written."""
         self._detail = detail
         self._path_by_structure: dict[bytes, str] = {}
         self._has_notes_by_node: dict[int, bool] = {}
-        self._steps_left = _MAX_STEPS
+        self._steps_left = max_steps
+        self.has_omissions = False
+        """Whether the text leaves out a field, a choice or the content of an object."""
+        self.omitted_in = ""
+        """The first parameter of whose fields or choices the text leaves out some."""
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the text ends where the bound of visited nodes was reached."""
+        return self._steps_left <= 0
 
     def _may_enter(self, node: dict[str, Any], seen: tuple[int, ...]) -> bool:
         """Returns whether to visit a node: not where it contains itself, is too deep, or too many were visited."""
         self._steps_left -= 1
         return self._steps_left > 0 and len(seen) <= _MAX_NESTING and id(node) not in seen
 
+    def _omission(self, text: str = "…") -> str:
+        self.has_omissions = True
+        self.omitted_in = self.omitted_in or self._parameter
+        return text
+
     # On one line
 
     def inline_texts(self) -> list[str]:
         """Returns `name?:type=default` for each parameter, required parameters first."""
-        return [
-            self._property_text(parameter, self._detail.depth, ()) for parameter in self._properties(self._root, ())
-        ]
+        return self._field_texts(self._start, 0, self._detail.depth, ())
 
     def names(self) -> tuple[list[str], list[str]]:
         """Returns the names of the required parameters, and of the others."""
         parameters = self._properties(self._root, ())
         required = [parameter.name for parameter in parameters if parameter.required]
         return required, [parameter.name for parameter in parameters if not parameter.required]
+
+    def type_text(self, node: JSON) -> str:
+        """Returns the type of a part of the schema; the fields of an object there are of level 1."""
+        return self._type_text(node, 1, self._detail.depth, ()) + self._constraints_text(node)
+
+    def field(self, node: JSON, name: str) -> JSON:
+        """Finds a field of an object, of the items of a list or of an alternative of a union; None if it has none."""
+        found = (one.node for part in self._objects(node, ()) for one in self._properties(part, ()) if one.name == name)
+        return next(found, None)
 
     # A line each
 
@@ -108,13 +157,17 @@ class Parameters:
 
         Parameters with the same note share a row. A structure that was written before is replaced by its path.
         """
-        return self._rows(self._root, "", "", self._detail.depth, ())
+        return self._rows(self._start, "", "", 0, self._detail.depth, ())
 
-    def _rows(self, node: Any, dots: str, path: str, depth: int, seen: tuple[int, ...]) -> list[ParameterRow]:
+    def _rows(
+        self, node: Any, dots: str, path: str, level: int, deepest: int, seen: tuple[int, ...]
+    ) -> list[ParameterRow]:
         merged: list[ParameterRow] = []
         by_note: dict[str, int] = {}
-        for parameter in self._properties(node, seen):
-            rows = self._property_rows(parameter, dots, f"{path}{parameter.name}", depth, seen)
+        shown, omission = self._shown_fields(node, level, deepest, seen)
+        for parameter in shown:
+            self._parameter = self._parameter if level else parameter.name
+            rows = self._property_rows(parameter, dots, f"{path}{parameter.name}", level, deepest, seen)
             text, note = rows[0]
             if len(rows) == 1 and note in by_note:
                 index = by_note[note]
@@ -123,42 +176,51 @@ class Parameters:
             if len(rows) == 1 and note:
                 by_note[note] = len(merged)
             merged += rows
-        return merged
+        return [*merged, ParameterRow(f"{dots}{omission}", "")] if omission else merged
 
     def _property_rows(
-        self, parameter: _Property, dots: str, path: str, depth: int, seen: tuple[int, ...]
+        self, parameter: _Property, dots: str, path: str, level: int, deepest: int, seen: tuple[int, ...]
     ) -> list[ParameterRow]:
         """Returns the row of a parameter, and the rows of the parameters inside it."""
         note = self._note(parameter.node)
-        objects = list(self._objects(parameter.node, seen)) if depth > 0 else []
-        if not any(self._has_notes(node, depth, seen) for node in objects):
-            return [ParameterRow(dots + self._property_text(parameter, depth, seen), note)]
+        inside = deepest if parameter.required else min(deepest, self._detail.optional_depth)
+        objects = list(self._objects(parameter.node, seen)) if level < inside else []
+        if not any(self._has_notes(node, level + 1, inside, seen) for node in objects):
+            return [ParameterRow(dots + self._property_text(parameter, level, deepest, seen), note)]
+        # The rows below show what is in the object.
+        text = dots + self._unopened_text(parameter, level, seen)
         key = msgspec.json.encode(objects)
         if key in self._path_by_structure:
-            return [
-                ParameterRow(f"{dots}{self._property_text(parameter, 0, seen)} as {self._path_by_structure[key]}", note)
-            ]
+            return [ParameterRow(f"{text} as {self._path_by_structure[key]}", note)]
         self._path_by_structure[key] = path
-        rows = [ParameterRow(dots + self._property_text(parameter, 0, seen), note)]
+        rows = [ParameterRow(text, note)]
         for index, node in enumerate(objects):
             if index:
                 rows.append(ParameterRow(f"{dots}.or", ""))
             inner = (*seen, id(node))
-            rows += self._rows(node, f"{dots}.", f"{path}.", depth - 1, inner)
+            rows += self._rows(node, f"{dots}.", f"{path}.", level + 1, inside, inner)
             extra = node.get("additionalProperties")
             if isinstance(extra, dict) and extra:
-                rows += self._property_rows(_Property("*", extra, True), f"{dots}.", f"{path}.*", depth - 1, inner)
+                value = _Property("*", extra, True)
+                rows += self._property_rows(value, f"{dots}.", f"{path}.*", level + 1, inside, inner)
         return rows
 
-    def _has_notes(self, node: dict[str, Any], depth: int, seen: tuple[int, ...]) -> bool:
-        if depth <= 0 or not self._detail.note_chars or not self._may_enter(node, seen):
+    def _unopened_text(self, parameter: _Property, level: int, seen: tuple[int, ...]) -> str:
+        """Returns the text of a parameter without the fields of its objects."""
+        omissions = self.has_omissions, self.omitted_in
+        text = self._property_text(parameter, level, level, seen)
+        self.has_omissions, self.omitted_in = omissions
+        return text
+
+    def _has_notes(self, node: dict[str, Any], level: int, deepest: int, seen: tuple[int, ...]) -> bool:
+        if level > deepest or not self._detail.note_chars or not self._may_enter(node, seen):
             return False
         if id(node) not in self._has_notes_by_node:
             inner = (*seen, id(node))
             self._has_notes_by_node[id(node)] = any(
                 self._note(parameter.node)
-                or any(self._has_notes(one, depth - 1, inner) for one in self._objects(parameter.node, inner))
-                for parameter in self._properties(node, inner)
+                or any(self._has_notes(one, level + 1, deepest, inner) for one in self._objects(parameter.node, inner))
+                for parameter in self._shown_fields(node, level, deepest, inner)[0]
             )
         return self._has_notes_by_node[id(node)]
 
@@ -169,9 +231,10 @@ class Parameters:
             return
         inner = (*seen, id(node))
         extra = node.get("additionalProperties")
-        if self._properties(node, seen) or (isinstance(extra, dict) and extra):
+        fields = self._properties(node, seen)
+        if fields or (isinstance(extra, dict) and extra):
             yield node
-        for child in (node.get("items"), *self._branches(node)):
+        for child in (node.get("items"), *([] if fields else self._branches(node))):
             if isinstance(child, dict):
                 yield from self._objects(child, inner)
 
@@ -201,14 +264,44 @@ class Parameters:
     # Names, types, defaults
 
     def _properties(self, node: Any, seen: tuple[int, ...]) -> list[_Property]:
+        """Returns the fields of an object, those of its alternatives among them; first what every one requires."""
+        merged, required = self._named_fields(self._resolve(node), seen)
+        parameters = [_Property(name, child, name in required) for name, child in merged.items()]
+        return sorted(parameters, key=lambda parameter: not parameter.required)
+
+    def _named_fields(self, node: dict[str, Any], seen: tuple[int, ...]) -> tuple[dict[str, Any], set[str]]:
         merged: dict[str, Any] = {}
         required: set[str] = set()
-        for part in self._all_of_parts(self._resolve(node), seen):
+        for part in self._all_of_parts(node, seen):
             properties, needed = part.get("properties"), part.get("required")
             merged.update(properties if isinstance(properties, dict) else {})
             required.update(name for name in (needed if isinstance(needed, list) else ()) if isinstance(name, str))
-        parameters = [_Property(name, child, name in required) for name, child in merged.items()]
-        return sorted(parameters, key=lambda parameter: not parameter.required)
+        if (merged or node is self._start) and self._branches(node):
+            inner = (*seen, id(node))
+            branches = [
+                self._named_fields(branch, inner) for branch in self._branches(node) if self._may_enter(branch, inner)
+            ]
+            for fields, _ in branches:
+                merged = fields | merged
+            required |= set.intersection(*(needed for _, needed in branches)) if branches else set()
+        return merged, required
+
+    def _shown_fields(self, node: Any, level: int, deepest: int, seen: tuple[int, ...]) -> tuple[list[_Property], str]:
+        """Returns the fields of an object that the text names, and what it says about the others."""
+        detail = self._detail
+        fields = self._properties(node, seen)
+        required = [field for field in fields if field.required]
+        optional = fields[len(required) :]
+        max_optional = detail.max_nested_optional if level else detail.max_optional
+        # Of an object that must be there but requires no field, the names of optional fields are all there is to say.
+        names_optional = level <= detail.optional_depth or (not required and level <= deepest)
+        shown = [*required[: detail.max_required], *optional[: max_optional if names_optional else 0]]
+        omitted_required = len(required) - sum(field.required for field in shown)
+        omitted_optional = len(fields) - len(shown) - omitted_required
+        omissions = [f"…{omitted_required} required"] if omitted_required else []
+        if omitted_optional:
+            omissions.append("…" if level else f"…{omitted_optional} optional")
+        return shown, self._omission(", ".join(omissions)) if omissions else ""
 
     def _all_of_parts(self, node: dict[str, Any], seen: tuple[int, ...]) -> Iterator[dict[str, Any]]:
         """Yields a schema and the schemas in its `allOf`, at any depth."""
@@ -219,15 +312,29 @@ class Parameters:
             if self._may_enter(resolved, seen):
                 yield from self._all_of_parts(resolved, (*seen, id(resolved)))
 
-    def _property_text(self, parameter: _Property, depth: int, seen: tuple[int, ...]) -> str:
-        kind = self._type_text(parameter.node, depth, seen)
-        text = parameter.name if parameter.required else f"{parameter.name}?"
+    def _field_texts(self, node: Any, level: int, deepest: int, seen: tuple[int, ...]) -> list[str]:
+        shown, omission = self._shown_fields(node, level, deepest, seen)
+        texts: list[str] = []
+        for parameter in shown:
+            self._parameter = self._parameter if level else parameter.name
+            texts.append(self._property_text(parameter, level, deepest, seen))
+        return [*texts, omission] if omission else texts
+
+    def _property_text(self, parameter: _Property, level: int, deepest: int, seen: tuple[int, ...]) -> str:
+        name = _name_text(parameter.name)
+        text = name if parameter.required else f"{name}?"
+        inside = deepest if parameter.required else min(deepest, self._detail.optional_depth)
+        has_type = self._detail.required_types if parameter.required else self._detail.optional_types
+        has_fields = not has_type and level < inside and any(self._objects(parameter.node, seen))
+        if not (has_type or has_fields) or (level > self._detail.optional_depth and not parameter.required):
+            self._steps_left -= 1
+            return self._omission(text)
+        kind = self._type_text(parameter.node, level + 1, inside, seen)
         if kind != "str":
             text += f":{kind}"
         if not isinstance(parameter.node, dict):
             return text
-        limits = self._constraints_text(parameter.node) if self._detail.limits else ""
-        return f"{text}{f'({limits})' if limits else ''}{self._default_text(parameter.node.get('default'))}"
+        return text + self._constraints_text(parameter.node) + self._default_text(parameter.node.get("default"))
 
     def _default_text(self, value: JSON) -> str:
         if value is None or (value in ("", [], {}) and not self._detail.limits):
@@ -236,10 +343,13 @@ class Parameters:
             return f"={value if value.isidentifier() else _json_text(value)}"
         return f"={_json_text(value)}" if isinstance(value, int | float) or self._detail.limits else ""
 
-    def _constraints_text(self, node: dict[str, Any]) -> str:
+    def _constraints_text(self, node: Any) -> str:
+        if not self._detail.limits or not isinstance(node, dict):
+            return ""
         node = self._without_null(node)
         found = ((text, node.get(key)) for key, text in _CONSTRAINT_FORMATS.items())
-        return ", ".join(text.format(value) for text, value in found if value is not None and value is not False)
+        limits = ", ".join(text.format(value) for text, value in found if value is not None and value is not False)
+        return f"({limits})" if limits else ""
 
     def _without_null(self, node: dict[str, Any]) -> dict[str, Any]:
         """Returns the other branch of a union with null, merged with the union's own keywords."""
@@ -252,7 +362,8 @@ class Parameters:
                 return [self._resolve(branch) for branch in node[key]]
         return []
 
-    def _type_text(self, node: Any, depth: int, seen: tuple[int, ...]) -> str:
+    def _type_text(self, node: Any, level: int, deepest: int, seen: tuple[int, ...]) -> str:
+        """Returns the type of a value; the fields of an object in it are of `level`, and named down to `deepest`."""
         node = self._resolve(node)
         if not self._may_enter(node, seen):
             return "…"
@@ -261,42 +372,58 @@ class Parameters:
             return _json_text(node["const"])
         if isinstance(node.get("enum"), list):
             return self._choices_text(node["enum"])
-        branches = self._branches(node)
-        if branches:
-            return _union_text(self._type_text(branch, depth, seen) for branch in branches if not _is_null(branch))
+        if self._branches(node):
+            return self._union_text(self._type_text(one, level, deepest, seen) for one in self._alternatives(node))
         kind = node.get("type")
         if isinstance(kind, list):
-            return _union_text(self._type_text({**node, "type": one}, depth, seen) for one in kind if one != "null")
+            kinds = ({**node, "type": one} for one in kind if one != "null")
+            return self._union_text(self._type_text(one, level, deepest, seen) for one in kinds)
         if kind == "array" or (kind is None and "items" in node):
             prefix_items = node.get("prefixItems")
-            kinds = (
-                [self._type_text(item, depth, seen) for item in prefix_items] if isinstance(prefix_items, list) else []
+            kinds_of_items = (
+                [self._type_text(item, level, deepest, seen) for item in prefix_items]
+                if isinstance(prefix_items, list)
+                else []
             )
             items = node.get("items")
-            return f"[{', '.join(kinds)}]" if kinds and not items else f"[{self._type_text(items, depth, seen)}]"
+            if kinds_of_items and not items:
+                return f"[{', '.join(kinds_of_items)}]"
+            return f"[{self._type_text(items, level, deepest, seen)}]"
         if kind == "string" and isinstance(node.get("items"), dict) and "enum" in node["items"]:
             # JSON Schema ignores `items` of a string, but its author meant these choices.
-            return self._type_text(node["items"], depth, seen)
+            return self._type_text(node["items"], level, deepest, seen)
         if kind == "object" or "properties" in node or "allOf" in node:
-            return self._object_text(node, depth, seen)
+            return self._object_text(node, level, deepest, seen)
         return _TYPES.get(kind, "any") if isinstance(kind, str) else "any"
+
+    def _alternatives(self, node: dict[str, Any]) -> list[dict[str, Any]]:
+        """Returns the branches of a union but null, each with the fields that the union has beside them."""
+        branches = [branch for branch in self._branches(node) if not _is_null(branch)]
+        if not isinstance(node.get("properties"), dict):
+            return branches
+        base = {key: value for key, value in node.items() if key not in ("anyOf", "oneOf")}
+        return [{**base, "allOf": [branch]} for branch in branches]
+
+    def _union_text(self, kinds: Iterable[str]) -> str:
+        distinct = list(dict.fromkeys(kinds))
+        shown = distinct[: max(_MIN_BRANCHES, self._detail.max_choices)]
+        return "|".join([*shown, *([self._omission()] if len(distinct) > len(shown) else [])]) or "null"
 
     def _choices_text(self, values: list[JSON]) -> str:
         choices = values if self._detail.limits else [value for value in values if value is not None]
         shown = [_json_text(value) for value in choices[: self._detail.max_choices]]
-        return "|".join(shown) + ("|…" if len(values) > self._detail.max_choices else "")
+        return "|".join([*shown, *([self._omission()] if len(choices) > len(shown) else [])])
 
-    def _object_text(self, node: dict[str, Any], depth: int, seen: tuple[int, ...]) -> str:
-        properties = self._properties(node, seen)
-        extra = node.get("additionalProperties")
-        if depth <= 0 and (properties or extra):
-            return "{…}"
-        parts = [self._property_text(parameter, depth - 1, seen) for parameter in properties]
-        patterns = node.get("patternProperties")
+    def _object_text(self, node: dict[str, Any], level: int, deepest: int, seen: tuple[int, ...]) -> str:
+        extra, patterns = node.get("additionalProperties"), node.get("patternProperties")
+        if level > deepest:
+            has_content = self._properties(node, seen) or (isinstance(extra, dict) and extra) or patterns
+            return self._omission("{…}") if has_content else "{}"
+        parts = self._field_texts(node, level, deepest, seen)
         for pattern, child in patterns.items() if isinstance(patterns, dict) else ():
-            parts.append(f"/{pattern}/:{self._type_text(child, depth - 1, seen)}")
+            parts.append(f"/{pattern}/:{self._type_text(child, level + 1, deepest, seen)}")
         if isinstance(extra, dict) and extra:
-            parts.append(f"*:{self._type_text(extra, depth - 1, seen)}")
+            parts.append(f"*:{self._type_text(extra, level + 1, deepest, seen)}")
         return "{" + ", ".join(parts) + "}"
 
     def _resolve(self, node: Any) -> dict[str, Any]:
@@ -315,6 +442,19 @@ class Parameters:
         return {}
 
 
+def has_part(schema: Mapping[str, JSON], path: str) -> bool:
+    """Returns whether a schema has a parameter at a path, such as `body.message`."""
+    return _part_at(schema, path) is not None
+
+
+def _part_at(schema: Mapping[str, JSON], path: str) -> JSON:
+    parameters = Parameters(schema, NAMES_ONLY)
+    node: JSON = schema
+    for name in path.split("."):
+        node = parameters.field(node, name)
+    return node
+
+
 def parameter_names(schema: Mapping[str, JSON]) -> tuple[list[str], list[str]]:
     """Returns the names of the required parameters of a schema, and of the others."""
     return Parameters(schema, NAMES_ONLY).names()
@@ -327,8 +467,9 @@ def description_text(text: JSON, limit: int) -> str:
     return prose.drop_blank_lines(text) if limit == UNBOUNDED else prose.cut(text, limit)
 
 
-def _union_text(kinds: Iterator[str]) -> str:
-    return "|".join(dict.fromkeys(kinds)) or "null"
+def _name_text(name: str) -> str:
+    """Returns the name of a field, as JSON where it has spaces or other characters that a line cannot hold."""
+    return name if _PLAIN_NAME.fullmatch(name) else _json_text(name)
 
 
 def _is_null(node: Mapping[str, Any]) -> bool:

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import is_typeddict
 
+from deltamcp.catalog import tool_text
 from deltamcp.catalog.function_shape import MISSING, FunctionShape, inspect_function
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import symbol_graph_type
@@ -99,16 +100,20 @@ class Signature:
 
     def _problem_sentence(self, problem: pydantic_core.ErrorDetails) -> str:
         location = _argument_path(problem["loc"], self.schema)
+        if problem["type"] == "extra_forbidden":
+            if len(problem["loc"]) == 1:
+                return f"{problem['loc'][0]}: no such argument; known arguments: {', '.join(self.names) or 'none'}."
+            around = _argument_path(problem["loc"][:-1], self.schema)
+            path = ".".join(map(str, (*around, problem["loc"][-1])))
+            return f"{path}: no such field; expected {self._part_text(around)}."
         path = ".".join(str(part) for part in location) or "arguments"
         if problem["type"] == "missing":
-            expected = one_line_schema(_schema_at(self.schema, location))
-            return f"{path}: required, but missing; expected {expected}."
-        if problem["type"] == "extra_forbidden" and len(location) == 1:
-            known = ", ".join(self.names) or "none"
-            return f"{path}: no such argument; known arguments: {known}."
+            return f"{path}: required, but missing; expected {self._part_text(location)}."
         message = problem["msg"].removeprefix("Value error, ")
-        expected = one_line_schema(_schema_at(self.schema, location))
-        return f"{path}: {message}; got {_value_excerpt(problem['input'])}; expected {expected}."
+        return f"{path}: {message}; got {_value_excerpt(problem['input'])}; expected {self._part_text(location)}."
+
+    def _part_text(self, location: list[int | str]) -> str:
+        return tool_text.part_text(self.schema, _schema_at(self.schema, location))
 
 
 def _is_null(arguments: Mapping[str, JSON], name: str) -> bool:
@@ -263,12 +268,6 @@ def output_schema(adapter: pydantic.TypeAdapter[Any]) -> dict[str, Any]:
 
 
 # Error texts
-
-
-def one_line_schema(schema: JSON) -> str:
-    """Returns a schema on one line, short enough for an error message."""
-    text = pydantic_core.to_json(schema).decode()
-    return text if len(text) <= 300 else text[:297] + "..."
 
 
 def _value_excerpt(value: Any) -> str:

@@ -10,78 +10,131 @@ from collections.abc import Mapping
 from typing import Any
 
 from deltamcp import tokens
+from deltamcp.catalog import prose
 from deltamcp.catalog.parameter_text import (
-    NAMES_ONLY,
     UNBOUNDED,
     Parameters,
     TextDetail,
     description_text,
-    parameter_names,
 )
 from deltamcp.values import JSON
 
-_SIGNATURE_DETAIL = TextDetail(depth=2, max_choices=12, note_chars=0, description_chars=0)
-_FULL_DETAIL = TextDetail(UNBOUNDED, UNBOUNDED, UNBOUNDED, UNBOUNDED, limits=True)
+_FULL_DETAIL = TextDetail(UNBOUNDED, UNBOUNDED, UNBOUNDED, UNBOUNDED, UNBOUNDED, limits=True)
+_DEEP = 6
+"""The levels of required fields that a text with a budget names; real bodies are hardly deeper."""
+_NAMED = TextDetail(_DEEP, 0, max_choices=4, optional_types=False, max_nested_optional=4)
+_REQUIRED = TextDetail(_DEEP, 0, max_choices=4, optional_types=False, max_optional=0, max_nested_optional=0)
+_SIGNATURE_DETAILS = (
+    TextDetail(_DEEP, 2, max_choices=12),
+    TextDetail(_DEEP, 1, max_choices=8, max_nested_optional=12),
+    TextDetail(_DEEP, 0, max_choices=5, max_nested_optional=8),
+    TextDetail(_DEEP, 1, max_choices=5, optional_types=False, max_nested_optional=6),
+    _NAMED,
+    *(_NAMED._replace(max_optional=shown) for shown in (12, 8, 6, 5, 4, 3, 2, 1, 0)),
+    *(_NAMED._replace(max_optional=0, max_nested_optional=shown) for shown in (3, 2, 1)),
+    *(_REQUIRED._replace(max_choices=shown) for shown in (4, 3, 2, 0)),
+    *(_REQUIRED._replace(max_choices=0, depth=depth) for depth in (4, 3, 2, 1, 0)),
+    _REQUIRED._replace(depth=0, required_types=False),
+)
+"""The details of a line, the most first. No row names a required field that the row before it leaves out."""
+_FEWER_NAMES = tuple(
+    _REQUIRED._replace(depth=0, required_types=False, max_required=shown) for shown in (12, 8, 6, 5, 4, 3, 2, 1)
+)
 _NOTES_DETAILS = (
-    TextDetail(depth=3, max_choices=12, note_chars=80, description_chars=200),
-    TextDetail(depth=2, max_choices=8, note_chars=60, description_chars=160),
-    TextDetail(depth=1, max_choices=6, note_chars=40, description_chars=160),
-    TextDetail(depth=0, max_choices=4, note_chars=30, description_chars=120),
-    TextDetail(depth=0, max_choices=3, note_chars=0, description_chars=120),
+    TextDetail(_DEEP, 3, max_choices=12, note_chars=80, description_chars=200),
+    TextDetail(_DEEP, 2, max_choices=8, note_chars=60, description_chars=160),
+    TextDetail(_DEEP, 2, max_choices=8, note_chars=40, description_chars=120),
+    TextDetail(_DEEP, 2, max_choices=6, note_chars=30, description_chars=120),
+    TextDetail(_DEEP, 2, max_choices=12, description_chars=120),
+    TextDetail(_DEEP, 2, max_choices=6, description_chars=120),
+    TextDetail(_DEEP, 2, max_choices=4, description_chars=120),
+    TextDetail(_DEEP, 2, max_choices=6, description_chars=120, optional_types=False),
+    TextDetail(_DEEP, 1, max_choices=6, note_chars=40, description_chars=120),
+    TextDetail(_DEEP, 1, max_choices=6, note_chars=30, description_chars=120),
+    TextDetail(_DEEP, 1, max_choices=4, description_chars=120),
+    TextDetail(_DEEP, 1, max_choices=6, description_chars=120, optional_types=False),
+    TextDetail(_DEEP, 0, max_choices=6, note_chars=30, description_chars=120, max_nested_optional=12),
+    *(detail._replace(description_chars=chars) for chars in (120, 0) for detail in _SIGNATURE_DETAILS),
+    *_FEWER_NAMES,
 )
 NOTES_TOKENS = 170
 """The budget of a signature with notes, which decides how much detail it has; real tools stay under 90 on average."""
+_PART_DETAIL = TextDetail(_DEEP, 2, max_choices=40, limits=True)
+_PART_TOKENS = 80
+"""The budget of what an error says about the part of the arguments that it is about."""
+_PART_NOTE_CHARS = 80
+_SHORTER_SUMMARY_CHARS = 30
+"""The characters of a summary on a line that has too little room for the names of required parameters."""
+_SIGNATURE_TOKENS = 120
+"""The budget of a signature in an error message."""
+_MAX_STEPS = 2000
+"""Nodes of a schema that a text with a budget visits; a text that needs more does not fit its budget."""
 
-_MAX_REQUIRED_SHOWN = 8
-"""Required parameters that a short signature names."""
+
+def signature_line(tool: Mapping[str, JSON], name: str | None = None, max_tokens: int = _SIGNATURE_TOKENS) -> str:
+    """Writes a tool's name and parameters on one line within a budget."""
+    return signature_and_summary(tool, name or str(tool.get("name")), "", max_tokens)
 
 
-def signature_line(tool: Mapping[str, JSON], name: str | None = None) -> str:
-    """Writes a tool's name and parameters on one line."""
-    return f"{name or tool.get('name')}({', '.join(Parameters(_input_schema(tool), _SIGNATURE_DETAIL).inline_texts())})"
+def signature_with_notes(tool: Mapping[str, JSON], name: str | None = None, part: str = "") -> str:
+    """Writes the signature, a note for each parameter and the description, with less detail for larger tools.
 
-
-def signature_with_notes(tool: Mapping[str, JSON], name: str | None = None) -> str:
-    """Writes the signature, a note for each parameter and the description, with less detail for larger tools."""
+    Args:
+        part: The path of the only parameter to write, such as `body.message`, without the description.
+    """
     for detail in _NOTES_DETAILS:
-        text = _signature_text(tool, name, detail)
-        if tokens.count(text) <= NOTES_TOKENS:
+        parameters = Parameters(_input_schema(tool), detail, _MAX_STEPS, part)
+        text = _signature_text(tool, name, parameters, 0 if part else detail.description_chars)
+        if parameters.has_omissions:
+            inside = (
+                f'"{name or tool.get("name")}.{parameters.omitted_in}" or '
+                if parameters.omitted_in and not part
+                else ""
+            )
+            text += f'\n… left out: get_schema({inside}detail="full")'
+        if not parameters.is_too_large and tokens.count(text) <= NOTES_TOKENS:
             return text
-    short = _short_signature(tool, name or str(tool.get("name")))
-    return f"{short}\n{description_text(tool.get('description'), 120)}".strip()
+    return f'{name or tool.get("name")}(…): get_schema(detail="full")'
 
 
-def full_text(tool: Mapping[str, JSON], name: str | None = None) -> str:
-    """Writes every parameter with its type, choices, default, limits and description."""
-    return _signature_text(tool, name, _FULL_DETAIL)
+def full_text(tool: Mapping[str, JSON], name: str | None = None, part: str = "") -> str:
+    """Writes every parameter, or one, with its type, choices, default, limits and description."""
+    parameters = Parameters(_input_schema(tool), _FULL_DETAIL, part=part)
+    return _signature_text(tool, name, parameters, 0 if part else UNBOUNDED)
 
 
 def signature_and_summary(tool: Mapping[str, JSON], name: str, summary: str, max_tokens: int) -> str:
-    """Writes signature and summary within a budget; leaves out types first, then names, then the summary."""
+    """Writes signature and summary within a budget.
+
+    It leaves out optional fields of nested objects first, then the types and names of optional parameters, then
+    choices, then required fields of nested objects, then names, then the summary.
+    """
     schema = _input_schema(tool)
-    required, optional = parameter_names(schema)
-    names = [*required, *(f"{one}?" for one in optional)]
-    suffix = f": {summary}" if summary else ""
-    for parameters in (
-        Parameters(schema, _SIGNATURE_DETAIL).inline_texts(),
-        Parameters(schema, NAMES_ONLY).inline_texts(),
-        names,
-    ):
-        text = f"{name}({', '.join(parameters)}){suffix}"
-        if tokens.count(text) <= max_tokens:
+    shorter = prose.cut(summary, _SHORTER_SUMMARY_CHARS)
+    choices = [(detail, summary) for detail in _SIGNATURE_DETAILS]
+    choices += [(detail, shorter) for detail in (_SIGNATURE_DETAILS[-1], *_FEWER_NAMES)]
+    for detail, shown_summary in choices:
+        parameters = Parameters(schema, detail, _MAX_STEPS)
+        text = _one_line(name, parameters.inline_texts(), shown_summary)
+        if not parameters.is_too_large and tokens.count(text) <= max_tokens:
             return text
-    short = _short_signature(tool, name)
-    for text in (f"{short}{suffix}", f"{name}(…){suffix}"):
-        if tokens.count(text) <= max_tokens:
-            return text
-    return f"{name}(…)"
+    text = _one_line(name, ["…"], shorter)
+    return text if tokens.count(text) <= max_tokens else _one_line(name, ["…"], "")
 
 
-def _short_signature(tool: Mapping[str, JSON], name: str) -> str:
-    """Writes the names of the first required parameters, and the number of optional ones."""
-    required, optional = parameter_names(_input_schema(tool))
-    shown = [*required[:_MAX_REQUIRED_SHOWN], *(["…"] if len(required) > _MAX_REQUIRED_SHOWN else [])]
-    return f"{name}({', '.join([*shown, *([f'+{len(optional)} optional'] if optional else [])])})"
+def part_text(schema: Mapping[str, JSON], part: JSON) -> str:
+    """Writes what one part of a schema takes: its type, required fields, allowed values and a note."""
+    for detail in (_PART_DETAIL, *_SIGNATURE_DETAILS):
+        parameters = Parameters(schema, detail, _MAX_STEPS)
+        text = parameters.type_text(part)
+        if not parameters.is_too_large and tokens.count(text) <= _PART_TOKENS:
+            break
+    note = description_text(part.get("description"), _PART_NOTE_CHARS) if isinstance(part, dict) else ""
+    return f"{text} # {note.removesuffix('.')}" if note else text
+
+
+def _one_line(name: str, parameters: list[str], summary: str) -> str:
+    return f"{name}({', '.join(parameters)}){f': {summary}' if summary else ''}"
 
 
 def _input_schema(tool: Mapping[str, JSON]) -> dict[str, Any]:
@@ -89,12 +142,12 @@ def _input_schema(tool: Mapping[str, JSON]) -> dict[str, Any]:
     return schema if isinstance(schema, dict) else {}
 
 
-def _signature_text(tool: Mapping[str, JSON], name: str | None, detail: TextDetail) -> str:
+def _signature_text(tool: Mapping[str, JSON], name: str | None, parameters: Parameters, description_chars: int) -> str:
     shown_name = name or str(tool.get("name"))
-    rows = Parameters(_input_schema(tool), detail).rows()
+    rows = parameters.rows()
     if any(row.note for row in rows):
         head = "\n".join([f"{shown_name}(", *(f"{text} # {note}" if note else text for text, note in rows), ")"])
     else:
         head = f"{shown_name}({', '.join(row.text for row in rows)})"
-    description = description_text(tool.get("description"), detail.description_chars)
+    description = description_text(tool.get("description"), description_chars)
     return f"{head}\n{description}" if description else head
