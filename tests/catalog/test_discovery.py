@@ -323,6 +323,18 @@ async def test_several_signatures_at_once_and_never_more_than_ten(era):
         assert "posts.list(" in mixed and "posts.create" in mixed
 
 
+async def test_a_reply_whose_signatures_leave_something_out_says_where_it_is(era):
+    server = community_server(prefix="circle")
+    properties = {f"option_number_{n}": {"type": "string"} for n in range(30)}
+
+    @server.tool(category="posts", description="Export posts", input_schema={"properties": properties})
+    async def export_posts(arguments: dict[str, Any]) -> None: ...
+
+    async with meta_tool_client(server, era) as peer:
+        assert "… left out: circle_get_schema." in await peer.text_of("circle_discover", query="export posts")
+        assert "left out" not in await peer.text_of("circle_discover", query="how long has the service run")
+
+
 async def test_one_parameter_is_told_by_its_path(era):
     async with meta_tool_client(community_server(), era) as peer:
         assert await peer.text_of("get_schema", operation="members.add.member") == (

@@ -51,7 +51,7 @@ def run(data: Path) -> Figures:
         "tools": len(entries),
         "rejected_tools": len(rejected),
         "full_tokens_per_tool": _mean(full),
-        "index_tokens_per_tool": _mean([tokens.count(_index_line(operation)) for operation in operations]),
+        "index_tokens_per_tool": _mean([tokens.count(_index_line(view, operation)) for operation in operations]),
         "signature_tokens_per_tool": _mean([_tokens(tool_text.signature_line, operation) for operation in operations]),
         "get_schema_tokens_per_tool": _mean(
             [_tokens(tool_text.signature_with_notes, operation) for operation in operations]
@@ -139,8 +139,8 @@ def _tokens(text: Callable[[dict[str, JSON]], str], operation: Operation) -> int
     return tokens.count(text(_own_definition(operation)))
 
 
-def _index_line(operation: Operation) -> str:
-    return f"{_own_definition(operation)['name']}: {operation.summary_line}\n"
+def _index_line(view: View, operation: Operation) -> str:
+    return f"{_own_definition(operation)['name']}: {view.directory.summary_of(operation)}\n"
 
 
 def _five_hits(view: View, operation: Operation) -> str:

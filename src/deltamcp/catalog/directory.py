@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from deltamcp import tokens
 from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.sibling_summaries import SiblingSummaries
 from deltamcp.values import JSON
 
 OVERVIEW_TOKENS = 200
@@ -20,7 +21,7 @@ _MIN_PREFIX_GROUP = 3
 class Category:
     """A node of the tree: operations by action and child categories by name, both in order of registration."""
 
-    __slots__ = ("children", "operations", "path")
+    __slots__ = ("__dict__", "children", "operations", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -36,10 +37,15 @@ class Category:
     def all_operations(self) -> list[Operation]:
         return [operation for category in self.walk() for operation in category.operations.values()]
 
+    @functools.cached_property
+    def summaries(self) -> SiblingSummaries:
+        """The summaries of its operations, which differ from each other."""
+        return SiblingSummaries(self.operations.values())
+
     def json_tree(self) -> dict[str, JSON]:
         """Returns the category as JSON in the form of an operations file: names and summaries, without schemas."""
         tree: dict[str, JSON] = {
-            action: {"name": operation.name, "description": operation.summary}
+            action: {"name": operation.name, "description": self.summaries.of(operation)}
             for action, operation in self.operations.items()
         }
         for name, child in self.children.items():
@@ -76,6 +82,12 @@ class Directory:
     def operations_with_prefix(self, prefix: str) -> list[Operation]:
         """Finds the operations whose ids begin with a prefix."""
         return [operation for operation in self.root.all_operations() if operation.id.startswith(prefix)]
+
+    def summary_of(self, operation: Operation) -> str:
+        """Returns the summary of an operation, which differs from those of its category's other operations."""
+        category = self.category_at(operation.id.rpartition(".")[0])
+        assert category is not None, "every operation is in its category"
+        return category.summaries.of(operation)
 
     # Texts
 

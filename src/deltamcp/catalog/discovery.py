@@ -91,20 +91,22 @@ def hits_text(view: View, found: Mapping[str, Sequence[FoundOperation]], argumen
         [hits] = found.values()
         if not hits:
             return "No more fit." if arguments.cursor else f"Nothing fits. {_other_words_hint(view)}"
-        return "\n".join([*_query_lines(hits, arguments, MAX_HITS, set()), *([f"More: {cursor}."] if more else [])])
-    lines: list[str] = []
+        lines = _query_lines(view, hits, arguments, MAX_HITS, set())
+        return "\n".join([*lines, *_omission_hint(view, lines), *([f"More: {cursor}."] if more else [])])
+    lines = []
     shown: set[str] = set()
     for query, hits in found.items():
         heading = _json(query[:MAX_HEADING_CHARS] + "…" * (len(query) > MAX_HEADING_CHARS))
         lines.append(f"{heading}:" if hits else f"{heading}: nothing fits.")
-        lines += _query_lines(hits, arguments, MAX_SIGNATURES_EACH, shown)
+        lines += _query_lines(view, hits, arguments, MAX_SIGNATURES_EACH, shown)
+    lines += _omission_hint(view, lines)
     if not all(found.values()):
         lines.append(_other_words_hint(view))
     return "\n".join([*lines, *([f"More: one query alone with {cursor}."] if more else [])])
 
 
 def _query_lines(
-    hits: Sequence[FoundOperation], arguments: DiscoverArguments, max_lines: int, shown: set[str]
+    view: View, hits: Sequence[FoundOperation], arguments: DiscoverArguments, max_lines: int, shown: set[str]
 ) -> list[str]:
     """Writes the hits of one query, those in `shown` by id only, and adds to `shown` what it describes."""
     hits = hits[:MAX_HITS]
@@ -116,21 +118,30 @@ def _query_lines(
         described = [hit for hit in hits if not hit.weak][:max_lines]
         named = [hit for hit in hits if hit not in described]
     for operation, _ in described:
-        lines.append(f"{operation.id} (above)" if operation.id in shown else _hit_line(operation, arguments.detail))
+        lines.append(
+            f"{operation.id} (above)" if operation.id in shown else _hit_line(view, operation, arguments.detail)
+        )
         shown.add(operation.id)
     if named:
         lines.append(f"Weaker: {', '.join(operation.id for operation, _ in named)}")
     return lines
 
 
-def _hit_line(operation: Operation, detail: DetailLevel | None) -> str:
+def _hit_line(view: View, operation: Operation, detail: DetailLevel | None) -> str:
     match detail:
         case DetailLevel.NAMES:
             return operation.id
         case DetailLevel.FULL:
             return tool_text.signature_with_notes(operation.tool, operation.id)
         case _:
-            return tool_text.signature_and_summary(operation.tool, operation.id, operation.summary_line, HIT_TOKENS)
+            summary = view.directory.summary_of(operation)
+            return tool_text.signature_and_summary(operation.tool, operation.id, summary, HIT_TOKENS)
+
+
+def _omission_hint(view: View, lines: list[str]) -> list[str]:
+    """Says where the fields are that signatures leave out; nothing if they leave out none."""
+    leaves_out = any(map(tool_text.leaves_out, lines))
+    return [f"… left out: {view.meta_tool_name(MetaTool.GET_SCHEMA)}."] if leaves_out else []
 
 
 def _other_words_hint(view: View) -> str:
@@ -157,7 +168,7 @@ def listing_text(view: View, arguments: DiscoverArguments) -> str:
         return _page_text([operation.id for operation in operations], arguments.cursor)
     return _page_text(
         [
-            f"{operation.id}: {operation.summary_line}" if operation.summary else operation.id
+            f"{operation.id}: {summary}" if (summary := view.directory.summary_of(operation)) else operation.id
             for operation in operations
         ],
         arguments.cursor,

@@ -94,6 +94,7 @@ class Operation:
         "consent_policy",
         "examples",
         "function",
+        "has_own_summary",
         "id",
         "is_direct",
         "keywords",
@@ -172,6 +173,8 @@ class Operation:
         if self._output_type is None and not by_name:
             self._output_type = return_adapter(self.shape.return_annotation)
         self.tool = _tool_definition(self.name, options, docstring(function), input_schema)
+        self.has_own_summary = bool(options.get("summary"))
+        """Whether the author gave the summary."""
         self._summary_source = options.get("summary") or self.tool.get("description") or ""
         if self._output_type is not None:
             self.tool["outputSchema"] = self.output_schema
@@ -240,17 +243,24 @@ class Operation:
     @property
     def is_summary_cut(self) -> bool:
         """Whether the summary is cut inside a sentence, as its first sentence is too long."""
-        return self.is_summary_too_long and not prose.has_sentence_within(self._summary_source, prose.SUMMARY_CHARS)
+        return self.is_summary_too_long and self.summary.endswith("…")
 
     @functools.cached_property
     def summary(self) -> str:
-        """The line of the operation in an index: the given text, or its first sentence."""
+        """The line of the operation in an index: the given text, or its most useful sentence."""
         return prose.summary(self._summary_source) if self.is_summary_too_long else self._summary_source
 
-    @property
+    @functools.cached_property
     def summary_line(self) -> str:
-        """The summary on one line."""
-        return prose.cut(self.summary, prose.SUMMARY_CHARS)
+        """The summary on one line; a description of several lines is never one as a whole."""
+        if self.has_own_summary or "\n" not in self._summary_source.strip():
+            return prose.cut(self.summary, prose.SUMMARY_CHARS)
+        return prose.summary(self._summary_source)
+
+    @property
+    def description(self) -> str:
+        """The description that summaries are derived from."""
+        return "" if self.has_own_summary else self._summary_source
 
     @property
     def is_read_only(self) -> bool:

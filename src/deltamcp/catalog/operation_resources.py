@@ -35,7 +35,8 @@ class OperationResources:
         for action, operation in category.operations.items() if list_operations else ():
             uri = self.uri(f"{category.path}.{action}".lstrip("."))
             item = {"uri": uri, "name": operation.name, "mimeType": _JSON}
-            yield {**item, "description": operation.summary} if operation.summary else item
+            summary = category.summaries.of(operation)
+            yield {**item, "description": summary} if summary else item
         for child in category.children.values():
             count = len(child.all_operations())
             yield {

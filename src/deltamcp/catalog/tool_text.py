@@ -6,6 +6,7 @@ Required parameters come first, `?` marks the others, the default type is text, 
 costs some 270 tokens as JSON Schema and 30 as such a line.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,6 +60,7 @@ _NOTES_DETAILS = (
 )
 NOTES_TOKENS = 170
 """The budget of a signature with notes, which decides how much detail it has; real tools stay under 90 on average."""
+_LEAVES_OUT = re.compile(r'[^\s"]+\(.*…')
 _PART_DETAIL = TextDetail(_DEEP, 2, max_choices=40, limits=True)
 _PART_TOKENS = 80
 """The budget of what an error says about the part of the arguments that it is about."""
@@ -120,6 +122,11 @@ def signature_and_summary(tool: Mapping[str, JSON], name: str, summary: str, max
             return text
     text = _one_line(name, ["…"], shorter)
     return text if tokens.count(text) <= max_tokens else _one_line(name, ["…"], "")
+
+
+def leaves_out(line: str) -> bool:
+    """Returns whether a line that `signature_and_summary` wrote leaves out fields or choices."""
+    return _LEAVES_OUT.match(line.partition("): ")[0]) is not None
 
 
 def part_text(schema: Mapping[str, JSON], part: JSON) -> str:
