@@ -1047,7 +1047,7 @@ def test_a_description_for_people_has_names_types_and_what_it_costs(say, ours):
     shown = say("describe", ours, "users").out
 
     assert shown.startswith("users(active?:bool=false)\nList the users.")
-    assert re.search(r"\d+ tokens so, \d+ as JSON\.\n$", shown)
+    assert re.search(r"\d+ tokens so, \d+ in full\.\n$", shown)
 
 
 # bench

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from pydantic import ValidationError
 
-from deltamcp import DeltaClient, connect
+from deltamcp import DeltaClient, DeltaServer, connect, tokens
 from tests.interop import raw, web
 from tests.interop.install import program
 from tests.interop.servers import OFFLINE, SERVERS, Call
@@ -111,7 +111,11 @@ def _left_running(folder: Path) -> list[str]:
 
 def _delta_mcp(verb: str, subject: Subject, *rest: str) -> "subprocess.CompletedProcess[str]":
     """What our command line makes of a server, in a process of its own."""
-    command = [str(Path(sys.executable).parent / "delta-mcp"), verb, "--json", *subject.words, *rest]
+    return _run(subject, verb, "--json", *subject.words, *rest)
+
+
+def _run(subject: Subject, *words: str) -> "subprocess.CompletedProcess[str]":
+    command = [str(Path(sys.executable).parent / "delta-mcp"), *words]
     return subprocess.run(
         command, env=subject.environment, cwd=subject.folder, capture_output=True, text=True, timeout=SECONDS
     )
@@ -157,6 +161,51 @@ def test_call_gives_what_the_tool_says(subject: Subject) -> None:
     result = json.loads(ran.stdout)
     assert result.get("isError", False) is (call.outcome == "fails")
     assert any(call.says in part.get("text", "") for part in result["content"]), ran.stdout
+
+
+@pytest.mark.parametrize("subject", ["everything", "git"], indirect=True)
+def test_commands_report_the_same_tokens_for_one_server(subject: Subject) -> None:
+    """The judge counts each definition as a host sends it; every command's figure is the sum of these."""
+    hosts_send = {
+        tool["name"]: {"name": tool["name"], "description": tool["description"], "input_schema": tool["inputSchema"]}
+        for tool in subject.tools
+    }
+    counts = {
+        name: tokens.count(json.dumps(sent, separators=(",", ":"), ensure_ascii=False))
+        for name, sent in hosts_send.items()
+    }
+    whole = sum(counts.values())
+
+    config = subject.folder / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"it": {"command": subject.words[0], "args": subject.words[1:]}}}))
+    listed, benched = (
+        json.loads(_delta_mcp(*words).stdout)["tokens"]
+        for words in (("list", subject), ("bench", subject, "--rounds", "1"))
+    )
+    described = _run(subject, "describe", *subject.words, subject.call.tool).stdout
+    report = json.loads(_run(subject, "audit", str(config), "--json").stdout)
+    [audited] = report["servers"]
+
+    server = DeltaServer("it", disclosure="meta")
+    for tool in subject.tools:
+        options = {"name": tool["name"], "description": tool["description"], "input_schema": tool["inputSchema"]}
+        server.tool(**options)(_do_nothing())
+    costs = server.costs
+
+    assert listed["full"] == benched["all definitions"]["up front"] == audited["cost"]["now"] == costs.full == whole
+    assert listed["index"] == benched["names and summaries"]["up front"]
+    assert benched["meta-tools"]["up front"] == audited["cost"]["surface"] == costs.meta
+    assert benched["meta-tools"]["one tool used"] == audited["cost"]["one_tool"]
+    assert audited["cost"]["one_tool"] == costs.meta + costs.overview + round(costs.schema)
+    assert report["together"] == audited["cost"]
+    assert {tool["name"]: tool["now"] for tool in report["tools"]} == counts
+    assert described.endswith(f" tokens so, {counts[subject.call.tool]:,} in full.\n")
+
+
+def _do_nothing() -> Callable[[dict[str, Any]], Awaitable[None]]:
+    async def run(arguments: dict[str, Any]) -> None: ...
+
+    return run
 
 
 @pytest.mark.parametrize("subject", ["gitlab"], indirect=True)

@@ -129,7 +129,7 @@ async def audit(
         for host in dict.fromkeys(server.host for server in unique[listing.name]):
             hosts.setdefault(host, []).append(listing)
     host_costs = [
-        HostCost(host, [listing.name for listing in listed], count_together(listed, costs.tools, model))
+        HostCost(host, [listing.name for listing in listed], count_together(listed, model))
         for host, listed in hosts.items()
     ]
     return AuditReport(

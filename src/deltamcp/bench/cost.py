@@ -1,35 +1,33 @@
 """Counts the tokens that servers cost a model: all definitions as hosts show them now, or the gateway's meta-tools."""
 
-import functools
+import contextlib
 import re
-from collections.abc import Callable, Iterable, Sequence
-from statistics import fmean
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Unpack
 
 from msgspec import Struct
 
 from deltamcp import tokens
 from deltamcp.catalog import discovery
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.disclosure import Disclosure
+from deltamcp.catalog.disclosure import Disclosure, definition_tokens
 from deltamcp.catalog.meta_tools import DetailLevel
-from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.view import View, model_facing_json
+from deltamcp.catalog.operation import Operation, ToolOptions
+from deltamcp.catalog.view import View
 from deltamcp.context import Context
 from deltamcp.errors import DeltaError
-from deltamcp.values import JSON, Kind, Surface
+from deltamcp.values import JSON
 
 METHOD = (
     "A tool as hosts put it before a model is {name, description, input_schema} as compact JSON, each "
-    "counted by itself; output schemas, annotations and titles are not sent to models and not counted, nor is what a "
-    "host puts before a tool's name. The gateway is planned. Behind it the model would see four meta-tools, counted "
-    "the same way over a catalogue that was built of these tools, each server a category. Using one tool would cost "
-    "the meta-tools, one discover() and one get_schema(), with their default arguments; for get_schema() the mean over "
-    "all tools counts. "
+    "counted by itself, as delta-mcp list, describe and bench and server.costs do; output schemas, annotations and "
+    "titles are not sent to models and not counted, nor is what a host puts before a tool's name. A server alone is "
+    "compared with the same tools behind four meta-tools of its own, which are counted the same way. All servers "
+    "together are compared with a gateway, which is planned: the meta-tools over a catalogue with each server as a "
+    "category. Using one tool costs the meta-tools, one discover() and one get_schema(), with their default arguments; "
+    "for get_schema() the mean over the tools counts, or over 64 to 127 of them. "
     "Instructions, which hosts put into the system prompt, are counted by themselves."
 )
-
-CountTokens: TypeAlias = Callable[[str], int]
 
 
 class ServerListing(Struct, frozen=True):
@@ -65,7 +63,7 @@ class Cost(Struct, frozen=True):
     schema: int
     """One `get_schema`, on average."""
     one_tool: int
-    """A conversation that uses one tool behind the gateway: `surface`, `overview` and `schema`."""
+    """A conversation that uses one tool behind meta-tools: `surface`, `overview` and `schema`."""
 
 
 class ServerCosts(Struct, frozen=True):
@@ -84,60 +82,58 @@ def count_costs(listings: Sequence[ServerListing], model: str | float = "o200k")
 
     The servers' names must be unique.
     """
-    count = functools.partial(tokens.count, model=model)
-    view, refused = _make_catalogue(listings)
-    tools = [cost for listing in listings for cost in _tool_costs(listing, view, count)]
-    by_server = {
-        listing.name: _add_up(
-            [listing], _make_catalogue([listing])[0], [cost for cost in tools if cost.server == listing.name], count
-        )
-        for listing in listings
-    }
-    together = _add_up(listings, view, tools, count)
+    gateway, refused = _make_gateway_catalogue(listings)
+    tools = [cost for listing in listings for cost in _tool_costs(listing, gateway, model)]
+    by_server = {listing.name: count_together([listing], model) for listing in listings}
+    together = count_together(listings, model)
     return ServerCosts(by_server, together, sorted(tools, key=lambda cost: -cost.now), refused)
 
 
-def count_together(listings: Sequence[ServerListing], tools: Iterable[ToolCost], model: str | float = "o200k") -> Cost:
-    """Counts what some of the servers cost together; `tools` are the costs of all, as `count_costs` returned them."""
-    names = {listing.name for listing in listings}
-    own_tools = [tool for tool in tools if tool.server in names]
-    return _add_up(listings, _make_catalogue(listings)[0], own_tools, functools.partial(tokens.count, model=model))
-
-
-def _add_up(listings: Iterable[ServerListing], view: View, tools: Sequence[ToolCost], count: CountTokens) -> Cost:
-    page = view.page(Kind.TOOLS, Surface.META, None)
-    assert page is not None, "the first page is always there"
-    schemas = [cost.schema for cost in tools if cost.schema is not None]
-    surface = sum(definition_tokens(tool, count) for tool in page.items)
-    overview = count(view.directory.overview)
-    schema = round(fmean(schemas)) if schemas else 0
+def count_together(listings: Sequence[ServerListing], model: str | float = "o200k") -> Cost:
+    """Counts what one server costs, or several together."""
+    view = _make_catalogue(listings[0]) if len(listings) == 1 else _make_gateway_catalogue(listings)[0]
+    costs = view.count_surface_costs(model)
+    schema = round(costs.schema)
     return Cost(
-        tools=len(tools),
-        now=sum(cost.now for cost in tools),
-        instructions=sum(count(listing.instructions) for listing in listings),
-        surface=surface,
-        overview=overview,
+        tools=sum(len(listing.tools) for listing in listings),
+        now=sum(definition_tokens(tool, model) for listing in listings for tool in listing.tools),
+        instructions=sum(tokens.count(listing.instructions, model) for listing in listings),
+        surface=costs.meta,
+        overview=costs.overview,
         schema=schema,
-        one_tool=surface + overview + schema,
+        one_tool=costs.meta + costs.overview + schema,
     )
 
 
-def _tool_costs(listing: ServerListing, view: View, count: CountTokens) -> list[ToolCost]:
+def count_index_tokens(lines: Iterable[tuple[str, str]]) -> int:
+    """Counts the tokens of an index: a line for each name and summary."""
+    return tokens.count("\n".join(f"{name}: {summary}" if summary else name for name, summary in lines))
+
+
+def _tool_costs(listing: ServerListing, gateway: View, model: str | float) -> list[ToolCost]:
     costs = []
     for tool in listing.tools:
         name = str(tool.get("name"))
-        operation = view.operations.get(_id(listing, name))
-        schema = None if operation is None else count(discovery.schemas_text(view, [operation.id], DetailLevel.NOTES))
-        costs.append(ToolCost(listing.name, name, definition_tokens(tool, count), schema))
+        operation = gateway.operations.get(_id(listing, name))
+        schema = (
+            None
+            if operation is None
+            else tokens.count(discovery.schemas_text(gateway, [operation.id], DetailLevel.NOTES), model)
+        )
+        costs.append(ToolCost(listing.name, name, definition_tokens(tool, model), schema))
     return costs
 
 
-def definition_tokens(tool: dict[str, JSON], count: CountTokens = tokens.count) -> int:
-    """Counts the tokens of a tool's definition as hosts show it to a model."""
-    return count(model_facing_json([{"inputSchema": {}, **tool, "name": tool.get("name")}])[1:-1])
+def _make_catalogue(listing: ServerListing) -> View:
+    """Returns the catalogue that the server would have behind meta-tools of its own, without the tools it refuses."""
+    catalog = Catalog(listing.name, disclosure=Disclosure("meta"))
+    for tool in listing.tools:
+        with contextlib.suppress(DeltaError):
+            catalog.add(_make_operation(tool, name=str(tool.get("name"))))
+    return catalog.view()
 
 
-def _make_catalogue(listings: Iterable[ServerListing]) -> tuple[View, dict[str, str]]:
+def _make_gateway_catalogue(listings: Iterable[ServerListing]) -> tuple[View, dict[str, str]]:
     """Returns the catalogue that a gateway would have of these servers, and the reasons for which it refused tools."""
     catalog = Catalog("gateway", disclosure=Disclosure("meta"))
     refused: dict[str, str] = {}
@@ -145,23 +141,21 @@ def _make_catalogue(listings: Iterable[ServerListing]) -> tuple[View, dict[str, 
     for listing in listings:
         category = _category(listing.name, categories)
         for tool in listing.tools:
-            name, description, schema = str(tool.get("name")), tool.get("description"), tool.get("inputSchema")
+            name = str(tool.get("name"))
             try:
-                catalog.add(
-                    Operation(
-                        _answer_nothing,
-                        Context,
-                        name=_id(listing, name),
-                        category=category,
-                        # The catalogue reads what stands before a dot as a category.
-                        action=name.replace(".", "_"),
-                        description=description if isinstance(description, str) else "",
-                        input_schema=schema if isinstance(schema, dict) else {},
-                    )
-                )
+                # The catalogue reads what stands before a dot as a category.
+                action = name.replace(".", "_")
+                catalog.add(_make_operation(tool, name=_id(listing, name), category=category, action=action))
             except DeltaError as error:
                 refused[_id(listing, name)] = str(error)
     return catalog.view(), refused
+
+
+def _make_operation(tool: dict[str, JSON], **options: Unpack[ToolOptions]) -> Operation:
+    description, schema = tool.get("description"), tool.get("inputSchema")
+    options["description"] = description if isinstance(description, str) else ""
+    options["input_schema"] = schema if isinstance(schema, dict) else {}
+    return Operation(_answer_nothing, Context, **options)
 
 
 async def _answer_nothing(arguments: dict[str, JSON]) -> None: ...

@@ -6,12 +6,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from deltamcp import tokens
-from deltamcp.bench.cost import ServerListing, count_costs
+from deltamcp.bench.cost import ServerListing, count_costs, count_index_tokens
 from deltamcp.bench.figures import Figures, align
+from deltamcp.catalog.disclosure import definition_tokens
 from deltamcp.client.client import DeltaClient
 from deltamcp.values import JSON
-from deltamcp.wire import jsonrpc
 from deltamcp.wire.codecs import CODECS
 
 Connect: TypeAlias = Callable[..., DeltaClient]
@@ -59,14 +58,14 @@ async def run(
             latency["tools/describe"] = await _measure_time(
                 lambda: client.request("tools/describe", {"names": [first]}), rounds
             )
-        lines = "\n".join(f"{line.name}: {line.summary}" for line in await client.tools())
+        index = count_index_tokens((line.name, line.summary) for line in await client.tools())
     on_step("tokens")
     return {
         "server": {"name": server.name, "version": server.version, "protocol": server.protocol},
         "tools": len(definitions),
         "called": name,
         "latency_ms": latency,
-        "tokens": _tokens(server.name, definitions, server.instructions or "", lines, name),
+        "tokens": _tokens(server.name, definitions, server.instructions or "", index, name),
         "bytes": _bytes(definitions),
     }
 
@@ -100,15 +99,14 @@ def _figures(seconds: list[float]) -> Figures:
 
 
 def _tokens(
-    server: str, definitions: list[dict[str, JSON]], instructions: str, lines: str, called: str | None
+    server: str, definitions: list[dict[str, JSON]], instructions: str, index: int, called: str | None
 ) -> Figures:
     """Counts tokens up front and for a conversation that uses one tool: with all definitions, with an index and one
     definition, and with the meta-tools."""
     cost = count_costs([ServerListing(server, definitions, instructions)]).together
-    counts = [tokens.count(jsonrpc.encode(raw).decode()) for raw in definitions]
+    counts = [definition_tokens(raw) for raw in definitions]
     called_counts = [count for raw, count in zip(definitions, counts, strict=True) if raw.get("name") == called]
     definition = called_counts[0] if called_counts else round(statistics.mean(counts)) if counts else 0
-    index = tokens.count(lines)
     return {
         "all definitions": {"up front": cost.now, "one tool used": cost.now},
         "names and summaries": {"up front": index, "one tool used": index + definition},

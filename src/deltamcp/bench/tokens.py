@@ -13,10 +13,10 @@ from deltamcp.bench.corpus import Entry, read
 from deltamcp.bench.figures import Figures
 from deltamcp.catalog import discovery, tool_text
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.disclosure import Disclosure
+from deltamcp.catalog.disclosure import Disclosure, definition_tokens
 from deltamcp.catalog.meta_tools import DetailLevel
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.view import View, model_facing_json
+from deltamcp.catalog.view import View
 from deltamcp.context import Context
 from deltamcp.errors import DeltaError
 from deltamcp.values import JSON, Kind, Surface
@@ -27,8 +27,9 @@ SEARCHED = 200
 META = Disclosure("meta")
 
 METHOD = (
-    "Tokens of o200k_base, counted. A tool as a model sees it is {name, description, input_schema} as compact JSON; "
-    "get_schema is compared with that. Index: the lines of discover(detail='brief'). Meta surface: the four meta-tools "
+    "Tokens of o200k_base, counted. A tool as a model sees it is {name, description, input_schema} as compact JSON, "
+    "each counted by itself; get_schema is compared with that. "
+    "Index: the lines of discover(detail='brief'). Meta surface: the four meta-tools "
     f"as a model sees them, for {', '.join(map(str, SIZES))} operations drawn from all tools, each under its server as "
     "category; the largest is reported. Index, signature and get_schema show a tool under its own name, as its server "
     "alone would. A tool is rejected where it cannot be registered, listed, described, or found by its id. Demo: "
@@ -43,7 +44,7 @@ def run(data: Path) -> Figures:
     view, rejected = _make_catalogue(entries)
     rejected |= _find_unserved(view)
     operations = list(view.operations.values())
-    full = [_definition_tokens(operation) for operation in operations]
+    full = [definition_tokens(_own_definition(operation)) for operation in operations]
     surfaces = {size: _surface_tokens(entries, size) for size in SIZES}
     of_84 = _make_catalogue(entries[:84])[0]
     hits = [tokens.count(_five_hits(view, operation)) for operation in operations[:SEARCHED]]
@@ -131,10 +132,6 @@ def _own_definition(operation: Operation) -> dict[str, JSON]:
     return {**operation.tool, "name": operation.name.partition("/")[2]}
 
 
-def _definition_tokens(operation: Operation) -> int:
-    return tokens.count(model_facing_json([_own_definition(operation)])[1:-1])
-
-
 def _tokens(text: Callable[[dict[str, JSON]], str], operation: Operation) -> int:
     return tokens.count(text(_own_definition(operation)))
 
@@ -152,7 +149,7 @@ def _five_hits(view: View, operation: Operation) -> str:
 def _surface_tokens(entries: Sequence[Entry], size: int) -> int:
     view, _ = _make_catalogue(_repeat(entries, size))
     page = view.page(Kind.TOOLS, Surface.META, None)
-    return tokens.count(model_facing_json(page.items)) if page is not None else 0
+    return sum(map(definition_tokens, page.items)) if page is not None else 0
 
 
 def _repeat(entries: Sequence[Entry], size: int) -> Iterator[Entry]:

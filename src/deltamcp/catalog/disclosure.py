@@ -2,12 +2,15 @@
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
+from deltamcp import tokens
 from deltamcp.errors import ConfigurationError
-from deltamcp.values import Surface
+from deltamcp.values import JSON, Surface
 
 OPERATIONS_USED = 3
 """The operations that `auto` expects a conversation to use; the authors of the pattern saw 2 to 5."""
@@ -42,17 +45,31 @@ class Disclosure(Struct, frozen=True):
         return f"{self.prefix.rstrip('_')}_" if self.prefix else ""
 
 
+def definition_tokens(tool: Mapping[str, JSON], model: str | float = "o200k") -> int:
+    """Counts the tokens of one definition as hosts put it before a model: name, description and input schema as JSON.
+
+    Whatever this library says about the cost of tools is a sum of these counts. Titles, annotations and output schemas
+    are not sent to models, and the brackets and commas between tools differ from host to host.
+    """
+    shown = {
+        "name": tool.get("name"),
+        "description": tool.get("description", ""),
+        "input_schema": tool.get("inputSchema", {}),
+    }
+    return tokens.count(msgspec.json.encode(shown).decode(), model)
+
+
 class SurfaceCosts(NamedTuple):
-    """The cost of both surfaces of one catalogue, in tokens that a model reads."""
+    """The cost of both surfaces of one catalogue, in tokens that a model reads; see `definition_tokens`."""
 
     full: int
     """All definitions, at the start of a conversation."""
     meta: int
-    """The meta-tools, at the start of a conversation."""
+    """The meta-tools and pinned tools, at the start of a conversation."""
     overview: int
     """One call of `discover`."""
     schema: float
-    """One call of `get_schema`, on average."""
+    """One call of `get_schema`, on average; over at most 127 operations, evenly chosen."""
 
     def __str__(self) -> str:
         return (

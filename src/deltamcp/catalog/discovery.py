@@ -269,9 +269,7 @@ def _find_part(view: View, name: str) -> _Part | None:
 def _schema_text(part: _Part, detail: DetailLevel) -> str:
     operation = part.operation
     text = tool_text.full_text if detail is DetailLevel.FULL else tool_text.signature_with_notes
-    examples = () if part.path else operation.examples if detail is DetailLevel.FULL else operation.examples[:1]
-    lines = [text(operation.tool, operation.id, part.path), *(f"e.g. {_json(example)}" for example in examples)]
-    return "\n".join(lines)
+    return text(operation.tool, operation.id, part.path, operation.examples)
 
 
 def operation_details(operation: Operation) -> dict[str, JSON]:

@@ -7,8 +7,10 @@ costs some 270 tokens as JSON Schema and 30 as such a line.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from deltamcp import tokens
 from deltamcp.catalog import prose
@@ -78,31 +80,39 @@ def signature_line(tool: Mapping[str, JSON], name: str | None = None, max_tokens
     return signature_and_summary(tool, name or str(tool.get("name")), "", max_tokens)
 
 
-def signature_with_notes(tool: Mapping[str, JSON], name: str | None = None, part: str = "") -> str:
+def signature_with_notes(
+    tool: Mapping[str, JSON], name: str | None = None, part: str = "", examples: Sequence[JSON] = ()
+) -> str:
     """Writes the signature, a note for each parameter and the description, with less detail for larger tools.
 
     Args:
-        part: The path of the only parameter to write, such as `body.message`, without the description.
+        part: The path of the only parameter to write, such as `body.message`, without description and example.
+        examples: Arguments of valid calls; the first is written whatever it costs.
     """
+    return _with_examples(_notes(tool, name or str(tool.get("name")), part), () if part else examples[:1])
+
+
+def _notes(tool: Mapping[str, JSON], name: str, part: str) -> str:
     for detail in _NOTES_DETAILS:
         parameters = Parameters(_input_schema(tool), detail, _MAX_STEPS, part)
         text = _signature_text(tool, name, parameters, 0 if part else detail.description_chars)
         if parameters.has_omissions:
-            inside = (
-                f'"{name or tool.get("name")}.{parameters.omitted_in}" or '
-                if parameters.omitted_in and not part
-                else ""
-            )
+            inside = f'"{name}.{parameters.omitted_in}" or ' if parameters.omitted_in and not part else ""
             text += f'\n… left out: get_schema({inside}detail="full")'
         if not parameters.is_too_large and tokens.count(text) <= NOTES_TOKENS:
             return text
-    return f'{name or tool.get("name")}(…): get_schema(detail="full")'
+    return f'{name}(…): get_schema(detail="full")'
 
 
-def full_text(tool: Mapping[str, JSON], name: str | None = None, part: str = "") -> str:
-    """Writes every parameter, or one, with its type, choices, default, limits and description."""
+def full_text(tool: Mapping[str, JSON], name: str | None = None, part: str = "", examples: Sequence[JSON] = ()) -> str:
+    """Writes every parameter, or one, with its type, choices, default, limits and description, and all examples."""
     parameters = Parameters(_input_schema(tool), _FULL_DETAIL, part=part)
-    return _signature_text(tool, name, parameters, 0 if part else UNBOUNDED)
+    text = _signature_text(tool, name, parameters, 0 if part else UNBOUNDED)
+    return _with_examples(text, () if part else examples)
+
+
+def _with_examples(text: str, examples: Sequence[JSON]) -> str:
+    return "\n".join([text, *(f"e.g. {msgspec.json.encode(example).decode()}" for example in examples)])
 
 
 def signature_and_summary(tool: Mapping[str, JSON], name: str, summary: str, max_tokens: int) -> str:

@@ -2,14 +2,14 @@
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from deltamcp import tokens
 from deltamcp.catalog import meta_tools, tool_text
 from deltamcp.catalog.directory import Directory
-from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts
+from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts, definition_tokens
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.operation_resources import OperationResources
@@ -24,7 +24,7 @@ RESOURCES_PER_PAGE = 100
 """The page size of `resources/list` where it has operations and the author set no page size."""
 
 _COST_SAMPLE = 64
-"""The number of operations that the average cost of a schema is measured on."""
+"""The average cost of a schema is measured on so many operations, or up to twice as many."""
 
 
 class SharedItems(msgspec.Struct, frozen=True):
@@ -136,17 +136,23 @@ class View:
     @functools.cached_property
     def surface_costs(self) -> SurfaceCosts:
         """The cost of each surface of this view."""
+        return self.count_surface_costs("o200k")
+
+    def count_surface_costs(self, model: str | float) -> SurfaceCosts:
+        """Counts the cost of each surface of this view, as `tokens.count` does for a model."""
         operations = list(self.operations.values())
         step = max(1, len(operations) // _COST_SAMPLE)
-        texts = [
-            tokens.count(tool_text.signature_with_notes(operation.tool, operation.id))
+        counts = [
+            tokens.count(
+                tool_text.signature_with_notes(operation.tool, operation.id, examples=operation.examples), model
+            )
             for operation in operations[::step]
         ]
         return SurfaceCosts(
-            full=tokens.count(model_facing_json(operation.tool for operation in operations)),
-            meta=tokens.count(model_facing_json(self._meta_definitions.values())),
-            overview=tokens.count(self.directory.overview),
-            schema=sum(texts) / len(texts) if texts else 0.0,
+            full=sum(definition_tokens(tool, model) for tool in self._definitions(Surface.FULL, ResultShape.MCP)),
+            meta=sum(definition_tokens(tool, model) for tool in self._definitions(Surface.META, ResultShape.MCP)),
+            overview=tokens.count(self.directory.overview, model),
+            schema=sum(counts) / len(counts) if counts else 0.0,
         )
 
     @functools.cached_property
@@ -303,15 +309,6 @@ def results_template(scheme: str) -> dict[str, JSON]:
 def did_you_mean(names: list[str]) -> str:
     """Returns the suggestion that follows an unknown name; empty where no name is similar."""
     return f" Did you mean {' or '.join(names)}?" if names else ""
-
-
-def model_facing_json(tools: Iterable[Mapping[str, Any]]) -> str:
-    """Returns tools as a host shows them to a model: name, description and schema in compact JSON."""
-    shown = [
-        {"name": tool["name"], "description": tool.get("description", ""), "input_schema": tool["inputSchema"]}
-        for tool in tools
-    ]
-    return msgspec.json.encode(shown).decode()
 
 
 def _parse_cursor(cursor: str | None) -> int | None:

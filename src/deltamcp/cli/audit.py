@@ -118,7 +118,7 @@ def _print_report(report: AuditReport) -> None:
         has_places = len({tuple(server.places) for server in counted}) > 1
         rows = [[server.name, *["\n".join(server.places)] * has_places, *_figures(server.cost)] for server in counted]
         rows += [["together", *[""] * has_places, *_figures(report.together)]] * (len(counted) > 1)
-        figures = ("tools", "now", "planned gateway", "one tool", "instructions")
+        figures = ("tools", "now", "meta-tools", "one tool", "instructions")
         title = f"Tokens before a conversation begins, {report.date} ({report.tokenizer})"
         output.print_table(title, ("server", *["in"] * has_places), figures, rows, console)
         console.print()

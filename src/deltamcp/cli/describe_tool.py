@@ -5,11 +5,11 @@ import asyncio
 
 from deltamcp import tokens
 from deltamcp.catalog import tool_text
+from deltamcp.catalog.disclosure import definition_tokens
 from deltamcp.cli import output, targets
 from deltamcp.cli.progress import ProgressBar
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
-from deltamcp.wire import jsonrpc
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
@@ -30,8 +30,8 @@ def run(args: argparse.Namespace, words: list[str]) -> None:
         return
     text = tool_text.full_text(definition)
     print(output.printable_text(text))
-    full = jsonrpc.encode(definition).decode()
-    output.make_console().print(f"\n{tokens.count(text):,} tokens so, {tokens.count(full):,} as JSON.", style="dim")
+    figures = f"{tokens.count(text):,} tokens so, {definition_tokens(definition):,} in full"
+    output.make_console().print(f"\n{figures}.", style="dim")
 
 
 async def _fetch_definition(args: argparse.Namespace, target: list[str], tool: str) -> dict[str, JSON]:

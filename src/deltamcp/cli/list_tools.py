@@ -6,8 +6,8 @@ A server of this library tells the client every operation, also those that a hos
 import argparse
 import asyncio
 
-from deltamcp import tokens
-from deltamcp.bench import cost
+from deltamcp.bench.cost import count_index_tokens
+from deltamcp.catalog.disclosure import definition_tokens
 from deltamcp.cli import output, targets
 from deltamcp.cli.progress import ProgressBar
 from deltamcp.cli.server_line import print_server_line, server_summary
@@ -66,7 +66,7 @@ async def _fetch_listing(args: argparse.Namespace, target: list[str]) -> dict[st
     names = [tool["name"] for tool in index]
     host_names = await _fetch_host_names(args, target) if has_operations else set(names)
     tools = definitions if args.as_host else index
-    lines = "\n".join(f"{tool['name']}: {_about(tool)}" if _about(tool) else tool["name"] for tool in tools)
+    lines = [(tool["name"], _about(tool)) for tool in tools]
     return {
         "server": summary,
         "surface": {
@@ -75,7 +75,7 @@ async def _fetch_listing(args: argparse.Namespace, target: list[str]) -> dict[st
             "hidden": sum(name not in host_names for name in names),
         },
         "tools": tools,
-        "tokens": {"full": sum(map(cost.definition_tokens, definitions)), "index": tokens.count(lines)},
+        "tokens": {"full": sum(map(definition_tokens, definitions)), "index": count_index_tokens(lines)},
     }
 
 
