@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -28,8 +28,12 @@ class FunctionCall(Struct):
     context: Context
 
 
-CallNext: TypeAlias = Callable[[FunctionCall], Awaitable[Any]]
-"""Runs the rest of a call and returns the function's value; it raises what the function raises."""
+class CallNext(Protocol):
+    """Runs the rest of a call and returns the function's value; it raises what the function raises."""
+
+    def __call__(self, call: FunctionCall, /) -> Awaitable[Any]: ...
+
+
 Middleware: TypeAlias = Callable[[FunctionCall, CallNext], Awaitable[Any]]
 """Returns the value of a call, from `call_next` or its own. It may raise a `ToolError`."""
 

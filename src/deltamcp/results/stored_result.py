@@ -283,7 +283,9 @@ def parse_continue_arguments(arguments: Mapping[str, JSON]) -> ContinueArguments
     given: dict[str, Any] = {key: value for key, value in arguments.items() if not _is_left_out(key, value)}
     if "session_id" in given:  # the published pattern's name for the handle
         given.setdefault("handle", given.pop("session_id"))
-    handle, slash, inside = str(given.get("handle", "")).partition("/")
+    if "handle" not in given:
+        raise UsageError("handle is required; the note of a cut result has it.")
+    handle, slash, inside = str(given["handle"]).partition("/")
     if slash and "path" not in given:  # `handle/path`, as in references to rows
         given |= {"handle": handle, "path": slash + inside}
     for name in ("page", "offset"):
