@@ -92,11 +92,13 @@ async def test_what_the_server_takes_for_an_argument_left_out_is_not_refused():
     server = DeltaServer("many", disclosure="meta", results=ResultPolicy(max_tokens=100))
     server.tool(name="many")(lambda: [f"row {n * n}" for n in range(900)])
     async with connect(server) as client:
-        handle = (await client.call_tool("execute", {"operation": "many", "params": None, "fields": ""})).told["handle"]
+        handle = (await client.call_tool("execute", {"operation": "many", "params": None, "fields": ""})).delta_meta[
+            "handle"
+        ]
         for value in (None, ""):
             assert "many" in (await client.call_tool("discover", {"query": "many", "detail": value})).text
             on = await client.call_tool("continue", {"handle": handle, "page": value, "offset": value, "grep": value})
-            assert on.told["unit"] == "rows" and not on.is_error
+            assert on.delta_meta["unit"] == "rows" and not on.is_error
 
 
 REFERRING: dict[str, tuple[dict[str, Any], Any]] = {

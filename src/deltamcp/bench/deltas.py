@@ -87,7 +87,7 @@ async def _deliver_steps(series: Series) -> list[_Step]:
         call = CallKey(Caller(Principal("bench"), "1"), state.call)
         reply = Reply.of(await delivery.deliver(ResultData(state.data), policy, call, time.monotonic()))
         reconstructed = root_of(client_cache.resolve_value(reply)) == root_of(state.value)
-        outcome = reply.told.get("outcome", "full")
+        outcome = reply.delta_meta.get("outcome", "full")
         anchor = outcome == "full" and deltas[state.call] == REANCHOR_AFTER_DELTAS
         base = last_states.get(state.call)
         steps.append(_Step(base, state, tokens.count(reply.text), outcome, reconstructed, anchor))

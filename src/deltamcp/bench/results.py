@@ -235,7 +235,7 @@ class Meter:
         if not reply.is_part:  # `Reply.value` would guess whether it is a text or JSON; here that is known
             if isinstance(data, str):
                 return reply.texts[0]
-            return reply.value if reply.told else jsonrpc.decode(reply.texts[0].encode())
+            return reply.value if reply.delta_meta else jsonrpc.decode(reply.texts[0].encode())
         return await recover(reply, continue_call)
 
     def _count(self, reply: ToolResult) -> int:

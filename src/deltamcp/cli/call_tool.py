@@ -113,7 +113,7 @@ async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: Pr
 
 async def _read_whole(client: DeltaClient, args: argparse.Namespace, reply: Reply) -> JSON:
     """Returns all of a result; the reply itself, after a sentence on stderr, if the rest of it cannot be read."""
-    if args.select and "rest" not in reply.told:
+    if args.select and "rest" not in reply.delta_meta:
         return reply.value
     try:
         return await client.whole(reply)
@@ -138,13 +138,13 @@ async def _fetch_reply(
         tool, sent, want=_result_policy(args, None if uses_server_pages else size), progress=progress_bar.show_progress
     )
     if uses_server_pages and not reply.is_error:
-        if reply.told.get("unit") == "rows":
-            size = reply.told["end"]
+        if reply.delta_meta.get("unit") == "rows":
+            size = reply.delta_meta["end"]
         else:
             reply = await client.fit(reply, ResultPolicy(max_tokens=_UNBOUNDED, page_size=size))
     if args.page is None or args.page == 1 or reply.is_error:
         return reply
-    total = reply.told.get("total", 0) if reply.told.get("unit") == "rows" else 0
+    total = reply.delta_meta.get("total", 0) if reply.delta_meta.get("unit") == "rows" else 0
     pages = max(1, -(-total // size))
     if reply.handle is None or args.page > pages:
         raise ConfigurationError(f"--page {args.page}: the result has {pages} page{'s' * (pages != 1)}.")

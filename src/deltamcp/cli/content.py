@@ -59,10 +59,10 @@ def _part_note(reply: Reply) -> str:
 
 
 def _window_note(reply: Reply) -> str:
-    unit, start, end, total = (reply.told.get(key) for key in ("unit", "start", "end", "total"))
+    unit, start, end, total = (reply.delta_meta.get(key) for key in ("unit", "start", "end", "total"))
     if not isinstance(start, int) or not isinstance(end, int) or not isinstance(total, int):
         return "[a part]"
-    of_part = " of a part" if "rest" in reply.told else ""
+    of_part = " of a part" if "rest" in reply.delta_meta else ""
     return f"[{start + 1}-{end} of {total} {unit}{of_part}]"
 
 

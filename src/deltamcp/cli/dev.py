@@ -64,10 +64,10 @@ def _find_npx() -> str:
     node, npx = shutil.which("node"), shutil.which("npx")
     if node is None or npx is None:
         raise ConfigurationError(f"The Inspector needs Node, which is not on PATH; {_INSTALL}.")
-    told = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
-    version = re.match(r"v(\d+)\.(\d+)", told)
+    output = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+    version = re.match(r"v(\d+)\.(\d+)", output)
     if version is None or tuple(map(int, version.groups())) < NODE_VERSION:
-        raise ConfigurationError(f"The Inspector does not run on Node {told.removeprefix('v')}; {_INSTALL}.")
+        raise ConfigurationError(f"The Inspector does not run on Node {output.removeprefix('v')}; {_INSTALL}.")
     return npx
 
 

@@ -233,10 +233,10 @@ class DeltaClient:
             # MCP 2026-07-28, "Client Behavior": on a header mismatch, fetch the definition again and retry once.
             raw = await self._request_call(params, meta, await self._lists.definition(name), timeout, progress)
         reply = Reply(raw, self.server.is_delta, ToolCall(name, arguments))
-        self._lists.continue_tool = reply.told.get("tool", self._lists.continue_tool)
-        if "root" in reply.told:
+        self._lists.continue_tool = reply.delta_meta.get("tool", self._lists.continue_tool)
+        if "root" in reply.delta_meta:
             await self._resolve_value(reply, call_key or f"{name} {jsonrpc.encode(arguments).decode()}")
-        elif want is not None and self.server.progressive is None and not reply.told:
+        elif want is not None and self.server.progressive is None and not reply.delta_meta:
             return await self.fit(reply, want)
         return reply
 
@@ -302,7 +302,7 @@ class DeltaClient:
         try:
             reply.value = self._result_cache.resolve_value(reply, call_key)
         except UnreadableError:
-            handle = reply.told.get("handle")
+            handle = reply.delta_meta.get("handle")
             if not isinstance(handle, str):
                 raise ClientError(
                     "The server sent changes to a result that this client does not have, and no handle to read it by."
@@ -392,10 +392,10 @@ class DeltaClient:
             if reply.is_error:
                 raise _call_failed_error(name, reply)
             yield reply
-            meta, previous = reply.told, reply
+            meta, previous = reply.delta_meta, reply
             if reply.handle is not None and meta.get("unit") == "rows" and meta["end"] < meta["total"]:
                 reply = await self.read_on(reply.handle, offset=meta["end"])
-                if reply.told.get("unit") != "rows" or reply.told["end"] <= meta["end"]:
+                if reply.delta_meta.get("unit") != "rows" or reply.delta_meta["end"] <= meta["end"]:
                     raise _repeated_rows_error(name, f"the rows from {meta['end']} on", "earlier ones")
             elif numbered_pages.has_next(reply) and reply.call is not None:
                 requested = numbered_pages.page_number(reply) + 1
@@ -428,7 +428,7 @@ class DeltaClient:
         read = numbered_pages.rows_before(reply)
         async with contextlib.aclosing(self._pages_from(reply, name)) as pages:
             async for page in pages:
-                is_of_rows = not page.is_part or page.is_page or page.told.get("unit") == "rows"
+                is_of_rows = not page.is_part or page.is_page or page.delta_meta.get("unit") == "rows"
                 if not is_of_rows or page.has_cut_rows:
                     for row in _result_rows(await recover(page, self._continue))[read:]:
                         yield row

@@ -39,8 +39,8 @@ class LocalResults:
             value = reply.value
             data = value if isinstance(value, str) else jsonrpc.encode(value)
             fitted = Reply.of(await self._continuation.first_reply(ResultData(data, value=value), policy, _CALLER))
-        if isinstance(fitted.told.get("handle"), str):
-            self._handles[fitted.told["handle"]] = None
+        if isinstance(fitted.delta_meta.get("handle"), str):
+            self._handles[fitted.delta_meta["handle"]] = None
             if len(self._handles) > _MAX_HANDLES:
                 self._handles.popitem(last=False)
         if reply.is_error:

@@ -30,8 +30,8 @@ async def recover(first: Reply, continue_call: ContinueCall) -> JSON:
     """
     if not first.is_part:
         return first.value
-    handle = first.told.get("handle")
-    if handle is None or "rest" in first.told:
+    handle = first.delta_meta.get("handle")
+    if handle is None or "rest" in first.delta_meta:
         raise ResultLostError("the server sent a part, and no handle to read the rest by")
     return first.whole(await read_all(str(handle), continue_call))
 
@@ -68,7 +68,7 @@ class _ValueReader:
 
     def add_reply(self, reply: Reply) -> None:
         assert self.arguments is not None, "the value is not complete"
-        meta = reply.told
+        meta = reply.delta_meta
         if not {"unit", "start", "end", "total"} <= meta.keys():
             raise ResultLostError(f"{self._path[:200]!r}, {self.arguments['offset']}: {reply.text[:200]}")
         unit, start, end, total = meta["unit"], meta["start"], meta["end"], meta["total"]

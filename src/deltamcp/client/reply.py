@@ -86,7 +86,11 @@ class Reply:
             for block in self.content
             if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
         ]
-        return [*_split(texts[0], self.told["lengths"]), *texts[1:]] if texts and "lengths" in self.told else texts
+        return (
+            [*_split(texts[0], self.delta_meta["lengths"]), *texts[1:]]
+            if texts and "lengths" in self.delta_meta
+            else texts
+        )
 
     @property
     def text(self) -> str:
@@ -94,7 +98,7 @@ class Reply:
         return "\n".join(self.texts)
 
     @functools.cached_property
-    def told(self) -> dict[str, Any]:
+    def delta_meta(self) -> dict[str, Any]:
         """The reply's `_meta` of a Delta-MCP server: `handle`, `root`, and which part of the result the text shows.
 
         `tool` names the tool that reads on, where the server does not list it. `rest` is in replies that the client
@@ -109,23 +113,23 @@ class Reply:
     @property
     def handle(self) -> str | None:
         """The handle to read the rest of the result by; None if the reply shows all of it."""
-        handle = self.told.get("handle")
+        handle = self.delta_meta.get("handle")
         return handle if isinstance(handle, str) and self.is_part else None
 
     @property
     def is_part(self) -> bool:
         """Whether the reply shows only a part of the result."""
-        if self._is_delta and not self.told:
+        if self._is_delta and not self.delta_meta:
             is_only_page = self.is_page and self.shape.get("totalPages") == 1 and self.shape.get("hasMore") is not True
             return (self.is_page and not is_only_page) or _is_abridged(self.shape)
-        return "unit" in self.told or "rest" in self.told or self.told.keys() - {"tool"} == {"handle"}
+        return "unit" in self.delta_meta or "rest" in self.delta_meta or self.delta_meta.keys() - {"tool"} == {"handle"}
 
     @property
     def has_cut_rows(self) -> bool:
         """Whether some rows of the reply are shown in part; the result that its handle names has them complete."""
         if self.is_page:
             return self.handle is not None and any(map(_is_abridged, self.shape["items"]))
-        return bool(self.told.get("cuts"))
+        return bool(self.delta_meta.get("cuts"))
 
     @functools.cached_property
     def shape(self) -> Any:
@@ -140,7 +144,9 @@ class Reply:
 
     def whole(self, stored: JSON) -> JSON:
         """Returns the value of the complete result that the server stores under the reply's handle."""
-        are_blocks = "unit" not in self.told and not self._is_delta and isinstance(stored, dict) and "content" in stored
+        are_blocks = (
+            "unit" not in self.delta_meta and not self._is_delta and isinstance(stored, dict) and "content" in stored
+        )
         return Reply(stored).value if are_blocks else stored
 
     @functools.cached_property
@@ -152,7 +158,7 @@ class Reply:
         """
         if "structuredContent" in self.raw:
             return self.raw["structuredContent"]
-        meta, texts = self.told, self.texts
+        meta, texts = self.delta_meta, self.texts
         if "form" in meta and texts:
             return texts[0] if meta["form"] == "text" else _decode_or_text(texts[0])
         if self._is_delta and texts:

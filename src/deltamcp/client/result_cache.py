@@ -41,7 +41,7 @@ class ResultCache:
         Raises:
             InvalidDeltaError: the reply's base is not in the cache, or the reply cannot be read.
         """
-        meta = reply.told
+        meta = reply.delta_meta
         try:
             match meta.get("outcome"):
                 case "unchanged":
@@ -63,7 +63,7 @@ class ResultCache:
 
     def store_whole(self, reply: Reply, call_key: str, value: JSON) -> None:
         """Caches a complete result that the client has read by the reply's handle."""
-        root = reply.told.get("root")
+        root = reply.delta_meta.get("root")
         if isinstance(root, str) and root_of(value) == root:
             self._store(root, value)
             _remember(self._root_by_call, call_key, root)

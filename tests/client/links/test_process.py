@@ -150,7 +150,7 @@ async def test_odd_contents_come_through_as_they_are(log, discover):
         for result in odd:
             reply = await client.call_tool("raw", {"answer": {"result": result}})
             assert reply.raw == result
-            _ = (reply.text, reply.texts, reply.value, reply.is_error, reply.handle, reply.told, reply.content)
+            _ = (reply.text, reply.texts, reply.value, reply.is_error, reply.handle, reply.delta_meta, reply.content)
 
 
 async def test_a_command_that_does_not_exist_is_told_in_one_sentence():
