@@ -135,7 +135,7 @@ def test_the_context_is_not_an_argument():
 
     signature = Signature(tool, Context)
 
-    assert signature.shape.context_name == "ctx"
+    assert signature.function_shape.context_name == "ctx"
     assert signature.names == ("a",)
 
 
@@ -148,7 +148,7 @@ def test_partials_methods_and_callable_objects_work_like_functions():
             return b
 
     assert Signature(functools.partial(plain, "fixed"), Context).names == ("limit", "tags", "exact")
-    assert Signature(Tool(), Context).shape.is_async
+    assert Signature(Tool(), Context).function_shape.is_async
     assert Signature(Tool().method, Context).names == ("b",)
 
 

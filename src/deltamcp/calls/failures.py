@@ -39,10 +39,10 @@ def _log_name() -> str:
 
 def _log_handlers(logger: logging.Logger) -> list[logging.Handler]:
     handlers: list[logging.Handler] = []
-    place: logging.Logger | None = logger
-    while place is not None:
-        handlers += place.handlers
-        place = place.parent if place.propagate else None
+    ancestor: logging.Logger | None = logger
+    while ancestor is not None:
+        handlers += ancestor.handlers
+        ancestor = ancestor.parent if ancestor.propagate else None
     if not handlers and logging.lastResort is not None:  # by which Python writes errors to stderr
         handlers.append(logging.lastResort)
     return handlers

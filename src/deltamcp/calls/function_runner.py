@@ -10,7 +10,7 @@ from deltamcp.calls.failures import is_cancelled, log_failure, missing_capabilit
 from deltamcp.calls.middleware import Middleware, MiddlewareStep, run_steps
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import RequestState
-from deltamcp.calls.server_hooks import Item, ServerHooks, levels
+from deltamcp.calls.server_hooks import Item, ServerHooks, mount_chain
 from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.prompt import Prompt
@@ -55,11 +55,11 @@ class FunctionRunner:
             return self.run_function(item, arguments, request, answers, deadline)
         context = self._context(request, answers, deadline)
         steps: list[MiddlewareStep] = []
-        for level in levels(item, self._hooks):
-            context = context.with_lifespan(level.hooks.lifespan.state)
-            steps += [MiddlewareStep(one, _label(level.item), context) for one in level.hooks.middleware]
+        for origin in mount_chain(item, self._hooks):
+            context = context.with_lifespan(origin.hooks.lifespan.state)
+            steps += [MiddlewareStep(one, _call_name(origin.item), context) for one in origin.hooks.middleware]
         if consent is not None:
-            steps.append(MiddlewareStep(consent, _label(item), context))
+            steps.append(MiddlewareStep(consent, _call_name(item), context))
         if not steps:
             return run_with_hook(self._call(item, arguments, request, context), deadline)
 
@@ -78,10 +78,10 @@ class FunctionRunner:
     ) -> Awaitable[Any]:
         """Runs a function without middleware and returns its value. Exceptions of the function pass through."""
         context: Context | None = None
-        if item.shape.context_name is not None or item.shape.dependencies:
+        if item.function_shape.context_name is not None or item.function_shape.dependencies:
             context = self._context(request, answers, deadline)
             if item.origin is not None:
-                *_, origin = levels(item, self._hooks)
+                *_, origin = mount_chain(item, self._hooks)
                 context = context.with_lifespan(origin.hooks.lifespan.state)
         return run_with_hook(self._call(item, arguments, request, context), deadline)
 
@@ -92,7 +92,7 @@ class FunctionRunner:
     async def _call(
         self, item: Item, arguments: dict[str, Any], request: RequestContext, context: Context | None
     ) -> Any:
-        shape = item.shape
+        shape = item.function_shape
         if context is not None and shape.dependencies:
             async with DependencyValues(self._threads, request.channel.fairness_key, context) as values:
                 return await self._start(item, {**arguments, **await values.arguments(shape)}, request, context)
@@ -103,7 +103,7 @@ class FunctionRunner:
     def _start(
         self, item: Item, arguments: dict[str, Any], request: RequestContext, context: Context | None
     ) -> Awaitable[Any]:
-        if item.shape.is_async:
+        if item.function_shape.is_async:
             started: Awaitable[Any] = item.function(**arguments)
             return started
         return self._call_in_thread(item, arguments, request, context)
@@ -158,7 +158,8 @@ class FunctionRunner:
             return Failure(Fault.INTERNAL, log_failure(subject, error))
 
 
-def _label(item: Item) -> str:
+def _call_name(item: Item) -> str:
+    """Returns the name of an item that middleware gets."""
     match item:
         case Operation():
             return item.id

@@ -30,9 +30,9 @@ class Origin(NamedTuple):
     hooks: ServerHooks
 
 
-def levels(item: Item, hooks: ServerHooks) -> Iterator[Origin]:
-    """Returns the item as each server has it that it is mounted in, outermost first."""
-    level: Origin | None = Origin(item, hooks)
-    while level is not None:
-        yield level
-        level = level.item.origin
+def mount_chain(item: Item, hooks: ServerHooks) -> Iterator[Origin]:
+    """Yields the item as each server on the way to its own has it, with that server's hooks; the outermost first."""
+    origin: Origin | None = Origin(item, hooks)
+    while origin is not None:
+        yield origin
+        origin = origin.item.origin

@@ -10,7 +10,7 @@ from deltamcp.errors import ConfigurationError
 class Completer:
     """A function that gets the text typed so far, and optionally the other arguments, and returns suggestions."""
 
-    __slots__ = ("_names", "function", "origin", "shape")
+    __slots__ = ("_names", "function", "function_shape", "origin")
 
     def __init__(self, function: Callable[..., Any], context_type: type) -> None:
         """
@@ -20,8 +20,8 @@ class Completer:
         self.function = function
         self.origin: Any = None
         """Where the completion was registered, if its server is mounted."""
-        self.shape = inspect_function(function, context_type)
-        fields = self.shape.named_fields()
+        self.function_shape = inspect_function(function, context_type)
+        fields = self.function_shape.named_fields()
         if len(fields) not in (1, 2):
             raise ConfigurationError("a completion takes the text so far and, optionally, the arguments already given.")
         self._names = tuple(fields)

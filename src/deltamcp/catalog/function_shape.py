@@ -27,7 +27,7 @@ class FunctionShape(NamedTuple):
     """The parameters that get the values of other functions."""
     fields: dict[str, tuple[Any, Any]]
     """Annotation and default of the parameters that get arguments, by name."""
-    unnamed: str | None
+    unnamed_parameter: str | None
     """The first parameter that cannot be passed by name."""
     return_annotation: Any
     """The annotation of the return value."""
@@ -38,9 +38,9 @@ class FunctionShape(NamedTuple):
         Raises:
             ConfigurationError: a parameter cannot be passed by name.
         """
-        if self.unnamed is not None:
+        if self.unnamed_parameter is not None:
             raise ConfigurationError(
-                f"the parameter {self.unnamed!r} cannot be passed by name; give it a plain name and a type."
+                f"the parameter {self.unnamed_parameter!r} cannot be passed by name; give it a plain name and a type."
             )
         return self.fields
 
@@ -126,11 +126,11 @@ def _inspect_dependency(provider: Callable[..., Any], context_type: type) -> Dep
         raise ConfigurationError(f"the dependency {source_line(provider)}: {error}") from error.__cause__
     inner = inspect.unwrap(provider)
     if inspect.isasyncgenfunction(inner):
-        opened = contextlib.asynccontextmanager(provider) if inner is provider else provider
-        return Dependency(provider, opened, "async manager", shape)
+        manager = contextlib.asynccontextmanager(provider) if inner is provider else provider
+        return Dependency(provider, manager, "async manager", shape)
     if inspect.isgeneratorfunction(inner):
-        opened = contextlib.contextmanager(provider) if inner is provider else provider
-        return Dependency(provider, opened, "manager", shape)
+        manager = contextlib.contextmanager(provider) if inner is provider else provider
+        return Dependency(provider, manager, "manager", shape)
     return Dependency(provider, provider, "async" if shape.is_async else "plain", shape)
 
 

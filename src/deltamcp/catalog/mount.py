@@ -43,7 +43,7 @@ class Mount:
         mounted: Operation | Resource | Prompt
         if isinstance(item, Operation):
             id_ = f"{self._prefix}.{item.id}" if self._prefix else item.id
-            mounted = item.with_place(self.name(Kind.TOOLS, item.name), id_, policy)
+            mounted = item.with_name(self.name(Kind.TOOLS, item.name), id_, policy)
         elif isinstance(item, Prompt):
             mounted = item.with_name(self.name(Kind.PROMPTS, item.name))
         else:

@@ -94,6 +94,7 @@ class Operation:
         "consent_policy",
         "examples",
         "function",
+        "function_shape",
         "has_own_summary",
         "id",
         "is_direct",
@@ -105,7 +106,6 @@ class Operation:
         "resolved_policy",
         "results",
         "scopes",
-        "shape",
         "takes_root",
         "timeout",
         "tool",
@@ -153,25 +153,27 @@ class Operation:
         if input_schema is None:
             signature = Signature(function, context_type)
             self._bind: Callable[[Mapping[str, JSON]], dict[str, Any]] = signature.bind
-            self.shape = signature.shape
+            self.function_shape = signature.function_shape
             input_schema = signature.schema
         else:
-            self.shape = inspect_function(function, context_type)
+            self.function_shape = inspect_function(function, context_type)
             self._bind = functools.partial(
-                _bind_foreign, ForeignSchema(input_schema), None if by_name else _arguments_parameter(self.shape)
+                _bind_foreign,
+                ForeignSchema(input_schema),
+                None if by_name else _arguments_parameter(self.function_shape),
             )
         self.is_direct = (
-            self.shape.is_async
-            and self.shape.context_name is None
-            and not self.shape.dependencies
+            self.function_shape.is_async
+            and self.function_shape.context_name is None
+            and not self.function_shape.dependencies
             and self.consent_policy == "allow"
         )
         """Whether a call needs nothing but the arguments."""
         has_return_type = not by_name and "return" in getattr(function, "__annotations__", ())
-        self._return_annotation = self.shape.return_annotation if has_return_type else Any
+        self._return_annotation = self.function_shape.return_annotation if has_return_type else Any
         self._output_type: pydantic.TypeAdapter[Any] | dict[str, JSON] | None = options.get("output_schema")
         if self._output_type is None and not by_name:
-            self._output_type = return_adapter(self.shape.return_annotation)
+            self._output_type = return_adapter(self.function_shape.return_annotation)
         self.tool = _tool_definition(self.name, options, docstring(function), input_schema)
         self.has_own_summary = bool(options.get("summary"))
         """Whether the author gave the summary."""
@@ -182,7 +184,7 @@ class Operation:
         """The definition for clients that get neither tables nor changes."""
         self.parameter_headers  # noqa: B018 - an invalid x-mcp-header is reported at registration
 
-    def with_place(self, name: str, id_: str, policy: ResultPolicy | None) -> "Operation":
+    def with_name(self, name: str, id_: str, policy: ResultPolicy | None) -> "Operation":
         """Returns the same operation with another name and id; `policy` fills in what its own leaves open."""
         options: ToolOptions = {**self._options, "name": name}
         category, _, options["action"] = id_.rpartition(".")
@@ -301,13 +303,13 @@ class Operation:
         required, optional = parameter_text.parameter_names(self.tool["inputSchema"])
         return frozenset((*required, *optional))
 
-    def definition(self, shape: ResultShape) -> dict[str, JSON]:
+    def definition(self, result_shape: ResultShape) -> dict[str, JSON]:
         """Returns the definition for clients that expect results in this shape: it explains only what they get."""
-        return self.tool if shape is ResultShape.MCP else self.plain_tool
+        return self.tool if result_shape is ResultShape.MCP else self.plain_tool
 
-    def manifest_entry(self, shape: ResultShape) -> dict[str, JSON]:
+    def manifest_entry(self, result_shape: ResultShape) -> dict[str, JSON]:
         """Returns the tool's entry in a manifest (SEP-2636), with the digest and size of the definition for a shape."""
-        return self._mcp_manifest_entry if shape is ResultShape.MCP else _manifest_entry(self.plain_tool)
+        return self._mcp_manifest_entry if result_shape is ResultShape.MCP else _manifest_entry(self.plain_tool)
 
     @functools.cached_property
     def _mcp_manifest_entry(self) -> dict[str, JSON]:

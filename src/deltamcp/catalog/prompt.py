@@ -24,7 +24,7 @@ class PromptOptions(TypedDict, total=False):
 class Prompt:
     """A function that creates messages from its arguments. `list_item` is its entry in `prompts/list`."""
 
-    __slots__ = ("_context_type", "_options", "function", "list_item", "name", "origin", "shape", "signature")
+    __slots__ = ("_context_type", "_options", "function", "function_shape", "list_item", "name", "origin", "signature")
 
     def __init__(self, function: Callable[..., Any], context_type: type, **options: Unpack[PromptOptions]) -> None:
         check_options(options, PromptOptions)
@@ -33,7 +33,7 @@ class Prompt:
         self.function = function
         self.name = options.get("name") or function_name(function)
         self.signature = Signature(function, context_type)
-        self.shape = self.signature.shape
+        self.function_shape = self.signature.function_shape
         self.origin: Any = None
         """Where the prompt was registered, if its server is mounted."""
         parts = {

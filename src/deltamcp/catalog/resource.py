@@ -94,10 +94,10 @@ class Resource:
         "_options",
         "cache_seconds",
         "function",
+        "function_shape",
         "list_item",
         "mime_type",
         "origin",
-        "shape",
         "signature",
         "template",
     )
@@ -117,7 +117,7 @@ class Resource:
         self.cache_seconds = options.get("cache_seconds", 0.0)
         self.template = UriTemplate(uri) if "{" in uri else None
         self.signature = Signature(function, context_type)
-        self.shape = self.signature.shape
+        self.function_shape = self.signature.function_shape
         self.origin: Any = None
         """Where the resource was registered, if its server is mounted."""
         variables = set(self.template.names) if self.template else set()

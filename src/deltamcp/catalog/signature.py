@@ -53,10 +53,10 @@ class Signature:
     __slots__ = (
         "_fields",
         "_validator",
+        "function_shape",
         "names",
         "required",
         "schema",
-        "shape",
     )
 
     def __init__(self, function: Callable[..., Any], context_type: type) -> None:
@@ -64,8 +64,8 @@ class Signature:
         Raises:
             ConfigurationError: a parameter has no JSON Schema; the error's text says which and why.
         """
-        self.shape: FunctionShape = inspect_function(function, context_type)
-        self._fields = self.shape.named_fields()
+        self.function_shape: FunctionShape = inspect_function(function, context_type)
+        self._fields = self.function_shape.named_fields()
         for name in self._fields:
             if name.startswith("_") or name == "model_config":  # pydantic takes these for its own
                 raise ConfigurationError(f"a parameter cannot have the name {name!r}; give it another.")
