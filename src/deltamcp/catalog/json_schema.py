@@ -57,17 +57,17 @@ class ForeignSchema:
         names = properties if isinstance(properties, dict) else {}
         return frozenset(names).difference(required if isinstance(required, list) else ())
 
-    def problems(self, value: JSON, elsewhere: Callable[[list[str | int], str], bool] | None = None) -> list[str]:
+    def problems(self, value: JSON, skip: Callable[[list[str | int], str], bool] | None = None) -> list[str]:
         """Describes the first problems of a value, each in a sentence with the part of the schema it violates.
 
-        `elsewhere` returns whether a problem, by its path in the value and its keyword, is left to another judge.
+        `skip` returns whether to leave out a problem, by its path in the value and its keyword.
         """
         if self._validator is None:
             return []
         found: Iterator[jsonschema_rs.ValidationError] = self._validator.iter_errors(value)
-        if elsewhere is not None:
-            found = (each for each in found if not elsewhere(list(each.instance_path), str(each.schema_path[-1])))
-        problems = itertools.chain.from_iterable(map(_innermost, found))
+        if skip is not None:
+            found = (each for each in found if not skip(list(each.instance_path), str(each.schema_path[-1])))
+        problems = itertools.chain.from_iterable(map(_innermost_problems, found))
         return list(dict.fromkeys(map(self._problem_sentence, itertools.islice(problems, _MAX_PROBLEMS))))
 
     def _problem_sentence(self, problem: "jsonschema_rs.ValidationError") -> str:
@@ -97,7 +97,7 @@ def _path_text(path: Iterable[str | int]) -> str:
     return ".".join(map(str, path)) or "arguments"
 
 
-def _innermost(problem: "jsonschema_rs.ValidationError") -> "Iterator[jsonschema_rs.ValidationError]":
+def _innermost_problems(problem: "jsonschema_rs.ValidationError") -> "Iterator[jsonschema_rs.ValidationError]":
     """Yields the problems of the only branch of a union that the value can be meant for; else the problem itself.
 
     A value is not meant for a branch of another type, nor for one whose constant or choices it does not have; if that
@@ -108,7 +108,7 @@ def _innermost(problem: "jsonschema_rs.ValidationError") -> "Iterator[jsonschema
         meant = [branch for branch in branches if not any(_is_about(problem, inner, keywords) for inner in branch)]
         if len(meant) == 1:
             for inner in meant[0]:
-                yield from _innermost(inner)
+                yield from _innermost_problems(inner)
             return
     yield problem
 

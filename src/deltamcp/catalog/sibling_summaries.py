@@ -6,15 +6,15 @@ from typing import Protocol
 
 from deltamcp.catalog import prose
 
-_BOILERPLATE = 3
+_MIN_BOILERPLATE_COUNT = 3
 """From this many operations on, the sentence that they share says nothing about any of them."""
-_BEGINNING_CHARS = 24
+_COMPARED_CHARS = 24
 """Operations are compared if so many characters at the beginning of their descriptions are the same."""
 _MAX_DIFFERENCE_CHARS = 30
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
-class Described(Protocol):
+class DescribedOperation(Protocol):
     """An operation, as far as its summary depends on it."""
 
     name: str
@@ -35,29 +35,29 @@ class Described(Protocol):
 class SiblingSummaries:
     """The summaries of a category's operations; those that are compared with each other are computed together."""
 
-    def __init__(self, operations: Iterable[Described]) -> None:
-        self._siblings: dict[str, list[Described]] = {}
+    def __init__(self, operations: Iterable[DescribedOperation]) -> None:
+        self._siblings: dict[str, list[DescribedOperation]] = {}
         for operation in operations:
-            self._siblings.setdefault(operation.description[:_BEGINNING_CHARS], []).append(operation)
+            self._siblings.setdefault(operation.description[:_COMPARED_CHARS], []).append(operation)
         self._by_name: dict[str, str] = {}
 
-    def of(self, operation: Described) -> str:
+    def of(self, operation: DescribedOperation) -> str:
         """Returns the summary of an operation on one line; the one that its author gave is never changed."""
         if operation.has_own_summary:
             return operation.summary_line
         if operation.name not in self._by_name:
-            siblings = self._siblings.get(operation.description[:_BEGINNING_CHARS], [])
+            siblings = self._siblings.get(operation.description[:_COMPARED_CHARS], [])
             # An operation whose id another one has, too, is not among them.
             self._by_name |= {operation.name: operation.summary_line} | distinct_summaries(siblings)
         return self._by_name[operation.name]
 
 
-def distinct_summaries(operations: Sequence[Described]) -> dict[str, str]:
+def distinct_summaries(operations: Sequence[DescribedOperation]) -> dict[str, str]:
     """Returns summaries by name. Equal ones get the next sentence, or what differs in names or parameters."""
     chosen = {operation.name: operation.summary_line for operation in operations}
     changeable = [operation for operation in operations if not operation.has_own_summary]
-    for siblings in _equal(chosen, changeable):
-        if len(siblings) >= _BOILERPLATE:
+    for siblings in _equal_summaries(chosen, changeable):
+        if len(siblings) >= _MIN_BOILERPLATE_COUNT:
             shared = chosen[siblings[0].name]
             for one in siblings:
                 others = (text for text in prose.summaries(one.description) if text != shared)
@@ -65,24 +65,26 @@ def distinct_summaries(operations: Sequence[Described]) -> dict[str, str]:
     sentences = dict(chosen)
     # What differs within a group may be the same in two groups, so names are compared once more.
     for words in (_name_words, _name_words, _parameter_words):
-        for siblings in _equal(chosen, changeable):
+        for siblings in _equal_summaries(chosen, changeable):
             chosen |= _with_differences(sentences, {one.name: words(one) for one in siblings})
     return chosen
 
 
-def _equal(chosen: Mapping[str, str], operations: Sequence[Described]) -> Iterator[list[Described]]:
+def _equal_summaries(
+    chosen: Mapping[str, str], operations: Sequence[DescribedOperation]
+) -> Iterator[list[DescribedOperation]]:
     """Yields the operations that have one summary, if it is not empty and there are several."""
-    by_summary: dict[str, list[Described]] = {}
+    by_summary: dict[str, list[DescribedOperation]] = {}
     for operation in operations:
         by_summary.setdefault(chosen[operation.name], []).append(operation)
     yield from (siblings for text, siblings in by_summary.items() if text and len(siblings) > 1)
 
 
-def _name_words(operation: Described) -> list[str]:
+def _name_words(operation: DescribedOperation) -> list[str]:
     return _WORD.findall(operation.name)
 
 
-def _parameter_words(operation: Described) -> list[str]:
+def _parameter_words(operation: DescribedOperation) -> list[str]:
     return sorted(operation.parameter_names)
 
 
