@@ -221,7 +221,7 @@ async def test_a_weak_match_is_marked():
 def test_a_weak_first_hit_does_not_hide_that_the_second_is_good():
     view = community_server().engine.catalog.view()
     first, second = view.operations["uptime"], view.operations["add_member"]
-    hits = {"x": [FoundOperation(first, weak=True), FoundOperation(second, weak=False)]}
+    hits = {"x": [FoundOperation(first, is_weak=True), FoundOperation(second, is_weak=False)]}
     shown = discovery.hits_text(view, hits, discovery.parse_discover_arguments({"query": "x", "detail": "names"}))
     assert shown.splitlines() == ["members.add", "Weaker: uptime"]
 

@@ -103,7 +103,7 @@ def _reply_figures(query: Query, view: View) -> Figures:
     shown = hits[: discovery.MAX_HITS]
     return {
         "shown_recall": 100 * _shown_share(query, view, [hit.operation for hit in shown]),
-        "good_recall": 100 * _shown_share(query, view, [hit.operation for hit in shown if not hit.weak]),
+        "good_recall": 100 * _shown_share(query, view, [hit.operation for hit in shown if not hit.is_weak]),
         "reply_lines": len(reply.splitlines()),
         "reply_tokens": tokens.count(reply),
     }

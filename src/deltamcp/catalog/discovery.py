@@ -9,7 +9,7 @@ from deltamcp import tokens
 from deltamcp.catalog import tool_text
 from deltamcp.catalog.meta_tools import MAX_QUERIES, MAX_SCHEMAS, DetailLevel, MetaTool
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.parameter_text import has_part
+from deltamcp.catalog.parameter_text import has_parameter
 from deltamcp.catalog.view import FoundOperation, View, did_you_mean
 from deltamcp.errors import UsageError
 from deltamcp.values import JSON
@@ -85,7 +85,7 @@ def hits_text(view: View, found: Mapping[str, Sequence[FoundOperation]], argumen
     Args:
         found: The hits of each query from the cursor on; one more than `MAX_HITS` tells that there is a next page.
     """
-    more = any(len(hits) > MAX_HITS and not hits[MAX_HITS].weak for hits in found.values())
+    more = any(len(hits) > MAX_HITS and not hits[MAX_HITS].is_weak for hits in found.values())
     cursor = f'cursor="{arguments.cursor + MAX_HITS}"'
     if len(found) == 1:
         [hits] = found.values()
@@ -111,11 +111,11 @@ def _query_lines(
     """Writes the hits of one query, those in `shown` by id only, and adds to `shown` what it describes."""
     hits = hits[:MAX_HITS]
     lines: list[str] = []
-    if hits and all(hit.weak for hit in hits) and not arguments.cursor:
+    if hits and all(hit.is_weak for hit in hits) and not arguments.cursor:
         lines.append("No good match, only weak ones:")
         described, named = hits[:max_lines], hits[max_lines:]
     else:
-        described = [hit for hit in hits if not hit.weak][:max_lines]
+        described = [hit for hit in hits if not hit.is_weak][:max_lines]
         named = [hit for hit in hits if hit not in described]
     for operation, _ in described:
         lines.append(
@@ -140,8 +140,8 @@ def _hit_line(view: View, operation: Operation, detail: DetailLevel | None) -> s
 
 def _omission_hint(view: View, lines: list[str]) -> list[str]:
     """Says where the fields are that signatures leave out; nothing if they leave out none."""
-    leaves_out = any(map(tool_text.leaves_out, lines))
-    return [f"… left out: {view.meta_tool_name(MetaTool.GET_SCHEMA)}."] if leaves_out else []
+    has_omissions = any(map(tool_text.has_omissions, lines))
+    return [f"… left out: {view.meta_tool_name(MetaTool.GET_SCHEMA)}."] if has_omissions else []
 
 
 def _other_words_hint(view: View) -> str:
@@ -229,7 +229,7 @@ def schemas_text(view: View, names: list[str], detail: DetailLevel) -> str:
     Raises:
         UsageError: no operation of these names exists.
     """
-    found = [_find_part(view, name) for name in names]
+    found = [_find_schema(view, name) for name in names]
     if not any(found):
         raise UsageError(" ".join(unknown_operation_text(view, name) for name in names))
     if detail is DetailLevel.SCHEMA:
@@ -244,32 +244,32 @@ def schemas_text(view: View, names: list[str], detail: DetailLevel) -> str:
     )
 
 
-class _Part(NamedTuple):
+class _RequestedSchema(NamedTuple):
     """An operation, and the path of the parameter that is asked for; an empty path means all parameters."""
 
     operation: Operation
     path: str
 
 
-def _find_part(view: View, name: str) -> _Part | None:
+def _find_schema(view: View, name: str) -> _RequestedSchema | None:
     """Finds an operation by its id, or by its id and the path of a parameter: `mail.send.body.message`."""
     operation = view.find(name)
     if operation is not None:
-        return _Part(operation, "")
+        return _RequestedSchema(operation, "")
     id_, dot, path = name[:_MAX_PATH_CHARS].rpartition(".")
     while dot:
         operation = view.find(id_)
         if operation is not None:
-            return _Part(operation, path) if has_part(operation.tool["inputSchema"], path) else None
+            return _RequestedSchema(operation, path) if has_parameter(operation.tool["inputSchema"], path) else None
         id_, dot, segment = id_.rpartition(".")
         path = f"{segment}.{path}"
     return None
 
 
-def _schema_text(part: _Part, detail: DetailLevel) -> str:
-    operation = part.operation
+def _schema_text(requested: _RequestedSchema, detail: DetailLevel) -> str:
+    operation = requested.operation
     text = tool_text.full_text if detail is DetailLevel.FULL else tool_text.signature_with_notes
-    return text(operation.tool, operation.id, part.path, operation.examples)
+    return text(operation.tool, operation.id, requested.path, operation.examples)
 
 
 def operation_details(operation: Operation) -> dict[str, JSON]:

@@ -95,14 +95,14 @@ class Parameters:
     """Writes the parameters of one schema, once: a text and the facts about it."""
 
     def __init__(
-        self, schema: Mapping[str, JSON], detail: TextDetail, max_steps: int = MAX_STEPS, part: str = ""
+        self, schema: Mapping[str, JSON], detail: TextDetail, max_steps: int = MAX_STEPS, path: str = ""
     ) -> None:
         """
         Args:
-            part: The path of the only parameter to write, such as `body.message`; it exists, as `has_part` says.
+            path: The path of the only parameter to write, such as `body.message`; it exists, as `has_parameter` says.
         """
         self._root = schema
-        self._start = {"properties": {part: _part_at(schema, part)}, "required": [part]} if part else schema
+        self._start = {"properties": {path: _parameter_at(schema, path)}, "required": [path]} if path else schema
         self._parameter = ""
         """The parameter that is being written."""
         self._detail = detail
@@ -442,12 +442,12 @@ class Parameters:
         return {}
 
 
-def has_part(schema: Mapping[str, JSON], path: str) -> bool:
+def has_parameter(schema: Mapping[str, JSON], path: str) -> bool:
     """Returns whether a schema has a parameter at a path, such as `body.message`."""
-    return _part_at(schema, path) is not None
+    return _parameter_at(schema, path) is not None
 
 
-def _part_at(schema: Mapping[str, JSON], path: str) -> JSON:
+def _parameter_at(schema: Mapping[str, JSON], path: str) -> JSON:
     parameters = Parameters(schema, NAMES_ONLY)
     node: JSON = schema
     for name in path.split("."):

@@ -23,47 +23,47 @@ from deltamcp.catalog.parameter_text import (
 from deltamcp.values import JSON
 
 _FULL_DETAIL = TextDetail(UNBOUNDED, UNBOUNDED, UNBOUNDED, UNBOUNDED, UNBOUNDED, limits=True)
-_DEEP = 6
+_MAX_DEPTH = 6
 """The levels of required fields that a text with a budget names; real bodies are hardly deeper."""
-_NAMED = TextDetail(_DEEP, 0, max_choices=4, optional_types=False, max_nested_optional=4)
-_REQUIRED = TextDetail(_DEEP, 0, max_choices=4, optional_types=False, max_optional=0, max_nested_optional=0)
+_OPTIONAL_NAMES = TextDetail(_MAX_DEPTH, 0, max_choices=4, optional_types=False, max_nested_optional=4)
+_REQUIRED_ONLY = TextDetail(_MAX_DEPTH, 0, max_choices=4, optional_types=False, max_optional=0, max_nested_optional=0)
 _SIGNATURE_DETAILS = (
-    TextDetail(_DEEP, 2, max_choices=12),
-    TextDetail(_DEEP, 1, max_choices=8, max_nested_optional=12),
-    TextDetail(_DEEP, 0, max_choices=5, max_nested_optional=8),
-    TextDetail(_DEEP, 1, max_choices=5, optional_types=False, max_nested_optional=6),
-    _NAMED,
-    *(_NAMED._replace(max_optional=shown) for shown in (12, 8, 6, 5, 4, 3, 2, 1, 0)),
-    *(_NAMED._replace(max_optional=0, max_nested_optional=shown) for shown in (3, 2, 1)),
-    *(_REQUIRED._replace(max_choices=shown) for shown in (4, 3, 2, 0)),
-    *(_REQUIRED._replace(max_choices=0, depth=depth) for depth in (4, 3, 2, 1, 0)),
-    _REQUIRED._replace(depth=0, required_types=False),
+    TextDetail(_MAX_DEPTH, 2, max_choices=12),
+    TextDetail(_MAX_DEPTH, 1, max_choices=8, max_nested_optional=12),
+    TextDetail(_MAX_DEPTH, 0, max_choices=5, max_nested_optional=8),
+    TextDetail(_MAX_DEPTH, 1, max_choices=5, optional_types=False, max_nested_optional=6),
+    _OPTIONAL_NAMES,
+    *(_OPTIONAL_NAMES._replace(max_optional=shown) for shown in (12, 8, 6, 5, 4, 3, 2, 1, 0)),
+    *(_OPTIONAL_NAMES._replace(max_optional=0, max_nested_optional=shown) for shown in (3, 2, 1)),
+    *(_REQUIRED_ONLY._replace(max_choices=shown) for shown in (4, 3, 2, 0)),
+    *(_REQUIRED_ONLY._replace(max_choices=0, depth=depth) for depth in (4, 3, 2, 1, 0)),
+    _REQUIRED_ONLY._replace(depth=0, required_types=False),
 )
 """The details of a line, the most first. No row names a required field that the row before it leaves out."""
 _FEWER_NAMES = tuple(
-    _REQUIRED._replace(depth=0, required_types=False, max_required=shown) for shown in (12, 8, 6, 5, 4, 3, 2, 1)
+    _REQUIRED_ONLY._replace(depth=0, required_types=False, max_required=shown) for shown in (12, 8, 6, 5, 4, 3, 2, 1)
 )
 _NOTES_DETAILS = (
-    TextDetail(_DEEP, 3, max_choices=12, note_chars=80, description_chars=200),
-    TextDetail(_DEEP, 2, max_choices=8, note_chars=60, description_chars=160),
-    TextDetail(_DEEP, 2, max_choices=8, note_chars=40, description_chars=120),
-    TextDetail(_DEEP, 2, max_choices=6, note_chars=30, description_chars=120),
-    TextDetail(_DEEP, 2, max_choices=12, description_chars=120),
-    TextDetail(_DEEP, 2, max_choices=6, description_chars=120),
-    TextDetail(_DEEP, 2, max_choices=4, description_chars=120),
-    TextDetail(_DEEP, 2, max_choices=6, description_chars=120, optional_types=False),
-    TextDetail(_DEEP, 1, max_choices=6, note_chars=40, description_chars=120),
-    TextDetail(_DEEP, 1, max_choices=6, note_chars=30, description_chars=120),
-    TextDetail(_DEEP, 1, max_choices=4, description_chars=120),
-    TextDetail(_DEEP, 1, max_choices=6, description_chars=120, optional_types=False),
-    TextDetail(_DEEP, 0, max_choices=6, note_chars=30, description_chars=120, max_nested_optional=12),
+    TextDetail(_MAX_DEPTH, 3, max_choices=12, note_chars=80, description_chars=200),
+    TextDetail(_MAX_DEPTH, 2, max_choices=8, note_chars=60, description_chars=160),
+    TextDetail(_MAX_DEPTH, 2, max_choices=8, note_chars=40, description_chars=120),
+    TextDetail(_MAX_DEPTH, 2, max_choices=6, note_chars=30, description_chars=120),
+    TextDetail(_MAX_DEPTH, 2, max_choices=12, description_chars=120),
+    TextDetail(_MAX_DEPTH, 2, max_choices=6, description_chars=120),
+    TextDetail(_MAX_DEPTH, 2, max_choices=4, description_chars=120),
+    TextDetail(_MAX_DEPTH, 2, max_choices=6, description_chars=120, optional_types=False),
+    TextDetail(_MAX_DEPTH, 1, max_choices=6, note_chars=40, description_chars=120),
+    TextDetail(_MAX_DEPTH, 1, max_choices=6, note_chars=30, description_chars=120),
+    TextDetail(_MAX_DEPTH, 1, max_choices=4, description_chars=120),
+    TextDetail(_MAX_DEPTH, 1, max_choices=6, description_chars=120, optional_types=False),
+    TextDetail(_MAX_DEPTH, 0, max_choices=6, note_chars=30, description_chars=120, max_nested_optional=12),
     *(detail._replace(description_chars=chars) for chars in (120, 0) for detail in _SIGNATURE_DETAILS),
     *_FEWER_NAMES,
 )
 NOTES_TOKENS = 170
 """The budget of a signature with notes, which decides how much detail it has; real tools stay under 90 on average."""
-_LEAVES_OUT = re.compile(r'[^\s"]+\(.*…')
-_PART_DETAIL = TextDetail(_DEEP, 2, max_choices=40, limits=True)
+_OMISSION = re.compile(r'[^\s"]+\(.*…')
+_PART_DETAIL = TextDetail(_MAX_DEPTH, 2, max_choices=40, limits=True)
 _PART_TOKENS = 80
 """The budget of what an error says about the part of the arguments that it is about."""
 _PART_NOTE_CHARS = 80
@@ -81,34 +81,34 @@ def signature_line(tool: Mapping[str, JSON], name: str | None = None, max_tokens
 
 
 def signature_with_notes(
-    tool: Mapping[str, JSON], name: str | None = None, part: str = "", examples: Sequence[JSON] = ()
+    tool: Mapping[str, JSON], name: str | None = None, path: str = "", examples: Sequence[JSON] = ()
 ) -> str:
     """Writes the signature, a note for each parameter and the description, with less detail for larger tools.
 
     Args:
-        part: The path of the only parameter to write, such as `body.message`, without description and example.
+        path: The path of the only parameter to write, such as `body.message`, without description and example.
         examples: Arguments of valid calls; the first is written whatever it costs.
     """
-    return _with_examples(_notes(tool, name or str(tool.get("name")), part), () if part else examples[:1])
+    return _with_examples(_notes(tool, name or str(tool.get("name")), path), () if path else examples[:1])
 
 
-def _notes(tool: Mapping[str, JSON], name: str, part: str) -> str:
+def _notes(tool: Mapping[str, JSON], name: str, path: str) -> str:
     for detail in _NOTES_DETAILS:
-        parameters = Parameters(_input_schema(tool), detail, _MAX_STEPS, part)
-        text = _signature_text(tool, name, parameters, 0 if part else detail.description_chars)
+        parameters = Parameters(_input_schema(tool), detail, _MAX_STEPS, path)
+        text = _signature_text(tool, name, parameters, 0 if path else detail.description_chars)
         if parameters.has_omissions:
-            inside = f'"{name}.{parameters.omitted_in}" or ' if parameters.omitted_in and not part else ""
+            inside = f'"{name}.{parameters.omitted_in}" or ' if parameters.omitted_in and not path else ""
             text += f'\n… left out: get_schema({inside}detail="full")'
         if not parameters.is_too_large and tokens.count(text) <= NOTES_TOKENS:
             return text
     return f'{name}(…): get_schema(detail="full")'
 
 
-def full_text(tool: Mapping[str, JSON], name: str | None = None, part: str = "", examples: Sequence[JSON] = ()) -> str:
+def full_text(tool: Mapping[str, JSON], name: str | None = None, path: str = "", examples: Sequence[JSON] = ()) -> str:
     """Writes every parameter, or one, with its type, choices, default, limits and description, and all examples."""
-    parameters = Parameters(_input_schema(tool), _FULL_DETAIL, part=part)
-    text = _signature_text(tool, name, parameters, 0 if part else UNBOUNDED)
-    return _with_examples(text, () if part else examples)
+    parameters = Parameters(_input_schema(tool), _FULL_DETAIL, path=path)
+    text = _signature_text(tool, name, parameters, 0 if path else UNBOUNDED)
+    return _with_examples(text, () if path else examples)
 
 
 def _with_examples(text: str, examples: Sequence[JSON]) -> str:
@@ -134,9 +134,9 @@ def signature_and_summary(tool: Mapping[str, JSON], name: str, summary: str, max
     return text if tokens.count(text) <= max_tokens else _one_line(name, ["…"], "")
 
 
-def leaves_out(line: str) -> bool:
+def has_omissions(line: str) -> bool:
     """Returns whether a line that `signature_and_summary` wrote leaves out fields or choices."""
-    return _LEAVES_OUT.match(line.partition("): ")[0]) is not None
+    return _OMISSION.match(line.partition("): ")[0]) is not None
 
 
 def part_text(schema: Mapping[str, JSON], part: JSON) -> str:

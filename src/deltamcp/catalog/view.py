@@ -39,7 +39,7 @@ class FoundOperation(NamedTuple):
     """An operation that a search found."""
 
     operation: Operation
-    weak: bool
+    is_weak: bool
     """Whether it is probably not what was meant."""
 
 
@@ -188,12 +188,12 @@ class View:
         policy = msgspec.structs.replace(self._described_policy, tables=tables)
         return [meta_tools.definition(MetaTool.CONTINUE, self._disclosure.meta_tool_prefix, policy)]
 
-    def _listed_continue(self, shape: ResultShape) -> list[dict[str, JSON]]:
+    def _listed_continue(self, result_shape: ResultShape) -> list[dict[str, JSON]]:
         """Returns the definition of `continue` for clients that read a handle in a result's text, or in its note.
 
         Delta-MCP clients read none: programs find it in `_meta`, and `continue` answers them though it is not listed.
         """
-        return self._continue_definitions if shape is ResultShape.MCP else []
+        return self._continue_definitions if result_shape is ResultShape.MCP else []
 
     @functools.cached_property
     def meta_tools(self) -> dict[str, MetaTool]:
@@ -204,12 +204,14 @@ class View:
             self.meta_tool_name(meta): meta for meta in MetaTool if self.meta_tool_name(meta) in self._meta_definitions
         }
 
-    def definition(self, name: str, shape: ResultShape = ResultShape.MCP) -> dict[str, JSON] | None:
+    def definition(self, name: str, result_shape: ResultShape = ResultShape.MCP) -> dict[str, JSON] | None:
         """Returns the full definition of an operation or a listed meta-tool, for clients of this result shape."""
         operation = self.operations.get(name)
         if operation is not None:
-            return operation.definition(shape)
-        listed = self._meta_definitions.values() if self.surface is Surface.META else self._listed_continue(shape)
+            return operation.definition(result_shape)
+        listed = (
+            self._meta_definitions.values() if self.surface is Surface.META else self._listed_continue(result_shape)
+        )
         return next((tool for tool in listed if tool["name"] == name), None)
 
     def meta_tool_name(self, meta: MetaTool) -> str:
@@ -224,19 +226,19 @@ class View:
         surface: Surface,
         cursor: str | None,
         whole: bool = False,
-        shape: ResultShape = ResultShape.MCP,
+        result_shape: ResultShape = ResultShape.MCP,
     ) -> Page | None:
         """Returns one page of a list, or the whole list; None where the cursor is invalid.
 
-        `shape` is that of the results the client expects; definitions explain only what the client gets.
+        `result_shape` is that of the results the client expects; definitions explain only what the client gets.
         """
         start = _parse_cursor(cursor)
         if start is None:
             return None
-        key = (kind, surface, shape, start, whole)
+        key = (kind, surface, result_shape, start, whole)
         page = self._pages.get(key)
         if page is None:
-            page = self._make_page(kind, surface, shape, start, None if whole else self._page_size_for(kind))
+            page = self._make_page(kind, surface, result_shape, start, None if whole else self._page_size_for(kind))
             if page is not None:
                 self._pages[key] = page
         return page
@@ -246,8 +248,10 @@ class View:
             return RESOURCES_PER_PAGE
         return self._page_size
 
-    def _make_page(self, kind: Kind, surface: Surface, shape: ResultShape, start: int, size: int | None) -> Page | None:
-        items = self._items(kind, surface, shape)
+    def _make_page(
+        self, kind: Kind, surface: Surface, result_shape: ResultShape, start: int, size: int | None
+    ) -> Page | None:
+        items = self._items(kind, surface, result_shape)
         if start > len(items) or (start and size is None):
             return None
         end = len(items) if size is None else start + size
@@ -255,10 +259,10 @@ class View:
         public = self._shared and surface is not Surface.PROGRESSIVE
         return Page(kind, tuple(items[start:end]), str(end) if end < len(items) else None, {}, public)
 
-    def _items(self, kind: Kind, surface: Surface, shape: ResultShape) -> list[dict[str, JSON]]:
+    def _items(self, kind: Kind, surface: Surface, result_shape: ResultShape) -> list[dict[str, JSON]]:
         match kind:
             case Kind.TOOLS:
-                return self._definitions(surface, shape)
+                return self._definitions(surface, result_shape)
             case Kind.RESOURCES:
                 listed = [resource.list_item for resource in self._shared_items.resources.values()]
                 return (
@@ -272,25 +276,31 @@ class View:
             case Kind.PROMPTS:
                 return [prompt.list_item for prompt in self._shared_items.prompts.values()]
 
-    def _definitions(self, surface: Surface, shape: ResultShape) -> list[dict[str, JSON]]:
+    def _definitions(self, surface: Surface, result_shape: ResultShape) -> list[dict[str, JSON]]:
         operations = self.operations.values()
         match surface:
             case Surface.FULL:
-                return [*(operation.definition(shape) for operation in operations), *self._listed_continue(shape)]
+                return [
+                    *(operation.definition(result_shape) for operation in operations),
+                    *self._listed_continue(result_shape),
+                ]
             case Surface.PROGRESSIVE:
                 listed = [{"name": operation.name, "description": operation.summary} for operation in operations]
                 return [
                     *listed,
-                    *({"name": tool["name"], "description": tool["title"]} for tool in self._listed_continue(shape)),
+                    *(
+                        {"name": tool["name"], "description": tool["title"]}
+                        for tool in self._listed_continue(result_shape)
+                    ),
                 ]
             case Surface.META:
                 pinned = [operation.tool for operation in operations if operation.pinned]
                 return [*self._meta_definitions.values(), *pinned]
 
-    def manifest(self, cursor: str | None, shape: ResultShape = ResultShape.MCP) -> Manifest | None:
+    def manifest(self, cursor: str | None, result_shape: ResultShape = ResultShape.MCP) -> Manifest | None:
         """Returns the manifest of SEP-2636: each tool's digest and size; None where the cursor is invalid."""
         start = _parse_cursor(cursor)
-        entries = [operation.manifest_entry(shape) for operation in self.operations.values()]
+        entries = [operation.manifest_entry(result_shape) for operation in self.operations.values()]
         if start is None or start > len(entries) or (start and self._page_size is None):
             return None
         end = len(entries) if self._page_size is None else start + self._page_size

@@ -118,7 +118,7 @@ def test_a_name_is_exact_without_its_namespace_and_with_other_endings(namespace,
     for verb in ("Create", "Update", "Delete", "Fetch", "List"):
         name = f"{namespace}{verb}SipCredentialList"
         index.put(name, tool(name, f"{verb} a credential list. Lists have credentials; list them."))
-    assert index.search(query)[0] == Hit(f"{namespace}ListSipCredentialList", 1.0, 1.0, 1.0, named=True)
+    assert index.search(query)[0] == Hit(f"{namespace}ListSipCredentialList", 1.0, 1.0, 1.0, is_named=True)
 
 
 @pytest.mark.parametrize("name", ["userList", "user_list", "user-list"])
@@ -341,7 +341,7 @@ def test_a_tool_is_first_under_its_exact_name(names, data):
     for number, name in enumerate(names):
         index.put(f"{number}/", {"name": name})
     number = data.draw(st.integers(0, len(names) - 1))
-    assert index.search(names[number])[0] == Hit(f"{number}/", 1.0, 1.0, 1.0, named=True)
+    assert index.search(names[number])[0] == Hit(f"{number}/", 1.0, 1.0, 1.0, is_named=True)
 
 
 @given(st.lists(phrases, min_size=1, max_size=5), st.data())

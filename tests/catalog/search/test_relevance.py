@@ -22,7 +22,7 @@ def test_where_the_best_has_few_words_the_others_may_be_meant():
 
 def test_where_the_query_is_a_name_others_must_have_its_words():
     hits = [
-        Hit("create_gist", 1, 1, 1, named=True),
+        Hit("create_gist", 1, 1, 1, is_named=True),
         Hit("create_gists", 0.8, 0.95, 0.9),
         Hit("get_gist", 0.9, 0.7, 0.4),
     ]

@@ -88,14 +88,14 @@ class Fusion:
         for tool_id, similarity in scaled.items():
             scores[tool_id] = scores.get(tool_id, 0.0) + self.weight * similarity
         top = max(scores.values(), default=0.0) or 1.0
-        named = {hit.id: place for place, hit in enumerate(hits) if hit.named}
+        named = {hit.id: rank for rank, hit in enumerate(hits) if hit.is_named}
         ranked = sorted(scores, key=lambda tool_id: (named.get(tool_id, len(hits)), -scores[tool_id], tool_id))
         average = sum(similarities.values()) / (len(similarities) or 1)
         blended: list[Hit] = []
         for tool_id in ranked[: max(limit, 0)]:
             hit = by_words.get(tool_id) or Hit(tool_id, 0.0, 0.0, 0.0)
             nearness = _nearness(similarities.get(tool_id, average), average)
-            score = 1.0 if hit.named else scores[tool_id] / top
+            score = 1.0 if hit.is_named else scores[tool_id] / top
             blended.append(hit._replace(score=score, fit=max(hit.fit, _NEARNESS_SHARE * nearness)))
         return blended
 

@@ -65,11 +65,11 @@ class Hit(NamedTuple):
     """The share of the query's words that the tool has, weighed by rarity."""
     fit: float
     """The same share beyond one word, which a tool may have by chance; of the clause that the tool fits best."""
-    named: bool = False
+    is_named: bool = False
     """Whether the query is the tool's name or contains it; such tools come first."""
 
 
-class _Naming(enum.IntEnum):
+class _NameMatch(enum.IntEnum):
     """How a query names a tool; the higher, the surer."""
 
     NONE = 0
@@ -208,15 +208,15 @@ class SearchIndex:
 
         ranked = sorted(scores, key=lambda tool_id: (-scores[tool_id], tool_id))
         if named:
-            ranked.sort(key=lambda tool_id: named.get(tool_id, _Naming.NONE), reverse=True)
+            ranked.sort(key=lambda tool_id: named.get(tool_id, _NameMatch.NONE), reverse=True)
 
         def hit(tool_id: str) -> Hit:
-            naming = named.get(tool_id, _Naming.NONE)
-            if naming >= _Naming.SAME_WORDS:
-                return Hit(tool_id, 1.0, 1.0, 1.0, named=True)
+            name_match = named.get(tool_id, _NameMatch.NONE)
+            if name_match >= _NameMatch.SAME_WORDS:
+                return Hit(tool_id, 1.0, 1.0, 1.0, is_named=True)
             fit = max(match.fit(tool_id) for match in (*matches, whole))
-            if naming:
-                return Hit(tool_id, 1.0, whole.coverage(tool_id), fit, named=True)
+            if name_match:
+                return Hit(tool_id, 1.0, whole.coverage(tool_id), fit, is_named=True)
             return Hit(tool_id, scores[tool_id] / top, whole.coverage(tool_id), fit)
 
         return [hit(tool_id) for tool_id in ranked[: max(limit, 0)]]
@@ -254,23 +254,23 @@ class SearchIndex:
         near = process.extract(word, known, scorer=fuzz.ratio, score_cutoff=_MIN_SPELLING_RATIO, limit=None)
         return max(((score, term) for term, score, _ in near), default=(0.0, word))[1]
 
-    def _tools_named_in(self, query: str, allowed_ids: Set[str] | None) -> dict[str, _Naming]:
+    def _tools_named_in(self, query: str, allowed_ids: Set[str] | None) -> dict[str, _NameMatch]:
         """Finds the tools that a query names, and how it does."""
-        found: dict[str, _Naming] = {}
+        found: dict[str, _NameMatch] = {}
 
-        def add(key: str, naming: _Naming) -> None:
+        def add(key: str, name_match: _NameMatch) -> None:
             ids = self._ids_by_name.get(key, ())
-            found.update(dict.fromkeys(ids if allowed_ids is None else allowed_ids & set(ids), naming))
+            found.update(dict.fromkeys(ids if allowed_ids is None else allowed_ids & set(ids), name_match))
 
         for token in query.split():
             key = name_key(token)
             if key in self._ids_by_name and len(terms(token)) > 1:
-                add(key, _Naming.MENTIONED)
+                add(key, _NameMatch.MENTIONED)
         if len(query) <= _MAX_NAME_CHARS:
-            add(_words_key(query), _Naming.SAME_WORDS)
-            add(_short_key(query), _Naming.SAME_SHORT_NAME)
-            add(name_key(query), _Naming.SAME_NAME)
-            add(query.strip(), _Naming.SAME_SPELLING)
+            add(_words_key(query), _NameMatch.SAME_WORDS)
+            add(_short_key(query), _NameMatch.SAME_SHORT_NAME)
+            add(name_key(query), _NameMatch.SAME_NAME)
+            add(query.strip(), _NameMatch.SAME_SPELLING)
         return found
 
     def _rarity(self, posting: Collection[str]) -> float:

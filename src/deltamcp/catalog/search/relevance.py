@@ -26,7 +26,7 @@ def relevant_hits(hits: Sequence[Hit]) -> list[Hit]:
         return []
     best = hits[0]
     min_score = _SCORE_SHARE * best.coverage
-    min_coverage = _NAMED_COVERAGE if best.named and best.coverage == 1 else 0.0
+    min_coverage = _NAMED_COVERAGE if best.is_named and best.coverage == 1 else 0.0
     return [hit for hit in hits if hit.score >= min_score and hit.coverage >= min_coverage]
 
 
