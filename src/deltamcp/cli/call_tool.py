@@ -23,12 +23,12 @@ _USAGE = "Usage: delta-mcp call TARGET... TOOL [JSON | NAME=VALUE...]; delta-mcp
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
-    verb.usage = "delta-mcp call [OPTIONS] TARGET... TOOL [JSON | NAME=VALUE...]"
-    verb.description = (
+    usage = "delta-mcp call [OPTIONS] TARGET... TOOL [JSON | NAME=VALUE...]"
+    description = (
         "NAME=VALUE is read by the tool's schema, NAME:=VALUE as JSON; - reads JSON from standard input. "
         f"{targets.TARGET_HELP}"
     )
-    targets.add_options(verb)
+    targets.set_up_verb(verb, usage, "TARGET TOOL ...", run, description)
     verb.add_argument("--page", type=int, metavar="N", help="this page of the rows, from 1")
     verb.add_argument(
         "--page-size", type=int, metavar="N", help=f"rows a page (default the server's own, or {_DEFAULT_PAGE_SIZE})"
@@ -37,8 +37,6 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--max-tokens", type=int, metavar="N", help="as much as fits into so many")
     verb.add_argument("--all", action="store_true", help="the whole value, however many pages it has")
     add_answer_option(verb)
-    targets.add_words_argument(verb, "TARGET TOOL ...")
-    verb.set_defaults(run=lambda args: run(args, targets.read_words(args, verb)))
 
 
 def run(args: argparse.Namespace, words: list[str]) -> None:

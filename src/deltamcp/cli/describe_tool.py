@@ -13,11 +13,7 @@ from deltamcp.values import JSON
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
-    verb.usage = "delta-mcp describe [OPTIONS] TARGET... TOOL"
-    verb.description = targets.TARGET_HELP
-    targets.add_options(verb)
-    targets.add_words_argument(verb, "TARGET TOOL")
-    verb.set_defaults(run=lambda args: run(args, targets.read_words(args, verb)))
+    targets.set_up_verb(verb, "delta-mcp describe [OPTIONS] TARGET... TOOL", "TARGET TOOL", run)
 
 
 def run(args: argparse.Namespace, words: list[str]) -> None:

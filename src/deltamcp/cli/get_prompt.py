@@ -18,12 +18,9 @@ _USAGE = "Usage: delta-mcp prompt TARGET... NAME [JSON | ARGUMENT=TEXT...]; delt
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
-    verb.usage = "delta-mcp prompt [OPTIONS] TARGET... NAME [JSON | ARGUMENT=TEXT...]"
-    verb.description = targets.TARGET_HELP
-    targets.add_options(verb)
+    usage = "delta-mcp prompt [OPTIONS] TARGET... NAME [JSON | ARGUMENT=TEXT...]"
+    targets.set_up_verb(verb, usage, "TARGET NAME ...", run)
     add_answer_option(verb)
-    targets.add_words_argument(verb, "TARGET NAME ...")
-    verb.set_defaults(run=lambda args: run(args, targets.read_words(args, verb)))
 
 
 def run(args: argparse.Namespace, words: list[str]) -> None:

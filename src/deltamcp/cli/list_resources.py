@@ -10,11 +10,7 @@ from deltamcp.values import JSON
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
-    verb.usage = "delta-mcp resources [OPTIONS] TARGET..."
-    verb.description = targets.TARGET_HELP
-    targets.add_options(verb)
-    targets.add_words_argument(verb, "TARGET")
-    verb.set_defaults(run=lambda args: run(args, targets.read_words(args, verb)))
+    targets.set_up_verb(verb, "delta-mcp resources [OPTIONS] TARGET...", "TARGET", run)
 
 
 def run(args: argparse.Namespace, target: list[str]) -> None:

@@ -16,12 +16,8 @@ from deltamcp.values import JSON
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
-    verb.usage = "delta-mcp list [OPTIONS] TARGET..."
-    verb.description = targets.TARGET_HELP
-    targets.add_options(verb)
+    targets.set_up_verb(verb, "delta-mcp list [OPTIONS] TARGET...", "TARGET", run)
     verb.add_argument("--as-host", action="store_true", help="the tools that a host sees, with their descriptions")
-    targets.add_words_argument(verb, "TARGET")
-    verb.set_defaults(run=lambda args: run(args, targets.read_words(args, verb)))
 
 
 def run(args: argparse.Namespace, target: list[str]) -> None:

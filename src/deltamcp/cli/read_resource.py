@@ -15,12 +15,8 @@ _NOT_FOUND_CODES = FAULTS[Fault.RESOURCE_NOT_FOUND].handshake, FAULTS[Fault.RESO
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
-    verb.usage = "delta-mcp read [OPTIONS] TARGET... URI"
-    verb.description = targets.TARGET_HELP
-    targets.add_options(verb)
+    targets.set_up_verb(verb, "delta-mcp read [OPTIONS] TARGET... URI", "TARGET URI", run)
     add_answer_option(verb)
-    targets.add_words_argument(verb, "TARGET URI")
-    verb.set_defaults(run=lambda args: run(args, targets.read_words(args, verb)))
 
 
 def run(args: argparse.Namespace, words: list[str]) -> None:

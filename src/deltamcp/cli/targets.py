@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Unpack
 
@@ -33,6 +33,25 @@ _SERVER_NAME = re.compile(r"[\w.@ -]+")
 """What the name of a server in a host's file may look like; it has no separators of paths."""
 LIST_SECONDS = 60.0
 """The timeout of requests that list or describe tools."""
+
+
+def set_up_verb(
+    verb: argparse.ArgumentParser,
+    usage: str,
+    metavar: str,
+    run: Callable[[argparse.Namespace, list[str]], None],
+    description: str = TARGET_HELP,
+) -> None:
+    """Sets up a verb that takes a target: its usage, its words, and the options of every such verb.
+
+    Args:
+        metavar: the words, as the help shows them.
+        run: runs the verb with the parsed options and the words that are none.
+    """
+    verb.usage, verb.description = usage, description
+    add_options(verb)
+    add_words_argument(verb, metavar)
+    verb.set_defaults(run=lambda args: run(args, read_words(args, verb)))
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
