@@ -1,12 +1,14 @@
 """`delta-mcp resources` prints a server's resources and resource templates, one per line."""
 
 import argparse
-import asyncio
+from typing import TYPE_CHECKING
 
 from deltamcp.cli import output, targets
-from deltamcp.cli.progress import ProgressBar
-from deltamcp.cli.server_line import print_server_line, server_summary
+from deltamcp.cli.server_listing import print_listing, server_summary
 from deltamcp.values import JSON
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
@@ -14,13 +16,10 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, target: list[str]) -> None:
-    with ProgressBar("Waiting for the server"):
-        listing = asyncio.run(_fetch_listing(args, target))
-    if args.json:
-        output.print_json(listing)
-        return
-    console = output.make_console()
-    print_server_line(listing["server"], console)
+    print_listing(args, _fetch_listing(args, target), _print_resources)
+
+
+def _print_resources(listing: dict[str, JSON], console: "Console") -> None:
     resources, templates = listing["resources"], listing["resourceTemplates"]
     if resources or templates:
         rows = [_row(item, "uri") for item in resources] + [_row(item, "uriTemplate") for item in templates]

@@ -4,15 +4,17 @@ A server of this library tells the client every operation, also those that a hos
 """
 
 import argparse
-import asyncio
+from typing import TYPE_CHECKING
 
 from deltamcp.bench.cost import count_index_tokens
 from deltamcp.catalog.disclosure import definition_tokens
 from deltamcp.cli import output, targets
-from deltamcp.cli.progress import ProgressBar
-from deltamcp.cli.server_line import print_server_line, server_summary
+from deltamcp.cli.server_listing import print_listing, server_summary
 from deltamcp.client.options import ClientOptions
 from deltamcp.values import JSON
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
@@ -21,14 +23,11 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, target: list[str]) -> None:
-    with ProgressBar("Waiting for the server"):
-        listing = asyncio.run(_fetch_listing(args, target))
-    if args.json:
-        output.print_json(listing)
-        return
+    print_listing(args, _fetch_listing(args, target), _print_tools)
+
+
+def _print_tools(listing: dict[str, JSON], console: "Console") -> None:
     tools, costs = listing["tools"], listing["tokens"]
-    console = output.make_console()
-    print_server_line(listing["server"], console)
     console.print(_surface_line(listing["surface"]))
     output.print_table("", ["", ""], [], ([tool["name"], _about(tool)] for tool in tools), console)
     count = f"{len(tools)} tool{'s' * (len(tools) != 1)}"
