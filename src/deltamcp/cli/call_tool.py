@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import sys
+from typing import NamedTuple
 
 from deltamcp.cli import arguments, content, output, targets
 from deltamcp.cli.arguments import CallCommand
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace, words: list[str]) -> None:
     _check_options(args)
     command = arguments.parse_call(words, _USAGE)
     with ProgressBar(f"Calling {command.name}") as progress_bar, targets.explain_word(command.name, "tool"):
-        reply, value = asyncio.run(_call(args, command, progress_bar))
+        reply, value, is_complete = asyncio.run(_call(args, command, progress_bar))
     if reply.is_error:
         if args.json:
             output.print_json(reply.raw)
@@ -52,14 +53,13 @@ def run(args: argparse.Namespace, words: list[str]) -> None:
             if "stderr" in reply.text and not args.debug and "://" not in command.target[0]:
                 print("delta-mcp: --debug shows the stderr of a server that this command starts.", file=sys.stderr)
         raise SystemExit(1)
-    is_lost = isinstance(value, Reply)
-    if args.all and not is_lost and (args.json or reply.texts):
+    if args.all and is_complete and (args.json or reply.texts):
         _write_value(value, args.json)
     elif args.json:
         output.print_json(reply.raw)
     else:
         content.write_reply(reply, with_bytes=args.max_tokens is None)
-    if is_lost:
+    if not is_complete:
         raise SystemExit(1)
 
 
@@ -89,11 +89,18 @@ def _check_options(args: argparse.Namespace) -> None:
         ) from None
 
 
-async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: ProgressBar) -> tuple[Reply, JSON]:
-    """Returns the tool's reply and, if the user wants all of it, the whole value.
+class _CallResult(NamedTuple):
+    """What to print of a call."""
 
-    If the rest cannot be read, the reply itself stands for the value.
-    """
+    reply: Reply
+    value: JSON = None
+    """The whole value, if the user wants all of it."""
+    is_complete: bool = True
+    """False if the user wants all of the value, and the rest of it cannot be read."""
+
+
+async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: ProgressBar) -> _CallResult:
+    """Calls the tool, and reads all of its result if the user wants that."""
     elicitation = Elicitation(args.answer, progress_bar.hide)
     async with targets.make_client(args, command.target, on_elicitation=elicitation.answer) as client:
         definition = (await client.describe(command.name))[0]
@@ -103,21 +110,21 @@ async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: Pr
         sent = {**command.arguments, **converted}
         reply = await elicitation.during(lambda: _fetch_reply(client, args, command.name, sent, progress_bar))
         if args.all and not reply.is_error:
-            return reply, await _read_whole(client, args, reply)
+            return await _read_whole(client, args, reply)
         if reply.is_part and not reply.is_error and sys.stderr.isatty():
             print("delta-mcp: this is a part; --page N or --all shows the rest.", file=sys.stderr)
-        return reply, None
+        return _CallResult(reply)
 
 
-async def _read_whole(client: DeltaClient, args: argparse.Namespace, reply: Reply) -> JSON:
-    """Returns all of a result; the reply itself, after a sentence on stderr, if the rest of it cannot be read."""
+async def _read_whole(client: DeltaClient, args: argparse.Namespace, reply: Reply) -> _CallResult:
+    """Reads all of a result; says on stderr why the rest of it cannot be read."""
     if args.select and "rest" not in reply.delta_meta:
-        return reply.value
+        return _CallResult(reply, reply.value)
     try:
-        return await client.whole(reply)
+        return _CallResult(reply, await client.whole(reply))
     except ResultLostError as error:
         print(f"delta-mcp: {error}", file=sys.stderr)
-        return reply
+        return _CallResult(reply, is_complete=False)
 
 
 async def _fetch_reply(
