@@ -108,7 +108,7 @@ async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: Pr
             command.texts, definition.get("inputSchema"), client.server.resolves_references
         )
         sent = {**command.arguments, **converted}
-        reply = await elicitation.during(lambda: _fetch_reply(client, args, command.name, sent, progress_bar))
+        reply = await elicitation.send(lambda: _fetch_reply(client, args, command.name, sent, progress_bar))
         if args.all and not reply.is_error:
             return await _read_whole(client, args, reply)
         if reply.is_part and not reply.is_error and sys.stderr.isatty():

@@ -47,37 +47,38 @@ def _parse_answer(text: str) -> Elicited:
 class Elicitation:
     """Answers the questions that a server asks during one request, one after the other."""
 
-    def __init__(self, given: Sequence[Elicited], hide_progress: Callable[[], None]) -> None:
+    def __init__(self, answers: Sequence[Elicited], hide_progress: Callable[[], None]) -> None:
         """
         Args:
-            given: the answers of the command line, in the order of the questions.
+            answers: those of the command line, in the order of the questions.
             hide_progress: called before the user is asked.
         """
-        self._given = given
+        self._answers = answers
         self._next = 0
         self._hide_progress = hide_progress
         self._lock = asyncio.Lock()
         self._problem: ConfigurationError | None = None
 
-    async def during(self, request: Callable[[], Awaitable[T]]) -> T:
+    async def send(self, request: Callable[[], Awaitable[T]]) -> T:
         """Sends a request and returns its result.
 
         Raises:
             ConfigurationError: an answer of the command line does not fit its question, which was cancelled therefore.
         """
         try:
-            result = await self._send(request)
+            result = await self._send_after_urls(request)
         except DeltaError:
             if self._problem is None:
                 raise
         if self._problem is not None:
             raise self._problem
-        unused = len(self._given) - self._next
+        unused = len(self._answers) - self._next
         if unused:
             _say(f"delta-mcp: {unused} --answer {'was' if unused == 1 else 'were'} not asked for.")
         return result
 
-    async def _send(self, request: Callable[[], Awaitable[T]]) -> T:
+    async def _send_after_urls(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Sends a request, and once more if the user has opened the URLs that the server demands."""
         try:
             return await request()
         except PeerError as error:
@@ -102,9 +103,9 @@ class Elicitation:
             form = Form(question)
             if self._problem is not None:
                 return Elicited("cancel")
-            if self._next < len(self._given):
+            if self._next < len(self._answers):
                 self._next += 1
-                return self._answer_given(form, self._given[self._next - 1])
+                return self._fill_in(form, self._answers[self._next - 1])
             self._hide_progress()
             if sys.stdin.isatty() and sys.stderr.isatty():
                 return await _ask_user(form)
@@ -114,11 +115,11 @@ class Elicitation:
             )
             return Elicited("cancel")
 
-    def _answer_given(self, form: Form, given: Elicited) -> Elicited:
-        if not given.accepted:
-            return given
+    def _fill_in(self, form: Form, answer: Elicited) -> Elicited:
+        if not answer.accepted:
+            return answer
         try:
-            return Elicited("accept", form.fill_in(given.content))
+            return Elicited("accept", form.fill_in(answer.content))
         except UnfitAnswerError as error:
             self._problem = ConfigurationError(
                 f"--answer number {self._next} does not fit: {error}; the server asks {form}."

@@ -39,7 +39,7 @@ async def _get(args: argparse.Namespace, command: CallCommand, progress_bar: Pro
     async with targets.make_client(args, command.target, on_elicitation=elicitation.answer) as client:
         _check(command.name, filled, await client.prompts())
         params: dict[str, JSON] = {"name": command.name, "arguments": filled}
-        return await elicitation.during(lambda: client.request("prompts/get", params))
+        return await elicitation.send(lambda: client.request("prompts/get", params))
 
 
 def _as_text(value: JSON) -> str:

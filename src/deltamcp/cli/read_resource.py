@@ -37,7 +37,7 @@ async def _read(args: argparse.Namespace, target: list[str], uri: str, progress_
     elicitation = Elicitation(args.answer, progress_bar.hide)
     async with targets.make_client(args, target, on_elicitation=elicitation.answer) as client:
         try:
-            return await elicitation.during(lambda: client.request("resources/read", {"uri": uri}))
+            return await elicitation.send(lambda: client.request("resources/read", {"uri": uri}))
         except PeerError as error:
             known = await _list_uris(client) if error.code in _NOT_FOUND_CODES else [uri]
             if uri in known:
