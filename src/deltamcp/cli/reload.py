@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-CHANGED = 75
+CHANGED_EXIT_CODE = 75
 """The exit code by which the process asks to be started anew; EX_TEMPFAIL in sysexits.h."""
 POLL_SECONDS = 0.25
 """The interval between two looks at the files; a change counts when two looks find the same state."""
@@ -42,17 +42,17 @@ class FileWatch:
         the process that started this one is gone.
         """
         parent = multiprocessing.parent_process()
-        first = {path: self._state_at_start(path) for path in self._watched_files(error)}
-        last: dict[Path, FileState] = {}
+        start_states = {path: self._state_at_start(path) for path in self._watched_files(error)}
+        last_states: dict[Path, FileState] = {}
         while parent is None or parent.is_alive():
             watched = self._watched_files(error)
             if error is None:  # modules that were imported since
-                first |= {path: self._state_at_start(path) for path in watched - first.keys()}
-            states = {path: _file_state(path) for path in watched | first.keys()}
-            changed = sorted(path for path, state in states.items() if state != first.get(path))
-            if changed and states == last:
+                start_states |= {path: self._state_at_start(path) for path in watched - start_states.keys()}
+            states = {path: _file_state(path) for path in watched | start_states.keys()}
+            changed = sorted(path for path, state in states.items() if state != start_states.get(path))
+            if changed and states == last_states:
                 return changed[0]
-            last = states
+            last_states = states
             time.sleep(POLL_SECONDS)
         return None
 
@@ -62,9 +62,9 @@ class FileWatch:
         A time in the future comes from another clock, and says nothing.
         """
         state = _file_state(path)
-        came = path.parent == self._folder and path not in self._start_files
+        is_new = path.parent == self._folder and path not in self._start_files
         was_written = state is not None and self._start_ns < state[0] <= time.time_ns()
-        return None if came or was_written else state
+        return None if is_new or was_written else state
 
     def _watched_files(self, error: BaseException | None) -> set[Path]:
         names = {getattr(module, "__dict__", {}).get("__file__") for module in tuple(sys.modules.values())}
@@ -99,7 +99,7 @@ def _file_state(path: Path) -> FileState:
 
 
 class ServerProcess:
-    """Runs a function in a new process, again and again as long as it exits with `CHANGED`."""
+    """Runs a function in a new process, again and again as long as it exits with `CHANGED_EXIT_CODE`."""
 
     def __init__(self, function: Callable[..., None], *arguments: Any) -> None:
         self._function, self._arguments = function, arguments
@@ -111,7 +111,7 @@ class ServerProcess:
         context = multiprocessing.get_context("spawn")
         names = ("SIGTERM", "SIGINT", "SIGHUP")  # Windows has no SIGHUP
         numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-        before = {number: signal.signal(number, lambda *_: self.stop()) for number in numbers}
+        old_handlers = {number: signal.signal(number, lambda *_: self.stop()) for number in numbers}
         try:
             while True:
                 process = context.Process(target=self._function, args=self._arguments)
@@ -122,11 +122,11 @@ class ServerProcess:
                 process.join()
                 if self._stopped.is_set():
                     return 0
-                if process.exitcode != CHANGED:
+                if process.exitcode != CHANGED_EXIT_CODE:
                     code = process.exitcode or 0
                     return code if code >= 0 else 128 - code
         finally:
-            for number, handler in before.items():
+            for number, handler in old_handlers.items():
                 signal.signal(number, handler)
 
     def stop(self) -> None:

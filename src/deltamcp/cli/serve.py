@@ -16,7 +16,7 @@ from msgspec import Struct
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.cli import log
 from deltamcp.cli.output import printable_text
-from deltamcp.cli.reload import CHANGED, FileWatch, ServerProcess
+from deltamcp.cli.reload import CHANGED_EXIT_CODE, FileWatch, ServerProcess
 from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.server import DeltaServer
 from deltamcp.sources.operations_loader import read_document
@@ -129,13 +129,13 @@ def make_process(command: ServeCommand) -> tuple[ServerProcess, int]:
 
 
 def serve_until_changed(command: ServeCommand, sockets: list[socket.socket]) -> None:
-    """Serves HTTP in a process of its own, which exits with `CHANGED` when a file of the server has changed.
+    """Serves HTTP in a process of its own, which exits with `CHANGED_EXIT_CODE` when a file of the server has changed.
 
     If the server cannot be loaded or started, the process tells why and waits for the change that repairs it.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    place = Path(split_target(command.target)[0])
-    watch = FileWatch(place.parent if place.suffix in _FILE_SUFFIXES else Path())
+    path = Path(split_target(command.target)[0])
+    watch = FileWatch(path.parent if path.suffix in _FILE_SUFFIXES else Path())
     changes: list[Path | None] = []
     try:
         log.configure_log(command.log_level, command.log_file)
@@ -153,7 +153,7 @@ def serve_until_changed(command: ServeCommand, sockets: list[socket.socket]) -> 
         changes.append(watch.wait_for_change(error))
     for path in filter(None, changes):
         print(f"{path.name} has changed: restarting.", file=sys.stderr, flush=True)
-        raise SystemExit(CHANGED)
+        raise SystemExit(CHANGED_EXIT_CODE)
 
 
 def _make_http_server(command: ServeCommand) -> "HttpServer":
@@ -173,8 +173,8 @@ def _make_http_server(command: ServeCommand) -> "HttpServer":
 def _print_failure(command: ServeCommand, error: Exception) -> None:
     if command.debug:
         traceback.print_exception(error)
-    what = f"{command.target} failed with {type(error).__name__}: {str(error).rstrip('.')}; --debug shows where."
-    sentence = str(error) if isinstance(error, DeltaError) else what
+    failure = f"{command.target} failed with {type(error).__name__}: {str(error).rstrip('.')}; --debug shows where."
+    sentence = str(error) if isinstance(error, DeltaError) else failure
     print(f"delta-mcp: {printable_text(sentence)}", file=sys.stderr, flush=True)
 
 
@@ -190,21 +190,23 @@ def load(target: str, disclosure: str | None = None, prefix: str | None = None) 
         raise ConfigurationError(
             "--disclosure and --prefix are for operations files; a server in Python says DeltaServer(disclosure=...)."
         )
-    place, name = split_target(target)
-    module = _import_module(place)
+    file_or_module, name = split_target(target)
+    module = _import_module(file_or_module)
     server = getattr(module, name or "server", None)
     if not isinstance(server, DeltaServer):
-        raise ConfigurationError(f"{place} has no DeltaServer called {name or 'server'!r}; name it as {place}:NAME.")
+        raise ConfigurationError(
+            f"{file_or_module} has no DeltaServer called {name or 'server'!r}; name it as {file_or_module}:NAME."
+        )
     return server
 
 
 def split_target(target: str) -> tuple[str, str]:
     """Splits FILE:NAME or MODULE:NAME; the name is empty if it is not given."""
-    place, _, name = target.partition(":")
-    if len(place) == 1 and name:  # a Windows drive
-        drive, (place, _, name) = place, name.partition(":")
-        place = f"{drive}:{place}"
-    return place, name
+    file_or_module, _, name = target.partition(":")
+    if len(file_or_module) == 1 and name:  # a Windows drive
+        drive, (file_or_module, _, name) = file_or_module, name.partition(":")
+        file_or_module = f"{drive}:{file_or_module}"
+    return file_or_module, name
 
 
 def _operations_server(path: Path, disclosure: Disclosure) -> DeltaServer:
@@ -215,37 +217,39 @@ def _operations_server(path: Path, disclosure: Disclosure) -> DeltaServer:
     return server
 
 
-def _check_target(place: str) -> None:
+def _check_target(file_or_module: str) -> None:
     """
     Raises:
         ConfigurationError: this is a path, and there is no file that can be served.
     """
-    path = Path(place)
+    path = Path(file_or_module)
     if path.is_dir():
-        raise ConfigurationError(f"{place} is a folder; name a Python file, a module or an operations file in it.")
+        raise ConfigurationError(
+            f"{file_or_module} is a folder; name a Python file, a module or an operations file in it."
+        )
     if path.suffix in _FILE_SUFFIXES and not path.is_file():
-        raise ConfigurationError(f"There is no file {place}.")
+        raise ConfigurationError(f"There is no file {file_or_module}.")
     if path.is_file() and path.suffix not in _FILE_SUFFIXES:
-        raise ConfigurationError(f"{place} is neither a Python file (.py) nor an operations file (.json).")
+        raise ConfigurationError(f"{file_or_module} is neither a Python file (.py) nor an operations file (.json).")
 
 
-def _import_module(place: str) -> Any:
+def _import_module(file_or_module: str) -> Any:
     """
     Raises:
         ConfigurationError: there is no such file or module, or it fails; the text ends with its traceback.
     """
-    _check_target(place)
+    _check_target(file_or_module)
     try:
-        if place.endswith(".py"):
-            return _import_file(Path(place))
+        if file_or_module.endswith(".py"):
+            return _import_file(Path(file_or_module))
         sys.path.insert(0, "")
-        return importlib.import_module(place)
+        return importlib.import_module(file_or_module)
     except DeltaError:
         raise
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name and f"{place}.".startswith(f"{error.name}."):
-            raise ConfigurationError(f"There is no file or module {place}.") from error
-        raise _broken_module(place, error) from error
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{file_or_module}.".startswith(f"{error.name}."):
+            raise ConfigurationError(f"There is no file or module {file_or_module}.") from error
+        raise _import_error(file_or_module, error) from error
 
 
 def _import_file(path: Path) -> Any:
@@ -258,13 +262,13 @@ def _import_file(path: Path) -> Any:
     return module
 
 
-def _broken_module(place: str, error: Exception) -> ConfigurationError:
+def _import_error(file_or_module: str, error: Exception) -> ConfigurationError:
     """Returns an error with the part of the traceback that is in the author's files."""
     frames = error.__traceback__
     while frames is not None and _is_import_frame(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
     lines = traceback.format_exception(type(error), error, frames)
-    return ConfigurationError(f"{place} cannot be imported.\n{''.join(lines).rstrip()}")
+    return ConfigurationError(f"{file_or_module} cannot be imported.\n{''.join(lines).rstrip()}")
 
 
 def _is_import_frame(file: str) -> bool:

@@ -163,7 +163,7 @@ def bind_sockets(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         for bound in sockets:
             bound.close()
-        raise _cannot_listen(host, port, error) from None
+        raise _listen_error(host, port, error) from None
     return sockets
 
 
@@ -181,7 +181,7 @@ def _bind_socket(family: int, kind: int, protocol: int, address: Any) -> socket.
     return bound
 
 
-def _cannot_listen(host: str, port: int, error: OSError) -> ConfigurationError:
+def _listen_error(host: str, port: int, error: OSError) -> ConfigurationError:
     return ConfigurationError(f"Cannot listen at {host}:{port}: {error.strerror}; name another.")
 
 
@@ -232,7 +232,7 @@ class HttpServer(uvicorn.Server):
         try:
             await super().startup(sockets)
         except OSError as error:  # another process began to listen after both had bound the port
-            raise _cannot_listen(self.config.host, port, error) from None
+            raise _listen_error(self.config.host, port, error) from None
         if not self.should_exit:
             name, host = self._engine.info["name"], self.config.host
             url = f"http://{f'[{host}]' if ':' in host else host}:{port}{self._path}"
