@@ -177,8 +177,8 @@ class ArgumentsError(ClientError):
 class ResultLostError(ClientError):
     """A result was sent in part, and the rest of it cannot be read."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(f"The result cannot be read to its end: {why}.")
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The result cannot be read to its end: {reason}.")
 
 
 class CallFailedError(ClientError):

@@ -173,7 +173,7 @@ class DeltaClient:
             return reply.value
         if reply.is_page and numbered_pages.requested_page(reply) is not None:
             return await self._page_rows(reply)
-        return await self.whole(reply) if reply.handle is not None or self._may_turn_pages(reply) else reply
+        return await self.whole(reply) if reply.handle is not None or self._may_repeat_for_pages(reply) else reply
 
     async def _page_rows(self, page: Reply) -> JSON:
         """Returns the rows of a page, each of them complete."""
@@ -182,7 +182,7 @@ class DeltaClient:
         start = numbered_pages.rows_before(page)
         return _result_rows(await self.whole(page))[start : start + len(page.value)]
 
-    def _may_turn_pages(self, reply: Reply) -> bool:
+    def _may_repeat_for_pages(self, reply: Reply) -> bool:
         """Whether a reply is a first page, and the call may be repeated for every further page."""
         definition = None if reply.call is None else self._lists.cached_definition(reply.call.name)
         is_first = reply.is_page and not numbered_pages.rows_before(reply)
@@ -367,7 +367,7 @@ class DeltaClient:
         Raises:
             ResultLostError: the rest of the result cannot be read.
         """
-        if reply.call is not None and reply.handle is None and self._may_turn_pages(reply):
+        if reply.call is not None and reply.handle is None and self._may_repeat_for_pages(reply):
             return [row async for row in self._rows_from(reply, reply.call.name)]
         return await recover(reply, self._continue)
 

@@ -110,10 +110,10 @@ _STRUCTURE_KEYWORDS = frozenset(
 
 def _depends_on(unknown: Sequence[tuple[str | int, ...]], path: list[str | int], keyword: str) -> bool:
     """Whether a problem is in a value that the client does not know, or may be solved by one inside it."""
-    for place in unknown:
-        if tuple(path[: len(place)]) == place:
+    for unknown_path in unknown:
+        if tuple(path[: len(unknown_path)]) == unknown_path:
             return True
-        if place[: len(path)] == tuple(path) and keyword not in _STRUCTURE_KEYWORDS:
+        if unknown_path[: len(path)] == tuple(path) and keyword not in _STRUCTURE_KEYWORDS:
             return True
     return False
 

@@ -87,7 +87,7 @@ class Reply:
             if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
         ]
         return (
-            [*_split(texts[0], self.delta_meta["lengths"]), *texts[1:]]
+            [*_split_by_lengths(texts[0], self.delta_meta["lengths"]), *texts[1:]]
             if texts and "lengths" in self.delta_meta
             else texts
         )
@@ -187,7 +187,7 @@ def _is_valid_member(key: str, value: Any) -> bool:
     return type(value) is int if key in _COUNT_KEYS else isinstance(value, str)
 
 
-def _split(text: str, lengths: list[int]) -> list[str]:
+def _split_by_lengths(text: str, lengths: list[int]) -> list[str]:
     """Splits a text into parts of these lengths; a line break follows each part that is not empty."""
     parts, start = [], 0
     for length in lengths:

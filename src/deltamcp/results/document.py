@@ -74,16 +74,16 @@ def at(data: RawJSON, path: Sequence[str]) -> RawJSON:
     return data
 
 
-_MAX_BEGINNING_DEPTH = 8
-"""Parts at a greater depth are kept whole in a beginning."""
+_MAX_EXCERPT_DEPTH = 8
+"""Parts at a greater depth are kept whole in an excerpt."""
 _MIN_UNITS = 4
-"""The items or members that a beginning keeps at least; fewer would not show how well a table compresses them."""
+"""The items or members that an excerpt keeps at least; fewer would not show how well a table compresses them."""
 
 
-def beginning(data: RawJSON, size: int, depth: int = 0) -> JSON:
+def excerpt(data: RawJSON, size: int, depth: int = 0) -> JSON:
     """Return a value with only the first items of its lists and the first members of its objects, of about `size`."""
     whole = kind(data)
-    if len(data) <= size or depth == _MAX_BEGINNING_DEPTH or whole not in ("list", "object"):
+    if len(data) <= size or depth == _MAX_EXCERPT_DEPTH or whole not in ("list", "object"):
         return decode(data)
     units: Iterable[tuple[Any, RawJSON]] = members(data).items() if whole == "object" else enumerate(items(data))
     kept: dict[Any, RawJSON] = {}
@@ -94,7 +94,7 @@ def beginning(data: RawJSON, size: int, depth: int = 0) -> JSON:
         kept[key] = unit
         used += min(len(unit), size)
     share = size // max(1, sum(len(unit) * _MIN_UNITS > size for unit in kept.values()))
-    parts = {key: beginning(unit, share, depth + 1) for key, unit in kept.items()}
+    parts = {key: excerpt(unit, share, depth + 1) for key, unit in kept.items()}
     return parts if whole == "object" else list(parts.values())
 
 

@@ -116,16 +116,16 @@ def _largest_window(
         windows[count] = first(count)
         return frame.cost(windows[count])
 
-    tokens, size, guess, pair = frame.budget.tokens, 0, 0, 0
-    for place, unit in enumerate(units):
+    tokens, size, guess, pair_size = frame.budget.tokens, 0, 0, 0
+    for index, unit in enumerate(units):
         size += len(unit) + 1
-        pair = size if place < 2 else pair
+        pair_size = size if index < 2 else pair_size
         if size <= tokens * _BYTES_PER_TOKEN:
-            guess = place + 1
-        elif place:
+            guess = index + 1
+        elif index:
             break
     # One row is JSON and often costs more than a table of two, so that a search from one row on would find none.
-    lower = 2 if frame.has_tables and max_count > 1 and pair <= tokens * _MAX_PAIR_BYTES_PER_TOKEN else 1
+    lower = 2 if frame.has_tables and max_count > 1 and pair_size <= tokens * _MAX_PAIR_BYTES_PER_TOKEN else 1
     count = find_largest(max_count, guess, cost, tokens, lower=lower)
     if count is None and lower > 1 and cost(1) <= tokens:
         count = 1

@@ -23,11 +23,11 @@ _MIN_HINT_TOKENS = 200
 """In a smaller budget a reply has neither a link nor hints on what else can be done with the result."""
 _FIELDS_NOTE = ' Not all fields are shown; path="" has them.'
 _DIRECT_BYTES_PER_TOKEN = 24
-"""Values of at most this size per token of the budget are encoded whole; of larger ones, a beginning first."""
-_BEGINNING_BYTES_PER_TOKEN = 8
-"""The size of the first beginning that is encoded; where the value is hopeless, little more work was done."""
-_BEGINNING_FACTOR = 2
-"""How many times its share of the whole a beginning may cost: a lookup needs values that repeat."""
+"""Values of at most this size per token of the budget are encoded whole; of larger ones, an excerpt first."""
+_EXCERPT_BYTES_PER_TOKEN = 8
+"""The size of the first excerpt that is encoded; where the value is hopeless, little more work was done."""
+_EXCERPT_FACTOR = 2
+"""How many times its share of the whole an excerpt may cost: a lookup needs values that repeat."""
 _UNITS_PER_TOKEN = 2
 """The most rows, or members of an object, that a token can stand for: in a table, every line break is a token."""
 
@@ -62,7 +62,7 @@ def _has_more_rows(data: bytes, rows: Sequence[str] | None, policy: ResolvedPoli
 def _may_fit(data: bytes, rows: Sequence[str] | None, frame: Frame, value: Any) -> bool:
     """Whether a value is not so large that its table cannot fit.
 
-    How much a table saves shows only when it is written, so larger and larger beginnings of a large value are written.
+    How much a table saves shows only when it is written, so larger and larger excerpts of a large value are written.
     """
     if len(data) <= frame.budget.tokens * _DIRECT_BYTES_PER_TOKEN:
         return True
@@ -72,14 +72,14 @@ def _may_fit(data: bytes, rows: Sequence[str] | None, frame: Frame, value: Any) 
     count = len(_row_units(data, rows, value)) if rows is not None else _largest_object(value)
     if count > budget * _UNITS_PER_TOKEN:
         return False
-    size = budget * _BEGINNING_BYTES_PER_TOKEN
+    size = budget * _EXCERPT_BYTES_PER_TOKEN
     while size < len(data):
-        part = document.beginning(data, size)
+        part = document.excerpt(data, size)
         shown = None if rows is None else document.LazyItems.at(part, rows)
         further_rows = 0 if shown is None else count - len(shown)
         text = frame.make_window("whole", part, 0, 1, 1).text
         cost = tokens.count(text, frame.policy.model)
-        if cost > (budget - further_rows) * _BEGINNING_FACTOR or len(text) > frame.budget.max_chars * _BEGINNING_FACTOR:
+        if cost > (budget - further_rows) * _EXCERPT_FACTOR or len(text) > frame.budget.max_chars * _EXCERPT_FACTOR:
             return False
         size *= 2 if cost > budget else 4
     return True
@@ -151,8 +151,8 @@ def first_window(
 
 def _cuts_part(window: Window, path: Sequence[str]) -> bool:
     """Whether a window lacks any of the part at a path."""
-    place = pointer(*path) + "/"
-    return any(place.startswith(cut + "/") or cut.startswith(place) for cut in window.cuts)
+    prefix = pointer(*path) + "/"
+    return any(prefix.startswith(cut + "/") or cut.startswith(prefix) for cut in window.cuts)
 
 
 def is_linked(policy: ResolvedPolicy, window: Window | None = None) -> bool:
