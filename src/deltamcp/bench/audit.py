@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import datetime
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
@@ -96,6 +96,41 @@ async def audit(
     """
     servers = list(servers)
     unique = unique_servers(servers)
+    results = await _ask_servers([listed[0].entry for listed in unique.values()], ask, seconds, on_answer)
+    answers = {name: answer for name, answer in zip(unique, results, strict=True) if isinstance(answer, ServerAnswer)}
+    listings = [ServerListing(name, answer.tools, answer.instructions) for name, answer in answers.items()]
+    costs = count_costs(listings, model)
+    audited = [
+        AuditedServer(
+            name,
+            _program_or_host(listed[0].entry),
+            [_place(server) for server in listed],
+            costs.servers.get(name),
+            None if isinstance(result, ServerAnswer) else result,
+        )
+        for (name, listed), result in zip(unique.items(), results, strict=True)
+    ]
+    return AuditReport(
+        date=datetime.datetime.now().astimezone().date().isoformat(),
+        tokenizer=tokens.describe(model),
+        together=costs.together,
+        hosts=_count_hosts(listings, unique, model),
+        servers=audited,
+        tools=costs.tools,
+        skipped=[
+            SkippedEntry(server.name, _place(server), server.skip_reason)
+            for server in servers
+            if server.skip_reason is not None
+        ],
+        refused=costs.refused,
+        next_steps=_next_steps(costs.together, audited),
+    )
+
+
+async def _ask_servers(
+    entries: Iterable[dict[str, Any]], ask: AskServer, seconds: float, on_answer: Callable[[], None]
+) -> list[ServerAnswer | str]:
+    """Returns the answer of each server, or a sentence that says why it has none."""
     semaphore = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def answer_or_problem(entry: dict[str, Any]) -> ServerAnswer | str:
@@ -110,43 +145,22 @@ async def audit(
             finally:
                 on_answer()
 
-    results = await asyncio.gather(*(answer_or_problem(listed[0].entry) for listed in unique.values()))
-    answers = {name: answer for name, answer in zip(unique, results, strict=True) if isinstance(answer, ServerAnswer)}
-    listings = [ServerListing(name, answer.tools, answer.instructions) for name, answer in answers.items()]
-    costs = count_costs(listings, model)
-    audited = [
-        AuditedServer(
-            name,
-            _program_or_host(listed[0].entry),
-            [_place(server) for server in listed],
-            costs.servers.get(name),
-            None if isinstance(result, ServerAnswer) else result,
-        )
-        for (name, listed), result in zip(unique.items(), results, strict=True)
-    ]
+    return await asyncio.gather(*map(answer_or_problem, entries))
+
+
+def _count_hosts(
+    listings: Iterable[ServerListing], servers: Mapping[str, list[ConfiguredServer]], model: str | float
+) -> list[HostCost]:
+    """Counts what the servers of each host cost together, the most expensive host first."""
     hosts: dict[str, list[ServerListing]] = {}
     for listing in listings:
-        for host in dict.fromkeys(server.host for server in unique[listing.name]):
+        for host in dict.fromkeys(server.host for server in servers[listing.name]):
             hosts.setdefault(host, []).append(listing)
-    host_costs = [
+    costs = [
         HostCost(host, [listing.name for listing in listed], count_together(listed, model))
         for host, listed in hosts.items()
     ]
-    return AuditReport(
-        date=datetime.datetime.now().astimezone().date().isoformat(),
-        tokenizer=tokens.describe(model),
-        together=costs.together,
-        hosts=sorted(host_costs, key=lambda host: -host.cost.now),
-        servers=audited,
-        tools=costs.tools,
-        skipped=[
-            SkippedEntry(server.name, _place(server), server.skip_reason)
-            for server in servers
-            if server.skip_reason is not None
-        ],
-        refused=costs.refused,
-        next_steps=_next_steps(costs.together, audited),
-    )
+    return sorted(costs, key=lambda host: -host.cost.now)
 
 
 def unique_servers(servers: Iterable[ConfiguredServer]) -> dict[str, list[ConfiguredServer]]:

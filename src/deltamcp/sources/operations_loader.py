@@ -212,6 +212,23 @@ class _OperationBuilder:
                 return True
 
     def build(self, entry: OperationEntry) -> Operation:
+        options = self._options(entry)
+        match entry.handler:
+            case HttpHandler():
+                service = self._service(entry.handler.service)
+                return Operation(_wrap_remote(functools.partial(service.call, entry.handler)), Context, **options)
+            case McpHandler(server, tool):
+                upstream = self._upstream(server)
+                call = functools.partial(upstream.call, tool, timeout=entry.timeout)
+                return Operation(_wrap_remote(call), Context, **options)
+            case PythonHandler(ref):
+                function = python.resolve(ref)
+            case HandlerByName(name):
+                function = self._function(name)
+        with registration(function, f"functions={{{entry.name!r}: {{}}}}"):
+            return Operation(function, Context, by_name=True, **options)
+
+    def _options(self, entry: OperationEntry) -> ToolOptions:
         options: ToolOptions = {
             "name": entry.name,
             "description": prose.clean(entry.description),
@@ -244,20 +261,7 @@ class _OperationBuilder:
             options["results"] = ResultPolicy(fields=entry.fields)
         if not entry.category:
             del options["category"]
-        match entry.handler:
-            case HttpHandler():
-                service = self._service(entry.handler.service)
-                return Operation(_wrap_remote(functools.partial(service.call, entry.handler)), Context, **options)
-            case McpHandler(server, tool):
-                upstream = self._upstream(server)
-                call = functools.partial(upstream.call, tool, timeout=entry.timeout)
-                return Operation(_wrap_remote(call), Context, **options)
-            case PythonHandler(ref):
-                function = python.resolve(ref)
-            case HandlerByName(name):
-                function = self._function(name)
-        with registration(function, f"functions={{{entry.name!r}: {{}}}}"):
-            return Operation(function, Context, by_name=True, **options)
+        return options
 
     def _function(self, name: str) -> Function:
         if self._functions is None:
