@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from deltamcp import (
+    CallFailedError,
     CallNext,
     ConfigurationError,
     Context,
@@ -157,6 +158,25 @@ async def test_changed_arguments_are_what_the_user_is_asked_about():
         assert await client.call("delete", number=7) == "deleted 8"
     assert len(questions) == 1
     assert "8" in questions[0] and "7" not in questions[0]
+
+
+@pytest.mark.parametrize("speak", ["modern", "handshake"])
+async def test_each_run_of_other_arguments_needs_a_consent_of_its_own(speak: Any):
+    questions: list[str] = []
+
+    async def twice(call: FunctionCall, call_next: CallNext) -> Any:
+        first = await call_next(call)
+        call.arguments = {"number": 1_000_000}
+        return [first, await call_next(call)]
+
+    def agree_to_the_first(question: Any) -> dict[str, Any] | None:
+        questions.append(str(question))
+        return None if "1000000" in str(question) else {}
+
+    async with connect(shop(twice), speak=speak, on_elicitation=agree_to_the_first) as client:
+        with pytest.raises(CallFailedError, match="declined"):
+            await client.call("delete", number=7)
+    assert len(questions) == 2 and "1000000" in questions[1]
 
 
 async def test_a_middleware_may_answer_refuse_repeat_and_change_the_value():

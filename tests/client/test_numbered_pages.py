@@ -141,6 +141,15 @@ async def test_rows_end_with_an_error_if_the_pages_repeat(name):
             await client.call("turn")
 
 
+async def test_rows_end_with_an_error_if_the_next_page_is_none():
+    def page_of(number: int) -> Any:
+        return envelope(1, [1, 2]) if number == 1 else [3, 4]
+
+    async with original_client(page_server(page_of)) as client:
+        with pytest.raises(ClientError, match="asked for page 2 and sent something else than a page"):
+            _ = [row async for row in client.rows("turn")]
+
+
 async def test_equal_rows_are_no_repeated_page():
     def page_of(number: int) -> Any:
         return envelope(number, [0] * 5, totalPages=4, hasMore=number < 4)

@@ -21,6 +21,7 @@ from deltamcp.delivery.call_policy import ResultOverride, policy_for_call, take_
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import Delivery, DeliveryRequest
+from deltamcp.delivery.sent_results import call_digest
 from deltamcp.errors import InputDeclinedError, ResourceNotFoundError, ToolError, UsageError
 from deltamcp.results import content, delta_mcp_shapes, reference
 from deltamcp.results.upstream_rate_limit import original_rate_limit_result, rate_limit_result
@@ -224,7 +225,9 @@ async def _confirm(call: FunctionCall, call_next: CallNext) -> Any:
     arguments = jsonrpc.encode(call.arguments).decode()
     shown = arguments if len(arguments) <= _SHOWN_ARGUMENTS else arguments[: _SHOWN_ARGUMENTS - 1] + "…"
     form: dict[str, JSON] = {"type": "object", "properties": {}}
-    answer = await call.context.elicit(f"Run {call.name} with {shown}?", form, key=f"confirm {call.name}")
+    # A middleware may run the rest twice, with other arguments each time; each run needs a consent of its own.
+    key = f"confirm {call.name} {call_digest([call.arguments])}"
+    answer = await call.context.elicit(f"Run {call.name} with {shown}?", form, key=key)
     if not answer.accepted:
         raise InputDeclinedError(f"The user declined to run {call.name}.")
     return await call_next(call)

@@ -396,16 +396,18 @@ class DeltaClient:
             if reply.handle is not None and meta.get("unit") == "rows" and meta["end"] < meta["total"]:
                 reply = await self.read_on(reply.handle, offset=meta["end"])
                 if reply.delta_meta.get("unit") != "rows" or reply.delta_meta["end"] <= meta["end"]:
-                    raise _repeated_rows_error(name, f"the rows from {meta['end']} on", "earlier ones")
+                    raise _unreadable_rows_error(name, f"the rows from {meta['end']} on", "earlier ones")
             elif numbered_pages.has_next(reply) and reply.call is not None:
                 requested = numbered_pages.page_number(reply) + 1
                 # The original Delta-MCP takes the page number as an argument that the tool's schema need not have.
                 arguments = {**reply.call.arguments, "page": requested}
                 reply = await self._call(name, arguments, self._lists.cached_definition(name))
+                if not (reply.is_page or reply.is_part or reply.is_error):
+                    raise _unreadable_rows_error(name, f"page {requested}", "something else than a page")
                 if numbered_pages.repeats(reply, previous):
                     number = reply.shape.get("page")
                     sent = "the same rows again" if number in (None, requested) else f"page {number}"
-                    raise _repeated_rows_error(name, f"page {requested}", sent)
+                    raise _unreadable_rows_error(name, f"page {requested}", sent)
             else:
                 return
 
@@ -528,7 +530,7 @@ def _call_failed_error(name: str, reply: Reply) -> CallFailedError:
     return CallFailedError(reply.text or f"{name} failed and did not say why.", reply)
 
 
-def _repeated_rows_error(name: str, requested: str, sent: str) -> ClientError:
+def _unreadable_rows_error(name: str, requested: str, sent: str) -> ClientError:
     return ClientError(
         f"{name}: the server was asked for {requested} and sent {sent}, so its rows cannot be read to their end; "
         "call the tool with the page you want."

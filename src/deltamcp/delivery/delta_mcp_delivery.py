@@ -45,7 +45,9 @@ class DeltaMcpDelivery:
         # As `continue` does, these take an empty text for an argument that is left out.
         page, page_size = (None if arguments.get(name) == "" else arguments.get(name) for name in _PAGE_ARGUMENTS)
         if declared and policy.auto_page is None:
-            return passed, PageRequest(None, page, page_size, _declared_page_size(operation, policy))
+            # A tool that takes no page size pages by its own, which a caller's would cut a second time.
+            size = page_size if "pageSize" in declared or policy.compat else None
+            return passed, PageRequest(None, page, size, _declared_page_size(operation, policy))
         own = {name: value for name, value in arguments.items() if name not in _PAGE_ARGUMENTS}
         key = msgspec.json.encode([operation.name, own], order="deterministic")
         return passed, PageRequest(f"page {hashlib.sha256(key).hexdigest()}", page, page_size, policy.page_size)

@@ -175,6 +175,14 @@ def test_what_says_nothing_finds_nothing(query):
     assert build().search(query) == []
 
 
+@pytest.mark.parametrize("query", ["???", "how do I", "please", "1", "🙂"])
+def test_what_says_nothing_is_no_name_that_says_nothing(query):
+    index = build()
+    for action in ("do", "me", "all"):
+        index.put(action, tool("forecast_of_the_tides"), "jobs", f"jobs.{action}")
+    assert index.search(query) == []
+
+
 def test_no_tools_and_no_places_find_nothing():
     assert build().search("issue", 0) == []
     assert SearchIndex().search("issue") == []

@@ -10,7 +10,7 @@ import pytest
 
 from deltamcp.client.connect import connect
 from deltamcp.errors import UnreachableError
-from tests.support.conditions import HANG_SECONDS
+from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.fake_http import Fake, FakeConnection, FakeRequest, serve_fake
 from tests.support.processes import free_port, wait_until_it_listens
 
@@ -87,6 +87,21 @@ async def test_a_redirect_within_the_origin_is_followed(speak: Any, status, is_p
             if asked.path == "/mcp":
                 assert (asked.verb, asked.body, asked.headers) in arrived
             assert asked.headers["authorization"] == "Bearer hunter2"
+
+
+async def test_messages_stay_where_they_are_taken_if_only_listening_is_redirected():
+    """A server may send whoever reads its address with a browser to its documentation."""
+
+    async def send_to_docs(asked: FakeRequest, wire: FakeConnection) -> None:
+        await wire.answer(301, location="/docs") if asked.path == "/mcp" else await wire.answer(405)
+
+    async with serve_fake(Fake(modern=False, handshake=True, sessions=True)) as fake:
+        fake.always("GET", send_to_docs)
+        async with connect(fake.url, speak="handshake") as client:
+            for n in range(3):
+                assert (await client.call("echo", n=n))["given"] == {"n": n}
+                await wait_until(lambda: any(asked.path == "/docs" for asked in fake.asked))
+        assert {asked.path for asked in fake.asked if asked.verb == "POST"} == {"/mcp"}
 
 
 async def test_a_post_that_was_answered_elsewhere_is_not_sent_again():

@@ -173,7 +173,7 @@ class SearchIndex:
         short_names = {action, _NAMESPACE_END.split(action)[-1], _NAMESPACE_END.split(name)[-1]} - {""}
         spellings = frozenset(
             (*names, *map(name_key, names), *map(_short_key, short_names), *map(_words_key, short_names))
-        )
+        ) - {"", _EMPTY_KEY}
         for spelling in spellings:
             self._ids_by_name.setdefault(spelling, set()).add(id)
         self._entries[id] = _Entry(tuple(weights), tuple(sorted(set(terms(name)))), spellings, group)
@@ -379,6 +379,10 @@ class SearchIndex:
 def _short_key(name: str) -> str:
     """Returns the key of a name without its namespace, which is unlike the key of a whole name."""
     return f".{name_key(name.strip())}"
+
+
+_EMPTY_KEY = "."
+"""The key of a name without letters, or without a word that a search knows: every such name would be the same."""
 
 
 def _words_key(name: str) -> str:

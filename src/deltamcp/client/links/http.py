@@ -140,7 +140,8 @@ class HttpLink:
             next_url = _redirect_url(method, url, response)
             if next_url is None:
                 return response
-            if url == self._url and response.status in _PERMANENT_REDIRECTS:
+            # A server may send browsers that GET its address elsewhere, and still take messages there.
+            if method == "POST" and url == self._url and response.status in _PERMANENT_REDIRECTS:
                 self._url = next_url
             url = next_url
         raise HttpStatusError(f"{self._label} redirects more than {_MAX_REDIRECTS} times; use the address it ends at.")
