@@ -21,10 +21,10 @@ from deltamcp import (
 )
 from tests.support.era_client import ERAS, compact_json, era_client, first_text, token_cost
 
-Seen = list[tuple[Kind, str, dict[str, Any]]]
+SeenCalls = list[tuple[Kind, str, dict[str, Any]]]
 
 
-def recording(seen: Seen) -> Any:
+def call_recorder(seen: SeenCalls) -> Any:
     async def record(call: FunctionCall, call_next: CallNext) -> Any:
         seen.append((call.kind, call.name, dict(call.arguments)))
         return await call_next(call)
@@ -64,31 +64,31 @@ def shop(*middleware: Any, **options: Any) -> DeltaServer:
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_call_by_its_own_name_is_seen_once(era):
-    seen: Seen = []
-    async with era_client(shop(recording(seen)), era) as client:
+    seen: SeenCalls = []
+    async with era_client(shop(call_recorder(seen)), era) as client:
         assert first_text(await client.result_of("rows", count=2)) == "[0,1]"
         assert first_text(await client.result_of("double", count="4")) == "8"
     assert seen == [(Kind.TOOLS, "orders.rows", {"count": 2}), (Kind.TOOLS, "orders.double", {"count": "4"})]
 
 
 async def test_a_call_through_a_meta_tool_is_seen_once():
-    seen: Seen = []
-    async with era_client(shop(recording(seen), disclosure="meta")) as client:
+    seen: SeenCalls = []
+    async with era_client(shop(call_recorder(seen), disclosure="meta")) as client:
         await client.result_of("discover")
         await client.result_of("execute", operation="orders.rows", params={"count": 2})
     assert seen == [(Kind.TOOLS, "orders.rows", {"count": 2})]
 
 
 async def test_a_call_of_a_delta_mcp_client_is_seen_once():
-    seen: Seen = []
-    async with connect(shop(recording(seen)), speak="delta-mcp") as client:
+    seen: SeenCalls = []
+    async with connect(shop(call_recorder(seen)), speak="delta-mcp") as client:
         assert await client.call("rows", count=2) == [0, 1]
     assert seen == [(Kind.TOOLS, "orders.rows", {"count": 2})]
 
 
 async def test_resources_and_prompts_are_seen_and_completions_are_not():
-    seen: Seen = []
-    server = shop(recording(seen))
+    seen: SeenCalls = []
+    server = shop(call_recorder(seen))
 
     @server.completion(prompt="ask", argument="topic")
     def topics(value: str) -> list[str]:
@@ -102,8 +102,8 @@ async def test_resources_and_prompts_are_seen_and_completions_are_not():
 
 
 async def test_what_is_unknown_forbidden_or_invalid_reaches_no_middleware():
-    seen: Seen = []
-    server = shop(recording(seen))
+    seen: SeenCalls = []
+    server = shop(call_recorder(seen))
     server.tool(lambda: "x", name="secret", scopes=["admin"])
     async with era_client(server) as client:
         assert "count" in await client.refusal_of("double", count="many")

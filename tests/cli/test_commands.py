@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from deltamcp import tokens
 from deltamcp.cli import arguments, call_tool, main, progress
-from tests.support.command_line import BAR_AT_ONCE, Done, run, run_bytes, watched
+from tests.support.command_line import BAR_AT_ONCE, PipedRun, assert_one_sentence, run, run_bytes, run_on_terminal
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PROGRAM, ROOT
 from tests.support.processes import free_port, wait_until_it_answers
@@ -211,7 +211,7 @@ async def prose(words: int) -> str:
 """
 
 
-Say = Callable[..., Done]
+Say = Callable[..., PipedRun]
 
 
 @pytest.fixture(scope="module")
@@ -256,28 +256,23 @@ def say(place, monkeypatch, capsys) -> Say:
     monkeypatch.chdir(place)
     monkeypatch.delenv("DELTA_MCP_TOKEN", raising=False)
 
-    def said(*words: str, stdin: str = "") -> Done:
+    def said(*words: str, stdin: str = "") -> PipedRun:
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
         code: Any = 0
         try:
             main.main(list(words))
         except SystemExit as ended:
             code = ended.code or 0
-        return Done(code, *capsys.readouterr())
+        return PipedRun(code, *capsys.readouterr())
 
     return said
-
-
-def assert_one_sentence(done: Done, code: int) -> None:
-    assert (done.code, done.out) == (code, "")
-    assert re.fullmatch(r"delta-mcp: [^\n]+\n", done.err), done.err
 
 
 # Words of the command line
 
 
 def test_a_call_is_written_in_the_seeds_own_order_of_words(say, standard):
-    assert say("call", *standard, "search", '{"query":"x"}') == Done(0, "found", "")
+    assert say("call", *standard, "search", '{"query":"x"}') == PipedRun(0, "found", "")
 
 
 @pytest.mark.parametrize(
@@ -302,7 +297,7 @@ def test_options_stand_before_the_target_or_at_the_very_end(say, standard, befor
 def test_what_stands_between_is_the_servers_own(say, standard):
     done = say("call", *standard, "--json", "--page", "7", "argv")
 
-    assert done == Done(0, '["--json", "--page", "7"]', "")
+    assert done == PipedRun(0, '["--json", "--page", "7"]', "")
 
 
 def test_after_two_dashes_every_word_is_the_targets_or_the_verbs(say, standard):
@@ -310,7 +305,7 @@ def test_after_two_dashes_every_word_is_the_targets_or_the_verbs(say, standard):
     called = say("call", "--", *standard, "--json", "argv", "{}")
 
     assert listed.out.startswith("standard 1 speaks MCP ")
-    assert called == Done(0, '["--json"]', "")
+    assert called == PipedRun(0, '["--json"]', "")
 
 
 def test_an_address_a_command_line_and_an_entry_of_a_file_are_targets(say, standard, ours):
@@ -501,7 +496,7 @@ def test_a_schema_that_is_none_does_not_break_the_reading_of_pairs(say, standard
 def test_json_that_is_no_object_is_told_to_be_none(say, standard, word):
     done = say("call", *standard, "echo", word)
 
-    assert done == Done(0, '{"text": "x"}', "") or (done.code == 2 and "JSON" in done.err)
+    assert done == PipedRun(0, '{"text": "x"}', "") or (done.code == 2 and "JSON" in done.err)
 
 
 @pytest.mark.parametrize("words", [['{"free":2}', "text=1"], ["text=1", '{"free":2}'], ["free:=2", "-", "text=1"]])
@@ -561,7 +556,7 @@ def test_an_unknown_tool_is_a_wrong_command_on_our_own_server_too(say, ours):
 
 
 def test_a_tool_that_fails_is_told_on_stderr_and_ends_with_1(say, standard):
-    assert say("call", *standard, "fail") == Done(1, "", "it did not work\n")
+    assert say("call", *standard, "fail") == PipedRun(1, "", "it did not work\n")
 
 
 def test_a_tool_that_fails_without_a_word_is_told_to_have_failed(say, standard):
@@ -624,7 +619,7 @@ def test_the_size_of_an_image_is_its_own(say, standard):
 
 @pytest.mark.parametrize("tool", ["binary", "image"])
 def test_bytes_are_named_on_a_terminal_and_written_into_a_pipe(standard, place, tool):
-    seen = watched("call", *standard, tool, cwd=place)
+    seen = run_on_terminal("call", *standard, tool, cwd=place)
 
     assert "3,000 bytes; > FILE saves it]" in seen.text
     assert len(seen.text) < 200
@@ -655,14 +650,14 @@ def test_only_dangerous_characters_are_replaced_on_a_terminal(standard, place):
     safe = "\u65e5 \U0001f469\u200d\U0001f467 e\u0301\u00ad\u2028\ue000\t"
     dangerous = "\x00\x07\x08\x0b\x1b\x7f\x9b\u061c\u200e\u202e\u2066"
     sent = json.dumps(f"{safe}|a\r\nb|{dangerous}|c\rd")
-    seen = watched("call", *standard, "repeat", f"text:={sent}", cwd=place)
+    seen = run_on_terminal("call", *standard, "repeat", f"text:={sent}", cwd=place)
 
     replaced = "\ufffd" * len(dangerous)
     assert seen.text == f"{safe}|a\r\r\nb|{replaced}|c\ufffdd\r\n"
 
 
 def test_a_line_is_ended_on_a_terminal_once(standard, place):
-    assert watched("call", *standard, "repeat", "text=a\n", cwd=place).text == "a\r\n"
+    assert run_on_terminal("call", *standard, "repeat", "text=a\n", cwd=place).text == "a\r\n"
 
 
 def test_a_result_of_nothing_is_nothing_and_one_of_structure_alone_is_json(say, standard):
@@ -734,7 +729,7 @@ def test_nothing_in_others_words_steers_a_terminal(say, standard, words):
 
 @pytest.mark.parametrize("tool", ["escapes", "escaped_link", "escaped_failure", "escaped_trouble"])
 def test_nothing_in_a_result_steers_a_terminal(standard, place, tool):
-    seen = watched("call", *standard, tool, cwd=place)
+    seen = run_on_terminal("call", *standard, tool, cwd=place)
 
     assert "red" in seen.text
     assert not STEERING.search(seen.text.replace("\r\n", "\n")), repr(seen.text)
@@ -755,8 +750,8 @@ def test_there_is_no_colour_in_a_pipe(standard, place):
 
 
 def test_there_is_colour_on_a_terminal_unless_it_is_not_wanted(standard, place):
-    assert "\x1b[" in watched("list", *standard, cwd=place).text
-    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", watched("list", *standard, cwd=place, NO_COLOR="1").text)
+    assert "\x1b[" in run_on_terminal("list", *standard, cwd=place).text
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", run_on_terminal("list", *standard, cwd=place, NO_COLOR="1").text)
 
 
 def test_a_bar_is_shown_after_a_second():
@@ -764,11 +759,11 @@ def test_a_bar_is_shown_after_a_second():
 
 
 def test_a_quick_call_shows_no_bar(standard, place):
-    assert watched("call", *standard, "search", cwd=place).text == "found\r\n"
+    assert run_on_terminal("call", *standard, "search", cwd=place).text == "found\r\n"
 
 
 def test_a_slow_call_shows_a_bar_and_clears_it(standard, place):
-    seen = watched("call", *standard, "slow", cwd=place, bar=BAR_AT_ONCE)
+    seen = run_on_terminal("call", *standard, "slow", cwd=place, bar=BAR_AT_ONCE)
 
     assert seen.code == 0
     assert "Calling slow" in seen.text
@@ -779,11 +774,13 @@ def test_a_slow_call_shows_a_bar_and_clears_it(standard, place):
 
 
 def test_json_does_not_steer_a_terminal_either(standard, place):
-    assert not STEERING.search(watched("call", *standard, "escapes", "--json", cwd=place).text.replace("\r\n", "\n"))
+    assert not STEERING.search(
+        run_on_terminal("call", *standard, "escapes", "--json", cwd=place).text.replace("\r\n", "\n")
+    )
 
 
 def test_what_a_server_says_of_its_progress_does_not_steer_the_terminal(standard, place):
-    seen = watched("call", *standard, "telling", cwd=place, bar=BAR_AT_ONCE)
+    seen = run_on_terminal("call", *standard, "telling", cwd=place, bar=BAR_AT_ONCE)
 
     assert "red" in seen.text
     assert "\x1b]0;" not in seen.text
@@ -791,7 +788,7 @@ def test_what_a_server_says_of_its_progress_does_not_steer_the_terminal(standard
 
 
 def test_a_servers_question_is_asked_at_the_terminal_in_words_that_do_not_steer_it(standard, place):
-    seen = watched("call", *standard, "asking", cwd=place, typed=b"mine\ny\n")
+    seen = run_on_terminal("call", *standard, "asking", cwd=place, typed=b"mine\ny\n")
 
     assert '"action": "accept", "content": {"whose": "mine"}' in seen.text
     assert not STEERING.search(seen.text.replace("\r\n", "\n"))

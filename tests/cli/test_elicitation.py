@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import Done, run, watched
+from tests.support.command_line import PipedRun, run, run_on_terminal
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PROGRAM, ROOT
 
@@ -113,7 +113,7 @@ def speak(request) -> list[str]:
 
 def test_every_field_is_asked_by_its_schema_until_it_fits(place, speak):
     typed = b"Ann\nold\n31\n\nnone\n2\nperhaps\nn\ny\n"
-    seen = watched("call", *speak, *EVERYTHING, "test_elicitation_sep1034_defaults", cwd=place, typed=typed)
+    seen = run_on_terminal("call", *speak, *EVERYTHING, "test_elicitation_sep1034_defaults", cwd=place, typed=typed)
 
     assert "Please confirm" in seen.text
     assert 'is not of type "integer"' in seen.text
@@ -125,7 +125,7 @@ def test_every_field_is_asked_by_its_schema_until_it_fits(place, speak):
 
 def test_choices_of_every_form_are_taken_by_number_title_or_value(place, speak):
     typed = b"2\nSecond Option\nopt1\n1,option3\n\ny\n"
-    seen = watched("call", *speak, *EVERYTHING, "test_elicitation_sep1330_enums", cwd=place, typed=typed)
+    seen = run_on_terminal("call", *speak, *EVERYTHING, "test_elicitation_sep1330_enums", cwd=place, typed=typed)
 
     expected = {
         "untitledSingle": "option2",
@@ -137,7 +137,7 @@ def test_choices_of_every_form_are_taken_by_number_title_or_value(place, speak):
 
 
 def test_an_answer_can_be_edited_before_it_is_sent(place, speak):
-    seen = watched(
+    seen = run_on_terminal(
         "call",
         *speak,
         *EVERYTHING,
@@ -151,7 +151,9 @@ def test_an_answer_can_be_edited_before_it_is_sent(place, speak):
 
 @pytest.mark.parametrize(("typed", "action"), [(b"y\ny\n", "accept"), (b"y\nn\n", "decline"), (b"\x04", "cancel")])
 def test_a_question_can_be_accepted_declined_and_cancelled(place, speak, typed, action):
-    seen = watched("call", *speak, *EVERYTHING, "test_input_required_result_request_state", cwd=place, typed=typed)
+    seen = run_on_terminal(
+        "call", *speak, *EVERYTHING, "test_input_required_result_request_state", cwd=place, typed=typed
+    )
 
     assert seen.text.rstrip().endswith(f"state-ok: {action}")
 
@@ -159,21 +161,21 @@ def test_a_question_can_be_accepted_declined_and_cancelled(place, speak, typed, 
 @pytest.mark.parametrize(("typed", "action"), [(b"\ny\n", "accept"), (b"n\n", "decline"), (b"\x04", "cancel")])
 @pytest.mark.parametrize("tool", ["visit", "confirm"])
 def test_a_page_and_a_form_without_fields_want_a_clear_answer(place, speak, tool, typed, action):
-    seen = watched("call", *speak, *asking(place), tool, cwd=place, typed=typed)
+    seen = run_on_terminal("call", *speak, *asking(place), tool, cwd=place, typed=typed)
 
     assert seen.text.rstrip().endswith(action)
     assert ("https://login.example.com/start?x=1" in seen.text) == (tool == "visit")
 
 
 def test_questions_asked_at_once_are_asked_one_after_the_other(place, speak):
-    seen = watched("call", *speak, *asking(place), "both", cwd=place, typed=b"Ann\ny\nBob\ny\n")
+    seen = run_on_terminal("call", *speak, *asking(place), "both", cwd=place, typed=b"Ann\ny\nBob\ny\n")
 
     assert seen.text.rstrip().endswith("Ann Bob")
 
 
 def test_the_questions_of_the_official_sdks_server_are_asked_too(place):
     target = ["--speak", "handshake", sys.executable, "official.py"]
-    seen = watched("call", *target, "book", cwd=place, typed=b"4\nn\ny\n")
+    seen = run_on_terminal("call", *target, "book", cwd=place, typed=b"4\nn\ny\n")
 
     assert "accept seats=4 inside=False" in seen.text
 
@@ -213,13 +215,13 @@ def test_answers_are_given_in_the_order_of_the_questions(place, speak):
     answers = ["--answer", '{"name": "Ann"}', "--answer", '{"color": "red"}']
     done = run("call", *speak, *EVERYTHING, "test_input_required_result_multi_round", *answers, cwd=place)
 
-    assert done == Done(0, "Ann likes red", "")
+    assert done == PipedRun(0, "Ann likes red", "")
 
 
 @pytest.mark.parametrize("answer", ["accept", "decline", "cancel"])
 @pytest.mark.parametrize("tool", ["visit", "confirm"])
 def test_an_answer_can_be_an_action(place, speak, tool, answer):
-    assert run("call", *speak, *asking(place), tool, "--answer", answer, cwd=place) == Done(0, answer, "")
+    assert run("call", *speak, *asking(place), tool, "--answer", answer, cwd=place) == PipedRun(0, answer, "")
 
 
 def test_accept_takes_the_defaults(place, speak):
@@ -248,7 +250,7 @@ def test_a_page_takes_no_fields(place, speak):
 def test_answers_that_nothing_asked_for_are_told(place, speak):
     done = run("call", *speak, *asking(place), "confirm", "--answer", "accept", "--answer", "accept", cwd=place)
 
-    assert done == Done(0, "accept", "delta-mcp: 1 --answer was not asked for.\n")
+    assert done == PipedRun(0, "accept", "delta-mcp: 1 --answer was not asked for.\n")
 
 
 @pytest.mark.parametrize("answer", ["yes", "[1]", "{", "5"])
@@ -260,7 +262,9 @@ def test_what_is_no_answer_is_refused_before_anything_is_done(place, answer):
 
 
 def test_answers_go_before_the_terminal(place, speak):
-    seen = watched("call", *speak, *asking(place), "both", "--answer", '{"name": "Ann"}', cwd=place, typed=b"Bob\ny\n")
+    seen = run_on_terminal(
+        "call", *speak, *asking(place), "both", "--answer", '{"name": "Ann"}', cwd=place, typed=b"Bob\ny\n"
+    )
 
     assert "First?" not in seen.text
     assert seen.text.rstrip().endswith("Ann Bob")
@@ -283,8 +287,8 @@ def test_without_a_terminal_a_question_is_cancelled_and_told(place, speak):
 def test_a_call_that_needs_a_url_is_sent_again_when_the_user_has_opened_it(place):
     target = [sys.executable, "-S", "needs_url.py"]
 
-    assert run("call", *target, "files", "--answer", "accept", cwd=place) == Done(0, "a.txt", "")
-    seen = watched("call", *target, "files", cwd=place, typed=b"y\n")
+    assert run("call", *target, "files", "--answer", "accept", cwd=place) == PipedRun(0, "a.txt", "")
+    seen = run_on_terminal("call", *target, "files", cwd=place, typed=b"y\n")
     assert "https://example.com/grant" in seen.text
     assert seen.text.rstrip().endswith("a.txt")
 
@@ -292,4 +296,4 @@ def test_a_call_that_needs_a_url_is_sent_again_when_the_user_has_opened_it(place
 def test_a_call_that_needs_a_url_fails_when_the_user_does_not_open_it(place):
     done = run("call", sys.executable, "-S", "needs_url.py", "files", "--answer", "decline", cwd=place)
 
-    assert done == Done(1, "", "delta-mcp: Authorization is needed.\n")
+    assert done == PipedRun(1, "", "delta-mcp: Authorization is needed.\n")

@@ -11,7 +11,7 @@ from mcp import StdioServerParameters
 from mcp.client.session import ClientSession
 from mcp.client.stdio import stdio_client
 
-from tests.support.command_line import Done, run, run_bytes, watched
+from tests.support.command_line import PipedRun, assert_one_sentence, run, run_bytes, run_on_terminal
 from tests.support.paths import PROGRAM, ROOT
 
 EVERYTHING = str(ROOT / "examples" / "everything.py")
@@ -68,11 +68,6 @@ def place(tmp_path_factory) -> Path:
     (folder / "odd.py").write_text(ODD)
     (folder / "bare.py").write_text(BARE)
     return folder
-
-
-def assert_one_sentence(done: Done, code: int) -> None:
-    assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
-    assert done.err.startswith("delta-mcp: ")
 
 
 # The surface
@@ -181,7 +176,7 @@ def test_prompts_are_listed_with_their_arguments(place):
 def test_a_prompt_is_filled_in(place, words):
     done = run("prompt", EVERYTHING, "test_prompt_with_arguments", *words, cwd=place)
 
-    assert done == Done(0, "Prompt with arguments: arg1='a', arg2='5'", "")
+    assert done == PipedRun(0, "Prompt with arguments: arg1='a', arg2='5'", "")
 
 
 def test_a_prompt_of_one_message_goes_into_a_pipe_byte_for_byte(place):
@@ -200,7 +195,7 @@ def test_a_prompt_may_ask_too(place):
     words = ("prompt", EVERYTHING, "test_input_required_result_prompt")
 
     assert run(*words, "--answer", '{"context": "rain"}', cwd=place).out == "Use this context: rain"
-    assert "Use this context: rain" in watched(*words, cwd=place, typed=b"rain\ny\n").text
+    assert "Use this context: rain" in run_on_terminal(*words, cwd=place, typed=b"rain\ny\n").text
 
 
 @pytest.mark.parametrize(
@@ -228,7 +223,7 @@ def test_a_wrong_prompt_is_told_in_one_sentence(place, words, told):
     ids=" ".join,
 )
 def test_nothing_that_a_server_says_steers_the_terminal(place, words):
-    seen = watched(*words, cwd=place, TERM="dumb", NO_COLOR="1")
+    seen = run_on_terminal(*words, cwd=place, TERM="dumb", NO_COLOR="1")
 
     assert "\ufffd[" in seen.text
     assert "\x1b[31m" not in seen.text
@@ -249,5 +244,5 @@ def test_other_servers_are_read_too(place):
     command = [sys.executable, "official.py"]
 
     assert run_bytes("read", *command, "note://a", cwd=place) == b"a\r\nb"
-    assert run("prompt", *command, "greet", "name=Ann", cwd=place) == Done(0, "Greet Ann", "")
+    assert run("prompt", *command, "greet", "name=Ann", cwd=place) == PipedRun(0, "Greet Ann", "")
     assert "note://a" in run("resources", *command, cwd=place).out

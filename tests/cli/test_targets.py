@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import Done, run
+from tests.support.command_line import PipedRun, run
 from tests.support.paths import ROOT
 
 SERVER = """
@@ -87,7 +87,7 @@ def test_modules_of_the_current_directory_do_not_hide_the_librarys(folder):
 
 
 def test_every_verb_takes_a_python_file(folder):
-    assert run("call", "greet.py", "hello", "name=Ann", cwd=folder) == Done(0, "Hello, Ann!", "")
+    assert run("call", "greet.py", "hello", "name=Ann", cwd=folder) == PipedRun(0, "Hello, Ann!", "")
     assert "hello(name?=you)" in run("describe", "greet.py", "hello", cwd=folder).out
     assert run("bench", "greet.py", "--rounds", "1", "--json", cwd=folder).code == 0
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +13,13 @@ from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PROGRAM
 
 
-class Done(NamedTuple):
+class PipedRun(NamedTuple):
     code: int
     out: str
     err: str
 
 
-def run(*words: str, cwd: Path, stdin: bytes = b"", **environment: str) -> Done:
+def run(*words: str, cwd: Path, stdin: bytes = b"", **environment: str) -> PipedRun:
     """Runs the command line as a process whose output is piped."""
     done = subprocess.run(
         [str(PROGRAM), *words],
@@ -29,7 +30,13 @@ def run(*words: str, cwd: Path, stdin: bytes = b"", **environment: str) -> Done:
         timeout=HANG_SECONDS,
         check=False,
     )
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return PipedRun(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def assert_one_sentence(done: PipedRun, code: int) -> None:
+    """Checks that a run failed with this code, and that all it wrote is one line on stderr."""
+    assert (done.code, done.out) == (code, "")
+    assert re.fullmatch(r"delta-mcp: [^\n]+\n", done.err), done.err
 
 
 def run_bytes(*words: str, cwd: Path, **environment: str) -> bytes:
@@ -39,7 +46,7 @@ def run_bytes(*words: str, cwd: Path, **environment: str) -> bytes:
     ).stdout
 
 
-class Seen(NamedTuple):
+class TerminalRun(NamedTuple):
     code: int
     text: str
 
@@ -54,24 +61,24 @@ main.main(sys.argv[1:])
 NO_BAR, BAR_AT_ONCE = "3600", "0"
 
 
-def watched(*words: str, cwd: Path, typed: bytes = b"", bar: str = NO_BAR, **environment: str) -> Seen:
+def run_on_terminal(*words: str, cwd: Path, typed: bytes = b"", bar: str = NO_BAR, **environment: str) -> TerminalRun:
     """Runs the command line on a pseudo-terminal and returns everything that it wrote there."""
-    ours, theirs = pty.openpty()
-    surroundings = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
-    heard = b""
+    master, terminal = pty.openpty()
+    variables = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
+    output = b""
     command = [sys.executable, "-c", BAR_AFTER, bar, *words]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=surroundings) as process:
-        os.close(theirs)
-        os.write(ours, typed)
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, cwd=cwd, env=variables) as process:
+        os.close(terminal)
+        os.write(master, typed)
         while True:
             try:
-                piece = os.read(ours, 65536)
+                piece = os.read(master, 65536)
             except OSError as error:
                 assert error.errno == errno.EIO
                 break
             if not piece:
                 break
-            heard += piece
-        os.close(ours)
+            output += piece
+        os.close(master)
         code = process.wait(HANG_SECONDS)
-    return Seen(code, heard.decode())
+    return TerminalRun(code, output.decode())
