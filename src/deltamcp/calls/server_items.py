@@ -218,7 +218,7 @@ class ServerItems:
             raise ConfigurationError(
                 f'Tool "{operation.name}" description exceeds 60 chars in summary mode; pass a shorter summary=...'
             )
-        # Behind meta-tools the description of `execute` explains the result format, so the operations' need not.
+        # Behind meta-tools `execute` takes the root of an earlier result, so the operations need not.
         operation.resolve_result_policy(self._results, flat=self._catalog.disclosure.surface != "meta")
 
 

@@ -18,8 +18,9 @@ CHANGES_LEGEND = (
 )
 """Explains the notation of changes; a model must have read it before a result comes as changes."""
 MAX_QUERIES = 10
+"""Queries of one call of `discover`."""
 MAX_SCHEMAS = 10
-"""Queries of one `discover`, operations of one `get_schema`."""
+"""Operations that one call of `get_schema` can describe."""
 CONTENT_LINE_TOKENS = 46
 """The budget of the line that summarizes the catalogue."""
 
