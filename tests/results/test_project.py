@@ -2,7 +2,8 @@
 
 import pytest
 
-from deltamcp import ConfigurationError, ResultPolicy
+from deltamcp import ConfigurationError, DeltaServer, ResultPolicy
+from deltamcp.results.projection import find_missing
 from deltamcp.tokens import count
 from tests.support.office_server import KEY, call, handle_of, office_server, result_text
 from tests.support.raw_client import raw_client
@@ -40,3 +41,72 @@ async def test_an_expression_that_fails_costs_no_result_and_does_not_stay():
         assert not result.get("isError") and "does not apply" in result_text(result)
         on = await call(raw, "continue", handle=result["_meta"][KEY]["handle"])
         assert not on.get("isError") and server.ran == ["rows"]
+
+
+# Fields that do not exist
+
+
+async def test_the_note_names_a_requested_field_that_no_row_has():
+    async with raw_client(office_server()) as raw:
+        result = await call(raw, "rows", {"fields": "id,bogus"})
+        assert not result.get("isError") and "No field 'bogus'; there are id, name" in result_text(result)
+        assert "bogus" not in result_text(result).splitlines()[0]
+        on = await call(raw, "continue", handle=result["_meta"][KEY]["handle"], fields=["id", "ownr.name"])
+        assert not on.get("isError") and "No field 'ownr.name'; there are id, name" in result_text(on)
+
+
+async def test_a_call_with_only_fields_that_do_not_exist_shows_the_result_it_has_made():
+    server = office_server()
+    async with raw_client(server) as raw:
+        result = await call(raw, "rows", {"fields": "bogus"})
+        text = result_text(result)
+        assert not result.get("isError") and "No field 'bogus'; there are id, name" in text and "name=name {id}" in text
+        on = await call(raw, "continue", handle=result["_meta"][KEY]["handle"])
+        assert "name" in result_text(on) and server.ran == ["rows"]
+
+
+@pytest.mark.parametrize("arguments", [{"fields": "bogus"}, {"fields": ["bogus", "nme"], "grep": "name"}])
+async def test_continue_refuses_only_fields_that_do_not_exist(arguments):
+    async with raw_client(office_server()) as raw:
+        refused = await call(raw, "continue", handle=await handle_of(raw, "rows"), **arguments)
+        assert refused["isError"] and result_text(refused).startswith("No field 'bogus'")
+        assert "; there are id, name" in result_text(refused)
+
+
+async def test_an_author_may_select_fields_that_a_result_lacks():
+    server = DeltaServer("office", results=ResultPolicy(fields=["id", "bogus"]))
+    server.tool(lambda: [{"id": 1, "x": 2}], name="one")
+    server.tool(lambda: [{"x": 2}], name="none")
+    async with raw_client(server) as raw:
+        one, none = [await call(raw, name) for name in ("one", "none")]
+        assert "No field" not in str((one, none)) and result_text(none).startswith("[{}]")
+
+
+ROWS = {"total": 2, "items": [{"id": 1, "owner": None, "tags": []}, {"id": 2, "owner": {"name": "a"}, "tags": []}]}
+
+
+@pytest.mark.parametrize(
+    ("value", "fields", "sentence"),
+    [
+        (ROWS, "id", ""),
+        (ROWS, "items[0].bogus", ""),
+        (ROWS, "owner.name,tags.colour", ""),
+        (ROWS, "total,items.id", ""),
+        (ROWS, "owner.nme", "No field 'owner.nme'; there are owner.name."),
+        (ROWS, "id.x", "No field 'id.x'; there are id, owner, tags."),
+        (ROWS, "total,bogus", "No field 'bogus'; there are total, items."),
+        (ROWS, ["bogus", "ownr.name"], "No field 'bogus' or 'ownr.name'; there are id, owner, tags."),
+        ([{"id": 1}, {"name": "b"}], "name", ""),
+        ([], "bogus", ""),
+        (["a", "b"], "bogus", ""),
+    ],
+)
+def test_missing_fields(value, fields, sentence):
+    assert find_missing(value, fields, ["items"]).sentence(1000) == sentence
+
+
+@pytest.mark.parametrize("max_tokens", [50, 100, 300, 20_000])
+def test_the_sentence_about_missing_fields_is_bounded(max_tokens):
+    value = {f"{'name' * 30}{number}": number for number in range(1000)}
+    missing = find_missing(value, [f"{'bogus' * 20}{number}" for number in range(1000)], None)
+    assert missing.are_all and count(missing.sentence(max_tokens)) <= min(max_tokens // 2, 200)

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from deltamcp.client.reply import Reply
 from deltamcp.delivery.continuation import Continuation
@@ -32,7 +33,7 @@ class LocalResults:
 
         A reply that was a part stays one: `rest` in its `_meta` says that there is more on the server.
         """
-        result, policy = reply.result(), resolve_policy(want)
+        result, policy = reply.result(), replace(resolve_policy(want), fields_requested=True)
         if len(reply.content) > 1 or (reply.content and not reply.texts and result.structured is UNSET):
             fitted = Reply.of(await self._continuation.first_reply_of_blocks(result, policy, _CALLER, promised=False))
         else:

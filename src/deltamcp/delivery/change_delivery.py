@@ -84,8 +84,8 @@ class ChangeDelivery:
 
     async def deliver(self, source: ResultData, policy: ResolvedPolicy, call: CallKey, since: float) -> ToolResult:
         """Returns the cheapest reply to a call, which started at `since` by the monotonic clock."""
-        shown, problem = select_fields(source.data, policy)
-        if problem:
+        shown, _, is_whole = select_fields(source.data, policy)
+        if is_whole:
             return await self._continuation.first_reply(source, policy, call.caller)
         overtaken = self._sent.is_overtaken(call, since)
         if policy.dedup:

@@ -53,10 +53,10 @@ class Continuation:
         """
         root_digits = "" if root is None else root.root
         data, promised = source.data, admits is not None
-        shown, reason = select_fields(data, policy)
+        shown, reason, is_whole = select_fields(data, policy)
         if admits is not None and shown != data and not admits(document.decode(shown)):  # type: ignore[arg-type]
-            shown, reason = data, "The output schema asks for every field. "
-        if reason:
+            shown, reason, is_whole = data, "The output schema asks for every field. ", True
+        if is_whole:
             policy = replace(policy, fields=None)
         is_projected = shown != data
         value = None if is_projected else source.value

@@ -84,7 +84,7 @@ class DeltaMcpDelivery:
     async def _deliver_data(self, source: ResultData, call: DeliveryRequest) -> ToolResult:
         """Returns the reply in one of the protocol's shapes, or as plain JSON if the result fits or has no policy."""
         policy, caller = call.policy, call.terms.caller
-        data = source.data if policy is None else select_fields(source.data, policy)[0]
+        data = source.data if policy is None else select_fields(source.data, policy).data
         value = data if isinstance(data, str) else document.decode(data)
         if policy is None:
             return _json_reply(value)

@@ -90,19 +90,21 @@ def row_count_note(window: Window, rows: int) -> str:
     return "" if window.unit == "rows" else f"{rows} rows. "
 
 
-def all_fields_note(handle: Handle | None) -> str:
-    """Write the note of a reply that lacks only the fields the policy does not select."""
-    return "" if handle is None else f'[All fields: {handle.continue_tool}(handle="{handle.name}", path="")]'
+def all_fields_note(handle: Handle | None, reason: str) -> str:
+    """Write the note of a reply that lacks only the fields the policy does not select; a reason begins it."""
+    if handle is None:
+        return f"[{reason.rstrip()}]" if reason else ""
+    return f'[{reason}All fields: {handle.continue_tool}(handle="{handle.name}", path="")]'
 
 
-def continuation_note(window: Window, path: str, tokens: int) -> str:
-    """Write the note of a further reply, whose caller knows the handle and the path."""
+def continuation_note(window: Window, path: str, tokens: int, problem: str) -> str:
+    """Write the note of a further reply, whose caller knows the handle and the path; a problem begins it."""
     place = ""
     if window.unit == "JSON characters":
         place = f'path="{RAW_PREFIX}{path}", ' if _short_path(path) == path else f'"{RAW_PREFIX}" before path, '
     rest = f"next: {place}offset={window.end}" if window.next is not None else "the last"
     cut = f"; {_CUT_NOTE}, path=... shows it" if window.cuts and tokens >= _BRIEF_BELOW_TOKENS else ""
-    return f"[{_span_text(window)}; {rest}{cut}]"
+    return f"[{problem}{' ' if problem else ''}{_span_text(window)}; {rest}{cut}]"
 
 
 def _span_text(window: Window) -> str:

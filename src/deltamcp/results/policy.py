@@ -109,6 +109,8 @@ class ResolvedPolicy(Struct, frozen=True, kw_only=True):
     page_size: int | None = None
     rows: str | None = None
     fields: list[str] | str | None = None
+    fields_requested: bool = False
+    """Whether the caller chose `fields`, and so is told which of them a result does not have."""
     tail: float = 0.25
     tables: bool = True
     dictionary: bool = True
@@ -159,6 +161,8 @@ def merge_policies(*policies: ResultPolicy | None) -> ResultPolicy:
 def override_policy(policy: ResultPolicy, base: ResolvedPolicy) -> ResolvedPolicy:
     """Return `base` with the fields that `policy` sets."""
     overrides = {name: value for name in policy.__struct_fields__ if (value := getattr(policy, name)) is not None}
+    if policy.fields is not None:
+        overrides["fields_requested"] = isinstance(policy, RequestPolicy)
     return replace(base, **overrides)
 
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from deltamcp.errors import UsageError
 from deltamcp.values import JSON
@@ -12,6 +12,8 @@ _DOTTED_PATHS = re.compile(r"[\w.-]+(\s*,\s*[\w.-]+)*")
 _MAX_COPIES = 16
 _MAX_EXPRESSION_CHARS = 2_000
 """Longer expressions are refused, because the parser is recursive."""
+_MAX_NAME_CHARS = 40
+_MAX_SENTENCE_BYTES = 400
 
 
 def check_fields(fields: Sequence[str] | str | None) -> None:
@@ -97,6 +99,84 @@ def project_rows(value: JSON, fields: Sequence[str] | str, rows: Sequence[str] |
         return project(value, fields)
     inner = value.get(rows[0])
     return {**value, rows[0]: project_rows(inner, fields, rows[1:]) if rows[1:] else project(inner, fields)}
+
+
+# Fields that do not exist
+
+
+class MissingFields(NamedTuple):
+    """The requested fields that a value does not have."""
+
+    paths: list[str]
+    known: list[str]
+    """The paths of the fields that the value has beside them, in its order."""
+    are_all: bool
+    """Whether the value has none of the requested fields."""
+
+    def sentence(self, max_tokens: int) -> str:
+        """Return a sentence for the caller, for a reply of `max_tokens`; empty where no field is missing."""
+        if not self.paths:
+            return ""
+        room = min(_MAX_SENTENCE_BYTES, max_tokens // 2)  # each byte may be a token
+        longest = min(_MAX_NAME_CHARS, room // 2)
+        missing = _join_within([repr(path[:longest]) for path in self.paths], " or ", room // 2)
+        known = _join_within([path[:longest] for path in self.known], ", ", room - len(missing.encode()))
+        return f"No field {missing}; there are {known}."
+
+
+def find_missing(value: JSON, fields: Sequence[str] | str, rows: Sequence[str] | None) -> MissingFields:
+    """Return the dotted paths that no object of the value, or no row, has; those of an expression are not known.
+
+    A path into what is null, or into an empty list, may exist. A value without objects misses no field.
+    """
+    paths = _split_paths(fields)
+    if isinstance(paths, str):
+        return MissingFields([], [], False)
+    if rows and isinstance(value, dict) and are_row_fields(paths, value):
+        for name in rows:
+            value = value[name] if isinstance(value, dict) and name in value else None
+    found = {path: _known_beside(value, path.split(".")) for path in paths}
+    missing = [path for path, known in found.items() if known]
+    return MissingFields(
+        missing, list(dict.fromkeys(name for path in missing for name in found[path])), len(missing) == len(found)
+    )
+
+
+def _known_beside(value: JSON, path: list[str]) -> list[str]:
+    """Return the fields at the level where a path leads no further; none if the path exists, or may exist."""
+    objects = _objects(value)
+    known: list[str] = []
+    for depth, name in enumerate(path):
+        if objects:
+            known = [".".join((*path[:depth], one)) for one in dict.fromkeys(key for item in objects for key in item)]
+        inner = [item[name] for item in objects if name in item]
+        if objects and not inner:
+            return known
+        objects = [item for one in inner for item in _objects(one)]
+        if not objects:
+            is_value = any(one is not None and not isinstance(one, list) for one in inner)
+            return known if is_value and depth + 1 < len(path) else []
+    return []
+
+
+def _objects(value: JSON) -> list[dict[str, JSON]]:
+    """Return the object, or the objects of a list, at any depth of lists."""
+    if isinstance(value, list):
+        return [item for one in value for item in _objects(one)]
+    return [value] if isinstance(value, dict) else []
+
+
+def _join_within(names: Sequence[str], separator: str, room: int) -> str:
+    """Join the first names, at least one, that fit into a number of bytes."""
+    shown = [names[0]]
+    for name in names[1:]:
+        if len(separator.join((*shown, name)).encode()) > room:
+            return separator.join((*shown, "…"))
+        shown.append(name)
+    return separator.join(shown)
+
+
+# Paths
 
 
 def _select_paths(value: JSON, fields: Sequence[str]) -> JSON:

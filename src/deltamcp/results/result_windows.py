@@ -121,7 +121,11 @@ def first_window(
         reason: a sentence that begins the note.
         value: the decoded `data`, where available.
     """
-    whole = whole_window(data, policy, structured, rows, notes.all_fields_note(handle), value) if projected else None
+    whole = (
+        whole_window(data, policy, structured, rows, notes.all_fields_note(handle, reason), value)
+        if projected
+        else None
+    )
     if whole is not None:
         return whole
     units = None if isinstance(data, str) or rows is None else _row_units(data, rows, value)
@@ -217,12 +221,14 @@ def _raw_window(data: RawJSON, start: int, frame: Frame) -> Window:
 # Further replies
 
 
-def read_window(units: Units, start: int, policy: ResolvedPolicy, path: str, until: int | None = None) -> Window:
-    """Return a window of the units at `path`, from `start` to at most `until`.
+def read_window(
+    units: Units, start: int, policy: ResolvedPolicy, path: str, until: int | None = None, problem: str = ""
+) -> Window:
+    """Return a window of the units at `path`, from `start` to at most `until`; its note begins with the problem.
 
     Where not even one unit fits, or the value is a scalar, the window shows the JSON as characters from the beginning.
     """
-    frame = _continuation_frame(policy, path)
+    frame = _continuation_frame(policy, path, problem)
     if isinstance(units, str):
         return truncation.text_window(units, start, "characters", frame, until=until)
     if until is not None:
@@ -232,16 +238,16 @@ def read_window(units: Units, start: int, policy: ResolvedPolicy, path: str, unt
         window = pagination.members_window(units, start, frame)
     elif isinstance(units, list):
         window = pagination.rows_window(units, start, lambda rows: rows, (), frame)
-    return window or read_raw_window(units_json(units).decode(), 0, policy, path)
+    return window or read_raw_window(units_json(units).decode(), 0, policy, path, problem)
 
 
-def read_raw_window(text: str, start: int, policy: ResolvedPolicy, path: str) -> Window:
+def read_raw_window(text: str, start: int, policy: ResolvedPolicy, path: str, problem: str = "") -> Window:
     """Return a window of the JSON at `path` as characters, from the character at `start` on."""
-    return truncation.text_window(text, start, "JSON characters", _continuation_frame(policy, path))
+    return truncation.text_window(text, start, "JSON characters", _continuation_frame(policy, path, problem))
 
 
-def _continuation_frame(policy: ResolvedPolicy, path: str) -> Frame:
-    return Frame(policy, lambda window: notes.continuation_note(window, path, policy.max_tokens))
+def _continuation_frame(policy: ResolvedPolicy, path: str, problem: str) -> Frame:
+    return Frame(policy, lambda window: notes.continuation_note(window, path, policy.max_tokens, problem))
 
 
 def units_json(units: Units) -> bytes:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +15,7 @@ from deltamcp.results.notes import RAW_PREFIX
 from deltamcp.results.pagination import find_rows
 from deltamcp.results.pointer import parse_path, pointer
 from deltamcp.results.policy import ResolvedPolicy, ResultPolicy, override_policy
-from deltamcp.results.projection import are_row_fields, project, project_rows
+from deltamcp.results.projection import are_row_fields, find_missing, project, project_rows
 from deltamcp.results.result_windows import read_raw_window, read_window, units_json
 from deltamcp.results.window import Window
 from deltamcp.values import JSON
@@ -53,11 +53,17 @@ class ContinueArguments(Struct, frozen=True, forbid_unknown_fields=True):
 class Selection:
     """A part of a stored result that a caller reads in windows."""
 
-    def __init__(self, units: Units, path: str, page_starts: list[int]) -> None:
-        """`path` is the pointer to the units in the result; `page_starts` has the offsets of the pages found so far."""
+    def __init__(self, units: Units, path: str, page_starts: list[int], problem: str = "") -> None:
+        """
+        Args:
+            path: The pointer to the units in the result.
+            page_starts: The offsets of the pages found so far.
+            problem: A sentence that begins the note of every window.
+        """
         self.units = units
         self.path = path
         self.page_starts = page_starts
+        self.problem = problem
 
     @functools.cached_property
     def json_text(self) -> str:
@@ -149,16 +155,17 @@ class StoredResult:
         if arguments.path is not None and arguments.path.startswith(RAW_PREFIX):
             selection = self._select(replace(arguments, path=arguments.path.removeprefix(RAW_PREFIX)))
             start = _check_offset(arguments.offset or 0, len(selection.json_text))
-            return read_raw_window(selection.json_text, start, policy, selection.path), selection.path
+            window = read_raw_window(selection.json_text, start, policy, selection.path, selection.problem)
+            return window, selection.path
         selection = self._select(arguments)
         if arguments.offset is not None:
             start = _check_offset(arguments.offset, len(selection.units))
-            return read_window(selection.units, start, policy, selection.path), selection.path
+            return _read(selection, start, policy), selection.path
         # With a policy of its own, a request has pages of its own size.
         starts = selection.page_starts if requested is None else [0]
         page = arguments.page or min(2, len(starts))  # the page after the first reply, where its end is known
         start, until = _page_span(selection, starts, page, policy)
-        return read_window(selection.units, start, policy, selection.path, until), selection.path
+        return _read(selection, start, policy, until), selection.path
 
     def _select(self, arguments: ContinueArguments) -> Selection:
         key = (arguments.path, repr(arguments.fields), arguments.grep)
@@ -186,11 +193,22 @@ class StoredResult:
             return Selection(_split_units(document.at(data, rows)), pointer(*rows), self._page_starts())
         path = self._rows_path(arguments.fields) if arguments.path is None else parse_path(arguments.path)
         part = document.at(self._data, path)
+        if arguments.fields is None:
+            units = _split_units(part)
+            return (
+                self._grep_selection(units, pointer(*path), arguments)
+                if arguments.grep
+                else Selection(units, pointer(*path), [0])
+            )
+        value, inner_rows = document.decode(part), find_rows(part, None)
+        missing = find_missing(value, arguments.fields, inner_rows)
+        problem = missing.sentence(policy.max_tokens)
+        if missing.are_all:
+            raise UsageError(problem)
         if arguments.grep:
-            return self._grep_selection(_split_units(part), pointer(*path), arguments)
-        if arguments.fields is not None:
-            part = jsonrpc.encode(project_rows(document.decode(part), arguments.fields, find_rows(part, None)))
-        return Selection(_split_units(part), pointer(*path), [0])
+            return self._grep_selection(_split_units(part), pointer(*path), arguments, problem)
+        projected = jsonrpc.encode(project_rows(value, arguments.fields, inner_rows))
+        return Selection(_split_units(projected), pointer(*path), [0], problem)
 
     def _rows_path(self, fields: list[str] | str | None) -> list[str]:
         """Return the path for arguments without one: the rows, or the root where `fields` names members of the root."""
@@ -202,7 +220,7 @@ class StoredResult:
     def _page_starts(self) -> list[int]:
         return [0, self._header.first] if self._header.first else [0]
 
-    def _grep_selection(self, units: Units, path: str, arguments: ContinueArguments) -> Selection:
+    def _grep_selection(self, units: Units, path: str, arguments: ContinueArguments, problem: str = "") -> Selection:
         """Return the units that contain the words of `grep`, with only the requested fields."""
         matching = grep.matching_units(units, arguments.grep or "")
         if not matching:
@@ -211,7 +229,7 @@ class StoredResult:
         if arguments.fields is not None and isinstance(matching, Mapping):
             projected = project([document.decode(unit) for unit in matching.values()], arguments.fields)
             matching = _split_units(jsonrpc.encode(projected))
-        return Selection(matching, path, [0])
+        return Selection(matching, path, [0], problem)
 
 
 def project_fields(data: RawJSON, policy: ResolvedPolicy) -> bytes:
@@ -224,18 +242,38 @@ def project_fields(data: RawJSON, policy: ResolvedPolicy) -> bytes:
     return jsonrpc.encode(project_rows(document.decode(data), policy.fields, find_rows(data, policy.rows)))
 
 
-def select_fields(data: str | bytes, policy: ResolvedPolicy) -> tuple[str | bytes, str]:
-    """Return the fields of a result that the policy selects, and an empty text.
+class SelectedFields(NamedTuple):
+    """The fields of a result that a policy selects."""
 
-    Where the policy's expression does not apply, return the whole result and a text that says so: the tool has run, so
-    its result must not get lost.
+    data: str | bytes
+    problem: str
+    """A sentence for the caller and a space, or nothing."""
+    is_whole: bool
+    """Whether the data is the whole result, because the policy's fields do not apply to it."""
+
+
+def select_fields(data: str | bytes, policy: ResolvedPolicy) -> SelectedFields:
+    """Return the fields of a result that the policy selects.
+
+    That is the whole result where the policy's expression does not apply, or where it has none of the fields that the
+    caller requested: the tool has run, so its result must not get lost.
     """
     if isinstance(data, str) or policy.fields is None:
-        return data, ""
+        return SelectedFields(data, "", False)
     try:
-        return project_fields(data, policy), ""
+        value, rows = document.decode(data), find_rows(data, policy.rows)
+        projected = project_rows(value, policy.fields, rows)
     except UsageError:
-        return data, "The expression in fields does not apply. "
+        return SelectedFields(data, "The expression in fields does not apply. ", True)
+    if not policy.fields_requested:
+        return SelectedFields(jsonrpc.encode(projected), "", False)
+    missing = find_missing(value, policy.fields, rows)
+    problem = missing.sentence(policy.max_tokens) + " " if missing.paths else ""
+    return SelectedFields(data if missing.are_all else jsonrpc.encode(projected), problem, missing.are_all)
+
+
+def _read(selection: Selection, start: int, policy: ResolvedPolicy, until: int | None = None) -> Window:
+    return read_window(selection.units, start, policy, selection.path, until, selection.problem)
 
 
 def _check_offset(offset: int, total: int) -> int:
@@ -249,7 +287,7 @@ def _page_span(selection: Selection, starts: list[int], page: int, policy: Resol
     if page > len(starts) + _MAX_PAGES_AHEAD:
         raise UsageError(f"page {page} is too far ahead to be found; read on by offset.")
     while len(starts) < page:
-        window = read_window(selection.units, starts[-1], policy, selection.path)
+        window = _read(selection, starts[-1], policy)
         if window.next is None or window.unit == "JSON characters":
             raise UsageError(f"page must be a number from 1 to {len(starts)}.")
         starts.append(window.next)
