@@ -405,7 +405,7 @@ class DeltaServer:
         if transport == "stdio":
             from deltamcp.transports import stdio
 
-            asyncio.run(stdio.serve(self._engine))
+            asyncio.run(stdio.serve(self._engine, stdio.take_streams()))
         elif transport == "http":
             from deltamcp.transports import uvicorn_server
 

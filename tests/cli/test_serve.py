@@ -57,6 +57,25 @@ def test_a_server_in_a_file_or_a_module_is_served(tmp_path):
         assert (done.returncode, done.stdout) == (0, '{"jsonrpc":"2.0","id":1,"result":{}}\n')
 
 
+PRINTING = """
+import os, sys
+from deltamcp import DeltaServer
+
+print("printed at import", flush=True)
+os.write(1, b"written at import\\n")
+print("read at import:", repr(sys.stdin.readline()))
+server = DeltaServer("printing")
+"""
+
+
+@pytest.mark.parametrize("target", ["printing.py", "printing"])
+def test_what_the_authors_file_prints_while_it_loads_does_not_reach_the_client(tmp_path, target):
+    (tmp_path / "printing.py").write_text(PRINTING)
+    done = run("serve", target, cwd=tmp_path, said='{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+    assert (done.returncode, done.stdout) == (0, '{"jsonrpc":"2.0","id":1,"result":{}}\n')
+    assert done.stderr == "printed at import\nwritten at import\nread at import: ''\n"
+
+
 # Over HTTP
 
 SLOW_START = """

@@ -1,6 +1,7 @@
 """`delta-mcp serve` runs a server that is written in Python or in an operations file, on stdio or HTTP."""
 
 import argparse
+import asyncio
 import importlib
 import importlib.util
 import signal
@@ -103,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
     try:
         log.configure_log(command.log_level, command.log_file)
         if args.http is None:
-            load(command.target, command.disclosure, command.prefix).run()
+            _serve_stdio(command)
         else:
             _make_http_server(command).run()
     except Exception as error:
@@ -111,6 +112,13 @@ def run(args: argparse.Namespace) -> None:
             raise
         _print_failure(command, error)
         raise SystemExit(1) from None
+
+
+def _serve_stdio(command: ServeCommand) -> None:
+    from deltamcp.transports import stdio
+
+    streams = stdio.take_streams()  # before the author's file runs, which may print
+    asyncio.run(stdio.serve(load(command.target, command.disclosure, command.prefix).engine, streams))
 
 
 def make_process(command: ServeCommand) -> tuple[ServerProcess, int]:

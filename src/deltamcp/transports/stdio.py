@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 from deltamcp.calls.engine import Engine
 from deltamcp.transports.duplex import Duplex
@@ -19,35 +20,38 @@ _CHUNK = 64 * 1024
 """The bytes of one read; asyncio's own pipe transport reads 256 kB, which costs a memory mapping each time."""
 
 
-async def serve(engine: Engine) -> None:
-    """Serves one client on the standard streams until the client closes them, or until SIGTERM or SIGINT.
+class Streams(NamedTuple):
+    """The file descriptors by which a client is served."""
 
-    Afterwards the process has no stdin, and its stdout is stderr.
-    """
-    into, out = _take_streams()
+    into: int
+    out: int
+
+
+async def serve(engine: Engine, streams: Streams) -> None:
+    """Serves one client until it closes the streams, or until SIGTERM or SIGINT; closes the streams."""
     try:
         async with engine.lifespan.running():
-            await _PipeConnection(engine, into, out).run()
+            await _PipeConnection(engine, streams.into, streams.out).run()
     finally:
-        os.close(into)
-        os.close(out)
+        os.close(streams.into)
+        os.close(streams.out)
 
 
-def _take_streams() -> tuple[int, int]:
+def take_streams() -> Streams:
     """Returns copies of stdin and stdout for the protocol, and redirects the originals until the process ends.
 
     Output of the program, a tool or its child process goes to stderr instead of into the protocol; their input is empty
     instead of the client's next request. The originals do not come back, as a thread that outlives its call, or a
     buffer that is written at exit, would still reach the client.
     """
-    into, out = os.dup(0), os.dup(1)
+    streams = Streams(os.dup(0), os.dup(1))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # also writes what the program printed before, now to stderr
-    return into, out
+    return streams
 
 
 _END_OF_INPUT_SECONDS = 0.1
