@@ -331,7 +331,7 @@ async def test_a_reply_whose_signatures_leave_something_out_says_where_it_is(era
     async def export_posts(arguments: dict[str, Any]) -> None: ...
 
     async with meta_tool_client(server, era) as peer:
-        assert "… left out: circle_get_schema." in await peer.text_of("circle_discover", query="export posts")
+        assert "What … leaves out: circle_get_schema." in await peer.text_of("circle_discover", query="export posts")
         assert "left out" not in await peer.text_of("circle_discover", query="how long has the service run")
 
 

@@ -159,7 +159,7 @@ def test_notes_name_every_required_field_and_where_the_rest_is():
     assert (
         'body:{message:{subject, body:{type:"text"|"html", content}, to:[{address?, name?}]}, save?}, option0?' in text
     )
-    assert text.endswith('… left out: get_schema("send_mail.body" or detail="full")')
+    assert text.endswith('What … leaves out: get_schema("send_mail.body" or detail="full")')
     assert "body.message.to:[{address?:any, name?:any}]" in tool_text.signature_with_notes(
         MAIL, None, "body.message.to"
     )
@@ -318,6 +318,7 @@ def test_a_summary_fits_on_its_line(text):
         ("One. Two. Three is too long for it", 12, "One. Two."),
         ("Words that go on and on without an end", 20, "Words that go on…"),
         ("A list:\n- one\n- two and much more of it", 20, "A list: - one"),
+        ("What to do. Options are:\n'add' and many others", 40, "What to do. Options are: 'add' and many…"),
         ("hidden\u202e text\u200b", 60, "hidden text"),
     ],
 )

@@ -141,7 +141,7 @@ def _hit_line(view: View, operation: Operation, detail: DetailLevel | None) -> s
 def _omission_hint(view: View, lines: list[str]) -> list[str]:
     """Says where the fields are that signatures leave out; nothing if they leave out none."""
     has_omissions = any(map(tool_text.has_omissions, lines))
-    return [f"… left out: {view.meta_tool_name(MetaTool.GET_SCHEMA)}."] if has_omissions else []
+    return [f"What … leaves out: {view.meta_tool_name(MetaTool.GET_SCHEMA)}."] if has_omissions else []
 
 
 def _other_words_hint(view: View) -> str:

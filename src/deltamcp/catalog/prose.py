@@ -36,7 +36,10 @@ def utf16_length(text: str) -> int:
 
 
 def cut(text: str, limit: int) -> str:
-    """Shortens a text to one line of at most `limit` characters: to whole sentences, or else to words and `…`."""
+    """Shortens a text to one line of at most `limit` characters: to whole sentences, or else to words and `…`.
+
+    A sentence that introduces a list, such as "Options are:", is no place to end, because the list says what to pass.
+    """
     text = _collapse_spaces(clean(text))
     if len(text) <= limit:
         return _SPACE.sub(" ", text)
@@ -47,7 +50,7 @@ def cut(text: str, limit: int) -> str:
         if len(part) > limit:
             break
         sentences = part
-    if sentences:
+    if sentences and not sentences.endswith(":"):
         return sentences
     line = _SPACE.sub(" ", text)
     if len(line) <= limit:

@@ -98,7 +98,7 @@ def _notes(tool: Mapping[str, JSON], name: str, path: str) -> str:
         text = _signature_text(tool, name, parameters, 0 if path else detail.description_chars)
         if parameters.has_omissions:
             inside = f'"{name}.{parameters.omitted_in}" or ' if parameters.omitted_in and not path else ""
-            text += f'\n… left out: get_schema({inside}detail="full")'
+            text += f'\nWhat … leaves out: get_schema({inside}detail="full")'
         if not parameters.is_too_large and tokens.count(text) <= NOTES_TOKENS:
             return text
     return f'{name}(…): get_schema(detail="full")'
