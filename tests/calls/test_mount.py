@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -276,6 +277,52 @@ async def test_an_operations_file_of_the_mounted_server_is_reloaded(tmp_path):
         file.write_text(content("return"))
         await wait_until(lambda: "books_return" in operations)
         assert set(operations) == {"where", "books_return"}
+
+
+def operations_server(file: Path, *names: str) -> DeltaServer:
+    write_operations(file, *names)
+    server = DeltaServer("inner")
+    server.operations(file, functions=dict.fromkeys(("old", "new", "taken"), lambda: "inner"))
+    return server
+
+
+def write_operations(file: Path, *names: str) -> None:
+    file.write_text(json.dumps({"operations": {name: {"inputSchema": {"type": "object"}} for name in names}}))
+
+
+async def test_a_reload_that_one_outer_server_refuses_changes_no_server(tmp_path, caplog):
+    file = tmp_path / "operations.json"
+    inner = operations_server(file, "old", "new")
+    accepting, refusing, outermost = DeltaServer("a"), DeltaServer("b"), DeltaServer("c")
+    accepting.mount(inner, prefix="p")
+    refusing.mount(inner, prefix="p")
+    outermost.mount(accepting, prefix="q")
+    refusing.tool(lambda: "own", name="p_taken")
+    async with connect(refusing):
+        write_operations(file, "new", "taken")
+        await wait_until(lambda: "'p_taken' is registered already" in caplog.text)
+        names = [list(server.engine.catalog.operations) for server in (inner, accepting, refusing, outermost)]
+        assert names == [["old", "new"], ["p_old", "p_new"], ["p_old", "p_new", "p_taken"], ["q_p_old", "q_p_new"]]
+        write_operations(file, "new")
+        await wait_until(lambda: "p_old" not in refusing.engine.catalog.operations)
+        assert list(accepting.engine.catalog.operations) == ["p_new"]
+        assert list(outermost.engine.catalog.operations) == ["q_p_new"]
+
+
+async def test_a_reload_leaves_what_the_outer_server_has_put_in_place_of_an_operation(tmp_path):
+    file = tmp_path / "operations.json"
+    inner = operations_server(file, "old")
+    server = DeltaServer("outer")
+    server.mount(inner, prefix="p")
+    server.remove_tool("p_old")
+    server.tool(lambda: "own", name="p_old")
+    async with connect(server) as client:
+        write_operations(file, "old", "new")
+        await wait_until(lambda: set(inner.engine.catalog.operations) == {"old", "new"})
+        assert await client.call("p_old") == "own" and await client.call("p_new") == "inner"
+        write_operations(file, "new")
+        await wait_until(lambda: set(inner.engine.catalog.operations) == {"new"})
+        assert await client.call("p_old") == "own"
 
 
 async def test_a_mounted_server_may_be_served_on_its_own_too():

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from deltamcp.calls.engine import Engine
 from deltamcp.calls.server_hooks import Origin
+from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.mount import Mount
 from deltamcp.catalog.operation import ID_SEGMENT, Operation
@@ -35,6 +36,15 @@ class _MountPoint(NamedTuple):
     mount: Mount
 
 
+class _Replacement(NamedTuple):
+    """Operations of one server, and those that come in their place."""
+
+    items: "ServerItems"
+    catalog: Catalog
+    old: list[Operation]
+    new: list[Operation]
+
+
 class ServerItems:
     """The operations, resources, prompts and completions of one server, its own and those of mounted servers."""
 
@@ -60,7 +70,7 @@ class ServerItems:
         if isinstance(item, Operation):
             self._check(item)
         kind = self._catalog.add(item)
-        self._announce(kind)
+        self.announce(kind)
         try:
             for mount_point in self._mount_points:
                 mount_point.items.add(self._mounted_item(item, mount_point.mount))
@@ -75,36 +85,60 @@ class ServerItems:
             ConfigurationError: there is none.
         """
         item = self._catalog.remove(kind, name)
-        self._announce(kind)
+        self.announce(kind)
         for items, mount in self._mount_points:
             items.remove_mounted(item, kind, mount.name(kind, name))
 
     def remove_mounted(self, item: Operation | Resource | Prompt, kind: Kind, name: str) -> None:
         """Removes an item that was made from an item of a mounted server, if it is there."""
-        mounted = self._catalog.get(kind, name)
-        if mounted is not None and mounted.origin is not None and mounted.origin.item is item:
+        if self.mounted_copy(item, kind, name) is not None:
             self.remove(kind, name)
 
+    def mounted_copy(
+        self, item: Operation | Resource | Prompt, kind: Kind, name: str
+    ) -> Operation | Resource | Prompt | None:
+        """Returns what has this name if it was made from this item of a mounted server."""
+        mounted = self._catalog.get(kind, name)
+        is_made_from_item = mounted is not None and mounted.origin is not None and mounted.origin.item is item
+        return mounted if is_made_from_item else None
+
     def replace_operations(self, old_names: list[str], operations: list[Operation]) -> None:
-        """Removes some operations and adds others; on an error nothing changes here.
+        """Removes some operations and adds others, also where this is mounted; on an error nothing changes anywhere.
 
         Raises:
             ConfigurationError: as `add`.
         """
         replaced = [self._catalog.operations[name] for name in old_names if name in self._catalog.operations]
-        for operation in operations:
-            self._check(operation)
-        self._catalog.replace(old_names, operations)
+        replacements = list(self.replacements(replaced, operations))
+        snapshots = [(replacement.catalog, replacement.catalog.snapshot()) for replacement in replacements]
         try:
-            for items, mount in self._mount_points:
-                items.replace_operations(
-                    [mount.name(Kind.TOOLS, name) for name in old_names],
-                    [self._mounted_item(operation, mount) for operation in operations],
-                )
+            for replacement in replacements:
+                replacement.catalog.replace([operation.name for operation in replacement.old], replacement.new)
         except ConfigurationError:
-            self._catalog.replace([operation.name for operation in operations], replaced)
+            for catalog, snapshot in snapshots:
+                catalog.restore(snapshot)
             raise
-        self._announce(Kind.TOOLS)
+        for replacement in replacements:
+            replacement.items.announce(Kind.TOOLS)
+
+    def replacements(self, old: list[Operation], new: list[Operation]) -> "Iterator[_Replacement]":
+        """Yields what is replaced here, and then in every server that this one is mounted in, at any depth.
+
+        What an outer server has removed, it does not get again.
+
+        Raises:
+            ConfigurationError: a new operation is not allowed in one of the servers.
+        """
+        for operation in new:
+            self._check(operation)
+        yield _Replacement(self, self._catalog, old, new)
+        for items, mount in self._mount_points:
+            mounted = [(item, items.mounted_copy(item, Kind.TOOLS, mount.name(Kind.TOOLS, item.name))) for item in old]
+            removed = {item.name for item, outer in mounted if outer is None}
+            yield from items.replacements(
+                [outer for _, outer in mounted if isinstance(outer, Operation)],
+                [self._mounted_item(operation, mount) for operation in new if operation.name not in removed],
+            )
 
     def add_completer(self, key: CompletionKey, completer: Completer) -> None:
         self._catalog.completions[key] = completer
@@ -181,7 +215,8 @@ class ServerItems:
 
     # Changes
 
-    def _announce(self, kind: Kind) -> None:
+    def announce(self, kind: Kind) -> None:
+        """Notifies this server's own clients that a list has changed."""
         self._publish(kind)
         if kind is Kind.TOOLS and self._catalog.disclosure.surface != "full":
             self._publish(Kind.RESOURCES)  # operations are listed as resources too

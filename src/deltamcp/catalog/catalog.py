@@ -161,7 +161,7 @@ class Catalog:
         Raises:
             ConfigurationError: a name is taken by an operation that stays.
         """
-        snapshot = {name: copy.copy(value) for name, value in vars(self).items() if name in _CHANGED_BY_OPERATIONS}
+        snapshot = self.snapshot()
         try:
             for name in old_names:
                 if name in self.operations:
@@ -169,8 +169,15 @@ class Catalog:
             for operation in new_operations:
                 self.add(operation)
         except ConfigurationError:
-            vars(self).update(snapshot)
+            self.restore(snapshot)
             raise
+
+    def snapshot(self) -> dict[str, Any]:
+        """Returns what `restore` needs to undo later changes of the operations."""
+        return {name: copy.copy(value) for name, value in vars(self).items() if name in _CHANGED_BY_OPERATIONS}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        vars(self).update(snapshot)
 
     def view(self, scopes: frozenset[str] = frozenset()) -> View:
         """Returns the view of a caller with these scopes."""
