@@ -115,6 +115,18 @@ async def test_without_a_prefix_names_stay():
         assert (await client.read("book://all"))[0]["text"] == "all of shelf"
 
 
+@pytest.mark.parametrize("prefix", ["", "p"])
+@pytest.mark.parametrize("name", ["_x", "a..b", ".x", "x.", "-", "x" * 100])
+async def test_every_name_that_a_server_may_list_may_be_mounted(name, prefix):
+    books = DeltaServer("books")
+    books.tool(lambda: "found", name=name)
+    server = library((books, prefix))
+    mounted = f"{prefix}_{name}" if prefix else name
+    assert server.engine.catalog.operations[mounted].id == mounted
+    async with connect(server) as client:
+        assert await client.call(mounted) == "found"
+
+
 async def test_the_tree_has_a_category_for_each_server():
     server = library((shelf("a"), "novels"), (shelf("b"), "plays"), disclosure="meta")
     async with era_client(server) as client:

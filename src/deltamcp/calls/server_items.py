@@ -11,7 +11,7 @@ from deltamcp.calls.server_hooks import Origin
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.mount import Mount
-from deltamcp.catalog.operation import ID_SEGMENT, Operation
+from deltamcp.catalog.operation import Operation, is_dotted_path
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.registration import registration
 from deltamcp.catalog.resource import Resource
@@ -244,7 +244,7 @@ class ServerItems:
                 f"the tool name {operation.name!r} must be 1 to 128 letters, digits, '_', '-' or '.'; pass name=..."
             )
         in_tree = operation.id != operation.name or self._catalog.disclosure.surface != "full"
-        if in_tree and not all(map(ID_SEGMENT.fullmatch, operation.id.split("."))):
+        if in_tree and not is_dotted_path(operation.id):
             raise ConfigurationError(
                 f"the id {operation.id!r} of {operation.name!r} must be words of letters, digits, '_' or '-', joined "
                 "by dots; pass category=... and action=..."

@@ -2,7 +2,7 @@
 
 from typing import TypeVar, cast
 
-from deltamcp.catalog.operation import ID_SEGMENT, Operation
+from deltamcp.catalog.operation import ID_SEGMENT, Operation, is_dotted_path
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
 from deltamcp.errors import ConfigurationError
@@ -42,8 +42,10 @@ class Mount:
         """Returns the item with its name in the other server; `policy` is the mounted server's result policy."""
         mounted: Operation | Resource | Prompt
         if isinstance(item, Operation):
+            name = self.name(Kind.TOOLS, item.name)
             id_ = f"{self._prefix}.{item.id}" if self._prefix else item.id
-            mounted = item.with_name(self.name(Kind.TOOLS, item.name), id_, policy)
+            # Only a tool without a category may have a name that is no path; then it has no category here either.
+            mounted = item.with_name(name, id_ if is_dotted_path(id_) else name, policy)
         elif isinstance(item, Prompt):
             mounted = item.with_name(self.name(Kind.PROMPTS, item.name))
         else:

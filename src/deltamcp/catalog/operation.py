@@ -187,9 +187,9 @@ class Operation:
     def with_name(self, name: str, id_: str, policy: ResultPolicy | None) -> "Operation":
         """Returns the same operation with another name and id; `policy` fills in what its own leaves open."""
         options: ToolOptions = {**self._options, "name": name}
-        category, _, options["action"] = id_.rpartition(".")
-        if category:
-            options["category"] = category
+        options.pop("category", None)
+        if id_ != name:
+            options["category"], _, options["action"] = id_.rpartition(".")
         if self.results is not None or policy is not None:
             options["results"] = merge_policies(self.results, policy)
         return Operation(self.function, self._context_type, by_name=self._by_name, **options)
@@ -321,12 +321,17 @@ class Operation:
         return param_headers.declared_headers(self.name, self.tool["inputSchema"])
 
 
+def is_dotted_path(text: str) -> bool:
+    """Returns whether a text can be an id in the tree, or a category."""
+    return all(map(ID_SEGMENT.fullmatch, text.split(".")))
+
+
 def _operation_id(name: str, options: ToolOptions) -> str:
     category = options.get("category")
     if category is None:
         return name
     path = category.replace("/", ".")
-    if not all(ID_SEGMENT.fullmatch(segment) for segment in path.split(".")):
+    if not is_dotted_path(path):
         raise ConfigurationError(
             f"the category {category!r} must be words of letters, digits, '_' or '-', joined by dots."
         )
