@@ -318,7 +318,7 @@ def test_a_summary_fits_on_its_line(text):
         ("One. Two. Three is too long for it", 12, "One. Two."),
         ("Words that go on and on without an end", 20, "Words that go on…"),
         ("A list:\n- one\n- two and much more of it", 20, "A list: - one"),
-        ("What to do. Options are:\n'add' and many others", 40, "What to do. Options are: 'add' and many…"),
+        ("To do. Options are:\n- 'add': adds a row", 24, "To do. Options are…"),
         ("hidden\u202e text\u200b", 60, "hidden text"),
     ],
 )
