@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import functools
+import itertools
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -10,6 +12,8 @@ from typing import Annotated, Any
 import pytest
 
 from deltamcp import ConfigurationError, Context, DeltaServer, Depends, ToolError, connect
+from deltamcp.limits import Limits
+from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.era_client import ERAS, era_client
 
 MAIN = threading.main_thread()
@@ -89,6 +93,106 @@ async def test_a_function_gets_the_value_and_the_client_does_not_see_it(form, is
     if form not in ("plain", "later"):
         assert during == [[f"+{word}"]]
         assert recorder.events == [f"+{word}", f"-{word}"]
+
+
+def decorated(function: Any) -> Any:
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        return function(*arguments, **named)
+
+    return call
+
+
+class Callables:
+    """Objects whose call is one of the forms."""
+
+    def __init__(self, recorder: Recorder, form: str) -> None:
+        self.form = getattr(recorder, form)
+
+
+class Generated(Callables):
+    def __call__(self) -> Iterator[str]:
+        yield from self.form()
+
+
+class GeneratedLater(Callables):
+    async def __call__(self) -> AsyncIterator[str]:
+        async with contextlib.asynccontextmanager(self.form)() as value:
+            yield value
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("disguise", [decorated, functools.partial, lambda function: lambda: function()])
+async def test_what_a_function_returns_decides_however_it_is_wrapped(form, disguise):
+    recorder = Recorder()
+    await check_value_and_end(disguise(getattr(recorder, form)), form.replace("_", " "), recorder)
+
+
+@pytest.mark.parametrize(("kind", "form"), [(Generated, "generated"), (GeneratedLater, "generated_later")])
+async def test_what_the_call_of_an_object_returns_decides(kind, form):
+    recorder = Recorder()
+    await check_value_and_end(kind(recorder, form), form.replace("_", " "), recorder)
+
+
+async def check_value_and_end(provider: Any, word: str, recorder: Recorder) -> None:
+    server = DeltaServer("x")
+
+    @server.tool
+    async def find(value: Annotated[str, Depends(provider)]) -> str:
+        assert len(recorder.events) == (0 if word in ("plain", "later") else 1)
+        return value
+
+    async with connect(server) as client:
+        assert await client.call("find") == word
+    assert recorder.events == ([] if word in ("plain", "later") else [f"+{word}", f"-{word}"])
+
+
+async def test_a_value_that_is_a_context_manager_is_not_entered():
+    server = DeltaServer("x")
+
+    @server.tool
+    def find(lock: Annotated[Any, Depends(lambda: threading.Lock())]) -> bool:
+        return bool(lock.locked())
+
+    async with connect(server) as client:
+        assert await client.call("find") is False
+
+
+class Pool:
+    """Gives a new number each time."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self.numbers = itertools.count(1)
+
+    def get(self) -> int:
+        return next(self.numbers)
+
+    def __call__(self) -> int:
+        return next(self.numbers)
+
+
+@pytest.mark.parametrize("find_provider", [lambda pool: pool.get, lambda pool: pool])
+async def test_a_method_and_an_object_without_a_hash_run_once_in_a_call(find_provider):
+    pool = Pool()
+
+    def other(number: Annotated[int, Depends(find_provider(pool))]) -> int:
+        return number
+
+    server = DeltaServer("x")
+
+    @server.tool
+    def find(
+        a: Annotated[int, Depends(find_provider(pool))],
+        b: Annotated[int, Depends(find_provider(pool))],
+        c: Annotated[int, Depends(other)],
+    ) -> list[int]:
+        return [a, b, c]
+
+    async with connect(server) as client:
+        assert await client.call("find") == [1, 1, 1]
+        assert await client.call("find") == [2, 2, 2]
 
 
 async def test_a_client_cannot_supply_the_value():
@@ -187,19 +291,78 @@ async def test_an_exception_of_the_function_reaches_the_dependency_and_the_calle
     assert recorder.events == [f"+{form.replace('_', ' ')}", "!ToolError", f"-{form.replace('_', ' ')}"]
 
 
-async def test_a_dependency_cannot_swallow_an_exception():
-    def swallow() -> Iterator[None]:
-        with contextlib.suppress(Exception):
-            yield
+def swallow(outer: str) -> Iterator[str]:
+    with contextlib.suppress(Exception):
+        yield outer
 
+
+async def swallow_later(outer: str) -> AsyncIterator[str]:
+    with contextlib.suppress(Exception):
+        yield outer
+
+
+@pytest.mark.parametrize("swallow", [swallow, swallow_later])
+async def test_a_dependency_cannot_swallow_an_exception(swallow):
+    recorder = Recorder()
+    swallow = functools.partial(swallow, outer=Depends(recorder.generated))
     server = DeltaServer("x")
 
     @server.tool
-    def find(db: Annotated[None, Depends(swallow)]) -> str:
+    def find(db: Annotated[str, Depends(swallow)]) -> str:
         raise ToolError("No such book.")
 
     async with era_client(server) as client:
         assert await client.refusal_of("find") == "No such book."
+    assert recorder.events == ["+generated", "!ToolError", "-generated"]
+
+
+def close_badly(outer: str) -> Iterator[str]:
+    try:
+        yield outer
+    finally:
+        raise RuntimeError("cannot close")
+
+
+async def close_badly_later(outer: str) -> AsyncIterator[str]:
+    try:
+        yield outer
+    finally:
+        raise RuntimeError("cannot close")
+
+
+@pytest.mark.parametrize("close_badly", [close_badly, close_badly_later])
+async def test_the_error_of_the_function_comes_before_an_error_of_closing(close_badly, caplog):
+    recorder = Recorder()
+    server = DeltaServer("x")
+    close_badly = functools.partial(close_badly, outer=Depends(recorder.generated))
+
+    @server.tool
+    def find(found: bool, db: Annotated[str, Depends(close_badly)]) -> str:
+        if not found:
+            raise ToolError("No such book.")
+        return "found"
+
+    async with era_client(server) as client:
+        assert await client.refusal_of("find", found=False) == "No such book."
+        assert "RuntimeError: cannot close" in caplog.text and "test_dependencies.py:" in caplog.text
+        assert "find failed" in await client.refusal_of("find", found=True)
+    assert [event for event in recorder.events if event[0] == "!"] == ["!ToolError", "!RuntimeError"]
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
+async def test_whatever_a_dependency_raises_the_server_goes_on(error):
+    async def leave() -> str:
+        raise error
+
+    server = DeltaServer("x")
+
+    @server.tool
+    async def find(db: Annotated[str, Depends(leave)]) -> str:
+        return db
+
+    async with era_client(server) as client:
+        assert "find failed" in await client.refusal_of("find")
+        assert "find failed" in await client.refusal_of("find")
 
 
 async def test_an_error_of_a_dependency_answers_like_the_functions_own(caplog):
@@ -241,6 +404,123 @@ async def test_the_deadline_counts_the_dependencies_and_closes_them():
     async with era_client(server) as client:
         assert "took too long" in await client.refusal_of("find")
     assert recorder.events == ["+generated later", "!CancelledError", "-generated later"]
+
+
+# Calls that are stopped
+
+
+async def test_a_stopped_call_is_answered_at_once_and_its_dependencies_are_closed_after_its_thread():
+    recorder = Recorder()
+    gate = threading.Event()
+    server = DeltaServer("x", limits=Limits(threads=1))
+
+    @server.tool(timeout=0.01)
+    def find(ctx: Context, db: Annotated[str, Depends(recorder.generated)]) -> str:
+        gate.wait(HANG_SECONDS)
+        recorder.events.append(f"cancelled: {ctx.cancelled}")
+        return db
+
+    async with connect(server) as client:
+        # The second call does not even get a thread.
+        for _ in range(2):
+            assert "took too long" in (await client.call_tool("find")).text
+        assert recorder.events == ["+generated"]
+        gate.set()
+        await wait_until(lambda: "-generated" in recorder.events)
+    assert recorder.events == ["+generated", "cancelled: True", "!CancelledError", "-generated"]
+
+
+async def test_a_stopped_call_is_answered_before_a_slow_dependency_is_closed():
+    events: list[str] = []
+    gate = asyncio.Event()
+
+    async def slow() -> AsyncIterator[str]:
+        try:
+            yield "slow"
+        finally:
+            await asyncio.wait_for(gate.wait(), HANG_SECONDS)
+            events.append("closed")
+
+    server = DeltaServer("x")
+
+    @server.tool(timeout=0.01)
+    async def find(db: Annotated[str, Depends(slow)]) -> str:
+        await asyncio.Event().wait()
+        return db
+
+    async with connect(server) as client:
+        assert "took too long" in (await client.call_tool("find")).text
+        assert events == []
+        gate.set()
+        await wait_until(lambda: events == ["closed"])
+
+
+async def test_a_call_stopped_while_a_dependency_opens_closes_it():
+    recorder = Recorder()
+    gate = threading.Event()
+
+    def opens_slowly() -> Iterator[str]:
+        gate.wait(HANG_SECONDS)
+        yield from recorder.generated()
+
+    server = DeltaServer("x")
+
+    @server.tool(timeout=0.01)
+    async def find(db: Annotated[str, Depends(opens_slowly)]) -> str:
+        return db
+
+    async with connect(server) as client:
+        assert "took too long" in (await client.call_tool("find")).text
+        gate.set()
+        await wait_until(lambda: "-generated" in recorder.events)
+    assert recorder.events == ["+generated", "!CancelledError", "-generated"]
+
+
+async def test_the_server_closes_the_dependencies_of_a_function_that_never_ends(monkeypatch):
+    monkeypatch.setattr("deltamcp.runtime.lifespan._END_SECONDS", 0.01)
+    recorder = Recorder()
+    gate = threading.Event()
+    server = DeltaServer("x")
+
+    @server.tool(timeout=0.01)
+    def find(db: Annotated[str, Depends(recorder.generated_later)]) -> str:
+        gate.wait(HANG_SECONDS)
+        return db
+
+    async with connect(server) as client:
+        assert "took too long" in (await client.call_tool("find")).text
+        assert recorder.events == ["+generated later"]
+    assert recorder.events == ["+generated later", "!CancelledError", "-generated later"]
+    gate.set()
+
+
+async def test_closing_a_dependency_needs_no_free_thread_and_ends_before_the_answer():
+    recorder = Recorder()
+    opened, held, gate, hold = asyncio.Event(), asyncio.Event(), asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+    server = DeltaServer("x", limits=Limits(threads=1))
+
+    @server.tool
+    async def find(db: Annotated[str, Depends(recorder.generated)]) -> str:
+        opened.set()
+        await gate.wait()
+        return db
+
+    @server.tool
+    def occupy() -> None:
+        loop.call_soon_threadsafe(held.set)
+        hold.wait(HANG_SECONDS)
+
+    async with connect(server) as client:
+        found = asyncio.create_task(client.call("find"))
+        await opened.wait()
+        occupied = asyncio.create_task(client.call_tool("occupy"))
+        await held.wait()
+        gate.set()
+        assert await asyncio.wait_for(found, HANG_SECONDS) == "generated"
+        assert recorder.events == ["+generated", "-generated"]
+        hold.set()
+        await occupied
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -1,6 +1,7 @@
 """The server's lifespan: background tasks run while a transport is open, and end with it."""
 
 import asyncio
+import gc
 
 from deltamcp.runtime.lifespan import ServerLifespan
 from deltamcp.runtime.watchdog import Watchdog
@@ -43,3 +44,43 @@ async def test_a_background_task_that_fails_is_logged_and_the_server_stays_open(
         await asyncio.sleep(0)
         assert lifespan.started
     assert "a background task failed" in caplog.text
+
+
+async def test_a_cancelled_call_does_not_wait_for_its_task_which_ends_with_the_server(monkeypatch):
+    monkeypatch.setattr("deltamcp.runtime.lifespan._END_SECONDS", 0.01)
+    events: list[str] = []
+    started = asyncio.Event()
+
+    async def work() -> None:
+        for event in ("cancelled with its call", "cancelled with the server"):
+            try:
+                started.set()
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                events.append(event)
+
+    lifespan = ServerLifespan(None, lambda: Watchdog(60, lambda code: None))
+    async with lifespan.running():
+        call = asyncio.create_task(lifespan.run_in_task(work))
+        await started.wait()
+        call.cancel()
+        await asyncio.wait([call])
+        assert call.cancelled()
+        await asyncio.sleep(0)
+        assert events == ["cancelled with its call"]
+    assert events == ["cancelled with its call", "cancelled with the server"]
+
+
+async def test_a_call_cancelled_before_its_task_starts_leaves_nothing_behind(recwarn):
+    async def work() -> None:
+        raise AssertionError("never runs")
+
+    lifespan = ServerLifespan(None, lambda: Watchdog(60, lambda code: None))
+    async with lifespan.running():
+        call = asyncio.create_task(lifespan.run_in_task(work))
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+        assert call.cancelled()
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []

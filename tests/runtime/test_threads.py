@@ -68,3 +68,43 @@ async def test_a_call_cancelled_while_it_waits_gives_its_turn_away():
     gate.set()
     assert await third == 3
     await first
+
+
+async def test_a_cancelled_wait_to_the_end_ends_with_the_function_or_when_cancelled_again():
+    threads = Threads(1)
+    gate, running = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold():
+        loop.call_soon_threadsafe(running.set)
+        gate.wait()
+
+    for ends in (False, True):
+        running.clear()
+        held = asyncio.create_task(threads.run_at_once(hold))
+        await running.wait()
+        held.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not held.done()
+        if ends:
+            gate.set()
+        else:
+            held.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await held
+
+
+async def test_a_function_that_runs_at_once_neither_needs_nor_frees_a_slot():
+    threads = Threads(1)
+    gate = threading.Event()
+    held = asyncio.create_task(threads.run("x", gate.wait, {}))
+    await asyncio.sleep(0)
+    assert await threads.run_at_once(lambda: "at once") == "at once"
+    waiting = asyncio.create_task(threads.run("x", gate.is_set, {}))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    gate.set()
+    assert await waiting is True
+    await held

@@ -2,25 +2,33 @@
 
 import contextlib
 import functools
+import inspect
+import logging
 import types
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping
+from collections.abc import AsyncIterator, Hashable, Mapping
 from typing import Any
 
 from deltamcp.catalog.function_shape import Dependency, FunctionShape
+from deltamcp.catalog.registration import source_line
 from deltamcp.context import Context
 from deltamcp.runtime.threads import Threads
 
+logger = logging.getLogger("deltamcp")
+
 
 class DependencyValues:
-    """Makes the values for one call. Leaving it as a context manager closes what the author's functions opened."""
+    """Makes the values for one call. Leaving it as a context manager closes what the author's functions opened.
+
+    Whoever cancels the call waits until a thread that makes, uses or closes a value has ended.
+    """
 
     def __init__(self, threads: Threads, fairness_key: Hashable, context: Context) -> None:
         self._threads = threads
         self._fairness_key = fairness_key
         self._context = context
-        self._stack = contextlib.AsyncExitStack()
-        self._values: dict[int, Any] = {}
-        """Values by the identity of the author's function."""
+        self._open: list[tuple[Dependency, contextlib.AbstractAsyncContextManager[Any]]] = []
+        self._values: dict[Hashable, Any] = {}
+        """Values by the keys of their dependencies."""
 
     async def __aenter__(self) -> "DependencyValues":
         return self
@@ -28,8 +36,23 @@ class DependencyValues:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: types.TracebackType | None
     ) -> None:
-        # A dependency cannot swallow an exception: the call would have no value.
-        await self._stack.__aexit__(kind, error, traceback)
+        failure = error
+        while self._open:
+            dependency, manager = self._open.pop()
+            try:
+                # Whether it swallows the exception does not matter: the call would have no value.
+                if failure is None:
+                    await manager.__aexit__(None, None, None)
+                else:
+                    await manager.__aexit__(type(failure), failure, failure.__traceback__)
+            except BaseException as raised:
+                if failure is None:
+                    failure = raised
+                elif raised is not failure:
+                    place = source_line(dependency.provider)
+                    logger.error("the dependency %s failed after a call that failed", place, exc_info=raised)
+        if failure is not None and failure is not error:
+            raise failure
 
     async def arguments(self, shape: FunctionShape) -> dict[str, Any]:
         """Returns the keyword arguments of a function that do not come from the caller."""
@@ -37,32 +60,50 @@ class DependencyValues:
         return values if shape.context_name is None else {**values, shape.context_name: self._context}
 
     async def _value(self, dependency: Dependency) -> Any:
-        key = id(dependency.provider)
-        if key not in self._values:
-            self._values[key] = await self._make(dependency, await self.arguments(dependency.shape))
-        return self._values[key]
+        if dependency.key not in self._values:
+            self._values[dependency.key] = await self._make(dependency, await self.arguments(dependency.shape))
+        return self._values[dependency.key]
 
     async def _make(self, dependency: Dependency, arguments: Mapping[str, Any]) -> Any:
-        call = functools.partial(dependency.function, **arguments)
-        match dependency.kind:
-            case "plain":
-                return await self._run_in_thread(call)
-            case "async":
-                return await call()
-            case "async manager":
-                return await self._stack.enter_async_context(call())
-            case "manager":
-                return await self._stack.enter_async_context(self._enter_in_thread(call()))
+        call = functools.partial(dependency.provider, **arguments)
+        made = await self._threads.run_to_end(self._fairness_key, call) if dependency.is_plain else call()
+        if inspect.iscoroutine(made):
+            made = await made
+        manager = self._manager(made)
+        if manager is None:
+            return made
+        value = await manager.__aenter__()
+        self._open.append((dependency, manager))
+        return value
+
+    def _manager(self, made: Any) -> contextlib.AbstractAsyncContextManager[Any] | None:
+        """Returns what opens and closes a value that a generator yields; None for any other value.
+
+        A value with `__enter__`, such as a file or a connection, is for the function to enter.
+        """
+        match made:
+            case types.GeneratorType():
+                return self._enter_in_thread(contextlib.contextmanager(lambda: made)())
+            case types.AsyncGeneratorType():
+                return contextlib.asynccontextmanager(lambda: made)()
+            case contextlib._GeneratorContextManager():  # noqa: SLF001 - it has no public name
+                return self._enter_in_thread(made)
+            case contextlib._AsyncGeneratorContextManager():  # noqa: SLF001 - it has no public name
+                return made
+            case _:
+                return None
 
     @contextlib.asynccontextmanager
     async def _enter_in_thread(self, manager: contextlib.AbstractContextManager[Any]) -> AsyncIterator[Any]:
-        value = await self._run_in_thread(manager.__enter__)
+        values: list[Any] = []
         try:
-            yield value
+            # A list, because a cancelled call does not get the value, and yet has to close it.
+            await self._threads.run_to_end(self._fairness_key, lambda: values.append(manager.__enter__()))
+            yield values[0]
         except BaseException as error:
-            await self._run_in_thread(functools.partial(manager.__exit__, type(error), error, error.__traceback__))
+            if values:
+                await self._threads.run_at_once(
+                    functools.partial(manager.__exit__, type(error), error, error.__traceback__)
+                )
             raise
-        await self._run_in_thread(functools.partial(manager.__exit__, None, None, None))
-
-    def _run_in_thread(self, function: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
-        return self._threads.run(self._fairness_key, function, {})
+        await self._threads.run_at_once(functools.partial(manager.__exit__, None, None, None))

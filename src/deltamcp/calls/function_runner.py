@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import functools
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
@@ -94,11 +95,24 @@ class FunctionRunner:
     ) -> Any:
         shape = item.function_shape
         if context is not None and shape.dependencies:
-            async with DependencyValues(self._threads, request.channel.fairness_key, context) as values:
-                return await self._start(item, {**arguments, **await values.arguments(shape)}, request, context)
+            call = functools.partial(self._call_with_dependencies, item, arguments, request, context)
+            try:
+                return await self._hooks.lifespan.run_in_task(call)
+            except asyncio.CancelledError:
+                context.mark_cancelled()
+                raise
         if shape.context_name is not None:
             arguments = {**arguments, shape.context_name: context}
         return await self._start(item, arguments, request, context)
+
+    async def _call_with_dependencies(
+        self, item: Item, arguments: dict[str, Any], request: RequestContext, context: Context
+    ) -> Any:
+        """Ends only after the function, also a cancelled one in a thread, as it uses the values until then."""
+        fairness_key = request.channel.fairness_key
+        async with DependencyValues(self._threads, fairness_key, context) as values:
+            call = functools.partial(item.function, **{**arguments, **await values.arguments(item.function_shape)})
+            return await (call() if item.function_shape.is_async else self._threads.run_to_end(fairness_key, call))
 
     def _start(
         self, item: Item, arguments: dict[str, Any], request: RequestContext, context: Context | None

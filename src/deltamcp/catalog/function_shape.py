@@ -1,12 +1,11 @@
 """Shapes of authors' functions: their parameters, which of them the server fills in, and how to call them."""
 
-import contextlib
 import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple
 
 import pydantic
 from pydantic.fields import FieldInfo
@@ -102,10 +101,11 @@ class Dependency(NamedTuple):
     """A function whose value another function gets for a parameter."""
 
     provider: Callable[..., Any]
-    """The author's function, by which its value is kept during a call."""
-    function: Callable[..., Any]
-    """Returns the value, or a context manager that yields it."""
-    kind: Literal["plain", "async", "manager", "async manager"]
+    """The author's function."""
+    key: Hashable
+    """Identifies the function: a bound method is another object, though an equal one, whenever it is looked up."""
+    is_plain: bool
+    """Whether the function itself does the work, in a thread, and not a coroutine or generator that it returns."""
     shape: FunctionShape
 
 
@@ -124,14 +124,31 @@ def _inspect_dependency(provider: Callable[..., Any], context_type: type) -> Dep
                 raise ConfigurationError(f"the parameter {name!r} is neither a Context nor Depends(...) nor optional.")
     except ConfigurationError as error:
         raise ConfigurationError(f"the dependency {source_line(provider)}: {error}") from error.__cause__
-    inner = inspect.unwrap(provider)
-    if inspect.isasyncgenfunction(inner):
-        manager = contextlib.asynccontextmanager(provider) if inner is provider else provider
-        return Dependency(provider, manager, "async manager", shape)
-    if inspect.isgeneratorfunction(inner):
-        manager = contextlib.contextmanager(provider) if inner is provider else provider
-        return Dependency(provider, manager, "manager", shape)
-    return Dependency(provider, provider, "async" if shape.is_async else "plain", shape)
+    inner = _innermost(provider)
+    is_plain = not (
+        inspect.iscoroutinefunction(inner) or inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
+    )
+    return Dependency(provider, provider if _is_hashable(provider) else id(provider), is_plain, shape)
+
+
+def _innermost(function: Any) -> Any:
+    """Returns the function that decorators, a partial or an object's `__call__` hide."""
+    while True:
+        function = inspect.unwrap(function)
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif inspect.isroutine(function) or inspect.isclass(function):
+            return function
+        else:
+            function = type(function).__call__
+
+
+def _is_hashable(provider: Callable[..., Any]) -> bool:
+    try:
+        hash(provider)
+    except TypeError:
+        return False
+    return True
 
 
 # Parameters

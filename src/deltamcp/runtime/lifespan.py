@@ -1,4 +1,4 @@
-"""A server's lifespan, and the background tasks that run in it.
+"""A server's lifespan, and the tasks that end with it: in the background, and of calls.
 
 The first transport that opens enters the lifespan; it ends when the last one closes.
 """
@@ -7,11 +7,16 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from deltamcp.runtime.watchdog import Watchdog
 
 logger = logging.getLogger("deltamcp")
+
+T = TypeVar("T")
+
+_END_SECONDS = 1.0
+"""How long what cancelled calls still do may go on when the server closes; then the server cancels it once more."""
 
 LifespanFactory = Callable[[], contextlib.AbstractAsyncContextManager[Any]]
 
@@ -27,6 +32,7 @@ class ServerLifespan:
         self._lifespan = lifespan
         self._watchdog = watchdog
         self._background: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._call_tasks: set[asyncio.Task[Any]] = set()
         self._transports = 0
         self._start_lock: asyncio.Lock | None = None
         self._task: asyncio.Task[None] | None = None
@@ -38,6 +44,25 @@ class ServerLifespan:
         It is cancelled when the server closes. If it fails, the log says so, and the server stays open.
         """
         self._background.append(make)
+
+    async def run_in_task(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Runs a coroutine of a call in a task of its own, and returns its value.
+
+        If the call is cancelled, so is the task, but the call does not wait for it: what the task still does, it does
+        beside the requests, until the server closes.
+        """
+        task = asyncio.get_running_loop().create_task(_value_or_error(make))
+        self._call_tasks.add(task)
+        task.add_done_callback(self._call_tasks.discard)
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        value, error = task.result()
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value]
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -81,7 +106,7 @@ class ServerLifespan:
         watchdog = self._watchdog()
         try:
             async with self._lifespan() if self._lifespan is not None else contextlib.nullcontext() as state:
-                async with _run_in_background(self._background):
+                async with _run_in_background(self._background), self._ending_call_tasks():
                     watchdog.start(asyncio.get_running_loop())
                     ready.set_result(state)
                     await end.wait()
@@ -91,6 +116,26 @@ class ServerLifespan:
             ready.set_exception(error)
         finally:
             watchdog.stop()
+
+    @contextlib.asynccontextmanager
+    async def _ending_call_tasks(self) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            if self._call_tasks:
+                await asyncio.wait(self._call_tasks, timeout=_END_SECONDS)
+            for task in self._call_tasks:
+                task.cancel()
+            if self._call_tasks:
+                await asyncio.wait(self._call_tasks, timeout=_END_SECONDS)
+
+
+async def _value_or_error(make: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T | None, BaseException | None]:
+    """The error comes as a value: a task that raises SystemExit or KeyboardInterrupt would stop the loop."""
+    try:
+        return await make(), None
+    except BaseException as error:
+        return None, error
 
 
 @contextlib.asynccontextmanager

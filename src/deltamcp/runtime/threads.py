@@ -17,6 +17,7 @@ class _Job(NamedTuple):
     arguments: dict[str, Any]
     context: contextvars.Context
     loop: asyncio.AbstractEventLoop
+    on_end: Callable[[], None]
     done: "asyncio.Future[tuple[Any, BaseException | None]]"
 
 
@@ -37,8 +38,26 @@ class Threads:
     async def run(self, caller: Hashable, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """Calls `function(**arguments)` in a thread. Cancelling ends the wait, but not a function that runs already."""
         await self._take_slot(caller)
+        return _result(*await self._start(function, arguments, self._release))
+
+    async def run_to_end(self, caller: Hashable, function: Callable[[], Any]) -> Any:
+        """Calls a function in a thread. Cancelling waits until a function that runs already has ended.
+
+        Cancelling again ends that wait too.
+        """
+        await self._take_slot(caller)
+        return _result(*await _wait_to_end(self._start(function, {}, self._release)))
+
+    async def run_at_once(self, function: Callable[[], Any]) -> Any:
+        """Does the same as `run_to_end` beyond `size`, without waiting for a turn."""
+        return _result(*await _wait_to_end(self._start(function, {}, lambda: None)))
+
+    def _start(
+        self, function: Callable[..., Any], arguments: dict[str, Any], on_end: Callable[[], None]
+    ) -> "asyncio.Future[tuple[Any, BaseException | None]]":
+        """The error comes as a value: a future cannot raise StopIteration, and GeneratorExit would close its waiter."""
         loop = asyncio.get_running_loop()
-        job = _Job(function, arguments, contextvars.copy_context(), loop, loop.create_future())
+        job = _Job(function, arguments, contextvars.copy_context(), loop, on_end, loop.create_future())
         with self._lock:
             self._jobs.put(job)
             # `_idle` is below zero for a moment if a thread ended before its last job was counted as done.
@@ -46,11 +65,7 @@ class Threads:
             self._idle -= not needs_thread
         if needs_thread:
             threading.Thread(target=self._work, name="deltamcp-tool", daemon=True).start()
-        # The error comes as a value: a future cannot raise StopIteration, and GeneratorExit would close this coroutine.
-        value, error = await job.done
-        if error is not None:
-            raise error
-        return value
+        return job.done
 
     async def _take_slot(self, caller: Hashable) -> None:
         if self._free:
@@ -85,7 +100,7 @@ class Threads:
             except BaseException as raised:
                 error = raised
             try:
-                job.loop.call_soon_threadsafe(self._finish, job.done, value, error)
+                job.loop.call_soon_threadsafe(self._finish, job, value, error)
             except RuntimeError:  # the loop has closed
                 return
             del job, value, error
@@ -101,11 +116,24 @@ class Threads:
                 self._idle -= 1
                 return None
 
-    def _finish(
-        self, done: "asyncio.Future[tuple[Any, BaseException | None]]", value: Any, error: BaseException | None
-    ) -> None:
+    def _finish(self, job: _Job, value: Any, error: BaseException | None) -> None:
         with self._lock:
             self._idle += 1
-        self._release()
-        if not done.cancelled():
-            done.set_result((value, error))
+        job.on_end()
+        if not job.done.cancelled():
+            job.done.set_result((value, error))
+
+
+def _result(value: Any, error: BaseException | None) -> Any:
+    if error is not None:
+        raise error
+    return value
+
+
+async def _wait_to_end(done: "asyncio.Future[tuple[Any, BaseException | None]]") -> tuple[Any, BaseException | None]:
+    try:
+        await asyncio.wait([done])
+    except asyncio.CancelledError:
+        await done
+        raise
+    return done.result()
