@@ -584,3 +584,22 @@ async def test_a_timeout_is_of_everything_that_has_to_be_done_for_an_answer():
         with pytest.raises(DeadlineError):
             await call
         assert len(fake.of("tools/call")) < 6
+
+
+@pytest.mark.parametrize(
+    ("levels", "error"),
+    [
+        (200, "PeerError: The message is nested deeper than 128"),
+        (3000, "ArgumentsError: The message cannot be encoded"),
+    ],
+)
+async def test_arguments_that_are_nested_too_deeply_fail_the_call(levels, error):
+    server = DeltaServer("deep")
+    server.tool(lambda v: v, name="show")
+    nested: list[Any] = []
+    for _ in range(levels):
+        nested = [nested]
+    async with connect(server, timeout=HANG_SECONDS) as client:
+        with pytest.raises(DeltaError) as raised:
+            await client.call_tool("show", {"v": nested})
+        assert f"{type(raised.value).__name__}: {raised.value}".startswith(error)

@@ -87,7 +87,7 @@ def test_these_are_messages(body, expected):
         (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":NaN}}', Fault.PARSE, None),
         (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1e400}}', Fault.PARSE, None),
         (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":' + b"9" * 5000 + b"}}", Fault.PARSE, None),
-        (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":' + b"[" * 900 + b"]" * 900 + b"}}", Fault.PARSE, None),
+        (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":' + b"[" * 900 + b"]" * 900 + b"}}", Fault.PARSE, 1),
         (b"[" * 10_000 + b"]" * 10_000, Fault.PARSE, None),
         (b'{"a":' * 10_000 + b"1" + b"}" * 10_000, Fault.PARSE, None),
         (b"3", Fault.INVALID_REQUEST, None),
@@ -124,6 +124,22 @@ def test_the_nesting_limit_is_exact():
 
     assert isinstance(jsonrpc.read(nested(19), limits), Request)
     assert isinstance(jsonrpc.read(nested(21), limits), Malformed)
+
+
+@pytest.mark.parametrize(
+    ("members", "found"),
+    [
+        ('"id":7', 7),
+        ('"id":"a","unknown":1', "a"),
+        ('"id":null', None),
+        (f'"id":"{"x" * 5000}"', None),
+    ],
+)
+def test_the_refusal_of_deep_nesting_answers_the_request(members, found):
+    body = f'{{"jsonrpc":"2.0","method":"m",{members},"params":{{"v":{"[" * 30}{"]" * 30}}}}}'.encode()
+    refusal = jsonrpc.read(body, Limits(depth=20))
+    assert isinstance(refusal, Malformed) and refusal.reason.startswith("The message is nested deeper")
+    assert refusal.id == found
 
 
 def test_a_batch_is_read_item_by_item():

@@ -71,11 +71,17 @@ def read_reply(body: bytes, limits: Limits) -> Message | list[Message]:
 def _find_objection(body: bytes, value: Any, limits: Limits) -> Malformed | None:
     """Finds nesting or a duplicate key that the rules above refuse in valid JSON."""
     if nesting_depth(value) > limits.depth:
-        return Malformed(Fault.PARSE, f"The message is nested deeper than {limits.depth} levels.")
+        id_ = value.id if isinstance(value, _Envelope) else value.get("id") if isinstance(value, dict) else None
+        usable = id_ if type(id_) in (int, str) and not _is_id_too_long(id_, limits) else None  # type: ignore[arg-type]
+        return Malformed(Fault.PARSE, f"The message is nested deeper than {limits.depth} levels.", usable)
     repeated = None if isinstance(value, list) else repeated_key(body)
     if repeated is not None:
         return Malformed(Fault.INVALID_REQUEST, f"The message has the key {repeated!r} twice.")
     return None
+
+
+def _is_id_too_long(id_: RequestId, limits: Limits) -> bool:
+    return len(id_) > limits.id_chars if isinstance(id_, str) else id_.bit_length() > 3 * limits.id_chars
 
 
 def _classify(envelope: _Envelope, limits: Limits) -> Message:
@@ -90,7 +96,7 @@ def _classify(envelope: _Envelope, limits: Limits) -> Message:
         return Notification(method, envelope.params or {})
     if usable is None:
         return Malformed(Fault.INVALID_REQUEST, "The field id must be a string or an integer.", None)
-    if len(id_) > limits.id_chars if isinstance(id_, str) else id_.bit_length() > 3 * limits.id_chars:
+    if _is_id_too_long(id_, limits):
         return Malformed(Fault.INVALID_REQUEST, f"The field id is longer than {limits.id_chars} characters.", None)
     if not isinstance(method, UnsetType):
         return Request(id_, method, envelope.params or {})
