@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp.client.client import Client
 
-from deltamcp import DeltaServer, Disclosure, ResultPolicy
+from deltamcp import DeltaServer, Disclosure, ResultPolicy, connect
 from deltamcp.results.encode import decode
 from deltamcp.results.policy import META_KEY
 from deltamcp.tokens import count
@@ -525,3 +525,14 @@ async def test_the_official_client_goes_the_whole_way(mode):
         assert json.loads(read.contents[0].text)["id"] == "posts.create"
         wrong: Any = await client.call_tool("circle_execute", {"operation": "posts.crate"})
         assert wrong.is_error and "posts.create" in wrong.content[0].text
+
+
+async def test_a_repair_note_is_no_part_of_the_value_that_a_program_gets():
+    server = DeltaServer("users", disclosure="meta")
+
+    @server.tool(category="users", action="list")
+    def list_users(limit: int = 3) -> list[dict[str, Any]]:
+        return [{"id": 1}, {"id": 2, "tags": ["new"]}]
+
+    async with connect(server, validate=False) as client:
+        assert await client.call("execute", operation="users.list", params="{}") == list_users()

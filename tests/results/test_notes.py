@@ -47,3 +47,23 @@ def test_only_a_whole_json_value_is_a_block_of_its_own(text, meta, blocks):
 def test_several_texts_stay_as_they_are():
     noted = add_notes(ToolResult([Text("a"), Image(b"", "image/png"), Text("b")]), [NOTE])
     assert Reply.of(noted).texts == ["a", "b", NOTE] and len(noted.content) == 4
+
+
+@pytest.mark.parametrize("text", ['{"a":[1]}', "[draft] not JSON"])
+def test_notes_in_blocks_of_their_own_are_no_part_of_the_value(text):
+    noted = add_notes(add_notes(ToolResult([Text(text)]), [NOTE]), [NOTE, NOTE])
+    assert len(noted.content) == 4
+    assert Reply.of(noted).value == Reply.of(ToolResult([Text(text)])).value
+    several = ToolResult([Text("a"), Image(b"", "image/png"), Text("b")])
+    assert Reply.of(add_notes(several, [NOTE])).value == Reply.of(several).value
+
+
+def test_notes_do_not_hide_that_a_reply_is_a_part():
+    part = ToolResult([Text("a"), Text("b")], meta={META_KEY: {"handle": "R1"}})
+    assert Reply.of(part).is_part and Reply.of(add_notes(part, [NOTE])).is_part
+
+
+@pytest.mark.parametrize("count", [-1, 9, "1"])
+def test_a_count_of_notes_that_cannot_be_right_raises_nothing(count):
+    raw = {"content": [{"type": "text", "text": "a"}], "_meta": {META_KEY: {"notes": count}}}
+    assert Reply(raw).value in ("a", None)

@@ -119,10 +119,11 @@ class Reply:
     @property
     def is_part(self) -> bool:
         """Whether the reply shows only a part of the result."""
-        if self._is_delta and not self.delta_meta:
+        members = self.delta_meta.keys() - {"notes", "lengths"}
+        if self._is_delta and not members:
             is_only_page = self.is_page and self.shape.get("totalPages") == 1 and self.shape.get("hasMore") is not True
             return (self.is_page and not is_only_page) or _is_abridged(self.shape)
-        return "unit" in self.delta_meta or "rest" in self.delta_meta or self.delta_meta.keys() - {"tool"} == {"handle"}
+        return "unit" in members or "rest" in members or members - {"tool"} == {"handle"}
 
     @property
     def has_cut_rows(self) -> bool:
@@ -154,7 +155,7 @@ class Reply:
         """The result as a value: the structured content, else the JSON or table in the text, else the text.
 
         Delta-MCP servers say whether a text is JSON. In other servers' replies only a text that begins with `{` or `[`
-        is read as JSON. A reply of several blocks gives the list of blocks.
+        is read as JSON. A reply of several blocks gives the list of blocks, without the notes of a Delta-MCP server.
         """
         if "structuredContent" in self.raw:
             return self.raw["structuredContent"]
@@ -163,8 +164,9 @@ class Reply:
             return texts[0] if meta["form"] == "text" else _decode_or_text(texts[0])
         if self._is_delta and texts:
             return self.shape["items"] if self.is_page else self.shape
-        if "lengths" not in meta and (len(self.content) != 1 or len(texts) != 1):
-            return self.content if self.content else None
+        blocks = self.content[: max(0, len(self.content) - meta.get("notes", 0))]
+        if "lengths" not in meta and (len(blocks) != 1 or len(texts) != len(self.content)):
+            return blocks or None
         # A bare 12345 may be a number or an identifier, so it stays a text.
         return _decode_or_text(texts[0]) if texts[0].lstrip()[:1] in ("{", "[") else texts[0]
 
@@ -176,7 +178,7 @@ def _is_abridged(value: Any) -> bool:
     )
 
 
-_COUNT_KEYS = frozenset({"start", "end", "total"})
+_COUNT_KEYS = frozenset({"start", "end", "total", "notes"})
 
 
 def _is_valid_member(key: str, value: Any) -> bool:

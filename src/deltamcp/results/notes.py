@@ -33,7 +33,8 @@ class Handle(Struct, frozen=True):
 
 
 def add_notes(reply: ToolResult, notes: Sequence[str]) -> ToolResult:
-    """Return a reply with notes below its text; `lengths` in its `_meta` tells programs where the text ends.
+    """Return a reply with notes below its text; `lengths` in its `_meta` tells programs where the text ends, and
+    `notes` how many blocks at the end are notes.
 
     Text and notes are one block: client libraries pass several texts to the model as JSON, with an escape for every
     quote and line break. A whole JSON value stays a block of its own, because programs parse it; so do several texts.
@@ -44,7 +45,10 @@ def add_notes(reply: ToolResult, notes: Sequence[str]) -> ToolResult:
     meta = reply.meta or {}
     own: dict[str, JSON] = meta.get(META_KEY, {})
     if len(texts) != 1 or _is_whole_json(texts[0].text, own):
-        return replace(reply, content=[*reply.content, *map(Text, notes)])
+        count = own.get("notes", 0) + len(notes)
+        return replace(
+            reply, content=[*reply.content, *map(Text, notes)], meta={**meta, META_KEY: {**own, "notes": count}}
+        )
     text = texts[0].text
     noted = replace(texts[0], text="\n".join(part for part in (text, *notes) if part))
     lengths = [*own.get("lengths", [len(text)]), *map(len, notes)]
