@@ -343,7 +343,14 @@ async def test_one_parameter_is_told_by_its_path(era):
         assert await peer.text_of("get_schema", operation="members.add.member.age", detail="full") == (
             "members.add(member.age:int=0)"
         )
-        assert "members.add" in await peer.refusal_of("get_schema", operation="members.add.membre")
+        for path, told in (
+            ("membre", "members.add has no parameter 'membre'. Did you mean member?"),
+            ("member.nme", "members.add has no parameter 'member.nme'. Did you mean member.name?"),
+            ("member.xxxxx.y", "members.add has no parameter 'member.xxxxx.y'. member has: name age."),
+            ("member.age.x", "members.add has no parameter 'member.age.x'. member.age has no parameters."),
+        ):
+            assert await peer.refusal_of("get_schema", operation=f"members.add.{path}") == told
+        assert "posts.create" in await peer.refusal_of("get_schema", operation="posts.creat.post")
 
 
 async def test_the_schema_is_json_and_the_same_as_the_resource(era):

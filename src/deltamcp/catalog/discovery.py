@@ -9,7 +9,7 @@ from deltamcp import tokens
 from deltamcp.catalog import tool_text
 from deltamcp.catalog.meta_tools import MAX_QUERIES, MAX_SCHEMAS, DetailLevel, MetaTool
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.parameter_text import has_parameter
+from deltamcp.catalog.parameter_text import deepest_names, has_parameter
 from deltamcp.catalog.view import FoundOperation, View, did_you_mean
 from deltamcp.errors import UsageError
 from deltamcp.values import JSON
@@ -230,18 +230,14 @@ def schemas_text(view: View, names: list[str], detail: DetailLevel) -> str:
         UsageError: no operation of these names exists.
     """
     found = [_find_schema(view, name) for name in names]
-    if not any(found):
-        raise UsageError(" ".join(unknown_operation_text(view, name) for name in names))
+    if not any(isinstance(one, _RequestedSchema) for one in found):
+        raise UsageError(" ".join(map(str, found)))
     if detail is DetailLevel.SCHEMA:
         details = [
-            operation_details(one.operation) if one is not None else {"error": unknown_operation_text(view, name)}
-            for name, one in zip(names, found, strict=True)
+            operation_details(one.operation) if isinstance(one, _RequestedSchema) else {"error": one} for one in found
         ]
         return _json(details if len(details) > 1 else details[0])
-    return "\n\n".join(
-        _schema_text(one, detail) if one is not None else unknown_operation_text(view, name)
-        for name, one in zip(names, found, strict=True)
-    )
+    return "\n\n".join(_schema_text(one, detail) if isinstance(one, _RequestedSchema) else one for one in found)
 
 
 class _RequestedSchema(NamedTuple):
@@ -251,19 +247,34 @@ class _RequestedSchema(NamedTuple):
     path: str
 
 
-def _find_schema(view: View, name: str) -> _RequestedSchema | None:
-    """Finds an operation by its id, or by its id and the path of a parameter: `mail.send.body.message`."""
+def _find_schema(view: View, name: str) -> _RequestedSchema | str:
+    """Finds an operation by its id, or by its id and the path of a parameter: `mail.send.body.message`.
+
+    Returns a text with the nearest names if there is no such operation, or if it has no such parameter.
+    """
     operation = view.find(name)
     if operation is not None:
         return _RequestedSchema(operation, "")
     id_, dot, path = name[:_MAX_PATH_CHARS].rpartition(".")
     while dot:
         operation = view.find(id_)
-        if operation is not None:
-            return _RequestedSchema(operation, path) if has_parameter(operation.tool["inputSchema"], path) else None
+        if operation is not None and has_parameter(operation.tool["inputSchema"], path):
+            return _RequestedSchema(operation, path)
+        if operation is not None and view.directory.category_at(id_) is None:
+            return _unknown_parameter_text(view, operation, path)
         id_, dot, segment = id_.rpartition(".")
         path = f"{segment}.{path}"
-    return None
+    return unknown_operation_text(view, name)
+
+
+def _unknown_parameter_text(view: View, operation: Operation, path: str) -> str:
+    """Writes the answer to an unknown parameter: the nearest path, or the names where the path leads no further."""
+    around, names = deepest_names(operation.tool["inputSchema"], path)
+    prefix = f"{around}." if around else ""
+    near = view.nearest_names(path.removeprefix(prefix).partition(".")[0][:200], names)
+    where = around or operation.id
+    inside = f" {where} has: {' '.join(names[:30])}." if names else f" {where} has no parameters."
+    return f"{operation.id} has no parameter {path[:200]!r}.{did_you_mean([prefix + one for one in near]) or inside}"
 
 
 def _schema_text(requested: _RequestedSchema, detail: DetailLevel) -> str:

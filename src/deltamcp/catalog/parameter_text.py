@@ -150,6 +150,10 @@ class Parameters:
         found = (one.node for part in self._objects(node, ()) for one in self._properties(part, ()) if one.name == name)
         return next(found, None)
 
+    def field_names(self, node: JSON) -> list[str]:
+        """Returns the names of the fields that `field` finds."""
+        return list(dict.fromkeys(one.name for part in self._objects(node, ()) for one in self._properties(part, ())))
+
     # A line each
 
     def rows(self) -> list[ParameterRow]:
@@ -445,6 +449,20 @@ class Parameters:
 def has_parameter(schema: Mapping[str, JSON], path: str) -> bool:
     """Returns whether a schema has a parameter at a path, such as `body.message`."""
     return _parameter_at(schema, path) is not None
+
+
+def deepest_names(schema: Mapping[str, JSON], path: str) -> tuple[str, list[str]]:
+    """Returns how much of a path there is in a schema, and the names of the parameters there."""
+    parameters = Parameters(schema, NAMES_ONLY)
+    node: JSON = schema
+    around: list[str] = []
+    for name in path.split("."):
+        inner = parameters.field(node, name)
+        if inner is None:
+            break
+        node = inner
+        around.append(name)
+    return ".".join(around), parameters.field_names(node)
 
 
 def _parameter_at(schema: Mapping[str, JSON], path: str) -> JSON:
