@@ -239,3 +239,20 @@ def test_parameters_are_read_as_inspect_reads_them():
             for name, parameter in inspect.signature(function).parameters.items()
         ]
         assert function_shape._parameters(function) == expected
+
+
+@dataclasses.dataclass
+class Address:
+    city: str = ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [({"address": {"cty": "y"}}, "address.cty"), ({"others": [{"city": "x"}, {"cty": "y"}]}, "others.1.cty")],
+)
+def test_an_unknown_field_of_a_dataclass_is_named(arguments, path):
+    def move(address: Address | None = None, others: list[Address] = []) -> None: ...  # noqa: B006
+
+    with pytest.raises(InvalidArgumentsError) as refused:
+        Signature(move, Context).bind(arguments)
+    assert refused.value.problems == [f'{path}: no such field; expected {{city?=""}}.']

@@ -100,7 +100,7 @@ class Signature:
 
     def _problem_sentence(self, problem: pydantic_core.ErrorDetails) -> str:
         location = _argument_path(problem["loc"], self.schema)
-        if problem["type"] == "extra_forbidden":
+        if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             if len(problem["loc"]) == 1:
                 return f"{problem['loc'][0]}: no such argument; known arguments: {', '.join(self.names) or 'none'}."
             around = _argument_path(problem["loc"][:-1], self.schema)
