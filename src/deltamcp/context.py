@@ -66,8 +66,8 @@ class MissingCapabilityError(InputDeclinedError):
 class Elicited(Struct, frozen=True):
     """A user's answer to a question.
 
-    `content` is set when `action` is "accept": the form that the user filled in, as an instance of the form's type or,
-    for a JSON Schema, as a dict.
+    `content` is set when `action` is "accept": the form that the user filled in, as an instance of the form's type; the
+    value, for a plain type or a list of choices; or a dict, for a JSON Schema.
     """
 
     action: Literal["accept", "decline", "cancel"]
@@ -209,16 +209,18 @@ class Context:
 
     # Questions
 
-    async def elicit(self, message: str, schema: type | dict[str, JSON], key: str | None = None) -> Elicited:
+    async def elicit(self, message: str, schema: Any, key: str | None = None) -> Elicited:
         """Asks the user to fill in a form.
 
         Args:
             message: The text that the client shows above the form.
-            schema: A Pydantic model, dataclass or typed dict with fields of plain types, or a JSON Schema.
+            schema: A Pydantic model, dataclass or typed dict with fields of plain types; a plain type, such as `str`,
+                `bool`, `Literal` or an enum, or a list of texts to choose from, for one value; or a JSON Schema.
             key: A name for the question, unique in this request; needed if not every run asks the same questions.
 
         Raises:
             InputDeclinedError: the client cannot ask its user, or its answer does not fit the form.
+            ConfigurationError: there is no form for `schema`.
         """
         answer = await self._ask_one(key, elicitation(message, schema))
         elicited = _read_elicited(answer)
@@ -320,8 +322,8 @@ def sampling(messages: str | list[dict[str, JSON]], max_tokens: int, **options: 
     return InputRequest("sampling/createMessage", {"messages": messages, "maxTokens": max_tokens, **options})
 
 
-def elicitation(message: str, schema: type | dict[str, JSON]) -> InputRequest:
-    """Returns a form for the user to fill in, for `Context.ask`."""
+def elicitation(message: str, schema: Any) -> InputRequest:
+    """Returns a form for the user to fill in, for `Context.ask`; `schema` is what `Context.elicit` takes."""
     return InputRequest(
         "elicitation/create", {"mode": "form", "message": message, "requestedSchema": form_schema(schema)}
     )

@@ -1,6 +1,6 @@
 """Forms of elicitation: makes the flat schemas that MCP allows, and reads the forms that users filled in."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pydantic
 
@@ -10,19 +10,52 @@ from deltamcp.values import JSON
 _FIELD_TYPES = {"string", "integer", "number", "boolean", "array"}
 
 
-def form_schema(schema: type | dict[str, JSON]) -> dict[str, JSON]:
+_ONLY_FIELD = "value"
+"""The field of a form for one plain value, under the name that FastMCP gives it."""
+
+
+def form_schema(schema: Any) -> dict[str, JSON]:
     """Returns the schema of a form: an object of primitive fields, without references and nulls.
 
+    `schema` is a JSON Schema of an object; a type with fields; or a plain type or a list of texts to choose from, whose
+    form has one field, `value`.
+
     Raises:
-        ConfigurationError: a field is not primitive.
+        ConfigurationError: a field is not primitive, or there is no form for the type.
     """
-    full = schema if isinstance(schema, dict) else pydantic.TypeAdapter(schema).json_schema()
+    full = schema if isinstance(schema, dict) else _type_schema(schema)
     definitions = full.get("$defs", {})
     properties = {name: _flatten(name, field, definitions) for name, field in full.get("properties", {}).items()}
     form: dict[str, JSON] = {"type": "object", "properties": properties}
     if full.get("required"):
         form["required"] = full["required"]
     return form
+
+
+def _type_schema(form_type: Any) -> dict[str, Any]:
+    """Returns the JSON Schema of a type with fields; of the one field, if it is a plain type or a list of choices."""
+    full = _adapter(form_type).json_schema()
+    if "properties" in full:
+        return full
+    definitions = full.pop("$defs", {})
+    return {"properties": {_ONLY_FIELD: full}, "required": [_ONLY_FIELD], "$defs": definitions}
+
+
+def _adapter(form_type: Any) -> pydantic.TypeAdapter[Any]:
+    try:
+        if isinstance(form_type, list):
+            form_type = Literal[tuple(_check_choices(form_type))]
+        return pydantic.TypeAdapter(form_type)
+    except pydantic.errors.PydanticUserError:
+        raise ConfigurationError(
+            "A form is a model, a plain type such as str, a list of texts to choose from, or a JSON Schema."
+        ) from None
+
+
+def _check_choices(choices: list[Any]) -> list[str]:
+    if not choices or not all(isinstance(choice, str) for choice in choices):
+        raise ConfigurationError('The choices of a form must be texts, as in ["red", "blue"].')
+    return choices
 
 
 def _flatten(name: str, field: dict[str, Any], definitions: dict[str, Any]) -> dict[str, JSON]:
@@ -35,13 +68,15 @@ def _flatten(name: str, field: dict[str, Any], definitions: dict[str, Any]) -> d
         field = {**_flatten(name, branches[0], definitions), **rest}
     if field.get("default", ...) is None:
         del field["default"]
+    if "const" in field:  # MCP's forms have no constants
+        field = {**{key: value for key, value in field.items() if key != "const"}, "enum": [field["const"]]}
     if field.get("type") not in _FIELD_TYPES:
         raise ConfigurationError(f"The form field {name!r} must be text, a number, a boolean or a choice.")
     return field
 
 
-def read_form(schema: type | dict[str, JSON], content: JSON) -> Any:
-    """Returns the user's input: an instance of the form's type, or a dict if the form is a JSON Schema.
+def read_form(schema: Any, content: JSON) -> Any:
+    """Returns the user's input: an instance of the form's type, one value, or a dict if the form is a JSON Schema.
 
     Raises:
         InputDeclinedError: the input does not fit the form.
@@ -54,7 +89,11 @@ def read_form(schema: type | dict[str, JSON], content: JSON) -> Any:
         for problem in validator_for(form_schema(schema)).iter_errors(content):
             raise InputDeclinedError(f"The client's answer does not fit the form: {problem.message}.")
         return content
+    adapter = _adapter(schema)
+    has_fields = "properties" in adapter.json_schema()
+    if not has_fields and _ONLY_FIELD not in content:
+        raise InputDeclinedError(f"The client's answer does not fit the form: {_ONLY_FIELD} is missing.")
     try:
-        return pydantic.TypeAdapter(schema).validate_python(content)
+        return adapter.validate_python(content if has_fields else content[_ONLY_FIELD])
     except pydantic.ValidationError as error:
         raise InputDeclinedError(f"The client's answer does not fit the form: {error.errors()[0]['msg']}.") from None
