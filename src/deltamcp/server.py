@@ -274,7 +274,7 @@ class DeltaServer:
 
         return register
 
-    def mount(self, other: "DeltaServer", *, prefix: str = "") -> None:
+    def mount(self, other: "DeltaServer", prefix: str = "") -> None:
         """Offers everything that another server offers, also what it registers later.
 
         With a prefix, the tool `search` becomes `prefix_search` with the id `prefix.search`, the prompt `ask` becomes
@@ -286,6 +286,8 @@ class DeltaServer:
         Raises:
             ConfigurationError: a name is taken, the servers would contain each other, or this server runs already.
         """
+        if not isinstance(other, DeltaServer):
+            raise ConfigurationError(f'mount(other, "prefix") takes a DeltaServer first, not {type(other).__name__}.')
         self._items.mount(other.items, prefix)
 
     @property

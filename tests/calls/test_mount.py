@@ -382,6 +382,20 @@ def test_a_prefix_is_a_part_of_an_id(prefix):
         DeltaServer("x").mount(shelf(), prefix=prefix)
 
 
+async def test_the_prefix_may_be_the_second_argument():
+    inner, outer = DeltaServer("inner"), DeltaServer("outer")
+    inner.tool(lambda: "x", name="find")
+    outer.mount(inner, "p")
+    async with connect(outer) as client:
+        assert await client.call("p_find") == "x"
+
+
+@pytest.mark.parametrize("arguments", [(3,), ("p", DeltaServer("inner")), (DeltaServer("inner"), 3)])
+def test_what_cannot_be_mounted_is_refused_in_one_sentence(arguments):
+    with pytest.raises(ConfigurationError, match=r"^(mount\(other, |The prefix 3 must)[^\n]*\.$"):
+        DeltaServer("outer").mount(*arguments)
+
+
 async def test_a_running_server_mounts_no_other():
     server = library()
     async with connect(server):

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from deltamcp import ConfigurationError, Context, DeltaServer, connect
+from deltamcp import ConfigurationError, Context, DeltaServer, Depends, connect
 
 
 def search(query: str, limit: int = 3) -> str:
@@ -153,6 +153,7 @@ def wrong_annotation(query: "int |") -> str: ...  # type: ignore[valid-type, emp
 def private(_query: str) -> str: ...  # type: ignore[empty-body]
 def no_schema(shelf: Shelf) -> str: ...  # type: ignore[empty-body]
 def no_default(query: str = Shelf) -> str: ...  # type: ignore[assignment, empty-body]
+def bare_depends(query: Annotated[str, Depends]) -> str: ...  # type: ignore[empty-body]
 def yields(query: str) -> Any:
     yield query
 
@@ -166,6 +167,12 @@ FAULTY: dict[str, tuple[Callable[[Any], Any], Any, str]] = {
     "default": (lambda server: server.tool(no_default), no_default, "'query'"),
     "generator": (lambda server: server.tool(yields), yields, "return a list"),
     "option": (lambda server: server.tool(search, titel="x"), search, "'titel'"),
+    "timeout": (lambda server: server.tool(search, timeout=-1), search, "above 0"),
+    "no timeout": (lambda server: server.tool(search, timeout=0), search, "above 0"),
+    "time as text": (lambda server: server.tool(search, timeout="5"), search, "above 0"),
+    "depends": (lambda server: server.tool(bare_depends), bare_depends, "write Depends(function)"),
+    "class": (lambda server: server.tool(Shelf), Shelf, "only functions"),
+    "no scheme": (lambda server: server.resource("nourischeme")(search), search, "notes://nourischeme"),
     "input schema": (lambda server: server.tool(search, input_schema={"type": "x"}), search, "/type"),
     "category": (lambda server: server.tool(search, category="a b"), search, "a b"),
     "scopes": (lambda server: server.tool(search, scopes="admin"), search, "scopes"),

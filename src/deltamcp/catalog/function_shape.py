@@ -57,7 +57,7 @@ def inspect_function(function: Callable[..., Any], context_type: type) -> Functi
     fields: dict[str, tuple[Any, Any]] = {}
     for name, default, by_name in _parameters(function):
         annotation = hints.get(name, Any)
-        provider = _provider(annotation, default)
+        provider = _provider(name, annotation, default)
         if annotation is context_type:
             context_name = name
         elif provider is not None:
@@ -109,10 +109,14 @@ class Dependency(NamedTuple):
     shape: FunctionShape
 
 
-def _provider(annotation: Any, default: Any) -> Callable[..., Any] | None:
+def _provider(name: str, annotation: Any, default: Any) -> Callable[..., Any] | None:
     for extra in (default, *getattr(annotation, "__metadata__", ())):
         if isinstance(extra, Provider):
             return extra.function
+        if extra is Depends:
+            raise ConfigurationError(
+                f"the parameter {name!r} has Depends without its function; write Depends(function)."
+            )
     return None
 
 

@@ -20,7 +20,7 @@ class Mount:
         Raises:
             ConfigurationError: the prefix cannot be a part of an id.
         """
-        if prefix and not ID_SEGMENT.fullmatch(prefix):
+        if not isinstance(prefix, str) or (prefix and not ID_SEGMENT.fullmatch(prefix)):
             raise ConfigurationError(f"The prefix {prefix!r} must be up to 64 letters, digits, '_' or '-'.")
         self._prefix = prefix
 

@@ -130,6 +130,8 @@ class Operation:
         self.function = function
         self.name = options.get("name") or function_name(function)
         self.timeout = options.get("timeout")
+        if self.timeout is not None and not (isinstance(self.timeout, int | float) and self.timeout > 0):
+            raise ConfigurationError(f"timeout must be a number of seconds above 0, not {self.timeout!r}.")
         if not _NAME.fullmatch(self.name):
             raise ConfigurationError(f"the tool name {self.name[:50]!r} must be 1 to 256 printable characters.")
         self.id = _operation_id(self.name, options)

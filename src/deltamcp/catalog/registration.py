@@ -60,17 +60,25 @@ def _first_parameter(function: types.FunctionType) -> str | None:
 
 
 def source_line(function: Any) -> str:
-    """Returns the file, the line and the name of a function: `tools.py:12 search`."""
+    """Returns the file, the line and the name of a function or class: `tools.py:12 search`."""
     while isinstance(function, functools.partial):
         function = function.func
     name = getattr(function, "__qualname__", type(function).__qualname__).rpartition("<locals>.")[2]
+    if inspect.isclass(function):
+        try:
+            return f"{_file_name(inspect.getfile(function))}:{inspect.getsourcelines(function)[1]} {name}"
+        except (OSError, TypeError):  # built in, or without its source
+            return str(name)
     if callable(function) and not (hasattr(function, "__code__") or hasattr(function, "__func__")):
         function = type(function).__call__
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
     if code is None:
         return str(name)
-    file = re.split(r"[/\\]", code.co_filename)[-1]
-    return f"{file}:{code.co_firstlineno} {name}"
+    return f"{_file_name(code.co_filename)}:{code.co_firstlineno} {name}"
+
+
+def _file_name(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1]
 
 
 def function_name(function: Callable[..., Any]) -> str:

@@ -13,6 +13,7 @@ from deltamcp.catalog.signature import Signature
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Annotations, Icon
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _EXPRESSION = re.compile(r"\{([+?/]?)([A-Za-z0-9_.,*]+)\}")
 
 
@@ -115,6 +116,8 @@ class Resource:
         self.function = function
         self.mime_type = options.get("mime_type")
         self.cache_seconds = options.get("cache_seconds", 0.0)
+        if not _SCHEME.match(uri):
+            raise ConfigurationError(f"the URI {uri!r} has no scheme; write it as notes://{uri.lstrip('/')}.")
         self.template = UriTemplate(uri) if "{" in uri else None
         self.signature = Signature(function, context_type)
         self.function_shape = self.signature.function_shape
