@@ -64,12 +64,35 @@ SCHEMA = {
         ),
         (
             {"items": [], "parent": 5},
-            [
-                "parent: 5 is not valid under any of the schemas listed in the 'anyOf' keyword; "
-                'expected {page}|{kind:"base", base:int(>=1)}|str.'
-            ],
+            ['parent: 5 does not fit; expected {page}|{kind:"base", base:int(>=1)}|str.'],
         ),
     ],
 )
 def test_a_problem_shows_what_the_part_that_failed_takes(arguments, problems):
     assert ForeignSchema(SCHEMA).problems(arguments) == problems
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "problem"),
+    [
+        ({"anyOf": [{"type": "boolean"}, {"type": "null"}]}, "yes", '"yes" does not fit; expected bool|null.'),
+        (
+            {"anyOf": [{"type": "boolean"}, {"type": "null"}], "description": "Whether."},
+            "yes",
+            '"yes" does not fit; expected bool|null # Whether.',
+        ),
+        ({"oneOf": [{"type": "boolean"}, {"type": "integer"}]}, "yes", '"yes" does not fit; expected bool|int.'),
+        (
+            {"oneOf": [{"type": "number"}, {"type": "integer"}]},
+            3,
+            "3 fits more than one alternative; expected num|int.",
+        ),
+        (
+            {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            ["y" * 500],
+            f'["{"y" * 78}… does not fit; expected str|null.',
+        ),
+    ],
+)
+def test_a_value_that_fits_no_branch_of_a_union_is_told_without_jargon(schema, value, problem):
+    assert ForeignSchema({"type": "object", "properties": {"x": schema}}).problems({"x": value}) == [f"x: {problem}"]

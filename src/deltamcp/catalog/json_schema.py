@@ -5,6 +5,8 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
+
 from deltamcp.catalog import tool_text
 from deltamcp.values import JSON
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 _MAX_PROBLEMS = 5
 """Problems reported for one value: a model corrects the first few, and the next call reports the rest."""
+_MAX_EXCERPT_CHARS = 80
 
 _OLDER_DRAFTS = ("http://json-schema.org/draft-07/schema#", "http://json-schema.org/draft-04/schema#")
 
@@ -90,7 +93,16 @@ class ForeignSchema:
         if keyword == "additionalProperties" and details.get("unexpected"):
             path_text = _path_text((*problem.instance_path, details["unexpected"][0]))
             return f"{path_text}: no such field; expected {expected}."
+        if keyword in ("anyOf", "oneOf"):
+            is_ambiguous = sum(not branch for branch in details["context"]) > 1
+            verb = "fits more than one alternative" if is_ambiguous else "does not fit"
+            return f"{_path_text(problem.instance_path)}: {_excerpt(problem.instance)} {verb}; expected {expected}."
         return f"{_path_text(problem.instance_path)}: {problem.message.rstrip('.')}; expected {expected}."
+
+
+def _excerpt(value: JSON) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= _MAX_EXCERPT_CHARS else text[:_MAX_EXCERPT_CHARS] + "…"
 
 
 def _path_text(path: Iterable[str | int]) -> str:

@@ -142,8 +142,12 @@ class Parameters:
         return required, [parameter.name for parameter in parameters if not parameter.required]
 
     def type_text(self, node: JSON) -> str:
-        """Returns the type of a part of the schema; the fields of an object there are of level 1."""
-        return self._type_text(node, 1, self._detail.depth, ()) + self._constraints_text(node)
+        """Returns the type of a part of the schema, with null; the fields of an object there are of level 1."""
+        text = self._type_text(node, 1, self._detail.depth, ()) + self._constraints_text(node)
+        resolved = self._resolve(node)
+        kinds = resolved.get("type")
+        has_null = any(map(_is_null, self._branches(resolved))) or (isinstance(kinds, list) and "null" in kinds)
+        return f"{text}|null" if has_null and text != "null" else text
 
     def field(self, node: JSON, name: str) -> JSON:
         """Finds a field of an object, of the items of a list or of an alternative of a union; None if it has none."""
