@@ -179,6 +179,11 @@ def test_a_prompt_is_filled_in(place, words):
     assert done == PipedRun(0, "Prompt with arguments: arg1='a', arg2='5'", "")
 
 
+@pytest.mark.parametrize("words", [["word:=null"], ['{"word": null}']])
+def test_null_for_an_optional_argument_of_a_prompt_is_no_argument(place, words):
+    assert run("prompt", "odd.py", "odd", *words, cwd=place) == run("prompt", "odd.py", "odd", cwd=place)
+
+
 def test_a_prompt_of_one_message_goes_into_a_pipe_byte_for_byte(place):
     assert run_bytes("prompt", "odd.py", "odd", "word=y", cwd=place) == f"{TEXT}y".encode()
 
@@ -203,6 +208,7 @@ def test_a_prompt_may_ask_too(place):
     [
         (["test_simpel_prompt"], "did you mean test_simple_prompt"),
         (["test_prompt_with_arguments", "arg1=a"], "needs arg2=TEXT."),
+        (["test_prompt_with_arguments", "arg1=a", "arg2:=null"], "needs arg2=TEXT."),
         (["test_prompt_with_arguments", "arg1=a", "arg2=b", "arg22=c"], "did you mean arg2"),
         ([], "Usage: delta-mcp prompt"),
     ],

@@ -38,16 +38,17 @@ async def _get(args: argparse.Namespace, command: CallCommand, progress_bar: Pro
     elicitation = Elicitation(args.answer, progress_bar.hide)
     async with targets.make_client(args, command.target, on_elicitation=elicitation.answer) as client:
         _check(command.name, filled, await client.prompts())
-        params: dict[str, JSON] = {"name": command.name, "arguments": filled}
+        sent = {name: text for name, text in filled.items() if text is not None}
+        params: dict[str, JSON] = {"name": command.name, "arguments": sent}
         return await elicitation.send(lambda: client.request("prompts/get", params))
 
 
-def _as_text(value: JSON) -> str:
-    """MCP has only texts as arguments of prompts."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _as_text(value: JSON) -> str | None:
+    """MCP has only texts as arguments of prompts; null is no argument."""
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _check(name: str, filled: Mapping[str, str], prompts: Sequence[Any]) -> None:
+def _check(name: str, filled: Mapping[str, str | None], prompts: Sequence[Any]) -> None:
     """
     Raises:
         ConfigurationError: there is no such prompt, or these are not its arguments.
@@ -66,8 +67,9 @@ def _check(name: str, filled: Mapping[str, str], prompts: Sequence[Any]) -> None
         if argument not in declared:
             known = [known for known in declared if isinstance(known, str)]
             raise ConfigurationError(f"{name} has no argument {argument!r}{suggest(argument, known)}")
+    present = {argument for argument, text in filled.items() if text is not None}
     missing = [
-        argument for argument, about in declared.items() if about.get("required") is True and argument not in filled
+        argument for argument, about in declared.items() if about.get("required") is True and argument not in present
     ]
     if missing:
         raise ConfigurationError(f"{name} needs {' '.join(f'{argument}=TEXT' for argument in missing)}.")
