@@ -586,11 +586,13 @@ def test_a_server_that_goes_away_or_does_not_answer_ends_with_3(say, standard):
 
 
 @pytest.mark.parametrize("words", [["--debug", "call"], ["call", "--debug"]])
-def test_debug_shows_the_traceback(standard, place, words):
-    done = run(*words, *standard, "die", cwd=place)
+@pytest.mark.parametrize(("tool", "code"), [("die", 3), ("trouble", 1), ("ecko", 2)])
+def test_debug_shows_the_traceback_once_and_ends_alike(say, standard, words, tool, code):
+    done = say(*words, *standard, tool)
 
-    assert done.code != 0
-    assert "Traceback" in done.err
+    assert (done.code, say("call", *standard, tool).code) == (code, code)
+    assert done.err.count("Traceback") == 1
+    assert "in describe" in done.err or "in call_tool" in done.err, "where it was found, not where it was told"
 
 
 def test_debug_at_the_end_shows_what_the_server_says_beside(standard, place):

@@ -45,7 +45,7 @@ def test_a_mistake_is_told_in_one_sentence(tmp_path, arguments, sentence):
 def test_debug_shows_where_a_mistake_was_found(tmp_path):
     done = run("--debug", "serve", "nowhere.py", cwd=tmp_path)
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "Traceback" in done.stderr
 
 

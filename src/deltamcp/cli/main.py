@@ -6,6 +6,7 @@ import importlib.metadata
 import io
 import os
 import sys
+import traceback
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -81,14 +82,13 @@ def main(arguments: list[str] | None = None) -> None:
         args.run(args)
         sys.stdout.flush()
     except DeltaError as error:
-        if args.debug:
-            raise
+        said = "".join(traceback.format_exception(error)).rstrip() if args.debug else f"delta-mcp: {error}"
         # The text may quote a server, whose control characters must not reach the terminal.
-        print(f"delta-mcp: {printable_text(str(error))}", file=sys.stderr)
+        print(printable_text(said), file=sys.stderr)
         raise SystemExit(next(code for kind, code in EXIT_CODES if isinstance(error, kind))) from None
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         if args.debug:
-            raise
+            traceback.print_exception(error)
         raise SystemExit(EXIT_INTERRUPTED) from None
     except BrokenPipeError:  # the reader of the output closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -145,9 +145,8 @@ def explain_word(word: str, noun: str) -> Iterator[None]:
     except UnauthorizedError:
         raise
     except UnreachableError as error:
-        raise UnreachableError(
-            f"{error} ({word!r} was taken for the {noun}, what is before it for the server.)"
-        ) from None
+        said = f"{error} ({word!r} was taken for the {noun}, what is before it for the server.)"
+        raise UnreachableError(said).with_traceback(error.__traceback__) from None
 
 
 def make_client(args: argparse.Namespace, target: list[str], **verb_options: Unpack[ClientOptions]) -> DeltaClient:
