@@ -25,11 +25,11 @@ def server() -> DeltaServer:
 
 async def said(*words: str) -> str:
     process = await asyncio.create_subprocess_exec(
-        str(PROGRAM), "call", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        str(PROGRAM), "call", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(HANG_SECONDS):
-        out, _ = await process.communicate()
-    assert process.returncode == 0, out
+        out, err = await process.communicate()
+    assert process.returncode == 0, err
     return out.decode().strip()
 
 

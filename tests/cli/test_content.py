@@ -1,11 +1,13 @@
 """What `delta-mcp call` prints of a result that the server sent in part: never as if it were complete."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from deltamcp import DeltaServer, ResultPolicy, connect
 from deltamcp.cli.content import write_reply
 from deltamcp.client.reply import Reply
 from deltamcp.results.delta_mcp_shapes import original_shape, stringify
@@ -80,3 +82,58 @@ def test_all_of_a_tool_that_may_be_run_again_is_all(original):
     done = call(original, "look", "--all")
     assert (done.returncode, done.stderr) == (0, "")
     assert [row["id"] for row in json.loads(done.stdout)] == list(range(1, 51))
+
+
+# Our own server
+
+
+def short_server() -> DeltaServer:
+    server = DeltaServer("short", results=ResultPolicy(max_tokens=200))
+    server.tool(name="prose")(lambda: "\n".join(f"line {number} of a long text" for number in range(5000)))
+    server.tool(name="rows")(lambda: [{"id": number, "name": f"row {number}"} for number in range(300)])
+    return server
+
+
+async def test_what_is_left_out_of_the_middle_of_a_text_is_said_where_it_is(capsys):
+    async with connect(short_server()) as client:
+        reply = await client.call_tool("prose", want=ResultPolicy())
+        whole = await client.whole(reply)
+    write_reply(reply)
+
+    note = re.search(r"\n\[(\d+)-(\d+) of 123889 characters are left out here\]\n", printed := capsys.readouterr().out)
+    assert note is not None, printed
+    head, tail = printed[: note.start()], printed[note.end() : -1]
+    assert (head, tail) == (whole[: int(note[1]) - 1], whole[int(note[2]) :])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        ({"path": "/3/id"}, "3"),
+        ({"path": "raw:/3/id"}, "3"),
+        ({"path": "/3/name"}, "row 3"),
+        ({"path": "/3"}, '{"id":3,"name":"row 3"}'),
+        ({"grep": "nowhere"}, "Nothing holds that."),
+    ],
+)
+async def test_all_of_what_was_asked_for_has_no_range(capsys, arguments, printed):
+    async with connect(short_server()) as client:
+        reply = await client.call_tool("rows", want=ResultPolicy())
+        write_reply(await client.call_tool("continue", {"handle": reply.handle, **arguments}))
+
+    assert capsys.readouterr().out == f"{printed}\n"
+
+
+async def test_the_last_part_has_its_range(capsys):
+    async with connect(short_server()) as client:
+        reply = await client.call_tool("rows", want=ResultPolicy())
+        write_reply(await client.call_tool("continue", {"handle": reply.handle, "offset": 290}))
+
+    assert capsys.readouterr().out.endswith("\n[291-300 of 300 rows]\n")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_part_says_on_stderr_how_to_read_the_rest_also_into_a_pipe(original, options):
+    hint = "delta-mcp: this is a part; --page N or --all shows the rest.\n"
+    assert call(original, "buy", *options).stderr == hint
+    assert call(original, "buy", "--page", "1", *options).stderr == "", "the user asked for this part"

@@ -111,7 +111,7 @@ async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: Pr
         reply = await elicitation.send(lambda: _fetch_reply(client, args, command.name, sent, progress_bar))
         if args.all and not reply.is_error:
             return await _read_whole(client, args, reply)
-        if reply.is_part and not reply.is_error and sys.stderr.isatty():
+        if args.page is None and content.shows_part(reply) and not reply.is_error:
             print("delta-mcp: this is a part; --page N or --all shows the rest.", file=sys.stderr)
         return _CallResult(reply)
 

@@ -17,7 +17,7 @@ from deltamcp.values import JSON
 
 
 def write_reply(reply: Reply, with_bytes: bool = True) -> None:
-    """Writes a tool's reply. If it shows a part, a line with the range replaces the server's note to the model.
+    """Writes a tool's reply. If it shows a part, a line that says which replaces the server's note to the model.
 
     Args:
         with_bytes: False for a placeholder instead of the bytes of an image, a sound or a resource.
@@ -25,7 +25,8 @@ def write_reply(reply: Reply, with_bytes: bool = True) -> None:
     if reply.is_part and reply.texts:
         first, *others = reply.texts
         tail = others[1:]  # after the note comes the end of a text that was cut in the middle
-        output.write_lines("\n".join(part for part in (first, _part_note(reply), *tail) if part))
+        note = _part_note(reply, sum(map(len, tail))) if shows_part(reply) else ""
+        output.write_lines("\n".join(part for part in (first, note, *tail) if part))
     elif not reply.content and "structuredContent" in reply.raw:
         output.print_json(reply.raw["structuredContent"])
     elif with_bytes or reply.texts:
@@ -48,21 +49,34 @@ def _format_blocks(blocks: Sequence[JSON]) -> str:
     return "\n".join(_block_text(block, hint) for block in blocks)
 
 
-def _part_note(reply: Reply) -> str:
+def shows_part(reply: Reply) -> bool:
+    """Whether a reply lacks something that was asked for; what `continue` reads in a result may be all of that."""
+    told = reply.delta_meta
+    reads_on = (
+        reply.call is not None and reply.handle is not None and reply.call.arguments.get("handle") == reply.handle
+    )
+    if not reads_on or "cuts" in told:
+        return reply.is_part
+    return told.get("unit") != "whole" and (told.get("start"), told.get("end")) != (0, told.get("total"))
+
+
+def _part_note(reply: Reply, tail_chars: int) -> str:
     match reply.shape:
         case {"page": int(page), "totalPages": int(pages), "totalItems": int(total)} if reply.is_page:
             return f"[page {page} of {pages}, {total} rows in all]"
         case {"preview": str(preview), "totalChars": int(total)}:
             return f"[1-{len(preview)} of {total} characters]"
         case _:
-            return _window_note(reply)
+            return _window_note(reply, tail_chars)
 
 
-def _window_note(reply: Reply) -> str:
+def _window_note(reply: Reply, tail_chars: int) -> str:
     unit, start, end, total = (reply.delta_meta.get(key) for key in ("unit", "start", "end", "total"))
     if not isinstance(start, int) or not isinstance(end, int) or not isinstance(total, int):
         return "[a part]"
     of_part = " of a part" if "rest" in reply.delta_meta else ""
+    if unit == "characters" and tail_chars:
+        return f"[{end + 1}-{total - tail_chars} of {total} characters{of_part} are left out here]"
     return f"[{start + 1}-{end} of {total} {unit}{of_part}]"
 
 
