@@ -126,6 +126,37 @@ def test_audit_tells_a_wrong_entry_too(folder):
     assert (done.code, done.err) == (2, "delta-mcp: two.json has no server 'gret'; did you mean greet?\n")
 
 
+@pytest.mark.parametrize("target", ["greet.py", "greet.py:server", "one.json", "two.json#greet"])
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["Ann Lee"], "'Ann Lee' after hello is no NAME=VALUE; say which argument it is, as NAME='Ann Lee'."),
+        (["name=x", "--pge", "3"], "There is no option --pge; did you mean --page?"),
+        (
+            ["--name", "Ann"],
+            "There is no option --name; delta-mcp call --help shows how options and arguments are written.",
+        ),
+        (["name=x", "--page"], "--page needs a value."),
+        (["--", "--json"], "'--json' after hello is no NAME=VALUE; say which argument it is, as NAME=--json."),
+    ],
+)
+def test_a_stray_word_after_a_file_does_not_accuse_the_file(folder, target, words, sentence):
+    assert run("call", target, "hello", *words, cwd=folder) == Done(2, "", f"delta-mcp: {sentence}\n")
+
+
+def test_options_may_stand_among_the_arguments_after_a_file(folder):
+    done = run("call", "greet.py", "--timeout", "60", "hello", "--json", "name=Ann", cwd=folder)
+
+    assert json.loads(done.out)["content"] == [{"type": "text", "text": "Hello, Ann!"}]
+
+
+@pytest.mark.parametrize("verb", ["list", "resources"])
+def test_a_word_too_many_after_a_file_is_named(folder, verb):
+    done = run(verb, "greet.py", "extra", cwd=folder)
+
+    assert (done.code, done.err.startswith("delta-mcp: 'extra' after the file is not understood")) == (2, True)
+
+
 # Names in hosts' files
 
 

@@ -3,10 +3,12 @@
 import json
 import math
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from deltamcp.client.target import is_whole_target
 from deltamcp.errors import ConfigurationError
 from deltamcp.results import reference
 from deltamcp.values import JSON
@@ -45,6 +47,10 @@ def parse_call(words: list[str], usage: str) -> CallCommand:
         else:
             break
         rest.pop()
+    if len(rest) > 2 and is_whole_target(rest[0]):
+        raise ConfigurationError(
+            f"{rest[-1]!r} after {rest[1]} is no NAME=VALUE; say which argument it is, as NAME={shlex.quote(rest[-1])}."
+        )
     if len(objects) > 1:
         raise ConfigurationError("Give the arguments as one JSON object.")
     arguments = parse_object(sys.stdin.read() if objects[0] == "-" else objects[0]) if objects else {}

@@ -2,7 +2,7 @@
 
 `delta-mcp call node ./server.js search '{"query":"x"}'`: the words of the server's command line, then those of the
 verb. Options of `delta-mcp` stand before the target or at the very end; all words after `--` are the target's or the
-verb's.
+verb's. After a URL, a file or FILE#NAME, which have no words of their own, options may stand anywhere.
 """
 
 import argparse
@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Unpack
 
+from deltamcp.cli.suggestion import suggest
 from deltamcp.client.client import DeltaClient
 from deltamcp.client.configs import files
 from deltamcp.client.configs.files import DISABLED, UNTRUSTED, ConfiguredServer
 from deltamcp.client.options import ClientOptions
-from deltamcp.client.target import is_python_file, served_command
+from deltamcp.client.target import is_python_file, is_whole_target, served_command
 from deltamcp.errors import ConfigurationError, UnauthorizedError, UnreachableError
 from deltamcp.values import JSON
 
@@ -90,17 +91,53 @@ def _parse_seconds(text: str) -> float:
 
 
 def read_words(args: argparse.Namespace, parser: argparse.ArgumentParser) -> list[str]:
-    """Returns the words that are not options of `delta-mcp`; parses the options at the very end into `args`."""
+    """Returns the words that are not options of `delta-mcp`; parses the options among them into `args`.
+
+    Raises:
+        ConfigurationError: there is no such option, or it has no value.
+    """
     words: list[str] = getattr(args, WORDS)
     if words[:1] == ["--"]:
         return words[1:]
-    start = _trailing_options_start(words, parser)
-    if start and words[start - 1] in _valued_options(parser):
-        raise ConfigurationError(f"{words[start - 1]} needs a value; put -- before the server if the word is its own.")
-    if start < len(words):
+    if words and is_whole_target(words[0]):
+        words, options = _split_options(words, parser)
+    else:
+        start = _trailing_options_start(words, parser)
+        words, options = words[:start], words[start:]
+        if words and words[-1] in _valued_options(parser):
+            raise ConfigurationError(f"{words[-1]} needs a value; put -- before the server if the word is its own.")
+    if options:
         parsed = argparse.Namespace(**{**vars(args), WORDS: []})
-        vars(args).update(vars(parser.parse_args(words[start:], parsed)))
-    return words[:start]
+        vars(args).update(vars(parser.parse_args(options, parsed)))
+    return words
+
+
+def _split_options(words: Sequence[str], parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
+    """Splits the words after a target of one word into those of the verb and options with their values."""
+    valued = _valued_options(parser)
+    flags = _option_names(parser) - valued | {"-h", "--help"}
+    others: list[str] = []
+    options: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, is_assigned, _ = word.partition("=")
+        if word == "--":
+            return others + rest, options
+        if word in flags or (is_assigned and name in valued):
+            options.append(word)
+        elif word in valued:
+            if not rest:
+                raise ConfigurationError(f"{word} needs a value.")
+            options += [word, rest.pop(0)]
+        elif word.startswith("--"):
+            long_names = [option[2:] for option in flags | valued if option.startswith("--")]
+            similar = suggest(name[2:], sorted(long_names), "--")
+            hint = similar if similar != "." else f"; {parser.prog} --help shows how options and arguments are written."
+            raise ConfigurationError(f"There is no option {name}{hint}")
+        else:
+            others.append(word)
+    return others, options
 
 
 def _trailing_options_start(words: Sequence[str], parser: argparse.ArgumentParser) -> int:

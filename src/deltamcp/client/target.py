@@ -141,11 +141,20 @@ def parse_words(words: list[str]) -> Endpoint:
     """Converts a target that is given as a list of words, as on a command line."""
     if len(words) == 1 and (is_python_file(words[0]) or shutil.which(words[0]) is None):
         return _parse_text(words[0])  # a quoted command line, a URL, a file or FILE#NAME
-    if _URL_SCHEME.match(words[0]):
+    if is_whole_target(words[0]):
+        place = "address" if _URL_SCHEME.match(words[0]) else "file"
         raise ConfigurationError(
-            f"{words[1]!r} after the address is not understood; a tool's arguments are NAME=VALUE or JSON."
+            f"{words[1]!r} after the {place} is not understood; a tool's arguments are NAME=VALUE or JSON."
         )
     return Program(tuple(words))
+
+
+def is_whole_target(word: str) -> bool:
+    """Whether a word by itself is a URL, a file or FILE#NAME; after any other comes the rest of a command line."""
+    if _URL_SCHEME.match(word) or is_python_file(word):
+        return True
+    file = word.rpartition("#")[0] or word
+    return file.endswith(_CONFIGURATION_SUFFIXES) and Path(file).expanduser().is_file() and shutil.which(word) is None
 
 
 def _parse_text(text: str) -> Endpoint:
