@@ -28,8 +28,12 @@ def run(*arguments: str, cwd: Path, said: str = "") -> subprocess.CompletedProce
         (["serve", "nowhere.py"], "There is no file nowhere.py."),
         (["serve", "no.such.module"], "There is no file or module no.such.module."),
         (["serve", "notes.txt"], "notes.txt is neither a Python file (.py) nor an operations file (.json)."),
-        (["serve", "empty.py"], "empty.py has no DeltaServer called 'server'; name it as empty.py:NAME."),
-        (["serve", "empty.py:other"], "empty.py has no DeltaServer called 'other'; name it as empty.py:NAME."),
+        (
+            ["serve", "empty.py"],
+            "empty.py has no DeltaServer called 'server'; make one, as server = DeltaServer(...).",
+        ),
+        (["serve", "two.py"], "two.py has no DeltaServer called 'server'; say two.py:a or two.py:b."),
+        (["serve", "two.py:other"], "two.py has no DeltaServer called 'other'; say two.py:a or two.py:b."),
         (["serve", "empty.py", "--http", "8000"], "--http takes HOST:PORT, such as 127.0.0.1:8000, not '8000'."),
         (["serve", "empty.py", "--http", "x:99999"], "--http takes HOST:PORT, such as 127.0.0.1:8000, not 'x:99999'."),
     ],
@@ -37,6 +41,7 @@ def run(*arguments: str, cwd: Path, said: str = "") -> subprocess.CompletedProce
 def test_a_mistake_is_told_in_one_sentence(tmp_path, arguments, sentence):
     (tmp_path / "notes.txt").write_text("")
     (tmp_path / "empty.py").write_text("")
+    (tmp_path / "two.py").write_text("from deltamcp import DeltaServer\na, b = DeltaServer('a'), DeltaServer('b')\n")
     done = run(*arguments, cwd=tmp_path)
 
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"delta-mcp: {sentence}\n")
@@ -50,9 +55,9 @@ def test_debug_shows_where_a_mistake_was_found(tmp_path):
 
 
 def test_a_server_in_a_file_or_a_module_is_served(tmp_path):
-    (tmp_path / "mine.py").write_text("from deltamcp import DeltaServer\nnotes = DeltaServer('notes')\n")
+    (tmp_path / "mine.py").write_text("from deltamcp import DeltaServer\nnotes = mcp = DeltaServer('notes')\n")
     request = '{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
-    for target in ("mine.py:notes", "mine:notes"):
+    for target in ("mine.py:notes", "mine:notes", "mine.py", "mine"):
         done = run("serve", target, cwd=tmp_path, said=request)
         assert (done.returncode, done.stdout) == (0, '{"jsonrpc":"2.0","id":1,"result":{}}\n')
 

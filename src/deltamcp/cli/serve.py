@@ -69,7 +69,7 @@ def add_target_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "target",
         metavar="FILE|MODULE[:NAME]",
-        help="where the DeltaServer is, NAME is 'server' unless given; or an operations.json",
+        help="where the DeltaServer is, NAME is 'server' or the only one unless given; or an operations.json",
     )
     verb.add_argument(
         "--disclosure",
@@ -200,11 +200,14 @@ def load(target: str, disclosure: str | None = None, prefix: str | None = None) 
         )
     file_or_module, name = split_target(target)
     module = _import_module(file_or_module)
+    servers = {known: value for known, value in vars(module).items() if isinstance(value, DeltaServer)}
     server = getattr(module, name or "server", None)
+    if not isinstance(server, DeltaServer) and not name and len({id(found) for found in servers.values()}) == 1:
+        server = next(iter(servers.values()))
     if not isinstance(server, DeltaServer):
-        raise ConfigurationError(
-            f"{file_or_module} has no DeltaServer called {name or 'server'!r}; name it as {file_or_module}:NAME."
-        )
+        places = " or ".join(f"{file_or_module}:{known}" for known in servers)
+        hint = f"say {places}" if servers else "make one, as server = DeltaServer(...)"
+        raise ConfigurationError(f"{file_or_module} has no DeltaServer called {name or 'server'!r}; {hint}.")
     return server
 
 
