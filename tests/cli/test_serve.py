@@ -161,7 +161,8 @@ def test_an_error_in_the_authors_file_is_shown_with_the_authors_lines_only(tmp_p
     done = run("serve", target, cwd=tmp_path)
     assert done.returncode == 2
     lines = done.stderr.splitlines()
-    assert lines[0] == f"delta-mcp: {target} cannot be imported."
+    reason = "NameError: name 'missing' is not defined (other.py, line 1)"
+    assert lines[0] == f"delta-mcp: {target} cannot be imported: {reason}."
     assert lines[-1] == "NameError: name 'missing' is not defined"
     assert [Path(file).name for file in re.findall(r'File "(.+?)"', done.stderr)] == ["mine.py", "other.py"]
 

@@ -120,6 +120,27 @@ def test_a_file_without_the_server_is_told_in_one_sentence(folder, target, words
     assert all(word in done.err for word in words), done.err
 
 
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("\ndef f(:\n", "SyntaxError: invalid syntax (mine.py, line 2)"),
+        ("import no_such", "ModuleNotFoundError: No module named 'no_such' (mine.py, line 1)"),
+        (
+            "import json\n\njson.loads('')",
+            "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0) (mine.py, line 3)",
+        ),
+        ("def f(n):\n    1 / n\n    f(n - 1)\nf(90)", "ZeroDivisionError: division by zero (mine.py, line 2)"),
+    ],
+)
+@pytest.mark.parametrize("verb", [["list"], ["call"]])
+def test_what_cannot_be_imported_is_told_with_its_line(folder, source, reason, verb):
+    (folder / "mine.py").write_text(source)
+    done = run(*verb, "mine.py", *["hello"] * (verb == ["call"]), cwd=folder)
+
+    assert (done.code, done.out) == (3, "")
+    assert done.err == f"delta-mcp: The server 'mine.py' ended: mine.py cannot be imported: {reason}.\n"
+
+
 def test_audit_tells_a_wrong_entry_too(folder):
     done = run("audit", "two.json#gret", cwd=folder)
 
@@ -141,7 +162,7 @@ def test_audit_tells_a_wrong_entry_too(folder):
     ],
 )
 def test_a_stray_word_after_a_file_does_not_accuse_the_file(folder, target, words, sentence):
-    assert run("call", target, "hello", *words, cwd=folder) == Done(2, "", f"delta-mcp: {sentence}\n")
+    assert run("call", target, "hello", *words, cwd=folder) == PipedRun(2, "", f"delta-mcp: {sentence}\n")
 
 
 def test_options_may_stand_among_the_arguments_after_a_file(folder):

@@ -43,7 +43,10 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, words: list[str]) -> None:
     _check_options(args)
     command = arguments.parse_call(words, _USAGE)
-    with ProgressBar(f"Calling {command.name}") as progress_bar, targets.explain_word(command.name, "tool"):
+    with (
+        ProgressBar(f"Calling {command.name}") as progress_bar,
+        targets.explain_word(command.target, command.name, "tool"),
+    ):
         reply, value, is_complete = asyncio.run(_call(args, command, progress_bar))
     if reply.is_error:
         if args.json:

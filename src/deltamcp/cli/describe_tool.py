@@ -19,7 +19,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, words: list[str]) -> None:
     if len(words) < 2:
         raise ConfigurationError("Usage: delta-mcp describe TARGET... TOOL; delta-mcp list TARGET... names the tools.")
-    with ProgressBar("Waiting for the server"), targets.explain_word(words[-1], "tool"):
+    with ProgressBar("Waiting for the server"), targets.explain_word(words, words[-1], "tool"):
         definition = asyncio.run(_fetch_definition(args, words[:-1], words[-1]))
     if args.json:
         output.print_json(definition)

@@ -25,7 +25,10 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, words: list[str]) -> None:
     command = arguments.parse_call(words, _USAGE)
-    with ProgressBar("Waiting for the server") as progress_bar, targets.explain_word(command.name, "prompt"):
+    with (
+        ProgressBar("Waiting for the server") as progress_bar,
+        targets.explain_word(command.target, command.name, "prompt"),
+    ):
         result = asyncio.run(_get(args, command, progress_bar))
     if args.json:
         output.print_json(result)

@@ -22,7 +22,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, words: list[str]) -> None:
     if len(words) < 2:
         raise ConfigurationError("Usage: delta-mcp read TARGET... URI; delta-mcp resources TARGET... names them.")
-    with ProgressBar("Waiting for the server") as progress_bar, targets.explain_word(words[-1], "resource"):
+    with ProgressBar("Waiting for the server") as progress_bar, targets.explain_word(words, words[-1], "resource"):
         result = asyncio.run(_read(args, words[:-1], words[-1], progress_bar))
     if args.json:
         output.print_json(result)

@@ -10,6 +10,7 @@ import sys
 import threading
 import traceback
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -274,12 +275,29 @@ def _import_file(path: Path) -> Any:
 
 
 def _import_error(file_or_module: str, error: Exception) -> ConfigurationError:
-    """Returns an error with the part of the traceback that is in the author's files."""
+    """Returns an error with the place in the author's files, and the traceback from there on."""
     frames = error.__traceback__
     while frames is not None and _is_import_frame(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
     lines = traceback.format_exception(type(error), error, frames)
-    return ConfigurationError(f"{file_or_module} cannot be imported.\n{''.join(lines).rstrip()}")
+    reason = "".join(traceback.format_exception_only(error)[-1:]).splitlines()[0].rstrip(".")
+    where = (
+        f" ({Path(error.filename or file_or_module).name}, line {error.lineno})"
+        if isinstance(error, SyntaxError)
+        else _author_line(file_or_module, frames)
+    )
+    return ConfigurationError(f"{file_or_module} cannot be imported: {reason}{where}.\n{''.join(lines).rstrip()}")
+
+
+def _author_line(file_or_module: str, frames: TracebackType | None) -> str:
+    """Returns the last line of the traceback that is in the server's folder."""
+    folder = Path(file_or_module).resolve().parent if file_or_module.endswith(".py") else Path.cwd()
+    found = [
+        f" ({Path(frame.filename).name}, line {frame.lineno})"
+        for frame in traceback.extract_tb(frames)
+        if Path(frame.filename).resolve().is_relative_to(folder) and "site-packages" not in frame.filename
+    ]
+    return found[-1] if found else ""
 
 
 def _is_import_frame(file: str) -> bool:

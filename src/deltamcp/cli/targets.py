@@ -171,10 +171,11 @@ def _valued_options(parser: argparse.ArgumentParser) -> set[str]:
 
 
 @contextlib.contextmanager
-def explain_word(word: str, noun: str) -> Iterator[None]:
+def explain_word(target: Sequence[str], word: str, noun: str) -> Iterator[None]:
     """Adds to the error of an unreachable server which word was taken for a tool; the user may have meant another.
 
     Args:
+        target: the words that begin with the server; there is no doubt about one that is a URL or a file.
         noun: what the word was taken for.
     """
     try:
@@ -182,6 +183,8 @@ def explain_word(word: str, noun: str) -> Iterator[None]:
     except UnauthorizedError:
         raise
     except UnreachableError as error:
+        if is_whole_target(target[0]):
+            raise
         said = f"{error} ({word!r} was taken for the {noun}, what is before it for the server.)"
         raise UnreachableError(said).with_traceback(error.__traceback__) from None
 

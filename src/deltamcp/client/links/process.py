@@ -21,6 +21,8 @@ _CLOSE_SECONDS = 2.0
 _HOST_PORT = re.compile(r"[\w.\-]+(:\d+)(/.*)?")
 _ERROR_LINE = re.compile(r"\w*(Error|Exception)\b|\b(error|fatal|cannot|missing|required)\b", re.IGNORECASE)
 _TEXT_LINE = re.compile(r"\w{2}")
+_OWN_PREFIX = "delta-mcp: "
+"""Before the sentence in which `delta-mcp serve` tells why it ended."""
 _NOT_EXECUTABLE = "no program by itself; put before it what runs it, as python, node or delta-mcp serve."
 _END_POLLS = 10
 _END_POLL_SECONDS = 0.1
@@ -30,7 +32,7 @@ not all of them."""
 _MAX_FINAL_BYTES = 1024 * 1024
 """How much of stderr the client reads after the end has begun: as much as Linux keeps in a pipe (pipe-max-size in
 pipe(7)). Later bytes were written by another process."""
-_MAX_STDERR_LINES = 20
+_MAX_STDERR_LINES = 200
 """How many lines of a server's stderr are kept for the error that reports its end."""
 
 
@@ -175,6 +177,9 @@ class _Process(asyncio.SubprocessProtocol):
 
     def end_text(self) -> str:
         """Says how the process ended, with the error line of its stderr."""
+        told = [line.removeprefix(_OWN_PREFIX) for line in self._stderr_lines if line.startswith(_OWN_PREFIX)]
+        if told:
+            return f"{self._link.label} ended: {told[-1]}"
         code = self.transport.get_returncode()
         status = "" if code is None else f" with exit code {code}" if code >= 0 else f" by signal {-code}"
         last_line = self.error_line().rstrip(".")
