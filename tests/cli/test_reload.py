@@ -14,7 +14,7 @@ import pytest
 
 from deltamcp import connect
 from deltamcp.cli.reload import FileWatch
-from tests.support.conditions import HANG_SECONDS
+from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.paths import PROGRAM
 from tests.support.program import RunningProgram, running_program
 
@@ -175,6 +175,59 @@ def test_it_ends_with_its_process(folder, number, is_broken):
 
 def test_the_server_ends_when_what_restarts_it_is_killed(folder):
     with reloaded(folder) as server:
+        server.program.end(signal.SIGKILL)
+
+
+BLOCKED = """
+import pathlib, time
+from deltamcp import DeltaServer, Limits
+
+server = DeltaServer("shelf", limits=Limits(drain_seconds=1))
+
+@server.tool
+def title() -> str:
+    return "one"
+
+@server.tool
+async def block() -> str:
+    pathlib.Path("blocks").touch()
+    time.sleep(1000)
+"""
+
+
+@contextlib.contextmanager
+def blocked(folder: Path) -> Iterator[ReloadedServer]:
+    """The server while a tool blocks its event loop."""
+    (folder / "shelf.py").write_text(BLOCKED)
+    with reloaded(folder) as server:
+        caller = subprocess.Popen(
+            [str(PROGRAM), "call", server.url, "block"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            asyncio.run(wait_until((folder / "blocks").exists))
+            yield server
+        finally:
+            caller.kill()
+            caller.wait()
+
+
+def test_a_server_that_blocks_is_reloaded(folder):
+    with blocked(folder) as server:
+        said = server.write("shelf.py", BLOCKED.replace("one", "two"))
+        server.program.wait_for(SERVING, said)
+        assert server.call() == "two"
+
+
+@pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGTERM, signal.SIGINT]])
+def test_a_server_that_blocks_ends(folder, numbers):
+    with blocked(folder) as server:
+        for number in numbers:
+            server.program.process.send_signal(number)
+        assert server.program.process.wait(HANG_SECONDS) == 0
+
+
+def test_a_server_that_blocks_ends_when_what_restarts_it_is_killed(folder):
+    with blocked(folder) as server:
         server.program.end(signal.SIGKILL)
 
 

@@ -107,7 +107,10 @@ class ServerProcess:
         self._process: multiprocessing.process.BaseProcess | None = None
 
     def run(self) -> int:
-        """Returns the exit code of the process that ended otherwise; 0 after SIGTERM, SIGINT, SIGHUP or `stop`."""
+        """Returns the exit code of the process that ended otherwise; 0 after SIGTERM, SIGINT, SIGHUP or `stop`.
+
+        A second signal kills the process.
+        """
         context = multiprocessing.get_context("spawn")
         names = ("SIGTERM", "SIGINT", "SIGHUP")  # Windows has no SIGHUP
         numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
@@ -130,7 +133,8 @@ class ServerProcess:
                 signal.signal(number, handler)
 
     def stop(self) -> None:
-        """Ends the process; the caller may use any thread."""
+        """Ends the process, and kills it if it was told to end before; the caller may use any thread."""
+        was_stopped = self._stopped.is_set()
         self._stopped.set()
         if self._process is not None:
-            self._process.terminate()
+            (self._process.kill if was_stopped else self._process.terminate)()

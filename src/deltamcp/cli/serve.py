@@ -4,10 +4,12 @@ import argparse
 import asyncio
 import importlib
 import importlib.util
+import os
 import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +20,7 @@ from msgspec import Struct
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.cli import log
 from deltamcp.cli.output import printable_text
-from deltamcp.cli.reload import CHANGED_EXIT_CODE, FileWatch, ServerProcess
+from deltamcp.cli.reload import CHANGED_EXIT_CODE, POLL_SECONDS, FileWatch, ServerProcess
 from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.server import DeltaServer
 from deltamcp.sources.operations_loader import read_document
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from deltamcp.transports.uvicorn_server import HttpServer
 
 _FILE_SUFFIXES = (".py", ".json")
+_CLOSE_SECONDS = 2.0
+"""How long the server's lifespan may take to close after the calls had their time to end."""
 _IMPORTLIB = Path(importlib.__file__).parent
 
 
@@ -155,14 +159,30 @@ def serve_until_changed(command: ServeCommand, sockets: list[socket.socket]) -> 
             http_server.should_exit = True
 
         threading.Thread(target=stop_on_change, daemon=True).start()
+        threading.Thread(target=_exit_if_blocked, args=(http_server, changes), daemon=True).start()
         http_server.run(sockets)
     except Exception as error:
         _print_failure(command, error)
         print("delta-mcp: Waiting for a change.", file=sys.stderr, flush=True)
         changes.append(watch.wait_for_change(error))
+    if code := _exit_code(changes):
+        raise SystemExit(code)
+
+
+def _exit_if_blocked(http_server: "HttpServer", changes: list[Path | None]) -> None:
+    """Ends the process if the server was told to stop and does not: a tool may block the event loop for ever."""
+    while not http_server.should_exit:
+        time.sleep(POLL_SECONDS)
+    time.sleep((http_server.config.timeout_graceful_shutdown or 0) + _CLOSE_SECONDS)
+    os._exit(_exit_code(changes))
+
+
+def _exit_code(changes: list[Path | None]) -> int:
+    """Returns the exit code of a server that has stopped, and tells which change it will restart for."""
     for path in filter(None, changes):
         print(f"{path.name} has changed: restarting.", file=sys.stderr, flush=True)
-        raise SystemExit(CHANGED_EXIT_CODE)
+        return CHANGED_EXIT_CODE
+    return 0
 
 
 def _make_http_server(command: ServeCommand) -> "HttpServer":
