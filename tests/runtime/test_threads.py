@@ -2,10 +2,22 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from deltamcp.runtime.threads import Threads
+
+
+def waiting_function(gate: threading.Event, running: asyncio.Event) -> Callable[[], None]:
+    """A function that sets `running` when its thread runs it, and returns when `gate` is set."""
+    loop = asyncio.get_running_loop()
+
+    def wait() -> None:
+        loop.call_soon_threadsafe(running.set)
+        gate.wait()
+
+    return wait
 
 
 async def test_callers_take_turns_however_much_one_of_them_asks():
@@ -37,11 +49,7 @@ async def test_whatever_a_function_raises_reaches_its_caller(error):
 async def test_a_slot_is_free_again_only_when_the_function_has_really_ended():
     threads = Threads(1)
     gate, running = threading.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def hold():
-        loop.call_soon_threadsafe(running.set)
-        gate.wait()
+    hold = waiting_function(gate, running)
 
     held = asyncio.create_task(threads.run("x", hold, {}))
     await running.wait()
@@ -73,11 +81,7 @@ async def test_a_call_cancelled_while_it_waits_gives_its_turn_away():
 async def test_a_cancelled_wait_to_the_end_ends_with_the_function_or_when_cancelled_again():
     threads = Threads(1)
     gate, running = threading.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def hold():
-        loop.call_soon_threadsafe(running.set)
-        gate.wait()
+    hold = waiting_function(gate, running)
 
     for ends in (False, True):
         running.clear()
