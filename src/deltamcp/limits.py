@@ -1,5 +1,9 @@
 """The limits of a server on sizes, times and counts, each default with its reason.
 
+The rule that the defaults keep: whatever a peer sends within them, other callers wait at most 100 ms because of it, and
+memory grows by at most 64 MB beyond the stored data that it refers to. `docs/threat-model.md` has the rule's terms, and
+`make hostile` measures it. An author's own blocking code is excepted.
+
 An author passes a `Limits` to `DeltaServer(limits=...)`; fields that the author leaves out keep their defaults.
 """
 
@@ -22,6 +26,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     depth: int = 128
     """Deepest nesting of arrays and objects; real schemas and arguments stay under 30."""
+
+    work_steps: int = 4_000_000
+    """Steps of one computation that a peer asks for, see `work.py`: an expression, a search, references, a patch. That
+    is a few seconds in a thread."""
 
     id_chars: int = 256
     """Longest request id; the server holds an id while the request runs and repeats it in every answer."""
