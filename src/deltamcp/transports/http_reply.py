@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Hashable
+from typing import Any
 
 from deltamcp.dialects import versions
 from deltamcp.errors import InputDeclinedError
@@ -64,6 +65,7 @@ class HttpReply:
         self._stream: EventStream | None = None
         self._started = False
         self._detached = False
+        self._task: asyncio.Task[Any] | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     # While the call waits
@@ -81,6 +83,8 @@ class HttpReply:
             self._timer.cancel()
             if self._keep_alive_task is not None:
                 self._keep_alive_task.cancel()
+            # The tasks refer to this reply: without references back, no cycle is left to the garbage collector.
+            self._watcher = self._task = self._keep_alive_task = None
 
     async def _watch_client(self) -> None:
         await asgi_messages.wait_for_disconnect(self._incoming.receive)

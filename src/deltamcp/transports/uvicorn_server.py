@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -31,12 +32,14 @@ _MAX_COPIED_BODY = 4096
 """A body of up to so many bytes is copied behind its head; a longer one is passed to the socket uncopied."""
 
 
-def _send_whole(cycle: RequestResponseCycle, status: int, body: bytes) -> bool:
+def _send_whole(cycle_ref: "weakref.ref[RequestResponseCycle]", status: int, body: bytes) -> bool:
     """Sends a JSON response in one write; returns False if the application must send it by ASGI.
 
-    It does what `cycle.send` does in two calls and two writes, and saves 10 µs a request.
+    It does what `cycle.send` does in two calls and two writes, and saves 10 µs a request. The reference is weak because
+    the cycle has the scope, which has this function: each request would leave 15 objects to the garbage collector.
     """
-    if cycle.response_started or cycle.disconnected or cycle.flow.write_paused:
+    cycle = cycle_ref()
+    if cycle is None or cycle.response_started or cycle.disconnected or cycle.flow.write_paused:
         return False
     cycle.response_started = cycle.response_complete = True
     head = [STATUS_LINE[status]]
@@ -111,7 +114,7 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
                     return
                 self.beside_bytes = 0
             super().on_headers_complete()
-            self.scope[WHOLE_RESPONSE] = functools.partial(_send_whole, self.cycle)  # type: ignore[literal-required]
+            self.scope[WHOLE_RESPONSE] = functools.partial(_send_whole, weakref.ref(self.cycle))  # type: ignore[literal-required]
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
