@@ -29,7 +29,7 @@ from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
-from deltamcp.runtime.garbage_collection import freeze_startup_objects
+from deltamcp.runtime.process import configure_process
 from deltamcp.stores.store import Store, open_store
 from deltamcp.values import JSON, Icon, Kind
 
@@ -405,7 +405,7 @@ class DeltaServer:
             ConfigurationError: there is no such transport, or the server cannot listen at this address.
             Exception: the author's lifespan raised it.
         """
-        self._engine.lifespan.add_task(freeze_startup_objects)
+        self._engine.lifespan.add_task(configure_process)
         if transport == "stdio":
             from deltamcp.transports import stdio
 
