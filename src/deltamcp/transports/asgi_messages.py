@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
@@ -71,6 +72,29 @@ _EVENTS = (
     # MCP 2026-07-28 "Receiving Messages": tells reverse proxies not to buffer events.
     (b"x-accel-buffering", b"no"),
 )
+
+
+def client_address(scope: Scope) -> str:
+    """Returns the address that a client's quotas count under; empty without one, as over a Unix socket.
+
+    An IPv6 address counts by its /64 prefix, because providers assign at least so much to each customer.
+    """
+    client = scope.get("client")
+    if not client:
+        return ""
+    address: str = client[0]
+    return _network_of(address) if ":" in address else address
+
+
+@functools.lru_cache(maxsize=1024)
+def _network_of(address: str) -> str:
+    try:
+        host = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if host.ipv4_mapped is not None:
+        return str(host.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(host) >> 64 << 64, 64)))
 
 
 @functools.lru_cache(maxsize=256)
