@@ -256,3 +256,42 @@ def test_an_unknown_field_of_a_dataclass_is_named(arguments, path):
     with pytest.raises(InvalidArgumentsError) as refused:
         Signature(move, Context).bind(arguments)
     assert refused.value.problems == [f'{path}: no such field; expected {{city?=""}}.']
+
+
+def totals(values: list[int], points: list[Point] = []) -> None: ...  # noqa: B006
+
+
+def problems_of(arguments: dict[str, Any]) -> list[str]:
+    with pytest.raises(InvalidArgumentsError) as refused:
+        Signature(totals, Context).bind(arguments)
+    return refused.value.problems
+
+
+def test_the_first_problems_are_described_and_the_others_counted():
+    problems = problems_of({"values": [[]] * 8})
+    assert problems[0] == "values.0: Input should be a valid integer; got []; expected int."
+    assert problems[5:] == ["There are 3 more problems."]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"values": [[]] * 10_000},
+        {"values": [], "points": [{}] * 10_000},
+        {"values": ["x" * 1_000_000]},
+        {"values": [["x"] * 10_000]},
+        {"values": [], **{str(number): 1 for number in range(10_000)}},
+        {"values": [], "x" * 1_000_000: 1},
+    ],
+)
+def test_the_problems_of_large_arguments_are_short(arguments):
+    problems = problems_of(arguments)
+    assert len(problems) <= 6
+    assert len(" ".join(problems)) < 2_000
+
+
+def test_that_there_may_be_more_problems_is_said_where_not_all_were_looked_for():
+    assert problems_of({"values": [[]] * 10_000}) == [
+        "values.0: Input should be a valid integer; got []; expected int.",
+        "There may be more problems.",
+    ]

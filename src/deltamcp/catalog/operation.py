@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict, Unpack
 
 import pydantic
+import pydantic_core
 from msgspec import to_builtins
 
 from deltamcp.catalog import param_headers, parameter_text, prose
@@ -19,6 +20,7 @@ from deltamcp.catalog.signature import (
     output_schema,
     return_adapter,
 )
+from deltamcp.catalog.stopping_validator import stopping_validator
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import symbol_graph_type
 from deltamcp.results.policy import (
@@ -289,11 +291,18 @@ class Operation:
             return value
         assert self._output_type is not None, "only operations with an output schema have structured results"
         try:
-            return self._output_type.dump_python(self._output_type.validate_python(value), mode="json", by_alias=True)
+            return self._output_type.dump_python(
+                self._stopping_validator.validate_python(value), mode="json", by_alias=True
+            )
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the value"
             raise ValueError(f"{where}: {first['msg']}") from error
+
+    @functools.cached_property
+    def _stopping_validator(self) -> pydantic_core.SchemaValidator:
+        assert isinstance(self._output_type, pydantic.TypeAdapter)
+        return stopping_validator(self._output_type.core_schema)
 
     @functools.cached_property
     def _output_validator(self) -> ForeignSchema:

@@ -7,6 +7,7 @@ The model that validates arguments is created at the first call.
 
 import dataclasses
 import functools
+import itertools
 import typing
 import warnings
 from collections.abc import Callable, Mapping
@@ -19,14 +20,22 @@ from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import is_typeddict
 
 from deltamcp.catalog import tool_text
+from deltamcp.catalog.excerpt import cut, path_text, value_excerpt
 from deltamcp.catalog.function_shape import MISSING, FunctionShape, inspect_function
+from deltamcp.catalog.stopping_validator import stopping_validator
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import symbol_graph_type
 from deltamcp.values import CONTENT_TYPES, JSON, ToolResult
 
+MAX_PROBLEMS = 5
+"""Problems that are described for one value: a model corrects the first few, and the next call reports the rest."""
+_MAX_DESCRIBED_VALUES = 100
+"""The values in arguments of which every problem is looked for; of larger ones only the first problem of each list."""
+_MESSAGE_CHARS = 300
+
 
 class InvalidArgumentsError(Exception):
-    """Arguments do not fit the schema. `problems` has a sentence for each field, for the model to correct its call."""
+    """Arguments do not fit the schema. `problems` has a sentence for each of the first, for the model to correct."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__(" ".join(problems))
@@ -52,6 +61,7 @@ class Signature:
 
     __slots__ = (
         "_fields",
+        "_full_validator",
         "_validator",
         "function_shape",
         "names",
@@ -75,6 +85,7 @@ class Signature:
             raise _no_schema_error("the type of a parameter", error) from error
         self.required: list[str] = self.schema.get("required", [])
         self._validator: pydantic_core.SchemaValidator | None = None
+        self._full_validator: pydantic_core.SchemaValidator | None = None
 
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
         """Validates a client's arguments and converts them to keyword arguments of the function's types.
@@ -84,9 +95,12 @@ class Signature:
         Raises:
             InvalidArgumentsError: the arguments do not fit.
         """
+        sent = arguments
+        if len(arguments) > len(self.names) + MAX_PROBLEMS:
+            arguments = self._without_most_unknown(arguments)
         validator = self._validator
         if validator is None:
-            validator = self._validator = _make_validator(self._fields)
+            validator = self._make_validators()
         try:
             # A model's fields are exactly its __dict__; aliases are resolved.
             return typing.cast("dict[str, Any]", validator.validate_python(arguments).__dict__)
@@ -96,21 +110,49 @@ class Signature:
         nulls = refused & {name for name in self.names if name not in self.required and _is_null(arguments, name)}
         if nulls:
             return self.bind({name: value for name, value in arguments.items() if name not in nulls})
-        raise InvalidArgumentsError([self._problem_sentence(problem) for problem in problems])
+        raise InvalidArgumentsError(self._problem_sentences(problems, sent))
+
+    def _make_validators(self) -> pydantic_core.SchemaValidator:
+        model = _make_model(self._fields)
+        self._full_validator = typing.cast("pydantic_core.SchemaValidator", model.__pydantic_validator__)
+        self._validator = stopping_validator(model.__pydantic_core_schema__)
+        return self._validator
+
+    def _without_most_unknown(self, arguments: Mapping[str, JSON]) -> Mapping[str, JSON]:
+        """Leaves out unknown arguments beyond the first few; the others are refused all the same."""
+        unknown = itertools.islice((name for name in arguments if name not in self.names), MAX_PROBLEMS + 1)
+        kept = {*self.names, *unknown}
+        return {name: value for name, value in arguments.items() if name in kept}
+
+    def _problem_sentences(
+        self, problems: list[pydantic_core.ErrorDetails], arguments: Mapping[str, JSON]
+    ) -> list[str]:
+        """Describes the first problems; `problems` has only the first of each list."""
+        if _is_small(arguments):
+            assert self._full_validator is not None, "both validators are made together"
+            try:
+                self._full_validator.validate_python(arguments)
+            except pydantic_core.ValidationError as error:
+                problems = error.errors(include_url=False)
+            left_out = len(problems) - MAX_PROBLEMS
+            more = [f"There are {left_out} more problems."] if left_out > 0 else []
+        else:
+            more = ["There may be more problems."]
+        return [*(self._problem_sentence(problem) for problem in problems[:MAX_PROBLEMS]), *more]
 
     def _problem_sentence(self, problem: pydantic_core.ErrorDetails) -> str:
         location = _argument_path(problem["loc"], self.schema)
         if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             if len(problem["loc"]) == 1:
-                return f"{problem['loc'][0]}: no such argument; known arguments: {', '.join(self.names) or 'none'}."
+                known = ", ".join(self.names) or "none"
+                return f"{path_text(problem['loc'])}: no such argument; known arguments: {known}."
             around = _argument_path(problem["loc"][:-1], self.schema)
-            path = ".".join(map(str, (*around, problem["loc"][-1])))
-            return f"{path}: no such field; expected {self._part_text(around)}."
-        path = ".".join(str(part) for part in location) or "arguments"
+            return f"{path_text((*around, problem['loc'][-1]))}: no such field; expected {self._part_text(around)}."
+        path = path_text(location)
         if problem["type"] == "missing":
             return f"{path}: required, but missing; expected {self._part_text(location)}."
-        message = problem["msg"].removeprefix("Value error, ")
-        return f"{path}: {message}; got {_value_excerpt(problem['input'])}; expected {self._part_text(location)}."
+        message = cut(problem["msg"].removeprefix("Value error, "), _MESSAGE_CHARS)
+        return f"{path}: {message}; got {value_excerpt(problem['input'])}; expected {self._part_text(location)}."
 
     def _part_text(self, location: list[int | str]) -> str:
         return tool_text.part_text(self.schema, _schema_at(self.schema, location))
@@ -231,8 +273,17 @@ def _make_model(fields: Mapping[str, tuple[Any, Any]]) -> type[pydantic.BaseMode
         )
 
 
-def _make_validator(fields: Mapping[str, tuple[Any, Any]]) -> Any:
-    return _make_model(fields).__pydantic_validator__
+def _is_small(value: JSON) -> bool:
+    """Returns whether a value has so few values in it that every problem of them can be looked for."""
+    pending, count = [value], 0
+    while pending:
+        node = pending.pop()
+        children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        count += len(children)
+        if count > _MAX_DESCRIBED_VALUES:
+            return False
+        pending.extend(children)
+    return True
 
 
 # Return values
@@ -268,14 +319,6 @@ def output_schema(adapter: pydantic.TypeAdapter[Any]) -> dict[str, Any]:
 
 
 # Error texts
-
-
-def _value_excerpt(value: Any) -> str:
-    try:
-        text = pydantic_core.to_json(value).decode()
-    except (pydantic_core.PydanticSerializationError, ValueError):
-        return type(value).__name__
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _argument_path(location: tuple[int | str, ...], schema: dict[str, Any]) -> list[int | str]:

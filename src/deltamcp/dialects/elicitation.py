@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 import pydantic
 
+from deltamcp.catalog.excerpt import cut
+from deltamcp.catalog.stopping_validator import stopping_validator
 from deltamcp.errors import ConfigurationError, InputDeclinedError
 from deltamcp.values import JSON
 
@@ -12,6 +14,8 @@ _FIELD_TYPES = {"string", "integer", "number", "boolean", "array"}
 
 _ONLY_FIELD = "value"
 """The field of a form for one plain value, under the name that FastMCP gives it."""
+_PROBLEM_CHARS = 300
+"""The characters that an error says about an answer, which it may repeat."""
 
 
 def form_schema(schema: Any) -> dict[str, JSON]:
@@ -84,16 +88,22 @@ def read_form(schema: Any, content: JSON) -> Any:
     if not isinstance(content, dict):
         raise InputDeclinedError("The client accepted the form but sent no content.")
     if isinstance(schema, dict):
-        from jsonschema_rs import validator_for
+        from jsonschema_rs import ValidationError, validator_for
 
-        for problem in validator_for(form_schema(schema)).iter_errors(content):
-            raise InputDeclinedError(f"The client's answer does not fit the form: {problem.message}.")
+        try:
+            validator_for(form_schema(schema)).validate(content)
+        except ValidationError as problem:
+            raise _misfit(problem.message) from None
         return content
     adapter = _adapter(schema)
     has_fields = "properties" in adapter.json_schema()
     if not has_fields and _ONLY_FIELD not in content:
-        raise InputDeclinedError(f"The client's answer does not fit the form: {_ONLY_FIELD} is missing.")
+        raise _misfit(f"{_ONLY_FIELD} is missing")
     try:
-        return adapter.validate_python(content if has_fields else content[_ONLY_FIELD])
+        return stopping_validator(adapter.core_schema).validate_python(content if has_fields else content[_ONLY_FIELD])
     except pydantic.ValidationError as error:
-        raise InputDeclinedError(f"The client's answer does not fit the form: {error.errors()[0]['msg']}.") from None
+        raise _misfit(error.errors()[0]["msg"]) from None
+
+
+def _misfit(problem: str) -> InputDeclinedError:
+    return InputDeclinedError(f"The client's answer does not fit the form: {cut(problem, _PROBLEM_CHARS)}.")
