@@ -47,7 +47,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Deadline of a tool, resource, prompt or completion for which the author sets none."""
 
     input_seconds: float = 600.0
-    """How long the server waits for a user's answer: to an elicitation, or in a retry with sealed request state."""
+    """How long the server waits for a user's answer: to an elicitation, or in a retry with sealed request state. A
+    consent can be used for so long after the question."""
 
     drain_seconds: float = 10.0
     """Time that calls in flight have to end after SIGTERM; orchestrators commonly kill a process after 30."""

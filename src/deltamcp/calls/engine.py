@@ -11,6 +11,7 @@ from typing import Any, assert_never
 
 from deltamcp.calls.call_log import CallLog
 from deltamcp.calls.capabilities import Capabilities
+from deltamcp.calls.consent import Consents
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.lists import Lists
 from deltamcp.calls.meta_calls import MetaCalls
@@ -99,10 +100,13 @@ class Engine:
             ResultShape.MCP: McpDelivery(continuation, changes),
             ResultShape.DELTA_MCP: DeltaMcpDelivery(stored, continuation),
         }
-        state = RequestState(Seal(state_key, limits.input_seconds))
+        state = RequestState(Seal(state_key, limits.input_seconds), limits.input_seconds)
+        consents = Consents(store, info["name"], limits.input_seconds)
         self.hooks = ServerHooks(self.lifespan, middleware, observers)
         runner = FunctionRunner(self.hooks, Threads(limits.threads), state, limits.handler_seconds)
-        self._tool_calls = ToolCalls(runner, state, continuation, changes, deliveries, (CallLog(), *observers))
+        self._tool_calls = ToolCalls(
+            runner, state, consents, continuation, changes, deliveries, (CallLog(), *observers)
+        )
         self._meta_calls = MetaCalls(search, continuation, changes, self._tool_calls)
         self._lists = Lists(catalog, self.capabilities, changes)
         self._resources = Resources(catalog, self.capabilities, runner, continuation, changes, cache_seconds)

@@ -153,7 +153,7 @@ class FunctionRunner:
             return answers
         deadline = Deadline(self.seconds, request.channel)
         try:
-            return await body(answers, deadline)
+            return await body(answers.by_key, deadline)
         except MissingCapabilityError as error:
             return missing_capability(error)
         except (ToolError, InputDeclinedError) as error:

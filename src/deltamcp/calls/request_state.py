@@ -1,42 +1,98 @@
 """The state of a request that takes several rounds (2026-07-28): the client's answers, sealed between the rounds."""
 
 import hashlib
+import time
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from deltamcp.context import InputPending
 from deltamcp.errors import Fault
 from deltamcp.runtime.seal import Seal
 from deltamcp.values import JSON, NO_INPUTS, Caller, Failure, InputRequired, Inputs
 
-_NO_ANSWERS: Mapping[str, JSON] = {}
+CONSENT_PREFIX: Final = "confirm "
+"""Begins the keys of the server's own questions for consent; `calls/consent.py` asks them."""
+
+_MAX_ANSWER_BYTES = 256 * 1024
+"""All answers of one request, which go to the client and back in every further round; a model's answer is shorter."""
+_MAX_STATE_CHARS = _MAX_ANSWER_BYTES * 4 // 3 + 4096
+
+
+class Answers(Struct, frozen=True):
+    """The client's answers to the questions of a request, of this round and of earlier rounds."""
+
+    by_key: Mapping[str, JSON] = {}
+    consents: Mapping[str, float] = {}
+    """The questions for consent that the server has asked in this request, and the times when the answers expire."""
+    state_digest: str = ""
+    """The digest of the sealed state that came with the request."""
+
+
+_NO_ANSWERS = Answers()
+
+
+class _SealedAnswers(Struct, array_like=True):
+    by_key: dict[str, JSON]
+    consents: dict[str, float]
 
 
 class RequestState:
     """Opens and seals `requestState`, which is valid only for its caller and its request."""
 
-    def __init__(self, seal: Seal) -> None:
+    def __init__(self, seal: Seal, seconds: float) -> None:
+        """`seconds` is the time for which a question for consent can be answered and its answer be used."""
         self._seal = seal
+        self._seconds = seconds
 
-    def read_answers(self, inputs: Inputs, caller: Caller, request: list[JSON]) -> Mapping[str, JSON] | Failure:
-        """Returns the client's answers by key, those of this round and those of earlier rounds in the sealed state."""
+    def read_answers(self, inputs: Inputs, caller: Caller, request: list[JSON]) -> Answers | Failure:
+        """Returns the client's answers, those of this round and those of earlier rounds in the sealed state.
+
+        It leaves out answers to questions for consent that the server did not ask, by the sealed state, in this request
+        and within the time. Other answers need no state, because they are the client's word in any case.
+        """
         if inputs is NO_INPUTS:
             return _NO_ANSWERS
-        if inputs.state is None:
-            return inputs.responses
-        earlier = self._seal.open(inputs.state, _binding(caller, request))
-        if earlier is None:
-            return Failure(
-                Fault.INVALID_PARAMS, "params.requestState is not valid for this request; send the request without it."
-            )
-        return {**earlier, **inputs.responses}
+        earlier = _SealedAnswers({}, {})
+        digest = ""
+        if inputs.state is not None:
+            found = None
+            if len(inputs.state) <= _MAX_STATE_CHARS:
+                found = self._seal.open(inputs.state, _binding(caller, request))
+            if found is None:
+                return Failure(
+                    Fault.INVALID_PARAMS,
+                    "params.requestState is not valid for this request; send the request without it.",
+                )
+            earlier = msgspec.convert(found, _SealedAnswers)
+            digest = hashlib.sha256(inputs.state.encode()).hexdigest()
+        now = time.time()
+        consents = {key: expires for key, expires in earlier.consents.items() if expires >= now}
+        by_key = {
+            key: answer
+            for key, answer in {**earlier.by_key, **inputs.responses}.items()
+            if key in consents or not key.startswith(CONSENT_PREFIX)
+        }
+        return Answers(by_key, consents, digest)
 
     def ask(
-        self, pending: InputPending, caller: Caller, request: list[JSON], answers: Mapping[str, JSON]
-    ) -> InputRequired:
-        """Returns the outcome that makes the client send its request again, with answers to the pending questions."""
-        return InputRequired(pending.requests, self._seal.close(dict(answers), _binding(caller, request)))
+        self, pending: InputPending, caller: Caller, request: list[JSON], answers: Answers
+    ) -> InputRequired | Failure:
+        """Returns the outcome that makes the client send its request again, with answers to the pending questions.
+
+        It is a failure if the answers so far are too large to go to the client and back.
+        """
+        if len(msgspec.json.encode(answers.by_key)) > _MAX_ANSWER_BYTES:
+            return Failure(
+                Fault.INVALID_PARAMS,
+                f"The answers to the questions of one request may have {_MAX_ANSWER_BYTES:,} bytes; answer with less.",
+            )
+        expires = time.time() + self._seconds
+        consents = {key: expires for key in pending.requests if key.startswith(CONSENT_PREFIX)}
+        sealed = [dict(answers.by_key), {**answers.consents, **consents}]
+        return InputRequired(pending.requests, self._seal.close(sealed, _binding(caller, request)))
 
 
 def _binding(caller: Caller, request: list[JSON]) -> bytes:

@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from deltamcp.calls.consent import Consent, Consents
 from deltamcp.calls.failures import is_cancelled, log_failure, missing_capability
 from deltamcp.calls.function_runner import FunctionRunner
-from deltamcp.calls.middleware import CallNext, FunctionCall
 from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
 from deltamcp.calls.request_context import RequestContext
-from deltamcp.calls.request_state import RequestState
+from deltamcp.calls.request_state import Answers, RequestState
 from deltamcp.catalog import tool_text
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import InvalidArgumentsError
@@ -21,7 +21,6 @@ from deltamcp.delivery.call_policy import ResultOverride, policy_for_call, take_
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import Delivery, DeliveryRequest
-from deltamcp.delivery.sent_results import call_digest
 from deltamcp.errors import InputDeclinedError, ResourceNotFoundError, ToolError, UsageError
 from deltamcp.results import content, delta_mcp_shapes, reference
 from deltamcp.results.upstream_rate_limit import original_rate_limit_result, rate_limit_result
@@ -29,9 +28,6 @@ from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.stores.store import StoreError
 from deltamcp.values import JSON, Answer, CallTool, Era, Failure, Outcome, ResultShape, Text, ToolResult
 from deltamcp.wire import jsonrpc
-
-_SHOWN_ARGUMENTS = 500
-"""The number of characters of the arguments that a user sees in the question for consent."""
 
 
 class _PreparedCall(Struct):
@@ -42,8 +38,7 @@ class _PreparedCall(Struct):
     """The name that the caller used."""
     arguments: dict[str, Any]
     """The arguments of the function."""
-    answers: Mapping[str, JSON]
-    """The client's answers to the function's questions."""
+    answers: Answers
     key: list[JSON]
     """Identifies the request, to bind its sealed state to it."""
     request: RequestContext
@@ -58,6 +53,7 @@ class ToolCalls:
         self,
         runner: FunctionRunner,
         state: RequestState,
+        consents: Consents,
         continuation: Continuation,
         changes: ChangeDelivery,
         deliveries: Mapping[ResultShape, Delivery],
@@ -65,6 +61,7 @@ class ToolCalls:
     ) -> None:
         self._runner = runner
         self._state = state
+        self._consents = consents
         self._continuation = continuation
         self._changes = changes
         self._deliveries = deliveries
@@ -174,9 +171,9 @@ class ToolCalls:
             call.delivery_request.arguments,
             call.arguments,
             call.request,
-            call.answers,
+            call.answers.by_key,
             call.deadline,
-            _confirm if operation.consent_policy == "confirm" else None,
+            Consent(self._consents, call.answers) if operation.consent_policy == "confirm" else None,
         )
 
     # Map errors
@@ -211,26 +208,6 @@ class ToolCalls:
 
 def _active(observers: Sequence[CallObserver]) -> list[CallObserver]:
     return [observer for observer in observers if observer.is_active]
-
-
-async def _confirm(call: FunctionCall, call_next: CallNext) -> Any:
-    """Asks the user for consent before the function runs.
-
-    Raises:
-        ToolError: the client cannot ask its user.
-        InputDeclinedError: the user declined.
-    """
-    if call.context.terms.era is Era.HANDSHAKE and not call.context.can("elicitation"):
-        raise ToolError(f"{call.name} runs only with the user's consent, and this client cannot ask for it.")
-    arguments = jsonrpc.encode(call.arguments).decode()
-    shown = arguments if len(arguments) <= _SHOWN_ARGUMENTS else arguments[: _SHOWN_ARGUMENTS - 1] + "…"
-    form: dict[str, JSON] = {"type": "object", "properties": {}}
-    # A middleware may run the rest twice, with other arguments each time; each run needs a consent of its own.
-    key = f"confirm {call.name} {call_digest([call.arguments])}"
-    answer = await call.context.elicit(f"Run {call.name} with {shown}?", form, key=key)
-    if not answer.accepted:
-        raise InputDeclinedError(f"The user declined to run {call.name}.")
-    return await call_next(call)
 
 
 def _refuse_arguments(error: InvalidArgumentsError, operation: Operation, name: str) -> Outcome:
