@@ -439,6 +439,22 @@ async def test_an_http_handler_asks_its_service(file, upstream):
         assert (await use(raw, "execute", operation="posts.get", params={"id": "missing"}))["isError"] is True
 
 
+@pytest.mark.parametrize("params", [{"id": "1", "pgae": 2}, {"id": "1", "x-key": "other"}, {"id": "1", "admin": True}])
+async def test_a_service_gets_only_arguments_that_are_declared(params, file, upstream):
+    async with raw_client(served(file, web(upstream), {})) as raw:
+        done = await use(raw, "execute", operation="posts.get", params=params)
+        assert done["isError"] is True
+        assert f"{list(params)[1]}: no such argument; known arguments: id, page." in done["content"][0]["text"]
+
+
+async def test_a_service_gets_other_arguments_if_the_schema_admits_them(file, upstream):
+    document = web(upstream)
+    document["operations"]["posts"]["get"]["inputSchema"]["additionalProperties"] = {"type": "integer"}
+    async with raw_client(served(file, document, {})) as raw:
+        done = await use(raw, "execute", operation="posts.get", params={"id": "1", "limit": 3})
+        assert json.loads(done["content"][0]["text"])["path"] == "/v1/posts/1?limit=3"
+
+
 async def test_a_service_that_is_down_is_told_as_an_error(file):
     async with raw_client(served(file, web("http://127.0.0.1:9/v1"), {})) as raw:
         done = await use(raw, "execute", operation="posts.get", params={"id": "1"})

@@ -10,6 +10,7 @@ import pydantic_core
 from msgspec import to_builtins
 
 from deltamcp.catalog import param_headers, parameter_text, prose
+from deltamcp.catalog.declared_arguments import DeclaredArguments
 from deltamcp.catalog.function_shape import FunctionShape, inspect_function
 from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.options import check_options, omit_empty
@@ -89,6 +90,7 @@ class Operation:
         "_bind",
         "_by_name",
         "_context_type",
+        "_declared",
         "_options",
         "_output_type",
         "_return_annotation",
@@ -114,11 +116,18 @@ class Operation:
     )
 
     def __init__(
-        self, function: Callable[..., Any], context_type: type, *, by_name: bool = False, **options: Unpack[ToolOptions]
+        self,
+        function: Callable[..., Any],
+        context_type: type,
+        *,
+        by_name: bool = False,
+        declared: DeclaredArguments | None = None,
+        **options: Unpack[ToolOptions],
     ) -> None:
         """
         Args:
             by_name: Whether the function takes the arguments by name although the schema is given, not as one dict.
+            declared: The arguments that the function may get although the schema admits others; None admits those too.
 
         Raises:
             ConfigurationError: the name, a parameter or an option cannot be used.
@@ -127,6 +136,7 @@ class Operation:
         self._context_type = context_type
         self._options = options
         self._by_name = by_name
+        self._declared = declared
         self.origin: Any = None
         """Where the operation was registered, if its server is mounted."""
         self.function = function
@@ -165,6 +175,7 @@ class Operation:
                 _bind_foreign,
                 ForeignSchema(input_schema),
                 None if by_name else _arguments_parameter(self.function_shape),
+                declared,
             )
         self.is_direct = (
             self.function_shape.is_async
@@ -196,7 +207,7 @@ class Operation:
             options["category"], _, options["action"] = id_.rpartition(".")
         if self.results is not None or policy is not None:
             options["results"] = merge_policies(self.results, policy)
-        return Operation(self.function, self._context_type, by_name=self._by_name, **options)
+        return Operation(self.function, self._context_type, by_name=self._by_name, declared=self._declared, **options)
 
     def resolve_result_policy(self, policy: ResultPolicy | None, flat: bool) -> None:
         """Resolves the operation's own result policy with the server's, once and before the tool is listed.
@@ -371,7 +382,14 @@ def _arguments_parameter(shape: FunctionShape) -> str:
     return next(iter(fields))
 
 
-def _bind_foreign(schema: ForeignSchema, parameter: str | None, arguments: Mapping[str, JSON]) -> dict[str, Any]:
+def _bind_foreign(
+    schema: ForeignSchema,
+    parameter: str | None,
+    declared: DeclaredArguments | None,
+    arguments: Mapping[str, JSON],
+) -> dict[str, Any]:
+    if declared is not None and (problems := declared.problems(arguments)):
+        raise InvalidArgumentsError(problems)
     if not schema.is_valid(arguments):
         arguments = schema.drop_nulls(arguments)
         if problems := schema.problems(arguments):

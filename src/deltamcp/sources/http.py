@@ -26,6 +26,7 @@ logger = logging.getLogger("deltamcp")
 _DEFAULT_TIMEOUT_SECONDS = 30.0
 _MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 _MAX_ERROR_CHARS = 500
+_MAX_SHOWN_PATH = 200
 _MAX_REDIRECTS = 5
 _IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _JSON_TYPE = re.compile(r"application/json|.+\+json|text/json")
@@ -78,14 +79,17 @@ class HttpService:
         import httpx2  # 60 ms to import, needed only by operations of HTTP services
 
         draft = draft_request(handler, arguments)
-        name = f"{handler.method} {draft.path}"
+        name = f"{handler.method} {draft.path[:_MAX_SHOWN_PATH]}"
         try:
             request = self._build_request(handler.method, draft)
+        except httpx2.InvalidURL:
+            raise ToolError(f"{name} cannot have an address with these arguments; send shorter ones.") from None
+        try:
             async with asyncio.timeout(self._timeout_seconds):
                 return await self._exchange(request, name, draft.path)
         except (TimeoutError, httpx2.TimeoutException):
             raise ToolError(f"{name} took longer than {self._timeout_seconds:g} s; try again later.") from None
-        except (httpx2.HTTPError, httpx2.InvalidURL):
+        except httpx2.HTTPError:
             raise ToolError(f"{name} broke off before its answer was complete; try again later.") from None
 
     async def close(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from deltamcp.catalog import prose
+from deltamcp.catalog.declared_arguments import DeclaredArguments
 from deltamcp.catalog.operation import Operation, ToolOptions
 from deltamcp.catalog.operations_file import reader
 from deltamcp.catalog.operations_file.document import (
@@ -213,20 +214,22 @@ class _OperationBuilder:
 
     def build(self, entry: OperationEntry) -> Operation:
         options = self._options(entry)
+        declared = _declared_arguments(entry)
         match entry.handler:
             case HttpHandler():
                 service = self._service(entry.handler.service)
-                return Operation(_wrap_remote(functools.partial(service.call, entry.handler)), Context, **options)
+                call = functools.partial(service.call, entry.handler)
+                return Operation(_wrap_remote(call), Context, declared=declared, **options)
             case McpHandler(server, tool):
                 upstream = self._upstream(server)
                 call = functools.partial(upstream.call, tool, timeout=entry.timeout)
-                return Operation(_wrap_remote(call), Context, **options)
+                return Operation(_wrap_remote(call), Context, declared=declared, **options)
             case PythonHandler(ref):
                 function = python.resolve(ref)
             case HandlerByName(name):
                 function = self._function(name)
         with registration(function, f"functions={{{entry.name!r}: {{}}}}"):
-            return Operation(function, Context, by_name=True, **options)
+            return Operation(function, Context, by_name=True, declared=declared, **options)
 
     def _options(self, entry: OperationEntry) -> ToolOptions:
         options: ToolOptions = {
@@ -287,6 +290,19 @@ class _OperationBuilder:
         upstream = existing if isinstance(existing, McpUpstream) else McpUpstream(name, definition, self._environment)
         self.connections[key] = upstream
         return upstream
+
+
+def _declared_arguments(entry: OperationEntry) -> DeclaredArguments | None:
+    """Returns the arguments that an operation passes on; None if the handler itself knows them.
+
+    A schema without `properties` leaves the arguments to a function or to another MCP server, which check them. An HTTP
+    service would get whatever the caller sends.
+    """
+    match entry.handler:
+        case HttpHandler():
+            return DeclaredArguments(entry.input_schema, [*entry.handler.placeholders, *entry.handler.param_map])
+        case _:
+            return DeclaredArguments(entry.input_schema) if entry.input_schema.get("properties") else None
 
 
 def _placeholder() -> None:
