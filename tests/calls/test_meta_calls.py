@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp.client.client import Client
 
-from deltamcp import DeltaServer, Disclosure, ResultPolicy, connect
+from deltamcp import CallFailedError, DeltaServer, Disclosure, ResultPolicy, connect
 from deltamcp.results.encode import decode
 from deltamcp.results.policy import META_KEY
 from deltamcp.tokens import count
@@ -536,3 +536,15 @@ async def test_a_repair_note_is_no_part_of_the_value_that_a_program_gets():
 
     async with connect(server, validate=False) as client:
         assert await client.call("execute", operation="users.list", params="{}") == list_users()
+
+
+@pytest.mark.parametrize(("params", "reason"), [("[]," * 100_000, "values"), ("[" * 200 + "]" * 200, "nested deeper")])
+async def test_params_that_come_as_text_have_the_bounds_of_a_message(params, reason):
+    server = DeltaServer("users", disclosure="meta")
+
+    @server.tool(category="users", action="list")
+    def list_users(limit: Any = 3) -> None: ...
+
+    async with connect(server, validate=False) as client:
+        with pytest.raises(CallFailedError, match=reason):
+            await client.call("execute", operation="users.list", params=f'{{"limit":[{params}0]}}')

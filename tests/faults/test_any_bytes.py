@@ -214,7 +214,7 @@ def finite(text: str) -> float:
 
 
 def short(text: str) -> int:
-    if len(text) > 4_000:
+    if len(text) > 1_300:
         raise NotJsonError(text)
     return int(text)
 

@@ -35,7 +35,7 @@ NOT_MESSAGES = {
     "nesting 129": (echo_body(nested(129)), -32700),
     "nesting 900": (echo_body(nested(900)), -32700),
     "nesting 10,000": (echo_body(nested(10_000)), -32700),
-    "nesting 1,000,000 that never closes": (b"[" * 1_000_000, -32700),
+    "nesting 50,000 that never closes": (b"[" * 50_000, -32700),
     "objects 10,000 deep": (echo_body(b'{"a":' * 10_000 + b"1" + b"}" * 10_000), -32700),
     "invalid UTF-8": (echo_body(b'"\xff\xfe"'), -32700),
     "overlong UTF-8": (echo_body(b'"\xc0\xaf"'), -32700),

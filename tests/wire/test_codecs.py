@@ -20,7 +20,6 @@ from deltamcp import Context, DeltaServer, Limits
 from deltamcp.dialects import progressive_disclosure
 from deltamcp.dialects.delta_mcp import DeltaMcp
 from deltamcp.dialects.progressive_disclosure import ENCODINGS, LINE_ENCODINGS
-from deltamcp.errors import Fault
 from deltamcp.values import Failure, Malformed, Notification, Request
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import CBOR_CODEC, CODECS, COMPACT_CODEC, JSON_CODEC, SHORT_KEYS, Codec
@@ -161,7 +160,7 @@ def test_any_bytes_are_read_or_refused(codec: Codec, body):
     try:
         value = codec.decode(body)
     except ValueError as error:
-        assert str(error).startswith("The message ") and str(error).endswith(".")
+        assert str(error).startswith(("The message ", "A message ")) and str(error).endswith(".")
         assert isinstance(codecs.read(body, codec, LIMITS), Malformed)
     else:
         assert codec.decode(codec.encode(value)) == value
@@ -219,7 +218,8 @@ def test_the_nesting_limit_is_the_same(codec: Codec, levels):
     message = codecs.read(body, codec, LIMITS)
     assert isinstance(message, Request) == (levels + 2 <= LIMITS.depth)
     if isinstance(message, Malformed):
-        assert message.fault is Fault.PARSE and "nested" in message.reason
+        assert message.id == 1
+        assert "nested" in message.reason or (levels > 1000 and "values" in message.reason)
 
 
 # CBOR
@@ -317,8 +317,8 @@ def test_another_library_reads_our_cbor(value):
         ("7bffffffffffffffff", "cut short"),
         ("9b7fffffffffffffff00", "cut short"),
         ("5bffffffffffffffff", "byte string"),
-        ("c25bffffffffffffffff", "out of range"),
-        ("c25907d0" + "ff" * 2000, "out of range"),
+        ("c25bffffffffffffffff", "digits"),
+        ("c25907d0" + "ff" * 2000, "digits"),
         ("c26161", "out of range"),
         ("1901", "cut short"),
         ("fb00", "cut short"),

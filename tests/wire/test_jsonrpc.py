@@ -86,7 +86,7 @@ def test_these_are_messages(body, expected):
         (b'{"jsonrpc":"2.0","id":1,"method":"\\ud800"}', Fault.PARSE, None),
         (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":NaN}}', Fault.PARSE, None),
         (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1e400}}', Fault.PARSE, None),
-        (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":' + b"9" * 5000 + b"}}", Fault.PARSE, None),
+        (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":' + b"9" * 5000 + b"}}", Fault.PARSE, 1),
         (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":' + b"[" * 900 + b"]" * 900 + b"}}", Fault.PARSE, 1),
         (b"[" * 10_000 + b"]" * 10_000, Fault.PARSE, None),
         (b'{"a":' * 10_000 + b"1" + b"}" * 10_000, Fault.PARSE, None),

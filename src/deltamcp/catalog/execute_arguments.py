@@ -6,8 +6,6 @@ It repairs arguments only where a single interpretation fits the operation, and 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-import msgspec
-
 from deltamcp.catalog import tool_text
 from deltamcp.catalog.discovery import unknown_operation_text
 from deltamcp.catalog.meta_tools import MetaTool
@@ -17,10 +15,9 @@ from deltamcp.catalog.view import View
 from deltamcp.errors import UsageError
 from deltamcp.results.policy import ROOT_KEY, parse_root
 from deltamcp.values import JSON
-from deltamcp.wire import jsonrpc
+from deltamcp.wire.codecs import JSON_CODEC
+from deltamcp.wire.message_bounds import MessageBoundError
 
-_MAX_PARAMS_DEPTH = 128
-"""The bound for params that come as text, whose nesting the check of messages does not see."""
 _OPERATION_ALIASES = ("name", "tool", "tool_name", "operation_id", "operationId", "id")
 _PARAMS_ALIASES = ("arguments", "args", "parameters", "input", "inputs", "parameter", "kwargs")
 
@@ -108,10 +105,11 @@ def _decode_params(sent: JSON, repairs: list[str]) -> dict[str, JSON] | None:
         return {}
     if isinstance(sent, str):
         try:
-            sent = msgspec.json.decode(sent)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            return None
-        if jsonrpc.nesting_depth(sent) > _MAX_PARAMS_DEPTH:
+            # The text is one value to the check of messages, so that what is in it has the same bounds again.
+            sent = JSON_CODEC.decode(sent.encode())
+        except MessageBoundError as error:
+            raise UsageError(f"params cannot be read: {error}") from None
+        except ValueError:
             return None
         repairs.append("Read params, which came as a string, as JSON.")
     return sent if isinstance(sent, dict) else None

@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
-from deltamcp.values import JSON, Malformed, Message
+from deltamcp.values import JSON, Malformed, Message, RequestId
 from deltamcp.wire import cbor, jsonrpc
+from deltamcp.wire.message_bounds import MessageBoundError, check_json
 
 SHORT_KEYS: Mapping[str, str] = MappingProxyType(
     {
@@ -35,7 +36,7 @@ SHORT_KEYS: Mapping[str, str] = MappingProxyType(
 
 _LONG_KEYS = {short: long for long, short in SHORT_KEYS.items()}
 _ESCAPE = "~"
-_DEFAULT_DEPTH = Limits().depth
+_DEFAULT_LIMITS = Limits()
 
 
 class Codec(Struct, frozen=True):
@@ -46,8 +47,10 @@ class Codec(Struct, frozen=True):
     content_type: str
     write: Callable[[JSON], bytes]
     """Encodes a value that consists of JSON's own types."""
-    read: Callable[[bytes, int], JSON]
-    """Decodes a body that is nested at most so many levels deep."""
+    read: Callable[[bytes, Limits], JSON]
+    """Decodes a body within limits."""
+    find_id: Callable[[bytes, Limits], RequestId | None]
+    """Returns the id of a message that exceeds a limit, if it is at the start or the end of the body."""
 
     def encode(self, value: JSON) -> bytes:
         """Encodes any value that `jsonrpc.encode_finite` accepts.
@@ -57,13 +60,14 @@ class Codec(Struct, frozen=True):
         """
         return transcode(jsonrpc.encode_finite(value), self)
 
-    def decode(self, body: bytes, depth: int = _DEFAULT_DEPTH) -> JSON:
+    def decode(self, body: bytes, limits: Limits = _DEFAULT_LIMITS) -> JSON:
         """Decodes a body.
 
         Raises:
-            ValueError: the body is not valid, or is nested deeper than `depth`. The error's text is a sentence.
+            MessageBoundError: the body exceeds a limit.
+            ValueError: the body is not valid. The error's text is a sentence.
         """
-        return self.read(body, depth)
+        return self.read(body, limits)
 
 
 def shorten_keys(value: JSON) -> JSON:
@@ -108,15 +112,13 @@ def _write_compact(value: JSON) -> bytes:
     return jsonrpc.encode(shorten_keys(value))
 
 
-def _read_json(body: bytes, depth: int) -> JSON:
-    value = jsonrpc.decode(body)
-    if body.count(b"[") + body.count(b"{") > depth and jsonrpc.nesting_depth(value) > depth:
-        raise ValueError(f"The message is nested deeper than {depth} levels.")
-    return value
+def _read_json(body: bytes, limits: Limits) -> JSON:
+    check_json(body, limits)
+    return jsonrpc.decode(body)
 
 
-def _read_compact(body: bytes, depth: int) -> JSON:
-    value = _read_json(body, depth)
+def _read_compact(body: bytes, limits: Limits) -> JSON:
+    value = _read_json(body, limits)
     restored = restore_keys(value)
     # As in JSON, a duplicate key is refused in the envelope only.
     if isinstance(value, dict) and (len(restored) < len(value) or jsonrpc.repeated_key(body) is not None):
@@ -124,9 +126,17 @@ def _read_compact(body: bytes, depth: int) -> JSON:
     return restored
 
 
-JSON_CODEC = Codec("json", "application/json", jsonrpc.encode, _read_json)
-COMPACT_CODEC = Codec("compact-json", "application/json; variant=compact", _write_compact, _read_compact)
-CBOR_CODEC = Codec("cbor", "application/cbor", cbor.encode, cbor.decode)
+def _find_json_id(body: bytes, limits: Limits) -> RequestId | None:
+    return jsonrpc.find_id(body, body, limits)
+
+
+def _find_cbor_id(body: bytes, limits: Limits) -> RequestId | None:
+    return jsonrpc.usable_id(cbor.find_field(body, "id"), limits)
+
+
+JSON_CODEC = Codec("json", "application/json", jsonrpc.encode, _read_json, _find_json_id)
+COMPACT_CODEC = Codec("compact-json", "application/json; variant=compact", _write_compact, _read_compact, _find_json_id)
+CBOR_CODEC = Codec("cbor", "application/cbor", cbor.encode, cbor.decode, _find_cbor_id)
 
 CODECS: Mapping[str, Codec] = MappingProxyType({codec.name: codec for codec in (JSON_CODEC, COMPACT_CODEC, CBOR_CODEC)})
 
@@ -145,7 +155,9 @@ def read(body: bytes, codec: Codec, limits: Limits) -> Message | list[Message]:
     if codec is JSON_CODEC:
         return jsonrpc.read(body, limits)
     try:
-        value = codec.decode(body, limits.depth)
+        value = codec.decode(body, limits)
+    except MessageBoundError as error:
+        return Malformed(error.fault, str(error), codec.find_id(body, limits))
     except ValueError as error:
         return Malformed(Fault.PARSE, str(error))
     return jsonrpc.read_value(value, limits)

@@ -2,22 +2,22 @@
 
 Rules:
 1. Reading never raises: a message that cannot be read becomes a `Malformed`, with its id where it has one.
-2. Only this module bounds numbers, nesting, ids and text, so that every transport has the same bounds.
+2. A body is decoded only if it is within the bounds of `message_bounds.py`, which every transport has.
 3. A duplicate key is refused in the envelope; inside `params` and results the last one wins, as in most JSON readers.
 """
 
 import math
 import re
-from collections.abc import Iterator
-from json import JSONDecoder
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, Failure, Malformed, Message, Notification, Request, RequestId, Response
+from deltamcp.wire.message_bounds import MessageBoundError, check_json
 
 
 class _Envelope(Struct, forbid_unknown_fields=True):
@@ -32,8 +32,10 @@ class _Envelope(Struct, forbid_unknown_fields=True):
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_any = msgspec.json.Decoder().decode
-_json_decoder = JSONDecoder()
-_NOT_SPACE = re.compile(r"\S")
+_MAX_BATCH = 1000
+"""The most messages of a batch; each takes some 5 µs to read, and a task."""
+_MAX_SHOWN = 100
+"""The most characters of what a peer sent that an error repeats."""
 _PACKED_INFINITY = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff].{3}\0{3}", re.DOTALL)
 """MessagePack's tag of a double and an exponent of all ones: an infinity, the NaN of a 64- or 32-bit float, or by
 chance bytes of another value."""
@@ -41,12 +43,15 @@ chance bytes of another value."""
 
 def read(body: bytes, limits: Limits) -> Message | list[Message]:
     """Reads one body; a batch becomes a list, which the caller may accept or refuse."""
+    refused = _find_excess(body, limits)
+    if refused is not None:
+        return refused
     try:
         envelope = _decode_envelope(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _read_irregular(body, limits)
-    # The costly checks run only where they may fail: a key that occurs twice anywhere, or is written with escapes,
-    # may be a duplicate in the envelope. `result` and `error` are not counted, as they come under ids we chose.
+    # A key that occurs twice anywhere, or is written with escapes, may be a duplicate in the envelope. `result` and
+    # `error` are not counted, as they come under ids we chose.
     count = body.count
     if (
         count(b'"method"') > 1
@@ -54,30 +59,64 @@ def read(body: bytes, limits: Limits) -> Message | list[Message]:
         or count(b'"id"') > 1
         or count(b'"jsonrpc"') > 1
         or b"\\u00" in body
-        or count(b"[") + count(b"{") > limits.depth
     ):
-        return _find_objection(body, envelope, limits) or _classify(envelope, limits)
+        return _find_repetition(body) or _classify(envelope, limits)
     return _classify(envelope, limits)
 
 
 def read_reply(body: bytes, limits: Limits) -> Message | list[Message]:
-    """Reads a body from a server. Results may be large and contain anything, so only the envelope is checked."""
+    """Reads a body from a server, within the same bounds; keys may be there twice."""
+    refused = _find_excess(body, limits)
+    if refused is not None:
+        return refused
     try:
         return _classify(_decode_envelope(body), limits)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _read_irregular(body, limits)
 
 
-def _find_objection(body: bytes, value: Any, limits: Limits) -> Malformed | None:
-    """Finds nesting or a duplicate key that the rules above refuse in valid JSON."""
-    if nesting_depth(value) > limits.depth:
-        id_ = value.id if isinstance(value, _Envelope) else value.get("id") if isinstance(value, dict) else None
-        usable = id_ if type(id_) in (int, str) and not _is_id_too_long(id_, limits) else None  # type: ignore[arg-type]
-        return Malformed(Fault.PARSE, f"The message is nested deeper than {limits.depth} levels.", usable)
-    repeated = None if isinstance(value, list) else repeated_key(body)
-    if repeated is not None:
-        return Malformed(Fault.INVALID_REQUEST, f"The message has the key {repeated!r} twice.")
+def _find_excess(body: bytes, limits: Limits) -> Malformed | None:
+    if len(body) <= 2 * limits.depth:  # too short to be nested too deeply, or to exceed another bound
+        return None
+    try:
+        check_json(body, limits)
+    except MessageBoundError as error:
+        return Malformed(error.fault, str(error), find_id(body, body, limits))
     return None
+
+
+def _find_repetition(body: bytes) -> Malformed | None:
+    repeated = repeated_key(body)
+    if repeated is None:
+        return None
+    return Malformed(Fault.INVALID_REQUEST, f"The message has the key {repeated[:_MAX_SHOWN]!r} twice.")
+
+
+EDGE_BYTES = 2048
+"""How many bytes at each end of a message `find_id` looks at."""
+
+
+_ID = rb'"(?:id|i)"\s*:\s*(-?\d+|"[^"\\]*")'
+_TEXT_MEMBER = rb'"(?:jsonrpc|j|method|m)"\s*:\s*"[^"\\]*"'
+"""The members that may be between the id and an end of the message; `i`, `j` and `m` are those of compact JSON."""
+_ID_AT_START = re.compile(rb"\s*\{\s*(?:%b\s*,\s*)*%b\s*[,}]" % (_TEXT_MEMBER, _ID))
+_ID_AT_END = re.compile(rb",\s*%b\s*(?:,\s*%b\s*)*\}\s*\Z" % (_ID, _TEXT_MEMBER))
+
+
+def find_id(start: bytes, end: bytes, limits: Limits) -> RequestId | None:
+    """Returns the id of a JSON message that is not decoded; None if it is neither at its start nor at its end."""
+    match = _ID_AT_START.match(start[:EDGE_BYTES]) or _ID_AT_END.search(end[-EDGE_BYTES:])
+    if match is None:
+        return None
+    try:
+        return usable_id(_decode_any(match[1]), limits)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def usable_id(value: Any, limits: Limits) -> RequestId | None:
+    """Returns a value if it can be the id of a response; None if it is of another type or too long."""
+    return value if type(value) in (int, str) and not _is_id_too_long(value, limits) else None
 
 
 def _is_id_too_long(id_: RequestId, limits: Limits) -> bool:
@@ -87,6 +126,8 @@ def _is_id_too_long(id_: RequestId, limits: Limits) -> bool:
 def _classify(envelope: _Envelope, limits: Limits) -> Message:
     id_ = envelope.id
     usable = id_ if type(id_) in (int, str) else None
+    if usable is not None and _is_id_too_long(usable, limits):
+        return Malformed(Fault.INVALID_REQUEST, f"The field id is longer than {limits.id_chars} characters.", None)
     if envelope.jsonrpc != "2.0":
         return Malformed(Fault.INVALID_REQUEST, 'The field jsonrpc must be "2.0".', usable)
     method = envelope.method
@@ -96,8 +137,6 @@ def _classify(envelope: _Envelope, limits: Limits) -> Message:
         return Notification(method, envelope.params or {})
     if usable is None:
         return Malformed(Fault.INVALID_REQUEST, "The field id must be a string or an integer.", None)
-    if _is_id_too_long(id_, limits):
-        return Malformed(Fault.INVALID_REQUEST, f"The field id is longer than {limits.id_chars} characters.", None)
     if not isinstance(method, UnsetType):
         return Request(id_, method, envelope.params or {})
     if envelope.error is not UNSET:
@@ -115,8 +154,8 @@ def _read_irregular(body: bytes, limits: Limits) -> Message | list[Message]:
         value = decode(body)
     except ValueError as error:
         return Malformed(Fault.PARSE, str(error))
-    objection = _find_objection(body, value, limits) if isinstance(value, dict | list) else None
-    return read_value(value, limits) if objection is None else objection
+    repetition = _find_repetition(body) if isinstance(value, dict) else None
+    return read_value(value, limits) if repetition is None else repetition
 
 
 def decode(body: bytes) -> JSON:
@@ -134,10 +173,12 @@ def decode(body: bytes) -> JSON:
 
 
 def read_value(value: JSON, limits: Limits) -> Message | list[Message]:
-    """Reads messages from a decoded body whose depth and keys the caller has checked."""
+    """Reads messages from a decoded body whose bounds and keys the caller has checked."""
     if isinstance(value, list):
         if not value:
             return Malformed(Fault.INVALID_REQUEST, "A batch must not be empty.")
+        if len(value) > _MAX_BATCH:
+            return Malformed(Fault.TOO_LARGE, f"A batch may have at most {_MAX_BATCH} messages.")
         return [_read_one(item, limits) for item in value]
     return _read_one(value, limits)
 
@@ -150,8 +191,7 @@ def _read_one(value: JSON, limits: Limits) -> Message:
         known = {key: value[key] for key in _Envelope.__struct_fields__ if key in value}
         return _classify(msgspec.convert(known, _Envelope), limits)
     except msgspec.ValidationError:
-        id_ = value.get("id")
-        usable = id_ if type(id_) is int or (type(id_) is str and len(id_) <= limits.id_chars) else None
+        usable = usable_id(value.get("id"), limits)
         if not isinstance(value.get("jsonrpc"), str):
             reason = 'The field jsonrpc must be "2.0".'
         elif not isinstance(value.get("method", ""), str):
@@ -171,33 +211,26 @@ def _parse_reason(body: bytes, error: Exception) -> str:
     return "The message is not valid JSON."
 
 
+class _Key:
+    """A key that equals no other, so that a dict keeps both of two keys with the same text."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+_decode_members = msgspec.json.Decoder(dict[_Key, Raw], dec_hook=lambda _, text: _Key(text)).decode
+
+
 def repeated_key(body: bytes) -> str | None:
     """Returns the first duplicate key of the outermost object of a body, which must be a valid JSON object."""
-    text = body.decode()
     seen: set[str] = set()
-    key: str
-    at = text.index("{") + 1
-    while True:
-        opening = text.find('"', at)
-        if opening < 0:
-            return None
-        key, at = _json_decoder.raw_decode(text, opening)
-        if key in seen:
-            return key
-        seen.add(key)
-        _, at = _json_decoder.raw_decode(text, _NOT_SPACE.search(text, text.index(":", at) + 1).start())  # type: ignore[union-attr]
-
-
-def nesting_depth(value: Any) -> int:
-    if isinstance(value, _Envelope):
-        value = [value.params, value.result, value.error]
-    deepest, stack = 0, [(value, 1)]
-    while stack:
-        node, level = stack.pop()
-        if isinstance(node, dict | list):
-            deepest = max(deepest, level)
-            stack.extend((child, level + 1) for child in (node.values() if isinstance(node, dict) else node))
-    return deepest
+    for key in _decode_members(body):
+        if key.text in seen:
+            return key.text
+        seen.add(key.text)
+    return None
 
 
 # Writing
@@ -228,13 +261,14 @@ def encode_finite(value: Any) -> bytes:
     data = encode(value)
     # The encoder writes such numbers as `null`, so without a null there are none.
     if b"null" in data and _may_hold_infinity(value):
-        for path in _non_finite_paths(value, "$"):
-            raise ValueError(f"{path} is not a finite number")
+        path = _find_non_finite(value)
+        if path is not None:
+            raise ValueError(f"${path} is not a finite number")
     return data
 
 
 def _may_hold_infinity(value: Any) -> bool:
-    """Returns whether `_non_finite_paths`, which takes twenty times as long as this, may find a number."""
+    """Returns whether `_find_non_finite`, which takes twenty times as long as this, may find a number."""
     try:
         packed = msgspec.msgpack.encode(value, enc_hook=_to_builtin)
     except (OverflowError, TypeError, ValueError, RecursionError):
@@ -252,22 +286,30 @@ def _to_builtin(value: Any) -> Any:
 _encoder = msgspec.json.Encoder(enc_hook=_to_builtin)
 
 
-def _non_finite_paths(value: Any, path: str) -> Iterator[str]:
+def _find_non_finite(value: Any) -> str | None:
+    """Returns the path from a value to the first number in it that is not finite; None if there is none."""
     if isinstance(value, float):
-        if not math.isfinite(value):
-            yield path
-    elif isinstance(value, dict):
-        for key, child in value.items():
-            yield from _non_finite_paths(child, f"{path}.{key}")
+        return None if math.isfinite(value) else ""
+    if isinstance(value, str | int | None):
+        return None
+    members: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, dict):
+        members = value.items()
     elif isinstance(value, list | tuple | set | frozenset):
         for index, child in enumerate(value):
-            yield from _non_finite_paths(child, f"{path}[{index}]")
+            path = _find_non_finite(child)
+            if path is not None:
+                return f"[{index}]{path}"
     elif hasattr(value, "model_dump"):
-        yield from _non_finite_paths(value.model_dump(), path)
+        return _find_non_finite(value.model_dump())
     elif hasattr(value, "__struct_fields__") or hasattr(value, "__dataclass_fields__"):
         names = getattr(value, "__struct_fields__", None) or value.__dataclass_fields__
-        for name in names:
-            yield from _non_finite_paths(getattr(value, name), f"{path}.{name}")
+        members = ((name, getattr(value, name)) for name in names)
+    for name, child in members:
+        path = _find_non_finite(child)
+        if path is not None:
+            return f".{str(name)[:_MAX_SHOWN]}{path}"
+    return None
 
 
 def encode_id(id_: RequestId | None) -> bytes:

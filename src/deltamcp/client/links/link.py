@@ -11,7 +11,7 @@ from deltamcp.values import JSON, Malformed, Message, RequestId
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import JSON_CODEC, Codec
 
-LIMITS = Limits(message_bytes=256 * 1024 * 1024, depth=900)
+LIMITS = Limits(message_bytes=256 * 1024 * 1024, values=1_000_000, depth=900)
 """The limits of a message from a server. They are generous, because the client asked for the result; Python nests no
 deeper."""
 

@@ -1,0 +1,90 @@
+"""The bounds of a message, and their check before a message of JSON is decoded.
+
+A value takes up to thirty times the memory of its text, and up to a microsecond to decode, so that a message is refused
+by its text. Compiled code scans the text, and makes no object for a value.
+"""
+
+import itertools
+import re
+
+from deltamcp.errors import Fault
+from deltamcp.limits import Limits
+
+MAX_DIGITS = 1300
+"""The most digits of a number, because their cost grows with their square. RSA's largest common keys have 1,234."""
+
+_LONG_RUN = b"0" * (MAX_DIGITS + 1)
+_DIGITS_AS_ZEROS = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else ord(" ") for byte in range(256))
+_STRING = re.compile(rb'"[^"]*"')
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_LEVEL = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+class MessageBoundError(ValueError):
+    """A message exceeds a bound. The error's text is a sentence; `fault` is the kind of error that the sender gets."""
+
+    def __init__(self, fault: Fault, reason: str) -> None:
+        super().__init__(reason)
+        self.fault = fault
+
+
+def too_many_values(limits: Limits) -> MessageBoundError:
+    return MessageBoundError(
+        Fault.TOO_LARGE,
+        f"A message may have at most {limits.values} values and names of fields; send less in one message.",
+    )
+
+
+def too_deep(limits: Limits) -> MessageBoundError:
+    return MessageBoundError(Fault.PARSE, f"The message is nested deeper than {limits.depth} levels.")
+
+
+def too_many_digits() -> MessageBoundError:
+    return MessageBoundError(Fault.PARSE, f"The message has a number of more than {MAX_DIGITS} digits.")
+
+
+def check_json(body: bytes, limits: Limits) -> None:
+    """Checks a body of JSON, valid or not, without decoding it.
+
+    Values are counted with the names of fields. An array or an object counts twice if it is empty.
+
+    Raises:
+        MessageBoundError: the body has too many values, is nested too deeply, or has a number of too many digits.
+    """
+    # Text in strings may look like structure, so that these counts are at least the true ones, and mostly suffice.
+    opened = body.count(b"[") + body.count(b"{")
+    if (
+        opened <= limits.depth
+        and (len(body) <= limits.values or opened + body.count(b",") + body.count(b":") < limits.values)
+        and (len(body) <= MAX_DIGITS or not _has_long_number(body))
+    ):
+        return
+    outside = _without_strings(body, limits)
+    opened = outside.count(b"[") + outside.count(b"{")
+    if 1 + opened + outside.count(b",") + outside.count(b":") > limits.values:
+        raise too_many_values(limits)
+    if opened > limits.depth and _nesting_depth(outside) > limits.depth:
+        raise too_deep(limits)
+    if _has_long_number(outside):
+        raise too_many_digits()
+
+
+def _has_long_number(text: bytes) -> bool:
+    return _LONG_RUN in text.translate(_DIGITS_AS_ZEROS)
+
+
+def _without_strings(body: bytes, limits: Limits) -> bytes:
+    """Returns a body with a space instead of each string.
+
+    Raises:
+        MessageBoundError: the body has too many strings, each of which is a value or a name.
+    """
+    unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if unescaped.count(b'"') // 2 > limits.values:
+        raise too_many_values(limits)
+    return _STRING.sub(b" ", unescaped)
+
+
+def _nesting_depth(outside: bytes) -> int:
+    brackets = outside.translate(None, _NOT_BRACKETS)
+    return max(itertools.accumulate(map(_LEVEL.__getitem__, brackets)), default=0)
