@@ -11,6 +11,7 @@ from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.requested_root import accept_root
 from deltamcp.catalog import discovery
 from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.resource import MAX_URI_CHARS
 from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.catalog.view import View, did_you_mean
 from deltamcp.delivery.change_delivery import ChangeDelivery
@@ -22,6 +23,10 @@ from deltamcp.runtime.deadline import Deadline
 from deltamcp.stores.store import StoreError
 from deltamcp.values import JSON, Answer, Contents, Failure, Kind, Outcome, ReadResource, TextResource
 from deltamcp.wire import jsonrpc
+from deltamcp.work import Work, WorkLimitError
+
+_MATCH_STEPS = 50_000
+"""The steps of looking for a template that fits a URI, some 25 ms: ten variables in a URI of the greatest length."""
 
 
 class Resources:
@@ -45,6 +50,8 @@ class Resources:
 
     async def read(self, ask: ReadResource, request: RequestContext) -> Outcome:
         """Reads the resource at a URI; a caller that sends the root of its last read gets the changes since then."""
+        if len(ask.uri) > MAX_URI_CHARS:
+            return Failure(Fault.INVALID_PARAMS, f"params.uri takes at most {MAX_URI_CHARS} characters.")
         root = await accept_root(request, self._changes)
         if isinstance(root, Failure):
             return root
@@ -61,7 +68,10 @@ class Resources:
         if not self._capabilities.offers(Kind.RESOURCES):
             return Failure(Fault.UNKNOWN_METHOD, "This server offers no resources.")
         missing = Failure(Fault.RESOURCE_NOT_FOUND, f"There is no resource at {ask.uri[:200]}.", {"uri": ask.uri})
-        found = self._catalog.resource_at(ask.uri)
+        try:
+            found = self._catalog.resource_at(ask.uri, Work(_MATCH_STEPS))
+        except WorkLimitError as error:
+            return Failure(Fault.INVALID_PARAMS, f"params.uri fits templates in too many ways. {error}")
         if found is None:
             return self._read_operation(ask.uri, request.view) or missing
         resource, variables = found

@@ -18,6 +18,7 @@ from deltamcp.catalog.view import SharedItems, View
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy, resolve_policy
 from deltamcp.values import Kind
+from deltamcp.work import Work
 
 _CHANGED_BY_OPERATIONS = {"operations", "version", "_ids", "_categories", "_scopes", "_views", "_unindexed"}
 _MAX_VIEWS = 64
@@ -221,14 +222,18 @@ class Catalog:
                 self._search_index.put(name, tool, group, operation.id)
         return self._search_index
 
-    def resource_at(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
-        """Finds the resource at a URI, and the values of its template's variables."""
+    def resource_at(self, uri: str, work: Work) -> tuple[Resource, dict[str, str]] | None:
+        """Finds the resource at a URI, and the values of its template's variables.
+
+        Raises:
+            WorkLimitError: too many templates have too many ways to fit.
+        """
         resource = self.resources.get(uri)
         if resource is not None:
             return resource, {}
         for template in self.templates.values():
             assert template.template is not None, "self.templates has only templates"
-            values = template.template.match(uri)
+            values = template.template.match(uri, work)
             if values is not None:
                 return template, values
         return None

@@ -3,73 +3,19 @@
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, Unpack
-from urllib.parse import unquote
 
 from msgspec import to_builtins
 
 from deltamcp.catalog.options import check_options, omit_empty
 from deltamcp.catalog.registration import docstring, function_name
 from deltamcp.catalog.signature import Signature
+from deltamcp.catalog.uri_template import UriTemplate
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Annotations, Icon
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_EXPRESSION = re.compile(r"\{([+?/]?)([A-Za-z0-9_.,*]+)\}")
-
-
-class UriTemplate:
-    """The part of RFC 6570 that resources use: `{name}`, `{+name}` (slashes allowed) and `{?name,name}`.
-
-    Matching refuses values that would escape a directory: an encoded slash or a dot segment inside `{name}`,
-    a `..` segment inside `{+name}`.
-    """
-
-    def __init__(self, template: str) -> None:
-        self.template = template
-        pattern, position = "", 0
-        self.names: list[str] = []
-        self._query: list[str] = []
-        self._greedy: set[str] = set()
-        for found in _EXPRESSION.finditer(template):
-            pattern += re.escape(template[position : found.start()])
-            position = found.end()
-            operator, names = found.group(1), found.group(2).replace("*", "").split(",")
-            if operator == "?":
-                self._query.extend(names)
-                continue
-            for name in names:
-                if operator == "+":
-                    self._greedy.add(name)
-                self.names.append(name)
-                pattern += f"(?P<{name}>{'.+' if operator == '+' else '[^/?#]+'})"
-        variables = [*self.names, *self._query]
-        is_nameable = len(set(variables)) == len(variables) and all(map(str.isidentifier, variables))
-        if "{" in template[position:] or not variables or not is_nameable:
-            raise ConfigurationError(
-                f"the resource template {template!r} is not supported; use {{name}}, {{+name}} or {{?name}}, each name "
-                "once."
-            )
-        self._pattern = re.compile(pattern + re.escape(template[position:]))
-        self.names += self._query
-
-    def match(self, uri: str) -> dict[str, str] | None:
-        """Returns the decoded variables of a URI; None where the URI does not match."""
-        query = ""
-        if self._query and "?" in uri:
-            uri, _, query = uri.partition("?")
-        found = self._pattern.fullmatch(uri)
-        if found is None:
-            return None
-        values = {name: unquote(value) for name, value in found.groupdict().items()}
-        for name, value in values.items():
-            segments = value.split("/") if name in self._greedy else [value]
-            if ".." in segments or (name not in self._greedy and ("/" in value or value == ".")):
-                return None
-        for pair in query.split("&") if query else ():
-            key, _, text = pair.partition("=")
-            if key in self._query:
-                values[key] = unquote(text)
-        return values
+MAX_URI_CHARS = 8192
+"""The longest URI that can be read; RFC 9110 asks for 8,000 at least."""
 
 
 class ResourceOptions(TypedDict, total=False):
