@@ -24,6 +24,7 @@ from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.limits import Limits
 from deltamcp.results.content import ResultData, convert_return_value
 from deltamcp.results.policy import ResolvedPolicy
+from deltamcp.runtime.computations import Computations
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import ToolResult
 from deltamcp.wire import jsonrpc
@@ -112,7 +113,9 @@ def _memory_ratio(value: Any) -> float:
 
 
 def _fit(value: Any) -> ToolResult:
-    continuation = Continuation(StoredResults(MemoryStore(), Limits(), "bench", "delta", "continue"))
+    limits = Limits()
+    stored = StoredResults(MemoryStore(), limits, "bench", "delta", "continue")
+    continuation = Continuation(stored, Computations(limits.work_steps))
     source = convert_return_value(value, None)
     assert isinstance(source, ResultData), "neither content nor nothing"
     return asyncio.run(continuation.first_reply(source, ResolvedPolicy(max_tokens=BUDGET), results.CALLER))

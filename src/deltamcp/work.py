@@ -4,6 +4,8 @@ Steps are counted, not timed, so that the same request always ends in the same w
 `CHARS_PER_STEP` characters scanned by compiled code; either takes about a microsecond or less.
 """
 
+import sys
+
 from deltamcp.errors import UsageError
 
 CHARS_PER_STEP = 256
@@ -42,3 +44,8 @@ class Work:
     def stop(self) -> None:
         """Ends the computation at its next step, because nobody waits for it any more. Any thread may call it."""
         self._left = -1
+
+
+def unlimited_work() -> Work:
+    """Returns work without a limit, for a computation whose size no peer decides."""
+    return Work(sys.maxsize)

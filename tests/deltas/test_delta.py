@@ -16,6 +16,7 @@ from deltamcp.deltas.alignment import Effort, align, longest_increasing_subseque
 from deltamcp.deltas.delta import apply_delta, make_delta
 from deltamcp.deltas.edits import InvalidDeltaError
 from deltamcp.deltas.root import root_digits, root_of
+from deltamcp.work import unlimited_work
 from tests.support.equality import is_same
 from tests.support.properties import examples
 from tests.support.strategies import any_json
@@ -245,7 +246,9 @@ def test_values_and_what_came_of_them(seed):
 
 @pytest.mark.parametrize("seed", range(4, 6))
 def test_every_edit_is_told_even_where_it_is_not_worth_it(seed, monkeypatch):
-    monkeypatch.setattr(diffing, "_shorter_edit", lambda made, new: diffing._costed_put(new) if made is None else made)
+    monkeypatch.setattr(
+        diffing._Differ, "_shorter_edit", lambda differ, made, new: differ._put(new) if made is None else made
+    )
     for name in ("_MIN_STRING_CHARS", "_PIECE_OVERHEAD", "_HUNK_OVERHEAD"):
         monkeypatch.setattr(strings, name, -100)
     maker = Maker(seed)
@@ -288,7 +291,7 @@ def test_a_delta_of_another_base_is_refused(base, text):
 
 @given(st.lists(st.integers(0, 9), max_size=30), st.lists(st.integers(0, 9), max_size=30))
 def test_alignment_pairs_equal_items_in_order(base, new):
-    runs = align(base, new, Effort(10_000))
+    runs = align(base, new, Effort(10_000, unlimited_work()))
     assert all(base[at : at + length] == new[new_at : new_at + length] and length for at, new_at, length in runs)
     ends = [(0, 0), *((at + length, new_at + length) for at, new_at, length in runs)]
     assert all(end <= run.at and new_end <= run.new_at for (end, new_end), run in zip(ends, runs, strict=False))

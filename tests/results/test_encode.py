@@ -12,6 +12,7 @@ from deltamcp.results.encode import TABLE_LEGEND, as_table, decode, encode
 from deltamcp.results.tables.table_writer import write_object_table, write_table
 from deltamcp.tokens import count
 from deltamcp.wire import jsonrpc
+from deltamcp.work import unlimited_work
 from tests.support.equality import is_same
 from tests.support.strategies import any_json
 
@@ -28,7 +29,7 @@ def check(value: Any) -> None:
 def check_rows(rows: list[dict[str, Any]]) -> None:
     """Worth it or not, a table holds its rows, and its first lines hold the first of them."""
     for dictionary in (True, False):
-        made = write_table(rows, dictionary)
+        made = write_table(rows, dictionary, unlimited_work())
         if made is None:
             continue
         assert len(made.lines) == len(rows)
@@ -40,10 +41,10 @@ def check_rows(rows: list[dict[str, Any]]) -> None:
 def check_table(value: Any) -> None:
     """Worth it or not, a table of any kind holds its value."""
     for dictionary in (True, False):
-        made = as_table(value, dictionary)
+        made = as_table(value, dictionary, unlimited_work())
         assert made is None or is_same(decode("\n".join([made.head, *made.lines])), value)
     if isinstance(value, dict):
-        text = write_object_table(value)
+        text = write_object_table(value, unlimited_work())
         assert text is None or is_same(decode(text), value)
 
 
@@ -229,7 +230,7 @@ def test_what_a_table_looks_like():
         }
         for number in range(6)
     ]
-    made = write_table(rows, dictionary=False)
+    made = write_table(rows, False, unlimited_work())
     assert made is not None
     assert made.head.split("\n") == [
         "#id,owner.name=Dr *,.mail=*@example.com,note=*,extra?",
@@ -244,7 +245,7 @@ def test_what_a_table_looks_like():
 def test_values_that_repeat_stand_once():
     long = ["one of two long texts that repeat", "and here is the other, which is as long"]
     rows = [{"id": number, "body": long[number * number % 7 % 2]} for number in range(20)]
-    made = write_table(rows)
+    made = write_table(rows, True, unlimited_work())
     assert made is not None
     assert made.head.split("\n")[:2] == ["#id\t&1", "&1\tbody"]
     assert is_same(decode("\n".join([made.head, *made.lines])), rows)

@@ -5,6 +5,7 @@ import pytest
 from deltamcp import ConfigurationError, DeltaServer, ResultPolicy
 from deltamcp.results.projection import find_missing
 from deltamcp.tokens import count
+from deltamcp.work import unlimited_work
 from tests.support.office_server import KEY, call, handle_of, office_server, result_text
 from tests.support.raw_client import raw_client
 
@@ -102,11 +103,11 @@ ROWS = {"total": 2, "items": [{"id": 1, "owner": None, "tags": []}, {"id": 2, "o
     ],
 )
 def test_missing_fields(value, fields, sentence):
-    assert find_missing(value, fields, ["items"]).sentence(1000) == sentence
+    assert find_missing(value, fields, ["items"], unlimited_work()).sentence(1000) == sentence
 
 
 @pytest.mark.parametrize("max_tokens", [50, 100, 300, 20_000])
 def test_the_sentence_about_missing_fields_is_bounded(max_tokens):
     value = {f"{'name' * 30}{number}": number for number in range(1000)}
-    missing = find_missing(value, [f"{'bogus' * 20}{number}" for number in range(1000)], None)
+    missing = find_missing(value, [f"{'bogus' * 20}{number}" for number in range(90)], None, unlimited_work())
     assert missing.are_all and count(missing.sentence(max_tokens)) <= min(max_tokens // 2, 200)

@@ -16,6 +16,7 @@ from deltamcp.results.result_windows import first_window, whole_window
 from deltamcp.results.window import Window
 from deltamcp.values import JSON, ResourceLink
 from deltamcp.wire import jsonrpc
+from deltamcp.work import unlimited_work
 from tests.support.equality import is_same
 
 HANDLE = Handle("R4ph7", "continue", ResourceLink("x://results/R4ph7", "R4ph7"))
@@ -42,9 +43,10 @@ def compressible_rows(count: int) -> list[JSON]:
 def show(value: JSON, policy: ResolvedPolicy) -> Window:
     """The window of the reply to a call that returned a value."""
     data = jsonrpc.encode(value)
-    rows = find_rows(data, policy.rows, value)
-    whole = whole_window(data, policy, False, rows, value=value)
-    return whole or first_window(data, rows, policy, HANDLE, False, value=value)
+    work = unlimited_work()
+    rows = find_rows(data, policy.rows, work, value)
+    whole = whole_window(data, policy, False, rows, work, value=value)
+    return whole or first_window(data, rows, policy, HANDLE, False, work, value=value)
 
 
 def is_whole(window: Window) -> bool:
@@ -138,7 +140,8 @@ def row_values(draw: st.DrawFn) -> JSON:
 
 
 def row_count(value: Any) -> int:
-    return len(functools.reduce(lambda part, key: part[key], find_rows(jsonrpc.encode(value), None) or [], value))
+    path = find_rows(jsonrpc.encode(value), None, unlimited_work()) or []
+    return len(functools.reduce(lambda part, key: part[key], path, value))
 
 
 @given(row_values(), st.integers(50, 3_000))

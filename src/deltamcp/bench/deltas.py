@@ -23,6 +23,7 @@ from deltamcp.limits import Limits
 from deltamcp.results.changes import MAX_DELTA_SHARE, REANCHOR_AFTER_DELTAS
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import ResolvedPolicy
+from deltamcp.runtime.computations import Computations
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import Caller, Principal
 
@@ -78,7 +79,9 @@ def run(data: Path, progress: Progress = lambda _: None) -> Figures:
 async def _deliver_steps(series: Series) -> list[_Step]:
     limits = Limits(kept_seconds=86_400, kept_seconds_in_all=86_400)
     stored = StoredResults(MemoryStore(), limits, "bench", "bench", "continue")
-    delivery, client_cache = ChangeDelivery(stored, Continuation(stored)), ResultCache()
+    computations = Computations(limits.work_steps)
+    delivery = ChangeDelivery(stored, Continuation(stored, computations), computations)
+    client_cache = ResultCache()
     policy = ResolvedPolicy(max_tokens=_UNBOUNDED, deltas=True, dedup=True)
     last_states: dict[str, State] = {}
     deltas: Counter[str] = Counter()

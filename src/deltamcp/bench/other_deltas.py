@@ -12,6 +12,7 @@ from deltamcp.deltas.keys import key_rank, unique_values
 from deltamcp.results.pagination import find_rows
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
+from deltamcp.work import unlimited_work
 
 GCF_PACKAGE = "gcf-python"
 
@@ -50,8 +51,8 @@ def keyed_rows(base: State, new: State) -> KeyedRows | None:
     """
     if isinstance(base.data, str) or isinstance(new.data, str):
         return None
-    path = find_rows(base.data, None)
-    if path is None or path != find_rows(new.data, None):
+    path = find_rows(base.data, None, unlimited_work())
+    if path is None or path != find_rows(new.data, None, unlimited_work()):
         return None
     before, rows = _split_rows(base.value, path)
     after, new_rows = _split_rows(new.value, path)

@@ -30,6 +30,7 @@ from deltamcp.limits import Limits
 from deltamcp.results.content import ResultData
 from deltamcp.results.encode import EncodedText, decode, encode
 from deltamcp.results.policy import ResolvedPolicy
+from deltamcp.runtime.computations import Computations
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import JSON, Caller, Principal, Text, ToolResult
 from deltamcp.wire import jsonrpc
@@ -219,7 +220,8 @@ class Meter:
         Raises:
             Exception: the result could not be delivered or reassembled.
         """
-        continuation = Continuation(StoredResults(MemoryStore(), LIMITS, "bench", "delta", "continue"))
+        stored = StoredResults(MemoryStore(), LIMITS, "bench", "delta", "continue")
+        continuation = Continuation(stored, Computations(LIMITS.work_steps))
         value = None if isinstance(data, str) else msgspec.json.decode(data)
         first = await continuation.first_reply(
             ResultData(data, value=value), ResolvedPolicy(max_tokens=self.budget), CALLER

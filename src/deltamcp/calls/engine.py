@@ -36,6 +36,7 @@ from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.dialects.registry import Dialects
 from deltamcp.limits import Limits
 from deltamcp.runtime.change_hub import ChangeHub
+from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.lifespan import LifespanFactory, ServerLifespan
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.threads import Threads
@@ -94,11 +95,12 @@ class Engine:
         self._store_is_private = store.private
         continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"
         stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
-        continuation = Continuation(stored)
-        changes = ChangeDelivery(stored, continuation)
+        computations = Computations(limits.work_steps)
+        continuation = Continuation(stored, computations)
+        changes = ChangeDelivery(stored, continuation, computations)
         deliveries: dict[ResultShape, Delivery] = {
             ResultShape.MCP: McpDelivery(continuation, changes),
-            ResultShape.DELTA_MCP: DeltaMcpDelivery(stored, continuation),
+            ResultShape.DELTA_MCP: DeltaMcpDelivery(stored, continuation, computations),
         }
         state = RequestState(Seal(state_key, limits.input_seconds), limits.input_seconds)
         consents = Consents(store, info["name"], limits.input_seconds)

@@ -17,7 +17,7 @@ from deltamcp.catalog.view import View, did_you_mean
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, call_digest
-from deltamcp.errors import Fault, ResourceNotFoundError
+from deltamcp.errors import Fault, ResourceNotFoundError, UsageError
 from deltamcp.results import content
 from deltamcp.runtime.deadline import Deadline
 from deltamcp.stores.store import StoreError
@@ -96,6 +96,8 @@ class Resources:
         """Reads the stored result at a URI; returns None if there is none."""
         try:
             stored = await self._continuation.stored_resource(uri, request.terms.caller)
+        except UsageError as error:
+            return Failure(Fault.INVALID_PARAMS, str(error))
         except StoreError as error:
             return Failure(Fault.INTERNAL, log_failure(f"The resource {uri[:200]}", error))
         return None if stored is None else Answer(Contents([stored]))

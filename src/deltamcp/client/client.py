@@ -30,6 +30,7 @@ from deltamcp.results.pagination import find_rows
 from deltamcp.results.policy import META_KEY, ResultPolicy
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
+from deltamcp.work import unlimited_work
 
 _HEADER_MISMATCH = FAULTS[Fault.HEADER_MISMATCH].modern
 _STALE_DEFINITION_CODES = (_HEADER_MISMATCH, FAULTS[Fault.INVALID_PARAMS].modern)
@@ -540,7 +541,7 @@ def _unreadable_rows_error(name: str, requested: str, sent: str) -> ClientError:
 def _result_rows(value: Any) -> Sequence[JSON]:
     if isinstance(value, list):
         return value
-    path = find_rows(jsonrpc.encode(value), None, value) if isinstance(value, dict) else None
+    path = find_rows(jsonrpc.encode(value), None, unlimited_work(), value) if isinstance(value, dict) else None
     for step in path or ():
         value = value[step]
     return value if isinstance(value, list) else [value]

@@ -13,6 +13,7 @@ from deltamcp.errors import ArgumentsError, UsageError
 from deltamcp.limits import Limits
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import META_KEY, ResultPolicy, resolve_policy
+from deltamcp.runtime.computations import Computations
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import JSON, LOCAL, Caller
 from deltamcp.wire import jsonrpc
@@ -25,7 +26,9 @@ class LocalResults:
     """Applies a Delta-MCP server's result pipeline in the client."""
 
     def __init__(self) -> None:
-        self._continuation = Continuation(StoredResults(MemoryStore(), Limits(), "client", "client", "read_on"))
+        limits = Limits()
+        stored = StoredResults(MemoryStore(), limits, "client", "client", "read_on")
+        self._continuation = Continuation(stored, Computations(limits.work_steps))
         self._handles: OrderedDict[str, None] = OrderedDict()
 
     async def fit(self, reply: Reply, want: ResultPolicy) -> Reply:

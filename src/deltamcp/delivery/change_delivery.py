@@ -1,10 +1,9 @@
 """Delivery to callers that may have an earlier result: "unchanged", a delta or the whole, whichever costs least."""
 
-import asyncio
-import functools
 import logging
 import time
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -13,6 +12,7 @@ from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, LastSent, RowLocation, SentResults
 from deltamcp.delivery.stored_results import ResultRoot, StoredResults
 from deltamcp.deltas.root import ALGORITHM, root_digits
+from deltamcp.errors import UsageError
 from deltamcp.results import changes, result_windows
 from deltamcp.results.changes import (
     MAX_DELTA_SHARE,
@@ -26,13 +26,13 @@ from deltamcp.results.content import ResultData, json_or_text
 from deltamcp.results.notes import Handle, add_notes
 from deltamcp.results.policy import META_KEY, RESET, ResolvedPolicy
 from deltamcp.results.stored_result import StoredHeader, StoredResult, select_fields
+from deltamcp.runtime.computations import Computations
 from deltamcp.values import JSON, Caller, Contents, Manifest, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
+from deltamcp.work import Work
 
 _MAX_BYTES_PER_TOKEN = 400
 """The most bytes of a result that one token stands for; it tells that a text is cheap without counting the result."""
-_LARGE_BYTES = 256 * 1024
-"""A thread compares results above this size, so that other calls do not wait."""
 _ROOT_NOTE_BYTES = 300
 """Results above this size get a note with their root, for a caller that may send the root back."""
 _NO_BUDGET = 1 << 40
@@ -42,6 +42,7 @@ _MAX_SESSION_SHARE = 2.0
 Such a text is preferred even if it costs more, so that an id means the same in every reply to a caller.
 """
 
+T = TypeVar("T")
 logger = logging.getLogger("deltamcp")
 
 
@@ -56,15 +57,16 @@ class _Pending(NamedTuple):
     result: ComparableResult
     before: SentBefore | None
 
-    def is_cheaper(self, text: str, share: float) -> bool:
+    def is_cheaper(self, text: str, share: float, work: Work) -> bool:
         """Whether a text costs less than a share of the whole result, and fits the budget."""
         policy = self.policy
+        policy.budget.spend_count(text, work)
         cost = tokens.count(text, policy.model)
         if cost > policy.max_tokens:
             return False
         if cost < share * min(len(self.shown) // _MAX_BYTES_PER_TOKEN, policy.max_tokens):
             return True
-        whole = result_windows.whole_window(self.shown, policy, False, None)
+        whole = result_windows.whole_window(self.shown, policy, False, None, work)
         full = policy.max_tokens if whole is None else tokens.count("\n".join(whole.texts), policy.model)
         return cost < share * full
 
@@ -72,9 +74,10 @@ class _Pending(NamedTuple):
 class ChangeDelivery:
     """Makes the cheapest reply from which the caller knows the result, and records what the server sent."""
 
-    def __init__(self, stored: StoredResults, continuation: Continuation) -> None:
+    def __init__(self, stored: StoredResults, continuation: Continuation, computations: Computations) -> None:
         self._stored = stored
         self._continuation = continuation
+        self._computations = computations
         self._sent = SentResults(stored)
 
     async def accept_root(self, requested_root: str | None, caller: Caller) -> None:
@@ -84,29 +87,52 @@ class ChangeDelivery:
 
     async def deliver(self, source: ResultData, policy: ResolvedPolicy, call: CallKey, since: float) -> ToolResult:
         """Returns the cheapest reply to a call, which started at `since` by the monotonic clock."""
-        shown, _, is_whole = select_fields(source.data, policy)
-        if is_whole:
+        comparison = await self._compute(call, lambda work: _comparison(source, policy, work))
+        if comparison is None:
             return await self._continuation.first_reply(source, policy, call.caller)
+        shown, result = comparison
         overtaken = self._sent.is_overtaken(call, since)
         if policy.dedup:
             # Two concurrent replies must neither refer to each other's rows nor assign the same symbol ids.
             async with self._sent.lock(call):
-                return await self._choose(source, shown, policy, call, overtaken)
-        return await self._choose(source, shown, policy, call, overtaken)
+                return await self._choose(source, shown, result, policy, call, overtaken)
+        return await self._choose(source, shown, result, policy, call, overtaken)
 
     async def _choose(
-        self, source: ResultData, shown: str | bytes, policy: ResolvedPolicy, call: CallKey, overtaken: bool
+        self,
+        source: ResultData,
+        shown: str | bytes,
+        result: ComparableResult,
+        policy: ResolvedPolicy,
+        call: CallKey,
+        overtaken: bool,
     ) -> ToolResult:
-        result = changes.comparable(shown, source.value if shown is source.data else None, policy)
         pending = _Pending(call, policy, source, shown, result, await self._sent_before(result, policy, call))
         base = None if overtaken and policy.pack_root is None else await self._base(policy, call)
         if base is None:
             return await self._sent_by_another_call(pending) or await self._reply_whole(pending)
         sent, handle, stored = base
-        if sent.root == result.root or result.is_equivalent(stored.shown_value, policy):
+        if sent.root == result.root or await self._is_equivalent(pending, stored):
             return await self._reply_unchanged(pending, handle, sent) or await self._reply_whole(pending)
         delta_reply = await self._reply_delta(pending, sent, stored) if sent.deltas < REANCHOR_AFTER_DELTAS else None
         return delta_reply or await self._reply_whole(pending)
+
+    async def _is_equivalent(self, pending: _Pending, stored: StoredResult) -> bool:
+        """Whether the result differs from a stored one only in what the policy declares volatile."""
+        if pending.policy.volatile is None:
+            return False
+
+        def compare(work: Work) -> bool:
+            return pending.result.is_equivalent(stored.shown_value(work), pending.policy, work)
+
+        return bool(await self._compute(pending.call, compare))
+
+    async def _compute(self, call: CallKey, compute: Callable[[Work], T]) -> T | None:
+        """Returns what a computation returns; None if it is too large: the function has run, so its result is sent."""
+        try:
+            return await self._computations.run(call.owner, compute)
+        except UsageError:
+            return None
 
     async def deliver_contents(self, read: Contents, call: CallKey, requested_root: str) -> Contents:
         """Returns a resource's contents, or their changes, for a caller that sent the root of its last read."""
@@ -142,7 +168,9 @@ class ChangeDelivery:
         if not policy.dedup or not call.caller.is_remembered:
             return None
         sent = await self._sent.sent_rows(call)
-        places = result.pointers_by_digest()
+        places = await self._compute(call, result.pointers_by_digest)
+        if places is None:
+            return None
         repeated = {digest: sent[digest] for digest in places if digest in sent}
         readable = {
             (name, root)
@@ -196,32 +224,36 @@ class ChangeDelivery:
         """Returns the reply "unchanged"; `elsewhere` means that the caller has the result from another call."""
         path = PathToWhole(handle, pending.call.is_safe)
         text = pending.result.unchanged_text(path, sent.root, pending.policy, elsewhere)
-        if not pending.is_cheaper(text, 1.0):
+        if not await self._compute(pending.call, lambda work: pending.is_cheaper(text, 1.0, work)):
             return None
         await self._sent.record(pending.call, sent.root, sent.deltas, sent.is_part)
         return _reply(text, "unchanged", (sent.root, sent.root), handle)
 
     async def _reply_delta(self, pending: _Pending, sent: LastSent, base: StoredResult) -> ToolResult | None:
         roots = (sent.root, pending.result.root)
-        delta = await self._make_delta(pending, base.shown_value, roots, sent.is_part)
+        delta = await self._make_delta(pending, base, roots, sent.is_part)
         handle = None if delta is None else await self._store(pending, sent)
         if delta is None or handle is None:
             return None
         text = changes.changed_text(
             delta.text, PathToWhole(handle, pending.call.is_safe), roots, pending.policy.pack_root
         )
-        if not pending.is_cheaper(text, MAX_DELTA_SHARE):
+        if not await self._compute(pending.call, lambda work: pending.is_cheaper(text, MAX_DELTA_SHARE, work)):
             return None
         await self._record(pending, handle, sent.deltas + 1, delta, sent.is_part)
         return _reply(text, "delta", roots, handle, references=delta.references)
 
     async def _make_delta(
-        self, pending: _Pending, base: JSON, roots: tuple[str, str], is_part: bool
+        self, pending: _Pending, base: StoredResult, roots: tuple[str, str], is_part: bool
     ) -> ChangeText | None:
         """Returns the changes; None if the comparison fails: the function has run, so its result is sent whole."""
-        make = functools.partial(pending.result.changes_since, base, roots, pending.policy, pending.before, is_part)
+
+        def make(work: Work) -> ChangeText | None:
+            value = base.shown_value(work)
+            return pending.result.changes_since(value, roots, pending.policy, pending.before, is_part, work)
+
         try:
-            return make() if len(pending.shown) <= _LARGE_BYTES else await asyncio.to_thread(make)
+            return await self._compute(pending.call, make)
         except Exception:
             logger.exception("a delta of a result could not be made")
             return None
@@ -234,10 +266,19 @@ class ChangeDelivery:
         if before is not None and pending.policy.pack_root is not None:
             # A caller that gets the whole result because of its root may have no other results either.
             before = before.after_reset
-        brief = None if before is None else pending.result.text_with_references(pending.policy, before)
-        if brief is None or not pending.is_cheaper(
-            brief.text_with_note, 1.0 if brief.session is None else _MAX_SESSION_SHARE
-        ):
+        if before is None:
+            return None
+        sent_before = before
+
+        def refer(work: Work) -> ChangeText | None:
+            brief = pending.result.text_with_references(pending.policy, sent_before, work)
+            if brief is None:
+                return None
+            share = 1.0 if brief.session is None else _MAX_SESSION_SHARE
+            return brief if pending.is_cheaper(brief.text_with_note, share, work) else None
+
+        brief = await self._compute(pending.call, refer)
+        if brief is None:
             return None
         handle = await self._store(pending)
         if handle is None:
@@ -268,7 +309,11 @@ class ChangeDelivery:
         rows = pending.result.rows
         head = StoredHeader("text" if isinstance(data, str) else "json", rows, pending.policy, root, deltas, is_part)
         result_root = ResultRoot(root, call.digest, pending.shown is not data)
-        return (await self._stored.store(data, call.caller, lambda handle: (head, None), result_root))[0]
+
+        async def make(handle: Handle | None) -> tuple[StoredHeader, None]:
+            return head, None
+
+        return (await self._stored.store(data, call.caller, make, result_root))[0]
 
     async def _record(
         self, pending: _Pending, handle: Handle, deltas: int, text: ChangeText, is_part: bool = False
@@ -290,6 +335,14 @@ class ChangeDelivery:
             if digest not in before
         }
         await self._sent.record_rows(pending.call, new)
+
+
+def _comparison(source: ResultData, policy: ResolvedPolicy, work: Work) -> tuple[str | bytes, ComparableResult] | None:
+    """Returns the result with only the requested fields, and the same for comparison; None if it has none of them."""
+    shown, _, is_whole = select_fields(source.data, policy, work)
+    if is_whole:
+        return None
+    return shown, changes.comparable(shown, source.value if shown is source.data else None, policy, work)
 
 
 def _reply(

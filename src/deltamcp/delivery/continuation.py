@@ -3,9 +3,8 @@
 References are arguments that name a stored result, or a part of one, instead of repeating it.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import unquote
 
 from msgspec import UNSET
@@ -18,24 +17,27 @@ from deltamcp.results.content import ResultData, is_self_describing
 from deltamcp.results.notes import Handle, add_notes
 from deltamcp.results.pagination import find_rows
 from deltamcp.results.policy import META_KEY, ResolvedPolicy, ResultPolicy
-from deltamcp.results.stored_result import StoredHeader, parse_continue_arguments, select_fields
+from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments, select_fields
 from deltamcp.results.window import Window
+from deltamcp.runtime.computations import Computations
 from deltamcp.values import JSON, Caller, Content, Text, TextResource, ToolResult
-from deltamcp.wire import jsonrpc
+from deltamcp.work import Work, WorkLimitError
 
-_LARGE_BYTES = 1024 * 1024
-"""A thread reads in stored results above this size, one at a time, so that other calls do not wait."""
-_MAX_REFERENCED_BYTES = 64 * 1024 * 1024
-"""The most bytes of stored results that the arguments of one call may refer to."""
+_MAX_REFERENCED_RESULTS = 64
+"""The most stored results that the arguments of one call may refer to; all of them are read from the store."""
+_MAX_RESOURCE_BYTES = 8 * 1024 * 1024
+"""The largest part of a stored result that is read as a resource: its text is copied and escaped."""
 _NO_STRUCTURE = "No part of the result both fits and matches the output schema. "
+
+T = TypeVar("T")
 
 
 class Continuation:
     """Returns as much of a result as fits, stores the whole result, and returns further parts of it on request."""
 
-    def __init__(self, stored: StoredResults) -> None:
+    def __init__(self, stored: StoredResults, computations: Computations) -> None:
         self._stored = stored
-        self._large_reads = asyncio.Lock()
+        self._computations = computations
 
     async def first_reply(
         self,
@@ -51,47 +53,37 @@ class Continuation:
             admits: Whether a value matches the output schema; None if the tool promises none.
             root: The result's root. A result with a root is stored even if it fits, to be the base of a delta.
         """
-        root_digits = "" if root is None else root.root
-        data, promised = source.data, admits is not None
-        shown, reason, is_whole = select_fields(data, policy)
-        if admits is not None and shown != data and not admits(document.decode(shown)):  # type: ignore[arg-type]
-            shown, reason, is_whole = data, "The output schema asks for every field. ", True
-        if is_whole:
-            policy = replace(policy, fields=None)
-        is_projected = shown != data
-        value = None if is_projected else source.value
-        rows = None if isinstance(shown, str) else find_rows(shown, policy.rows, value)
-        whole = None
-        if not is_projected:
-            whole = result_windows.whole_window(
-                shown, policy, source.structured is not UNSET, rows, f"[{reason[:-1]}]" if reason else "", value
-            )
-        kind: Literal["text", "json"] = "text" if isinstance(data, str) else "json"
+        part = _FirstPart(source, policy, admits, "" if root is None else root.root)
+        try:
+            whole = await self._run(caller, part.choose)
+        except WorkLimitError:
+            part = part.simplify()
+            whole = await self._run(caller, part.choose)
         if whole is not None:
             stored = None
             if root is not None:
-                head = StoredHeader(kind, rows, policy, root_digits)
-                stored, _ = await self._stored.store(data, caller, lambda handle: (head, None), root)
-            return _whole_reply(whole, source, policy, stored)
+                stored, _ = await self._stored.store(source.data, caller, part.show_nothing, root)
+            return _whole_reply(whole, source, part.keeps_original, stored)
 
-        def show_part(handle: Handle | None) -> tuple[StoredHeader, tuple[Window, bool]]:
-            def show(promised: bool, reason: str) -> Window:
-                return result_windows.first_window(shown, rows, policy, handle, promised, is_projected, reason, value)
+        async def show_part(handle: Handle | None) -> tuple[StoredHeader, tuple[Window, bool]]:
+            nonlocal part
+            try:
+                window, holds = await self._run(caller, lambda work: part.window(handle, work))
+            except WorkLimitError:
+                part = part.simplify()
+                await self._run(caller, part.choose)
+                window, holds = await self._run(caller, lambda work: part.window(handle, work))
+            return part.header(is_part=True, first=window.next or 0), (window, holds)
 
-            window, holds = show(promised, reason), True
-            if admits is not None and (window.value is UNSET or not admits(window.value)):
-                window, holds = show(False, _NO_STRUCTURE), False
-            return StoredHeader(kind, rows, policy, root_digits, is_part=True, first=window.next or 0), (window, holds)
-
-        handle, (window, holds) = await self._stored.store(data, caller, show_part, root)
+        handle, (window, holds) = await self._stored.store(source.data, caller, show_part, root)
         content: list[Content] = [Text(window.text)]
         meta = _window_meta(window, "")
         if handle is not None:
             meta = {"handle": handle.name, **meta}
-            content += [handle.link] if result_windows.is_linked(policy, window) else []
+            content += [handle.link] if result_windows.is_linked(part.policy, window) else []
         # Clients accept a result without the structured content of its output schema only as an error.
-        reply = ToolResult(content, window.value if promised and holds else UNSET, not holds, {META_KEY: meta})
-        return add_notes(reply, window.notes)
+        structured = window.value if admits is not None and holds else UNSET
+        return add_notes(ToolResult(content, structured, not holds, {META_KEY: meta}), window.notes)
 
     async def first_reply_of_blocks(
         self, result: ToolResult, policy: ResolvedPolicy, caller: Caller, promised: bool
@@ -100,13 +92,12 @@ class Continuation:
 
         `promised` is whether the output schema requires structured content.
         """
-        if blocks.fits(result, policy):
+        if await self._run(caller, lambda work: blocks.fits(result, policy, work)):
             return result
 
-        def show_part(handle: Handle | None) -> tuple[StoredHeader, ToolResult]:
-            return StoredHeader("json", None, replace(policy, fields=None)), blocks.truncate_blocks(
-                result, policy, handle, promised
-            )
+        async def show_part(handle: Handle | None) -> tuple[StoredHeader, ToolResult]:
+            cut = await self._run(caller, lambda work: blocks.truncate_blocks(result, policy, handle, promised, work))
+            return StoredHeader("json", None, replace(policy, fields=None)), cut
 
         return (await self._stored.store(blocks.encode_blocks(result), caller, show_part))[1]
 
@@ -121,11 +112,7 @@ class Continuation:
         """
         read = parse_continue_arguments(arguments)
         stored = await self._stored.find(read.handle, caller)
-        if stored.size <= _LARGE_BYTES:
-            window, path = stored.read(read, requested)
-        else:
-            async with self._large_reads:
-                window, path = await asyncio.to_thread(stored.read, read, requested)
+        window, path = await self._run(caller, lambda work: stored.read(read, requested, work))
         meta = {META_KEY: {"handle": read.handle, **_window_meta(window, path)}}
         return add_notes(ToolResult([Text(window.text)], meta=meta), window.notes)
 
@@ -138,57 +125,178 @@ class Continuation:
             UsageError: a reference names no stored value.
             StoreError: the store cannot be reached.
         """
-        values: dict[int, JSON] = {}
-        parts: dict[tuple[str, str], JSON] = {}
-        left = _MAX_REFERENCED_BYTES
-        for found in reference.find_references(arguments):
-            name, path = found[reference.KEY], found.get("path", "")
-            try:
-                if not isinstance(name, str) or not isinstance(path, str):
-                    raise UsageError(f"{reference.KEY} and path must be strings.")
-                stored = await self._stored.open(name, caller)
-            except UsageError:
+        found = await self._run(caller, lambda work: list(reference.find_references(arguments, work)))
+        opened: dict[str, StoredResult | None] = {}
+        for name in (each[reference.KEY] for each in found):
+            if not isinstance(name, str):
                 if strict:
-                    raise
-                continue
-            left -= stored.bytes_at(path)
-            if left < 0:
-                raise UsageError(
-                    f"The results in one call's arguments come to more than {_MAX_REFERENCED_BYTES >> 20} MiB."
-                )
-            if (name, path) not in parts:
-                parts[name, path] = stored.value_at(path)
-            value = parts[name, path]
-            values[id(found)] = reference.apply_patch(value, found["patch"], left) if "patch" in found else value
-        resolved: dict[str, JSON] = reference.replace_references(arguments, values)
-        return resolved
+                    raise UsageError(f"{reference.KEY} must be a string.")
+            elif name not in opened:
+                if len(opened) == _MAX_REFERENCED_RESULTS:
+                    raise UsageError(f"One call's arguments may refer to at most {_MAX_REFERENCED_RESULTS} results.")
+                opened[name] = await self._open_referenced(name, caller, strict)
+        results = {name: stored for name, stored in opened.items() if stored is not None}
+        return await self._run(caller, lambda work: _resolve(arguments, found, results, strict, work))
+
+    async def _open_referenced(self, name: str, caller: Caller, strict: bool) -> StoredResult | None:
+        try:
+            return await self._stored.open(name, caller)
+        except UsageError:
+            if strict:
+                raise
+            return None
 
     async def stored_resource(self, uri: str, caller: Caller) -> TextResource | None:
         """Returns the stored result at a URI, or the part of it that the URI names; None if there is none.
 
         Raises:
             StoreError: the store cannot be reached.
+            UsageError: the part is too large for one reply.
         """
         place = self._stored.parse_uri(unquote(uri))
         if place is None:
             return None
+        name, path = place
         try:
-            value = (await self._stored.open(place[0], caller)).value_at(place[1])
+            stored = await self._stored.open(name, caller)
+            data = await self._run(caller, lambda work: stored.parts(work).at(path))
+        except WorkLimitError:
+            raise
         except UsageError:
             return None
-        if isinstance(value, str):
-            return TextResource(uri, value, "text/plain")
-        return TextResource(uri, jsonrpc.encode(value).decode(), "application/json")
+        if len(data) > _MAX_RESOURCE_BYTES:
+            raise UsageError(
+                f"This has more than {_MAX_RESOURCE_BYTES >> 20} MiB; read a part of it, by a path after the URI, or "
+                f"by the tool {self._stored.handle(name).continue_tool}."
+            )
+        if isinstance(data, str) or document.kind(data) == "text":
+            return TextResource(uri, data if isinstance(data, str) else document.decode(data), "text/plain")
+        return TextResource(uri, str(memoryview(data), "utf-8"), "application/json")
+
+    async def _run(self, caller: Caller, compute: Callable[[Work], T]) -> T:
+        return await self._computations.run((caller.principal.id, caller.conversation), compute)
 
 
-def _whole_reply(window: Window, source: ResultData, policy: ResolvedPolicy, stored: Handle | None) -> ToolResult:
+class _FirstPart:
+    """The part of a result that a first reply shows. Computations call its methods, and so may call them twice."""
+
+    def __init__(
+        self, source: ResultData, policy: ResolvedPolicy, admits: Callable[[JSON], bool] | None, root: str
+    ) -> None:
+        self.policy = policy
+        self.keeps_original = False
+        """Whether the whole result is sent as the author or another server made it."""
+        self._source = source
+        self._given_policy = policy
+        self._admits = admits
+        self._root = root
+        self._shown = source.data
+        self._reason = ""
+        self._rows: list[str] | None = None
+
+    def simplify(self) -> "_FirstPart":
+        """Returns the same part for a result whose fields or tables take too much work: all of it, as plain JSON."""
+        policy = replace(self._given_policy, fields=None, tables=False)
+        return _FirstPart(self._source, policy, self._admits, self._root)
+
+    @property
+    def _value(self) -> Any:
+        return self._source.value if self._shown is self._source.data else None
+
+    def choose(self, work: Work) -> Window | None:
+        """Selects the fields to show, and returns the whole as a window if it fits."""
+        data, policy = self._source.data, self._given_policy
+        shown, reason, is_whole = select_fields(data, policy, work)
+        if self._admits is not None and shown != data and not self._admits(document.decode(shown)):  # type: ignore[arg-type]
+            shown, reason, is_whole = data, "The output schema asks for every field. ", True
+        self.policy = replace(policy, fields=None) if is_whole else policy
+        self._shown, self._reason = (data if shown == data else shown), reason
+        value = self._value
+        self._rows = None if isinstance(shown, str) else find_rows(shown, self.policy.rows, work, value)
+        if self._shown is not data:
+            return None
+        note = f"[{reason[:-1]}]" if reason else ""
+        structured = self._source.structured is not UNSET
+        whole = result_windows.whole_window(self._shown, self.policy, structured, self._rows, work, note, value)
+        original = self._source.original_result
+        self.keeps_original = (
+            whole is not None
+            and original is not None
+            and whole.form != "table"
+            and blocks.fits(original, self.policy, work)
+        )
+        return whole
+
+    def window(self, handle: Handle | None, work: Work) -> tuple[Window, bool]:
+        """Returns the part that fits, and whether it matches the output schema."""
+
+        def show(promised: bool, reason: str) -> Window:
+            is_projected = self._shown is not self._source.data
+            return result_windows.first_window(
+                self._shown, self._rows, self.policy, handle, promised, work, is_projected, reason, self._value
+            )
+
+        window = show(self._admits is not None, self._reason)
+        if self._admits is not None and (window.value is UNSET or not self._admits(window.value)):
+            return show(False, _NO_STRUCTURE), False
+        return window, True
+
+    async def show_nothing(self, handle: Handle | None) -> tuple[StoredHeader, None]:
+        return self.header(), None
+
+    def header(self, is_part: bool = False, first: int = 0) -> StoredHeader:
+        kind: Literal["text", "json"] = "text" if isinstance(self._source.data, str) else "json"
+        return StoredHeader(kind, self._rows, self.policy, self._root, is_part=is_part, first=first)
+
+
+def _resolve(
+    arguments: dict[str, JSON],
+    found: list[dict[str, JSON]],
+    results: Mapping[str, StoredResult],
+    strict: bool,
+    work: Work,
+) -> dict[str, JSON]:
+    """Returns the arguments with the stored values in place of the references to them."""
+    values: dict[int, JSON] = {}
+    shared: dict[tuple[str, str], JSON] = {}
+    parts = {name: stored.parts(work) for name, stored in results.items()}
+    bytes_left, values_left = reference.MAX_BYTES, reference.MAX_VALUES
+    for each in found:
+        name, path = each[reference.KEY], each.get("path", "")
+        if not isinstance(path, str):
+            if strict:
+                raise UsageError("path must be a string.")
+            continue
+        if name not in results:
+            continue
+        data = parts[name].at(path)
+        bytes_left -= len(data)
+        values_left -= 1 if isinstance(data, str) else document.estimate_values(data, work)
+        work.scan(len(data))
+        if bytes_left < 0 or values_left < 0:
+            raise UsageError(
+                f"The results in one call's arguments come to more than {reference.MAX_BYTES >> 20} MiB "
+                f"or {reference.MAX_VALUES} values."
+            )
+        if "patch" in each:
+            value = data if isinstance(data, str) else document.decode_counted(data, work)
+            values[id(each)] = reference.apply_patch(value, each["patch"], bytes_left, work)
+            continue
+        if (name, path) not in shared:
+            shared[name, path] = data if isinstance(data, str) else document.decode_counted(data, work)
+        values[id(each)] = shared[name, path]
+    resolved: dict[str, JSON] = reference.replace_references(arguments, values, work)
+    return resolved
+
+
+def _whole_reply(window: Window, source: ResultData, keeps_original: bool, stored: Handle | None) -> ToolResult:
     # Programs need the form if the text is not evidently JSON, or if the result is the base of a delta.
     needs_form = window.form == "table" or stored is not None or not is_self_describing(source.data)
     meta: dict[str, JSON] = {"form": window.form} if needs_form else {}
     if stored is not None:
         meta["handle"] = stored.name
     reply, notes = ToolResult([Text(window.text)], source.structured), window.notes
-    if source.original_result is not None and window.form != "table" and blocks.fits(source.original_result, policy):
+    if source.original_result is not None and keeps_original:
         reply, notes = source.original_result, []
     reply = replace(reply, meta={**(reply.meta or {}), META_KEY: meta}) if meta else reply
     return add_notes(reply, notes)

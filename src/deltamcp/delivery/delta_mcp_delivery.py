@@ -6,7 +6,8 @@ what it returns only if that is more than a page.
 """
 
 import hashlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -16,24 +17,32 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import DeliveryRequest, PageRequest, convert
 from deltamcp.delivery.stored_results import StoredResults
+from deltamcp.errors import UsageError
 from deltamcp.results import content, delta_mcp_shapes, document
 from deltamcp.results.content import ResultData
 from deltamcp.results.notes import Handle
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.results.result_windows import is_linked
 from deltamcp.results.stored_result import StoredHeader, select_fields
+from deltamcp.runtime.computations import Computations
 from deltamcp.values import JSON, Caller, ResourceLink, Text, ToolResult
 from deltamcp.wire import jsonrpc
+from deltamcp.work import Work, WorkLimitError
 
 _PAGE_ARGUMENTS = ("page", "pageSize")
+_STEPS_PER_ITEM = 4
+"""Steps that an item of a list takes each time that the list is divided into pages."""
+
+T = TypeVar("T")
 
 
 class DeltaMcpDelivery:
     """Delivers results in Delta-MCP's shapes. The server stores a result that they cut; `continue` returns the rest."""
 
-    def __init__(self, stored: StoredResults, continuation: Continuation) -> None:
+    def __init__(self, stored: StoredResults, continuation: Continuation, computations: Computations) -> None:
         self._stored = stored
         self._continuation = continuation
+        self._computations = computations
 
     def read_page(
         self, operation: Operation, arguments: dict[str, JSON], policy: ResolvedPolicy | None
@@ -63,7 +72,7 @@ class DeltaMcpDelivery:
         if snapshot is None:
             return None
         name, value = snapshot
-        return _reply(value, call.policy, request, None if name is None else self._stored.handle(name))
+        return await self._reply(value, call, None if name is None else self._stored.handle(name))
 
     async def deliver(self, value: Any, call: DeliveryRequest) -> ToolResult:
         operation, policy = call.operation, call.policy
@@ -84,49 +93,90 @@ class DeltaMcpDelivery:
     async def _deliver_data(self, source: ResultData, call: DeliveryRequest) -> ToolResult:
         """Returns the reply in one of the protocol's shapes, or as plain JSON if the result fits or has no policy."""
         policy, caller = call.policy, call.terms.caller
-        data = source.data if policy is None else select_fields(source.data, policy).data
-        value = data if isinstance(data, str) else document.decode(data)
         if policy is None:
-            return _json_reply(value)
-        handle = None
-        if not policy.compat:
-            if data == source.data and not _shape(value, policy, call.page, 0).cut:
-                return _json_reply(value)
-            handle = await self._store(source, value, policy, caller)
+            try:
+                return await self._run(call, lambda work: _json_reply(_decode(source.data, work)))
+            except document.TooManyValuesError:
+                return ToolResult([Text(str(memoryview(source.data), "utf-8"))])  # type: ignore[arg-type]
+        chosen = policy
+
+        def choose(work: Work) -> tuple[JSON, bool]:
+            data = select_fields(source.data, chosen, work).data
+            value = _decode(data, work)
+            return value, data != source.data or chosen.compat or _shape(value, chosen, call.page, 0, work).cut
+
+        try:
+            value, is_cut = await self._run(call, choose)
+        except UsageError:
+            # The selection or the pages take too much work; the function has run, so the caller gets what fits.
+            value, is_cut = source.data if isinstance(source.data, str) else source.data.decode(), True
+        if not is_cut:
+            return await self._run(call, lambda work: _json_reply(value))
+        handle = None if policy.compat else await self._store(source, policy, caller)
         snapshot = None if call.page is None else call.page.snapshot
         if snapshot is not None and isinstance(value, list) and not caller.is_anonymous:
             await self._stored.remember(snapshot, [handle and handle.name, value], caller)
-        return _reply(value, policy, call.page, handle)
+        return await self._reply(value, call, handle)
 
-    async def _store(self, source: ResultData, value: JSON, policy: ResolvedPolicy, caller: Caller) -> Handle | None:
-        head = StoredHeader("text" if isinstance(value, str) else "json", None, policy)
-        handle, _ = await self._stored.store(source.data, caller, lambda _: (head, None))
-        return handle
+    async def _store(self, source: ResultData, policy: ResolvedPolicy, caller: Caller) -> Handle | None:
+        head = StoredHeader("text" if isinstance(source.data, str) else "json", None, policy)
+
+        async def make(handle: Handle | None) -> tuple[StoredHeader, None]:
+            return head, None
+
+        return (await self._stored.store(source.data, caller, make))[0]
+
+    async def _reply(self, value: JSON, call: DeliveryRequest, handle: Handle | None) -> ToolResult:
+        assert call.policy is not None, "without a policy nothing is cut"
+        policy, page = call.policy, call.page
+        try:
+            return await self._run(call, lambda work: _reply(value, policy, page, handle, work))
+        except WorkLimitError:
+            text = value if isinstance(value, str) else delta_mcp_shapes.stringify(value)
+            return await self._run(call, lambda work: _reply(text, policy, page, handle, work))
+
+    async def _run(self, call: DeliveryRequest, compute: Callable[[Work], T]) -> T:
+        caller = call.terms.caller
+        return await self._computations.run((caller.principal.id, caller.conversation), compute)
 
 
-def _reply(value: JSON, policy: ResolvedPolicy, page: PageRequest | None, handle: Handle | None) -> ToolResult:
+def _decode(data: str | bytes, work: Work) -> JSON:
+    return data if isinstance(data, str) else document.decode_counted(data, work)
+
+
+def _reply(
+    value: JSON, policy: ResolvedPolicy, page: PageRequest | None, handle: Handle | None, work: Work
+) -> ToolResult:
     if policy.compat:
+        work.spend(len(value) if isinstance(value, list | dict) else 0)
         number, size = (None, None) if page is None else (page.page, page.page_size)
         return _json_reply(delta_mcp_shapes.original_shape(value, policy.max_tokens, policy.page_size, number, size))
     if handle is None or not is_linked(policy):
-        return _json_reply(_shape(value, policy, page, 0).value, handle)
+        return _json_reply(_shape(value, policy, page, 0, work).value, handle)
     # Handles are random and differ in tokens; counting each character as a token makes pages the same for all of them.
     nameless = jsonrpc.encode(handle.link).decode().replace(handle.name, "")
     reserved = tokens.count(nameless, policy.model) + 2 * len(handle.name) + 1
-    return _json_reply(_shape(value, policy, page, reserved).value, handle, handle.link)
+    return _json_reply(_shape(value, policy, page, reserved, work).value, handle, handle.link)
 
 
 def _shape(
-    value: JSON, policy: ResolvedPolicy, page: PageRequest | None, reserved: int
+    value: JSON, policy: ResolvedPolicy, page: PageRequest | None, reserved: int, work: Work
 ) -> delta_mcp_shapes.ShapedValue:
     """Returns a value in the protocol's shape, within the budget less `reserved` tokens."""
     budget = replace(policy, max_tokens=policy.max_tokens - reserved).budget
+    work.spend(_STEPS_PER_ITEM * len(value) if isinstance(value, list | dict) else 0)
+
+    def fits(text: str) -> bool:
+        work.scan(len(text))
+        budget.spend_count(text, work)
+        return budget.admits(text)
+
     if page is None:
         return delta_mcp_shapes.budgeted_shape(
-            value, budget.admits, policy.max_tokens, paginate_after=policy.page_size, pages_by_argument=False
+            value, fits, policy.max_tokens, paginate_after=policy.page_size, pages_by_argument=False
         )
     shape = delta_mcp_shapes.budgeted_shape if page.snapshot is not None else delta_mcp_shapes.own_page_shape
-    return shape(value, budget.admits, policy.max_tokens, page.page, page.page_size, page.default_size)
+    return shape(value, fits, policy.max_tokens, page.page, page.page_size, page.default_size)
 
 
 def _declared_page_size(operation: Operation, policy: ResolvedPolicy) -> JSON:

@@ -5,7 +5,7 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -70,7 +70,7 @@ class StoredResults:
         self,
         data: str | bytes,
         caller: Caller,
-        make: Callable[[Handle | None], tuple[StoredHeader, T]],
+        make: Callable[[Handle | None], Awaitable[tuple[StoredHeader, T]]],
         root: ResultRoot | None = None,
     ) -> tuple[Handle | None, T]:
         """Stores a result and returns its handle, and the part of it that `make` returns for that handle.
@@ -86,7 +86,7 @@ class StoredResults:
             names = self._root_names(root.root) if root is not None and named_by_root else _random_names(caller)
             for name in names:
                 handle = self.handle(name)
-                head, shown = make(handle)  # called again in the rare case that the handle is taken
+                head, shown = await make(handle)  # called again in the rare case that the handle is taken
                 packed = pack_result(head, data)
                 if await self._store.add(self._owner(caller), name, packed, *self._lifetimes):
                     if root is not None and not named_by_root:
@@ -98,7 +98,7 @@ class StoredResults:
                     return handle, shown
         except StoreError as error:
             logger.error("a result could not be stored, so its caller gets only a part: %s", error)
-        return None, make(None)[1]
+        return None, (await make(None))[1]
 
     async def _holds(self, name: str, root: str, caller: Caller) -> bool:
         try:

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from deltamcp.work import Work
+
 _MIN_GREEDY_ITEMS = 10_000
 """Items of both sides above which the greedy search is used: it is quick, but misaligns items that repeat."""
 _MAX_LOOKAHEAD = 24
@@ -20,15 +22,26 @@ _MAX_TABLE_CELLS = 40_000
 """Cells of the largest common-subsequence table that is filled; a larger stretch counts as replaced."""
 
 
+_ITEMS_PER_STEP = 2
+"""Items that are compared in the time of a step."""
+
+
 class Effort:
     """A budget for a diff, in items compared. Once it is spent, stretches that differ count as replaced."""
 
-    def __init__(self, items: int) -> None:
+    def __init__(self, items: int, work: Work) -> None:
+        """`work` counts the steps of the diff, besides the items compared."""
         self._left = items
+        self.work = work
 
     def spend(self, items: int) -> bool:
-        """Take items from the budget; return whether it covered them."""
+        """Take items from the budget; return whether it covered them.
+
+        Raises:
+            WorkLimitError: the whole computation may take no further steps.
+        """
         self._left -= items
+        self.work.spend(items // _ITEMS_PER_STEP if self._left >= 0 else 1)
         return self._left >= 0
 
 
@@ -56,6 +69,8 @@ def align(base: Sequence[Any], new: Sequence[Any], effort: Effort) -> list[Run]:
                 runs.append(Run(at, new_at, length))
                 at, new_at = at + length, new_at + length
             large = end - at + new_end - new_at > _MIN_GREEDY_ITEMS
+            if large:
+                effort.work.spend(_MAX_LOOKAHEAD)
             next_place = _next_common_place(base, at, end, new, new_at, new_end) if large else None
             if next_place is None:
                 break

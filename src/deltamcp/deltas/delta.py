@@ -26,6 +26,7 @@ from deltamcp.deltas.parser import parse_edit
 from deltamcp.deltas.root import root_of
 from deltamcp.deltas.writer import to_json, write_edit
 from deltamcp.values import JSON
+from deltamcp.work import Work, unlimited_work
 
 _match_changed_line = re.compile(r"Changed(?:; full: .*| since [0-9a-f]+, now [0-9a-f]+:)").fullmatch
 """The line that `results.changes.changed_text` writes above the changes in a reply. No delta begins with one."""
@@ -39,21 +40,24 @@ _MAX_STRAY_RATIO = 3
 """Occurrences of a piece per change of it, at most: the delta has to change the other occurrences back."""
 
 
-def make_delta(base: JSON, new: JSON, keys: Iterable[str] = (), *, self_contained: bool = False) -> str:
+def make_delta(
+    base: JSON, new: JSON, keys: Iterable[str] = (), *, self_contained: bool = False, work: Work | None = None
+) -> str:
     """Return the changes from `base` to `new` as text, "" if there are none. The module `writer` shows the format.
 
     Args:
         keys: members that identify the rows of a table. If none of them does, `make_delta` looks for one that does.
         self_contained: for a reader that may not have seen all of the base: the delta neither copies parts of the base
             nor quotes pieces of its strings.
+        work: counts the steps; without it the values are one's own, and there is no limit.
     """
-    keys = tuple(keys)
-    costed = (None if self_contained else _diff_item_and_list(base, new, keys)) or diff(
-        base, new, keys, self_contained=self_contained
+    keys, work = tuple(keys), unlimited_work() if work is None else work
+    costed = (None if self_contained else _diff_item_and_list(base, new, keys, work)) or diff(
+        base, new, keys, work=work, self_contained=self_contained
     )
     if costed is None:
         return ""
-    return write_edit(costed[0] if self_contained else _factor_out_repeats(base, new, keys, costed))
+    return write_edit(costed[0] if self_contained else _factor_out_repeats(base, new, keys, costed, work))
 
 
 def apply_delta(base: JSON, text: str, root: str | None = None) -> JSON:
@@ -80,13 +84,15 @@ def apply_delta(base: JSON, text: str, root: str | None = None) -> JSON:
     return new
 
 
-def _diff_item_and_list(base: Any, new: Any, keys: tuple[str, ...]) -> CostedEdit | None:
+def _diff_item_and_list(base: Any, new: Any, keys: tuple[str, ...], work: Work) -> CostedEdit | None:
     """Diff an object that becomes a list of objects, or a list that becomes one of its items; None for other pairs."""
     if type(base) is dict and type(new) is list:
-        inner = diff([base], new, keys)
+        inner = diff([base], new, keys, work=work)
         return (WrapInList(None), 6) if inner is None else _wrapped_edit(WrapInList(inner[0]), inner)
+    if type(base) is list and type(new) is dict:
+        work.spend(len(base) * (1 + len(new)))
     if type(base) is list and type(new) is dict and (place := most_similar(new, base)) is not None:
-        inner = diff(base[place], new, keys)
+        inner = diff(base[place], new, keys, work=work)
         return (PickItem(place, None), 8) if inner is None else _wrapped_edit(PickItem(place, inner[0]), inner)
     return None
 
@@ -95,7 +101,7 @@ def _wrapped_edit(edit: Edit, inner: CostedEdit) -> CostedEdit | None:
     return None if isinstance(inner[0], Put) else (edit, inner[1] + 8)
 
 
-def _factor_out_repeats(base: JSON, new: JSON, keys: tuple[str, ...], costed: CostedEdit) -> Edit:
+def _factor_out_repeats(base: JSON, new: JSON, keys: tuple[str, ...], costed: CostedEdit, work: Work) -> Edit:
     """Return the edit, or a shorter one that first replaces a piece in every string."""
     edit, cost = costed
     if cost > _MAX_REVISED_CHARS:
@@ -108,7 +114,7 @@ def _factor_out_repeats(base: JSON, new: JSON, keys: tuple[str, ...], costed: Co
         ):
             continue
         changed = replace_everywhere(base, old, text)
-        rest = diff(changed, new, keys)
+        rest = diff(changed, new, keys, work=work)
         if rest is None:
             return ReplaceEverywhere(old, text, None)
         if not isinstance(rest[0], Put) and rest[1] + len(old) + len(text) < _MAX_COST_SHARE * cost:

@@ -12,6 +12,7 @@ from deltamcp.deltas.keys import find_key, unique_values
 from deltamcp.deltas.root import canonical_bytes
 from deltamcp.deltas.row_matches import match_by_key, match_by_order
 from deltamcp.values import JSON
+from deltamcp.work import Work
 
 _BASE_EFFORT = 300_000
 """Items that a diff may compare, plus one for every two bytes of the new value: some 60 ms for 1 MB."""
@@ -24,20 +25,28 @@ _SHORT_NAME_CHARS = 6
 _CHANGE_OVERHEAD = 4
 """Characters that a change takes besides its name and value."""
 
+_ENCODING_FACTOR = 4
+"""Encoding with sorted members takes so many times as long as a scan."""
+_MEMBERS_PER_STEP = 8
+
 _encode_json = msgspec.json.Encoder().encode
 
 CostedEdit: TypeAlias = tuple[Edit, int]
 """An edit, and about how many characters its text has."""
 
 
-def diff(base: JSON, new: JSON, keys: Iterable[str] = (), *, self_contained: bool = False) -> CostedEdit | None:
+def diff(
+    base: JSON, new: JSON, keys: Iterable[str] = (), *, work: Work, self_contained: bool = False
+) -> CostedEdit | None:
     """Return the edit that turns `base` into `new`, and its cost; None if the values are the same.
 
     Args:
         keys: members that the author declared to identify rows; the first that does is used.
         self_contained: make no copies of parts of the base, and quote no pieces of its strings.
     """
-    return _Differ(tuple(keys), self_contained, Effort(_BASE_EFFORT + _json_size(new) // 2)).diff(base, new, 0)
+    size = _json_size(new)
+    work.scan(size)
+    return _Differ(tuple(keys), self_contained, Effort(_BASE_EFFORT + size // 2, work)).diff(base, new, 0)
 
 
 class _Differ:
@@ -47,28 +56,44 @@ class _Differ:
         self._effort = effort
 
     def diff(self, base: Any, new: Any, depth: int) -> CostedEdit | None:
+        self._effort.work.spend()
         kind = type(base)
         if kind is not type(new):
-            return _costed_put(new)
+            return self._put(new)
         if kind is str:
             return (
                 None
                 if base == new
-                else _shorter_edit(strings.diff_strings(base, new, self._effort, not self._self_contained), new)
+                else self._shorter_edit(strings.diff_strings(base, new, self._effort, not self._self_contained), new)
             )
         if kind is not dict and kind is not list:
             # 0.0 == -0.0, but their roots differ.
-            return None if base == new and (kind is not float or repr(base) == repr(new)) else _costed_put(new)
+            return None if base == new and (kind is not float or repr(base) == repr(new)) else self._put(new)
         # The parts of the whole value are compared anyway; below it most are equal, which their bytes show at once.
-        if depth and canonical_bytes(base) == canonical_bytes(new):
+        if depth and self._are_same(base, new):
             return None
         if depth == _MAX_DEPTH:
-            return _costed_put(new)
+            return self._put(new)
         costed = self._diff_members(base, new, depth) if kind is dict else self._diff_rows(base, new, depth)
-        return None if _is_empty(costed[0]) else _shorter_edit(costed, new)
+        return None if _is_empty(costed[0]) else self._shorter_edit(costed, new)
+
+    def _are_same(self, base: Any, new: Any) -> bool:
+        form, new_form = canonical_bytes(base), canonical_bytes(new)
+        self._effort.work.scan(_ENCODING_FACTOR * (len(form) + len(new_form)))
+        return form == new_form
+
+    def _put(self, value: Any) -> CostedEdit:
+        size = _json_size(value)
+        self._effort.work.scan(size)
+        return Put(value), size
+
+    def _shorter_edit(self, costed: CostedEdit | tuple[Any, int] | None, new: Any) -> CostedEdit:
+        put = self._put(new)
+        return put if costed is None or costed[1] >= put[1] else costed
 
     def _diff_members(self, base: dict[str, Any], new: dict[str, Any], depth: int) -> CostedEdit:
         edits: dict[str, Edit] = {}
+        self._effort.work.spend((len(base) + len(new)) // _MEMBERS_PER_STEP)
         removed = tuple(name for name in base if name not in new)
         models = [*removed[:_MAX_MODELS], next(reversed(base))] if base and not self._self_contained else []
         cost = sum(map(len, removed)) + _CHANGE_OVERHEAD * len(removed)
@@ -85,7 +110,7 @@ class _Differ:
 
     def _put_or_copy(self, value: Any, models: Iterable[tuple[str, Any]], depth: int) -> CostedEdit:
         """Return an edit that adds the value, as a changed copy of a similar model if that is shorter."""
-        best = _costed_put(value)
+        best = self._put(value)
         if self._self_contained or type(value) is not dict or len(value) < 2:
             return best
         named = list(models)
@@ -95,14 +120,15 @@ class _Differ:
         if place is None:
             return best
         name, model = named[place]
-        costed = (
-            None if canonical_bytes(model) == canonical_bytes(value) else self._diff_members(model, value, depth + 1)
-        )
+        costed = None if self._are_same(model, value) else self._diff_members(model, value, depth + 1)
         cost = len(name) + 6 + (costed[1] if costed is not None else 0)
         return (Copy(name, costed[0] if costed is not None else None), cost) if cost < best[1] else best
 
     def _diff_rows(self, base: list[Any], new: list[Any], depth: int) -> CostedEdit:
+        work = self._effort.work
         forms, new_forms = _comparison_forms(base, new)
+        work.spend(len(base) + len(new))
+        work.scan(_ENCODING_FACTOR * sum(map(len, (*forms, *new_forms))) if forms is not base else 0)
         key = next((key for key in self._keys if _is_shared_key(base, new, key)), None)
         key = key or find_key(base, new, forms, new_forms)
         name_of: Callable[[int], str] = str if key is None else short_row_names(base, key).__getitem__
@@ -126,6 +152,7 @@ class _Differ:
         placed: list[PlacedRow] = []
         length = len(new) - len(matches.placed)
         for at, old in matches.placed:
+            work.spend(_MAX_MODELS if old is None else 1)
             row, size = (
                 self._put_or_copy(new[at], _nearby_rows(base, name_of, at), depth) if old is None else (name_of(old), 6)
             )
@@ -163,15 +190,6 @@ def most_similar(value: dict[str, Any], candidates: Sequence[Any]) -> int | None
     scores = [_similarity(model, value) for model in candidates]
     best = max(scores, default=0)
     return scores.index(best) if best > 0 else None
-
-
-def _costed_put(value: Any) -> CostedEdit:
-    return Put(value), _json_size(value)
-
-
-def _shorter_edit(costed: CostedEdit | tuple[Any, int] | None, new: Any) -> CostedEdit:
-    put = _costed_put(new)
-    return put if costed is None or costed[1] >= put[1] else costed
 
 
 def _is_shared_key(base: list[Any], new: list[Any], key: str) -> bool:

@@ -228,20 +228,25 @@ def _apply_to_rows(base: list[Any], edit: RowEdits) -> list[JSON]:
     rows = (
         [row for place, row in enumerate(changed) if place not in leaving_places] if leaving_places else list(changed)
     )
-    last = -1
+    placed: list[JSON] = []
+    taken, last = 0, -1
     for index, row in edit.placed:
         value = (
             changed[places[row]]
             if isinstance(row, str)
             else _apply_to_part(row, _ABSENT, lambda name, _: base[places[name]])
         )
+        length = len(placed) + len(rows) - taken
         if index is None:
-            index = len(rows)
-        if not last < index <= len(rows):
+            index = length
+        if not last < index <= length:
             raise InvalidDeltaError(f"the delta cannot place a row at {index}")
-        rows.insert(index, value)
+        before = index - len(placed)
+        placed += rows[taken : taken + before]
+        taken += before
+        placed.append(value)
         last = index
-    return rows
+    return placed + rows[taken:]
 
 
 class _RowsByPlace:

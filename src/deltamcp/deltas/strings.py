@@ -10,6 +10,10 @@ from deltamcp.deltas.prefix import common_prefix_length
 _MIN_STRING_CHARS = 24
 """Characters of the shortest string that is edited in parts; a shorter one is replaced."""
 _MAX_PIECES = 12
+_MAX_LINES = 200_000
+"""Lines of both texts above which a text is replaced; they take some 60 bytes each besides their characters."""
+_SEARCH_FACTOR = 16
+"""How often the search for common ends looks at each character, about."""
 _EFFORT_PER_STRING = 300
 """Items charged for each string that is compared, however short: comparing them takes as long."""
 _MAX_MIDDLE_CHARS = 1_000
@@ -31,7 +35,10 @@ def diff_strings(base: str, new: str, effort: Effort, allow_splices: bool) -> tu
     """
     if len(base) < _MIN_STRING_CHARS:
         return None
+    effort.work.scan(_SEARCH_FACTOR * (len(base) + len(new)))
     if "\n" in base:
+        if base.count("\n") + new.count("\n") > _MAX_LINES:
+            return None
         lines = _diff_lines(base.split("\n"), new.split("\n"), effort, allow_splices)
         return lines if lines[1] < len(new) else None
     splices = _diff_words(base, new, effort) if allow_splices else None
@@ -100,7 +107,7 @@ def _diff_words(base: str, new: str, effort: Effort) -> tuple[Splices, int] | No
     for start, stop, new_start, new_stop in gaps(
         _drop_lone_words(align(olds, news, effort), len(olds), len(news)), len(olds), len(news)
     ):
-        piece = _unambiguous_piece(base, at, places[start], places[stop], "".join(news[new_start:new_stop]))
+        piece = _unambiguous_piece(base, at, places[start], places[stop], "".join(news[new_start:new_stop]), effort)
         if piece is None or len(pieces) == _MAX_PIECES:
             return None
         old, text, at = piece
@@ -135,10 +142,13 @@ def _drop_lone_words(runs: list[Run], length: int, new_length: int) -> list[Run]
     ]
 
 
-def _unambiguous_piece(base: str, at: int, start: int, stop: int, new: str) -> tuple[str, str, int] | None:
+def _unambiguous_piece(
+    base: str, at: int, start: int, stop: int, new: str, effort: Effort
+) -> tuple[str, str, int] | None:
     """Return the old text, new text and end of a piece, widened until no equal text comes before it from `at` on."""
     begin, end = start, stop
     while begin == end or base.find(base[begin:end], at) != begin:
+        effort.work.scan(begin - at)
         if end - begin > _MAX_PIECE_CHARS:
             return None
         before = _word_before(base, at, begin)

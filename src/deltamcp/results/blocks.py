@@ -11,6 +11,7 @@ from deltamcp.results.policy import META_KEY, ResolvedPolicy
 from deltamcp.results.result_windows import is_linked
 from deltamcp.values import JSON, Content, EmbeddedResource, ResourceLink, Text, TextResource, ToolResult
 from deltamcp.wire import jsonrpc
+from deltamcp.work import Work
 
 
 def encode_blocks(result: ToolResult) -> bytes:
@@ -25,11 +26,21 @@ def visible_texts(result: ToolResult) -> list[str]:
     return texts if result.structured is UNSET else [*texts, jsonrpc.encode(result.structured).decode()]
 
 
-def fits(result: ToolResult, policy: ResolvedPolicy) -> bool:
-    return policy.budget.cost_of(visible_texts(result)) <= policy.max_tokens
+def fits(result: ToolResult, policy: ResolvedPolicy, work: Work) -> bool:
+    return _cost(result, policy, work) <= policy.max_tokens
 
 
-def truncate_blocks(result: ToolResult, policy: ResolvedPolicy, handle: Handle | None, promised: bool) -> ToolResult:
+def _cost(result: ToolResult, policy: ResolvedPolicy, work: Work) -> int:
+    texts, budget = visible_texts(result), policy.budget
+    work.spend(len(texts))
+    for text in texts:
+        budget.spend_count(text, work)
+    return budget.cost_of(texts)
+
+
+def truncate_blocks(
+    result: ToolResult, policy: ResolvedPolicy, handle: Handle | None, promised: bool, work: Work
+) -> ToolResult:
     """Return the result with as much of its texts as fits the budget, and a note on how to read the rest.
 
     Structured content is left out, because it would no longer match the text. Where the tool's output schema
@@ -38,10 +49,10 @@ def truncate_blocks(result: ToolResult, policy: ResolvedPolicy, handle: Handle |
     texts = [_block_text(block) for block in result.content]
     ends = list(accumulate(map(len, texts)))
     reason = "" if result.structured is UNSET and not promised else "The structured content is left out. "
-    budget = policy.budget
     candidates: dict[int, ToolResult] = {}
 
     def cost(chars: int) -> int:
+        work.spend(4 * len(texts))
         content = [
             cut
             for block, text, end in zip(result.content, texts, ends, strict=True)
@@ -51,7 +62,7 @@ def truncate_blocks(result: ToolResult, policy: ResolvedPolicy, handle: Handle |
         if handle is not None and is_linked(policy):
             content.append(handle.link)
         candidates[chars] = replace(result, content=content, structured=UNSET, is_error=promised)
-        return budget.cost_of(visible_texts(candidates[chars]))
+        return _cost(candidates[chars], policy, work)
 
     shown = find_largest(min(ends[-1], policy.max_chars), policy.max_tokens * 3, cost, policy.max_tokens)
     meta = {**(result.meta or {}), META_KEY: {"handle": handle.name} if handle is not None else {}}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from deltamcp import tokens
+from deltamcp.work import Work
 
 DEFAULT_MAX_TOKENS = 20_000
 """The budget of a result where a policy applies and names none: hosts cut results at about 25,000 tokens."""
@@ -14,6 +15,10 @@ DELTA_MCP_MAX_TOKENS = 500
 """The default of Delta-MCP 0.2, for `compat`."""
 
 
+_ASCII_PER_STEP, _NON_ASCII_PER_STEP = 8, 2
+"""Characters whose tokens are counted in the time of a step, or more."""
+
+
 class Budget(Struct, frozen=True):
     """How many tokens of a model a text may cost."""
 
@@ -21,6 +26,11 @@ class Budget(Struct, frozen=True):
     model: str | float = "o200k"
     max_chars: int = 1 << 62
     """Texts of more characters do not fit, whatever their tokens."""
+
+    def spend_count(self, text: str, work: Work) -> None:
+        """Count the steps that counting the tokens of a text takes."""
+        if len(text) <= self.max_chars:
+            work.spend(len(text) // (_ASCII_PER_STEP if text.isascii() else _NON_ASCII_PER_STEP))
 
     def cost(self, text: str) -> int:
         """Return the tokens of a text; for a text over `max_chars`, a number above the budget."""

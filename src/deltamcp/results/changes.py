@@ -3,7 +3,7 @@
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from deltamcp.deltas.root import ALGORITHM, SHORT_DIGITS, root_of
+from deltamcp.deltas.root import ALGORITHM, SHORT_DIGITS, canonical_bytes, root_of
 from deltamcp.results import dedup, document
 from deltamcp.results.content import is_symbol_graph
 from deltamcp.results.encode import encode
@@ -13,6 +13,7 @@ from deltamcp.results.pointer import pointer
 from deltamcp.results.policy import ROOT_KEY, ResolvedPolicy
 from deltamcp.tokens import count
 from deltamcp.values import JSON
+from deltamcp.work import Work
 
 if TYPE_CHECKING:
     from deltamcp.gcf import Session
@@ -24,6 +25,8 @@ MAX_DELTA_SHARE = 0.6
 MAX_UNCHANGED_TOKENS = 16
 """Tokens that the text of an unchanged result may cost."""
 
+_DIGEST_FACTOR = 4
+"""A digest takes so many times as long as a scan."""
 _SHORTER_ROOT_DIGITS = (12, 10, 8, 6, 4)
 
 
@@ -91,7 +94,7 @@ class ComparableResult(Protocol):
         """The path to the rows; None where the result has no rows."""
         ...
 
-    def is_equivalent(self, base: JSON, policy: ResolvedPolicy) -> bool:
+    def is_equivalent(self, base: JSON, policy: ResolvedPolicy, work: Work) -> bool:
         """Whether the result differs from a stored base only in the policy's volatile fields."""
         ...
 
@@ -105,7 +108,13 @@ class ComparableResult(Protocol):
         ...
 
     def changes_since(
-        self, base: JSON, roots: tuple[str, str], policy: ResolvedPolicy, before: SentBefore | None, is_part: bool
+        self,
+        base: JSON,
+        roots: tuple[str, str],
+        policy: ResolvedPolicy,
+        before: SentBefore | None,
+        is_part: bool,
+        work: Work,
     ) -> ChangeText | None:
         """Return the changes since a stored base, a line each; None where they are not shorter or not expressible.
 
@@ -114,14 +123,14 @@ class ComparableResult(Protocol):
         """
         ...
 
-    def text_with_references(self, policy: ResolvedPolicy, before: SentBefore) -> ChangeText | None:
+    def text_with_references(self, policy: ResolvedPolicy, before: SentBefore, work: Work) -> ChangeText | None:
         """Return the whole result with references to rows sent before; None where no row was sent before.
 
         With a session the server sends this text even where it is no shorter, because it assigns symbol ids.
         """
         ...
 
-    def pointers_by_digest(self) -> dict[str, str]:
+    def pointers_by_digest(self, work: Work) -> dict[str, str]:
         """Return pointers to the rows by their digests, and to the whole result by its root."""
         ...
 
@@ -135,9 +144,14 @@ class ComparableValue(NamedTuple):
     """The size for the model, such as `12 rows`."""
     rows: list[str] | None = None
 
-    def is_equivalent(self, base: JSON, policy: ResolvedPolicy) -> bool:
+    def is_equivalent(self, base: JSON, policy: ResolvedPolicy, work: Work) -> bool:
         volatile = policy.volatile
-        return volatile is not None and root_of(base, volatile) == root_of(self.value, volatile)
+        if volatile is None:
+            return False
+        for _ in volatile:
+            count_values(self.value, work)
+            count_values(base, work)
+        return root_of(base, volatile) == root_of(self.value, volatile)
 
     def unchanged_text(
         self, path_to_whole: PathToWhole, root: str, policy: ResolvedPolicy, elsewhere: bool = False
@@ -152,33 +166,45 @@ class ComparableValue(NamedTuple):
         return next((text for text in texts if count(text) <= MAX_UNCHANGED_TOKENS), same)
 
     def changes_since(
-        self, base: JSON, roots: tuple[str, str], policy: ResolvedPolicy, before: SentBefore | None, is_part: bool
+        self,
+        base: JSON,
+        roots: tuple[str, str],
+        policy: ResolvedPolicy,
+        before: SentBefore | None,
+        is_part: bool,
+        work: Work,
     ) -> ChangeText | None:
         from deltamcp.deltas.delta import apply_delta, make_delta
 
         keys = policy.keys or ()
-        text = make_delta(base, self.value, keys, self_contained=is_part)
+        text = make_delta(base, self.value, keys, self_contained=is_part, work=work)
         references, expected_root = None, ALGORITHM + self.root
         if before is not None and before.used_in_deltas and self.rows is not None and not is_part:
             base_rows = dedup.row_pointers(base, self.rows)
             new = self._with_references(
                 {digest: place for digest, place in before.row_locations.items() if digest not in base_rows}
             )
-            shorter = make_delta(base, new, keys)
+            shorter = make_delta(base, new, keys, work=work)
             if len(shorter) < len(text):
                 text, references, expected_root = shorter, pointer(*self.rows), root_of(new)
-        if text.startswith("=") or root_of(apply_delta(base, text)) != expected_root:
+        # Which does not fit is not sent, so it need not be checked.
+        if text.startswith("=") or len(text) > policy.max_chars:
+            return None
+        count_values(base, work)
+        if root_of(apply_delta(base, text)) != expected_root:
             return None
         return ChangeText(text, references=references)
 
-    def text_with_references(self, policy: ResolvedPolicy, before: SentBefore) -> ChangeText | None:
+    def text_with_references(self, policy: ResolvedPolicy, before: SentBefore, work: Work) -> ChangeText | None:
+        count_values(self.value, work)
         value = self._with_references(before.row_locations)
         if value is self.value:
             return None
-        encoded = encode(value, tables=policy.tables, dictionary=policy.dictionary, model=policy.model)
+        encoded = encode(value, tables=policy.tables, dictionary=policy.dictionary, model=policy.model, work=work)
         return ChangeText(encoded.text, encoded.form, dedup.SEEN_NOTE, pointer(*self.rows or ()))
 
-    def pointers_by_digest(self) -> dict[str, str]:
+    def pointers_by_digest(self, work: Work) -> dict[str, str]:
+        count_values(self.value, work)
         whole = {self.root: ""}
         return whole if self.rows is None else dedup.row_pointers(self.value, self.rows) | whole
 
@@ -187,8 +213,13 @@ class ComparableValue(NamedTuple):
         return self.value if replaced is None else replaced
 
 
-def comparable(data: str | bytes, value: Any, policy: ResolvedPolicy) -> ComparableResult:
-    """Return a result for comparison, from its text or JSON; `value` is the tool's return value, where available."""
+def comparable(data: str | bytes, value: Any, policy: ResolvedPolicy, work: Work) -> ComparableResult:
+    """Return a result for comparison, from its text or JSON; `value` is the tool's return value, where available.
+
+    Raises:
+        TooManyValuesError: the result has too many values to be compared.
+    """
+    work.scan(_DIGEST_FACTOR * len(data))
     if is_symbol_graph(value):
         from deltamcp.results import symbol_graphs
 
@@ -196,12 +227,19 @@ def comparable(data: str | bytes, value: Any, policy: ResolvedPolicy) -> Compara
     if isinstance(data, str):
         lines = data.count("\n") + (not data.endswith("\n"))
         return ComparableValue(data, root_of(data).removeprefix(ALGORITHM), _count_text(lines, "line"))
-    decoded = document.decode(data)
+    decoded = document.decode_counted(data, work)
     root = root_of(decoded).removeprefix(ALGORITHM)
-    rows = find_rows(data, policy.rows)
+    rows = find_rows(data, policy.rows, work)
     if rows is not None:
-        return ComparableValue(decoded, root, _count_text(len(document.items(document.at(data, rows))), "row"), rows)
+        return ComparableValue(
+            decoded, root, _count_text(len(document.items(document.at(data, rows, work), work)), "row"), rows
+        )
     return ComparableValue(decoded, root, _count_text(len(decoded), "field") if isinstance(decoded, dict) else "value")
+
+
+def count_values(value: JSON, work: Work) -> None:
+    """Count the steps of a pass over a value that encodes its parts."""
+    work.scan(_DIGEST_FACTOR * len(canonical_bytes(value)))
 
 
 def _count_text(number: int, unit: str) -> str:

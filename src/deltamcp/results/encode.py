@@ -18,6 +18,7 @@ from deltamcp.results.tables.table_writer import TextTable, write_object_table, 
 from deltamcp.tokens import count
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
+from deltamcp.work import Work, unlimited_work
 
 TABLE_LEGEND = (
     "Tables: empty cell: null (a?: absent); .b: prefix as before; a=x*y: x, cell, y; {b}: column b; &: lookup."
@@ -35,6 +36,8 @@ _PLACEHOLDER_TOKENS = 6
 """Tokens that a table's number takes in the document and before the table."""
 _MAX_TABLE_SHARE = 0.95
 """The share of its JSON's tokens that a table inside a value may cost; a smaller saving does not justify a table."""
+_CHARS_PER_STEP = 4
+"""Characters of JSON that are searched for tables in the time of a step."""
 _SCALAR_TYPES = frozenset({str, int, float})
 _MIN_NESTED_ROWS = 4
 
@@ -48,19 +51,31 @@ class EncodedText(NamedTuple):
     form: Literal["json", "table"]
 
 
-def encode(value: JSON, *, tables: bool = True, dictionary: bool = True, model: str | float = "o200k") -> EncodedText:
+def encode(
+    value: JSON,
+    *,
+    tables: bool = True,
+    dictionary: bool = True,
+    model: str | float = "o200k",
+    work: Work | None = None,
+) -> EncodedText:
     """Encode a value as text. With `dictionary`, a table may have values that repeat once, in its head.
+
+    `work` counts the steps; without it the value is one's own, and there is no limit.
 
     Raises:
         ValueError: the value contains something that JSON cannot represent.
     """
     compact = jsonrpc.encode(value).decode()
+    work = unlimited_work() if work is None else work
+    work.scan(len(compact))
     if not tables or compact[0] not in "[{" or len(compact) < _MIN_CHARS:
         return EncodedText(compact, "json")
     mark = next((mark for mark in ("#", "##", "###") if f'"{mark}' not in compact), None)
     if mark is None:
         return EncodedText(compact, "json")
-    search = _TableSearch(mark, dictionary, model, len(compact))
+    work.spend(len(compact) // _CHARS_PER_STEP)
+    search = _TableSearch(mark, dictionary, model, len(compact), work)
     text = _document_text(_decode_json(compact), search)
     if text is None or search.count(text) >= search.count(compact):
         return EncodedText(compact, "json")
@@ -73,10 +88,10 @@ def _document_text(value: Any, search: "_TableSearch") -> str | None:
     if isinstance(skeleton, str):
         *_, last = search.found_tables.values()
         text = "\n".join([last.text, *tables[:-1]])
-        plain = write_object_table(value) if isinstance(value, dict) else None
+        plain = write_object_table(value, search.work) if isinstance(value, dict) else None
         return text if plain is None or search.count(text) <= search.count(plain) else plain
     text = "#" + jsonrpc.encode(skeleton).decode()
-    plain = write_object_table(skeleton) if isinstance(skeleton, dict) and skeleton else None
+    plain = write_object_table(skeleton, search.work) if isinstance(skeleton, dict) and skeleton else None
     if plain is not None and search.count(plain) < _MAX_TABLE_SHARE * search.count(text):
         return "\n".join([plain, *tables])
     return "\n".join([text, *tables]) if tables else None
@@ -90,8 +105,8 @@ class _FoundTable(NamedTuple):
 class _TableSearch:
     """Replaces the tables in a value with placeholders, and collects the tables."""
 
-    def __init__(self, mark: str, dictionary: bool, model: str | float, size: int) -> None:
-        self.mark, self.dictionary, self.model = mark, dictionary, model
+    def __init__(self, mark: str, dictionary: bool, model: str | float, size: int, work: Work) -> None:
+        self.mark, self.dictionary, self.model, self.work = mark, dictionary, model, work
         self.effort = _EFFORT_FACTOR * size + 1000
         self.found_tables: dict[str, _FoundTable] = {}
         """Tables by their JSON, in the order of their numbers."""
@@ -114,8 +129,9 @@ class _TableSearch:
         if len(json) < _MIN_TABLE_CHARS or self.effort < 0:
             return value
         if json in self.found_tables:
+            self.work.spend(len(self.found_tables))
             return f"{self.mark}{list(self.found_tables).index(json) + 1}"
-        table = as_table(value, self.dictionary)
+        table = as_table(value, self.dictionary, self.work)
         text, before = "" if table is None else _table_text(table), len(self.found_tables)
         if not 0 < len(text) < len(json):
             return self._extract_inside(value, depth)
@@ -125,7 +141,7 @@ class _TableSearch:
             return self._place_table(json, best) if best.cost < limit else self._extract_inside(value, depth)
         inner = self._extract_inside(value, depth)
         limit = min(limit, self.count(jsonrpc.encode(inner).decode()) + self._cost_since(before))
-        table = as_table(inner, self.dictionary) if len(self.found_tables) > before else None
+        table = as_table(inner, self.dictionary, self.work) if len(self.found_tables) > before else None
         if table is not None:
             text = _table_text(table)
             cost = self.count(text) + _PLACEHOLDER_TOKENS * bool(depth) + self._cost_since(before)
@@ -147,28 +163,29 @@ class _TableSearch:
         return f"{self.mark}{len(self.found_tables)}"
 
     def _cost_since(self, before: int) -> int:
+        self.work.spend(1 + len(self.found_tables) // 16)
         return sum(found.cost for found in list(self.found_tables.values())[before:])
 
 
-def as_table(value: Any, dictionary: bool) -> TextTable | None:
+def as_table(value: Any, dictionary: bool, work: Work) -> TextTable | None:
     """Return a list or an object as one table, whatever the table costs; None where it is not tabular."""
     if len(value) < 2:
         return None
     kinds = set(map(type, value.values() if isinstance(value, dict) else value))
     if isinstance(value, list):
         if kinds == {dict}:
-            return write_table(value, dictionary)
+            return write_table(value, dictionary, work)
         if kinds == {list} and len(set(map(len, value))) == 1:
             return write_table(
-                [{position_column(at): item for at, item in enumerate(row)} for row in value], dictionary
+                [{position_column(at): item for at, item in enumerate(row)} for row in value], dictionary, work
             )
-        return write_table([{ITEM_COLUMN: item} for item in value], dictionary) if kinds == {str} else None
+        return write_table([{ITEM_COLUMN: item} for item in value], dictionary, work) if kinds == {str} else None
     if kinds == {dict}:
-        return write_table([{KEY_COLUMN: key, **row} for key, row in value.items()], dictionary)
+        return write_table([{KEY_COLUMN: key, **row} for key, row in value.items()], dictionary, work)
     if kinds == {list}:
-        return write_table(list(_list_member_rows(value)), dictionary)
+        return write_table(list(_list_member_rows(value)), dictionary, work)
     return (
-        write_table([{KEY_COLUMN: key, ITEM_COLUMN: item} for key, item in value.items()], dictionary)
+        write_table([{KEY_COLUMN: key, ITEM_COLUMN: item} for key, item in value.items()], dictionary, work)
         if kinds <= _SCALAR_TYPES
         else None
     )

@@ -13,9 +13,11 @@ from deltamcp.results.document import RawJSON
 from deltamcp.results.pointer import parse_path, pointer
 from deltamcp.results.window import Frame, Window
 from deltamcp.values import JSON
+from deltamcp.work import Work
 
 _USUAL_ROW_KEYS = ("data", "items", "results")
 _NON_LIST_TYPES = frozenset({str, int, float, bool, dict, type(None)})
+_MEMBERS_PER_STEP = 8
 _MAX_ROWS_DEPTH = 3
 """Levels at which the server looks for rows."""
 _BYTES_PER_TOKEN = 3
@@ -24,7 +26,7 @@ _MAX_PAIR_BYTES_PER_TOKEN = 200
 """Two rows of more JSON are not tried as a table."""
 
 
-def find_rows(data: RawJSON, declared: str | None, value: Any = None) -> list[str] | None:
+def find_rows(data: RawJSON, declared: str | None, work: Work, value: Any = None) -> list[str] | None:
     """Return the path to the rows of a result; None where it has none. `value` is the decoded result, where available.
 
     The path is the declared one; else the root, `data`, `items` or `results`; else the list that is most of the value.
@@ -32,28 +34,33 @@ def find_rows(data: RawJSON, declared: str | None, value: Any = None) -> list[st
     if declared is not None:
         path = parse_path(declared)
         try:
-            return path if document.kind(document.at(data, path)) == "list" else None
+            return path if document.kind(document.at(data, path, work)) == "list" else None
         except document.PathNotFoundError:
             return None
+    if type(value) is dict:
+        work.spend(len(value) // _MEMBERS_PER_STEP)
     if (
         type(value) is dict
         and value.keys().isdisjoint(_USUAL_ROW_KEYS)
         and all(type(member) in _NON_LIST_TYPES for member in value.values())
     ):
         return None  # takes a tenth of the time of reading the JSON
-    return _find_rows_below(data, _MAX_ROWS_DEPTH)
+    return _find_rows_below(data, _MAX_ROWS_DEPTH, work)
 
 
-def _find_rows_below(data: RawJSON, depth: int) -> list[str] | None:
+def _find_rows_below(data: RawJSON, depth: int, work: Work) -> list[str] | None:
     kind = document.kind(data)
     if kind == "list":
         return []
     if kind != "object" or not depth:
         return None
-    members = document.members(data)
+    try:
+        members = document.members(data, work)
+    except document.TooManyMembersError:
+        return None
     for name in _USUAL_ROW_KEYS:
         if name in members and len(members[name]) > 2:
-            below = _find_rows_below(members[name], depth - 1)
+            below = _find_rows_below(members[name], depth - 1, work)
             if below is not None:
                 return [name, *below]
     largest = max(members, key=lambda name: len(members[name]), default=None)
@@ -72,7 +79,8 @@ def rows_window(
     decoded: list[JSON] = []
 
     def first(count: int) -> Window:
-        decoded.extend(document.decode(unit) for unit in units[start + len(decoded) : start + count])
+        further = units[start + len(decoded) : start + count]
+        decoded.extend(document.decode_counted(unit, frame.work) for unit in further)
         return frame.make_window("rows", wrap(decoded[:count]), start, start + count, len(units))
 
     def window_of_part(frame: Frame, value: JSON, cuts: tuple[str, ...]) -> Window:
@@ -82,27 +90,35 @@ def rows_window(
     max_count = min(len(units) - start, frame.policy.page_size or len(units))
     if max_count <= 0:
         return first(0)
-    return _largest_window(max_count, islice(units, start, None), first, frame) or summary.summary_window(
-        units[start], window_of_part, frame
-    )
+    return _largest_window(
+        max_count, (units[at] for at in range(start, len(units))), first, frame
+    ) or summary.summary_window(units[start], window_of_part, frame)
 
 
 def members_window(units: Mapping[str, RawJSON], start: int, frame: Frame) -> Window | None:
     """Return a window with as many members of an object as fit; None where a key by itself is too long."""
-    keys = list(islice(units, start, None))
+    frame.work.spend(start // _MEMBERS_PER_STEP)
+    keys: list[str] = []
+    further_keys = islice(units, start, None)
+    max_count = max(0, len(units) - start)
+
+    def key_at(place: int) -> str:
+        keys.extend(islice(further_keys, max(0, place + 1 - len(keys))))
+        return keys[place]
 
     def first(count: int) -> Window:
-        value = {key: document.decode(units[key]) for key in keys[:count]}
+        chosen = map(key_at, range(count))
+        value = {key: document.decode_counted(units[key], frame.work) for key in chosen}
         return frame.make_window("keys", value, start, start + count, len(units))
 
     def window_of_part(frame: Frame, value: JSON, cuts: tuple[str, ...]) -> Window:
         inside = tuple(pointer(keys[0]) + cut for cut in cuts)
         return frame.make_window("keys", {keys[0]: value}, start, start + 1, len(units), inside)
 
-    if not keys:
+    if not max_count:
         return first(0)
-    sized = (units[key] for key in keys)
-    return _largest_window(len(keys), sized, first, frame) or summary.summary_window(
+    sized = (units[key_at(place)] for place in range(max_count))
+    return _largest_window(max_count, sized, first, frame) or summary.summary_window(
         units[keys[0]], window_of_part, frame
     )
 
@@ -118,6 +134,7 @@ def _largest_window(
 
     tokens, size, guess, pair_size = frame.budget.tokens, 0, 0, 0
     for index, unit in enumerate(units):
+        frame.work.spend()
         size += len(unit) + 1
         pair_size = size if index < 2 else pair_size
         if size <= tokens * _BYTES_PER_TOKEN:

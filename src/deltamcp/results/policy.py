@@ -24,6 +24,12 @@ ROOT_SCHEMA: dict[str, JSON] = {
 RESET = "reset"
 """A caller sends this instead of a root when it has lost everything the server sent."""
 
+_MAX_REQUESTED_TOKENS = 500_000
+"""The largest budget that a request gets; it may ask for more, and gets a part. No model reads more at once."""
+_MAX_NAMES, _MAX_NAMES_CHARS = 100, 2_000
+"""The most names of fields in one setting of a policy: a result is compared once for each of them."""
+_MAX_MODEL_CHARS = 100
+
 
 class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, rename="camel"):
     """How a server fits results into the budget of a reply: page size, fields, tables, deltas.
@@ -84,6 +90,11 @@ class ResultPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
             raise ConfigurationError(f"tail must be from 0 to 0.9, not {self.tail}.")
         if isinstance(self.model, float | int) and not 0.1 <= self.model <= 10:
             raise ConfigurationError(f"model must be a name, or from 0.1 to 10 times o200k's tokens, not {self.model}.")
+        for name, texts in (("volatile", self.volatile or ()), ("keys", self.keys or ()), ("rows", (self.rows or "",))):
+            if len(texts) > _MAX_NAMES or sum(map(len, texts)) > _MAX_NAMES_CHARS:
+                raise ConfigurationError(f"{name} takes up to {_MAX_NAMES} names and {_MAX_NAMES_CHARS} characters.")
+        if isinstance(self.model, str) and len(self.model) > _MAX_MODEL_CHARS:
+            raise ConfigurationError(f"model must have at most {_MAX_MODEL_CHARS} characters.")
         if any(not path or ".." in path for path in self.volatile or ()):
             raise ConfigurationError("volatile takes dotted paths, as meta.took_ms.")
         try:
@@ -163,6 +174,8 @@ def override_policy(policy: ResultPolicy, base: ResolvedPolicy) -> ResolvedPolic
     overrides = {name: value for name in policy.__struct_fields__ if (value := getattr(policy, name)) is not None}
     if policy.fields is not None:
         overrides["fields_requested"] = isinstance(policy, RequestPolicy)
+    if policy.max_tokens is not None and isinstance(policy, RequestPolicy):
+        overrides["max_tokens"] = min(policy.max_tokens, max(_MAX_REQUESTED_TOKENS, base.max_tokens))
     return replace(base, **overrides)
 
 

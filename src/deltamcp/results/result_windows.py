@@ -7,6 +7,7 @@ and stores the whole result under it.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from deltamcp import tokens
@@ -18,6 +19,7 @@ from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.results.window import Frame, Window
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
+from deltamcp.work import Work
 
 _MIN_HINT_TOKENS = 200
 """In a smaller budget a reply has neither a link nor hints on what else can be done with the result."""
@@ -28,6 +30,7 @@ _EXCERPT_BYTES_PER_TOKEN = 8
 """The size of the first excerpt that is encoded; where the value is hopeless, little more work was done."""
 _EXCERPT_FACTOR = 2
 """How many times its share of the whole an excerpt may cost: a lookup needs values that repeat."""
+_MEMBERS_PER_STEP = 4
 _UNITS_PER_TOKEN = 2
 """The most rows, or members of an object, that a token can stand for: in a table, every line break is a token."""
 
@@ -37,6 +40,7 @@ def whole_window(
     policy: ResolvedPolicy,
     structured: bool,
     rows: Sequence[str] | None,
+    work: Work,
     note: str = "",
     value: Any = None,
 ) -> Window | None:
@@ -44,19 +48,23 @@ def whole_window(
 
     `value` is the decoded `data`, where available.
     """
-    frame = Frame(policy, lambda window: note, structured=structured)
+    frame = Frame(policy, lambda window: note, work, structured=structured)
     if isinstance(data, str):
         window = Window("whole", 0, 1, 1, data, form="text")
-    elif not _has_more_rows(data, rows, policy, value) and _may_fit(data, rows, frame, value):
-        window = frame.make_window("whole", document.decode(data), 0, 1, 1)
+    elif (
+        not _has_more_rows(data, rows, policy, value, work)
+        and _may_fit(data, rows, frame, value)
+        and document.estimate_values(data, work) <= document.MAX_VALUES
+    ):
+        window = frame.make_window("whole", document.decode_counted(data, work), 0, 1, 1)
     else:
         return None
     return window if frame.cost(window) <= policy.max_tokens else None
 
 
-def _has_more_rows(data: bytes, rows: Sequence[str] | None, policy: ResolvedPolicy, value: Any) -> bool:
+def _has_more_rows(data: bytes, rows: Sequence[str] | None, policy: ResolvedPolicy, value: Any, work: Work) -> bool:
     size = policy.page_size
-    return size is not None and rows is not None and len(_row_units(data, rows, value)) > size
+    return size is not None and rows is not None and len(_row_units(data, rows, value, work)) > size
 
 
 def _may_fit(data: bytes, rows: Sequence[str] | None, frame: Frame, value: Any) -> bool:
@@ -69,12 +77,12 @@ def _may_fit(data: bytes, rows: Sequence[str] | None, frame: Frame, value: Any) 
     if not frame.has_tables:
         return False
     budget = frame.budget.tokens
-    count = len(_row_units(data, rows, value)) if rows is not None else _largest_object(value)
+    count = len(_row_units(data, rows, value, frame.work)) if rows is not None else _largest_object(value, frame.work)
     if count > budget * _UNITS_PER_TOKEN:
         return False
     size = budget * _EXCERPT_BYTES_PER_TOKEN
     while size < len(data):
-        part = document.excerpt(data, size)
+        part = document.excerpt(data, size, frame.work)
         shown = None if rows is None else document.LazyItems.at(part, rows)
         further_rows = 0 if shown is None else count - len(shown)
         text = frame.make_window("whole", part, 0, 1, 1).text
@@ -85,15 +93,16 @@ def _may_fit(data: bytes, rows: Sequence[str] | None, frame: Frame, value: Any) 
     return True
 
 
-def _largest_object(value: Any) -> int:
+def _largest_object(value: Any, work: Work) -> int:
     """Return the most members of the value, or of an object in it."""
     if not isinstance(value, dict):
         return 0
+    work.spend(len(value) // _MEMBERS_PER_STEP)
     return max(len(value), *(len(member) for member in value.values() if isinstance(member, dict)), 0)
 
 
-def _row_units(data: bytes, path: Sequence[str], value: Any) -> Sequence[RawJSON]:
-    return document.LazyItems.at(value, path) or document.items(document.at(data, path))
+def _row_units(data: bytes, path: Sequence[str], value: Any, work: Work) -> Sequence[RawJSON]:
+    return document.LazyItems.at(value, path) or document.items(document.at(data, path, work), work)
 
 
 # The first reply
@@ -105,6 +114,7 @@ def first_window(
     policy: ResolvedPolicy,
     handle: Handle | None,
     structured: bool,
+    work: Work,
     projected: bool = False,
     reason: str = "",
     value: Any = None,
@@ -117,18 +127,19 @@ def first_window(
         policy: the budget and form of the reply.
         handle: the handle of the stored result; None where the server could not store it.
         structured: the reply has the value as structured content too.
+        work: counts the steps.
         projected: the data has only the selected fields of the stored result, and may fit whole.
         reason: a sentence that begins the note.
         value: the decoded `data`, where available.
     """
     whole = (
-        whole_window(data, policy, structured, rows, notes.all_fields_note(handle, reason), value)
+        whole_window(data, policy, structured, rows, work, notes.all_fields_note(handle, reason), value)
         if projected
         else None
     )
     if whole is not None:
         return whole
-    units = None if isinstance(data, str) or rows is None else _row_units(data, rows, value)
+    units = None if isinstance(data, str) or rows is None else _row_units(data, rows, value, work)
     hints, link = "", ""
     if handle is not None and policy.max_tokens >= _MIN_HINT_TOKENS:
         hints = f' {{"{reference.KEY}":"{handle.name}"}} as an argument passes it on.'
@@ -140,7 +151,7 @@ def first_window(
         size = "" if units is None else notes.row_count_note(window, len(units))
         return f"[{reason}{size}{notes.first_note(window, handle, policy.max_tokens)}{hints}]"
 
-    frame = Frame(policy, note, link, structured)
+    frame = Frame(policy, note, work, link, structured)
     if isinstance(data, str):
         return truncation.text_window(data, 0, "characters", frame, policy.tail)
     listed = None if units is None or rows is None else _rows_window(data, units, rows, frame)
@@ -170,7 +181,7 @@ def is_linked(policy: ResolvedPolicy, window: Window | None = None) -> bool:
 
 def _rows_window(data: bytes, units: Sequence[RawJSON], path: list[str], frame: Frame) -> Window | None:
     # In structured content nothing is abridged, because programs would take an abridged value for the value.
-    wrap, cuts = _envelope(data, path, len(data) if frame.structured else frame.budget.tokens, ())
+    wrap, cuts = _envelope(data, path, len(data) if frame.structured else frame.budget.tokens, (), frame.work)
     # The note counts the cuts of the envelope too.
     inner = replace(frame, note=lambda window: frame.note(_with_cuts(window, cuts)))
     window = pagination.rows_window(units, 0, wrap, path, inner)
@@ -182,7 +193,7 @@ def _with_cuts(window: Window, cuts: Sequence[str]) -> Window:
 
 
 def _envelope(
-    data: RawJSON, path: Sequence[str], space: int, above: tuple[str, ...]
+    data: RawJSON, path: Sequence[str], space: int, above: tuple[str, ...], work: Work
 ) -> tuple[Callable[[list[JSON]], JSON], list[str]]:
     """Return a function that puts rows back into the value around them, and pointers to what is cut in that value.
 
@@ -191,11 +202,11 @@ def _envelope(
     if not path:
         return lambda rows: rows, []
     if document.kind(data) == "list":  # a declared path through a list: only the one item is shown
-        return _envelope(document.items(data)[int(path[0])], path[1:], space, (*above, path[0]))
-    members = document.members(data)
-    inner, cuts = _envelope(members[path[0]], path[1:], space // 2, (*above, path[0]))
+        return _envelope(document.at(data, path[:1], work), path[1:], space, (*above, path[0]), work)
+    members = document.members(data, work)
+    inner, cuts = _envelope(members[path[0]], path[1:], space // 2, (*above, path[0]), work)
     beside = {name: value for name, value in members.items() if name != path[0]}
-    value, inner_cuts = summary.Summary(jsonrpc.encode(beside)).abridge(space)
+    value, inner_cuts = summary.Summary(jsonrpc.encode(beside), work).abridge(space)
     names = [name for name in members if name in value or name == path[0]]
     left_out = {name: mark for name, mark in value.items() if name not in members}
 
@@ -222,13 +233,13 @@ def _raw_window(data: RawJSON, start: int, frame: Frame) -> Window:
 
 
 def read_window(
-    units: Units, start: int, policy: ResolvedPolicy, path: str, until: int | None = None, problem: str = ""
+    units: Units, start: int, policy: ResolvedPolicy, path: str, work: Work, until: int | None = None, problem: str = ""
 ) -> Window:
     """Return a window of the units at `path`, from `start` to at most `until`; its note begins with the problem.
 
     Where not even one unit fits, or the value is a scalar, the window shows the JSON as characters from the beginning.
     """
-    frame = _continuation_frame(policy, path, problem)
+    frame = _continuation_frame(policy, path, problem, work)
     if isinstance(units, str):
         return truncation.text_window(units, start, "characters", frame, until=until)
     if until is not None:
@@ -236,20 +247,26 @@ def read_window(
     window: Window | None = None
     if isinstance(units, Mapping):
         window = pagination.members_window(units, start, frame)
-    elif isinstance(units, list):
+    elif not isinstance(units, bytes):
         window = pagination.rows_window(units, start, lambda rows: rows, (), frame)
-    return window or read_raw_window(units_json(units).decode(), 0, policy, path, problem)
+    return window or read_raw_window(units_json(units).decode(), 0, policy, path, work, problem)
 
 
-def read_raw_window(text: str, start: int, policy: ResolvedPolicy, path: str, problem: str = "") -> Window:
+def read_raw_window(text: str, start: int, policy: ResolvedPolicy, path: str, work: Work, problem: str = "") -> Window:
     """Return a window of the JSON at `path` as characters, from the character at `start` on."""
-    return truncation.text_window(text, start, "JSON characters", _continuation_frame(policy, path, problem))
+    return truncation.text_window(text, start, "JSON characters", _continuation_frame(policy, path, problem, work))
 
 
-def _continuation_frame(policy: ResolvedPolicy, path: str, problem: str) -> Frame:
-    return Frame(policy, lambda window: notes.continuation_note(window, path, policy.max_tokens, problem))
+def _continuation_frame(policy: ResolvedPolicy, path: str, problem: str, work: Work) -> Frame:
+    return Frame(policy, lambda window: notes.continuation_note(window, path, policy.max_tokens, problem), work)
 
 
 def units_json(units: Units) -> bytes:
     """Encode units as JSON."""
-    return units if isinstance(units, bytes) else jsonrpc.encode(units)
+    if isinstance(units, bytes):
+        return units
+    if isinstance(units, document.PackedItems):
+        return units.json
+    if isinstance(units, Mapping):
+        return jsonrpc.encode({key: Raw(memoryview(unit)) for key, unit in units.items()})
+    return jsonrpc.encode(units if isinstance(units, str) else [Raw(memoryview(unit)) for unit in units])

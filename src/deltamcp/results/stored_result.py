@@ -1,6 +1,8 @@
 """The format in which the server stores a result, and the windows that `continue` reads from it."""
 
 import functools
+import hashlib
+import sys
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -10,7 +12,7 @@ from msgspec.structs import replace
 
 from deltamcp.errors import UsageError
 from deltamcp.results import document, grep
-from deltamcp.results.document import RawJSON, Units
+from deltamcp.results.document import PackedItems, RawJSON, Units
 from deltamcp.results.notes import RAW_PREFIX
 from deltamcp.results.pagination import find_rows
 from deltamcp.results.pointer import parse_path, pointer
@@ -20,6 +22,7 @@ from deltamcp.results.result_windows import read_raw_window, read_window, units_
 from deltamcp.results.window import Window
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
+from deltamcp.work import Work, WorkLimitError
 
 
 class StoredHeader(Struct, frozen=True, omit_defaults=True):
@@ -70,11 +73,27 @@ class Selection:
         """The JSON of the units."""
         return units_json(self.units).decode()
 
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes of memory the selection takes."""
+        size = sys.getsizeof(self.__dict__.get("json_text", ""))
+        match self.units:
+            case str() | bytes():
+                return size + sys.getsizeof(self.units)
+            case PackedItems():
+                return size + self.units.nbytes
+            case _:
+                return size + len(self.units) * (_MEMBER_BYTES if isinstance(self.units, Mapping) else _ITEM_BYTES)
+
 
 _MAX_PAGES_AHEAD = 200
-"""How far a caller may skip ahead: the server makes the pages between, at some milliseconds each."""
+"""How far a caller may skip ahead; the server makes the pages between."""
 _MAX_SELECTIONS = 8
 """Selections of one result that are cached for further pages."""
+_MAX_SELECTION_BYTES = 16 * 1024 * 1024
+"""The memory of the selections of one result that are cached, the last one apart."""
+_MEMBER_BYTES, _ITEM_BYTES = 250, 80
+"""About how much memory a member and an item take besides their JSON."""
 _decode_header = msgspec.json.Decoder(StoredHeader).decode
 
 
@@ -92,7 +111,7 @@ class StoredResult:
         begin = 4 + int.from_bytes(whole[:4])
         self._header = _decode_header(whole[4:begin])
         self._data = whole[begin:]
-        self._selections: dict[tuple[str | None, str, str | None], Selection] = {}
+        self._selections: dict[bytes, Selection] = {}
 
     @property
     def root(self) -> str:
@@ -109,13 +128,17 @@ class StoredResult:
         """Whether the caller was shown only a part."""
         return self._header.is_part
 
-    @property
-    def shown_value(self) -> JSON:
-        """The value with only the fields that the policy selects."""
+    def shown_value(self, work: Work) -> JSON:
+        """Return the value with only the fields that the policy selects.
+
+        Raises:
+            UsageError: the result has too many values, or the fields do not apply to it any more.
+        """
         if self._header.kind == "text":
             return str(self._data, "utf-8")
-        return document.decode(
-            self._data if self._header.policy.fields is None else project_fields(self._data, self._header.policy)
+        policy = self._header.policy
+        return document.decode_counted(
+            self._data if policy.fields is None else project_fields(self._data, policy, work), work
         )
 
     @property
@@ -123,123 +146,147 @@ class StoredResult:
         """The size of the result in bytes."""
         return self._data.nbytes
 
-    def bytes_at(self, path: str) -> int:
-        """Return the size in bytes of the value at a path.
+    @property
+    def view_bytes(self) -> int:
+        """About how many bytes of memory the parts take that are cached for further pages."""
+        return sum(selection.nbytes for selection in list(self._selections.values()))
 
-        Raises:
-            UsageError: the result has nothing at the path.
-        """
-        return len(document.at(self._data, parse_path(path))) if self._header.kind == "json" else self.size
+    def parts(self, work: Work) -> "ResultParts":
+        """Return the parts of the result, for several paths in a row."""
+        return ResultParts(self._data, self._header.kind == "text", work)
 
-    def value_at(self, path: str) -> JSON:
-        """Return the value at a path.
-
-        Raises:
-            UsageError: the result has nothing at the path.
-        """
-        if self._header.kind == "json":
-            return document.decode(document.at(self._data, parse_path(path)))
-        if path:
-            raise UsageError("This result is a text, which has no parts.")
-        return str(self._data, "utf-8")
-
-    def read(self, arguments: ContinueArguments, requested: ResultPolicy | None = None) -> tuple[Window, str]:
+    def read(self, arguments: ContinueArguments, requested: ResultPolicy | None, work: Work) -> tuple[Window, str]:
         """Return the window that `continue` asks for, and the path of its units in the result.
 
-        The window follows the policy of the first reply, overridden by the `requested` one.
+        The window follows the policy of the first reply, overridden by the `requested` one. Several threads may read.
 
         Raises:
             UsageError: the arguments do not apply to this result; the text says why.
         """
         policy = self._header.policy if requested is None else override_policy(requested, self._header.policy)
         if arguments.path is not None and arguments.path.startswith(RAW_PREFIX):
-            selection = self._select(replace(arguments, path=arguments.path.removeprefix(RAW_PREFIX)))
+            selection = self._select(replace(arguments, path=arguments.path.removeprefix(RAW_PREFIX)), work)
+            work.scan(self.size)
             start = _check_offset(arguments.offset or 0, len(selection.json_text))
-            window = read_raw_window(selection.json_text, start, policy, selection.path, selection.problem)
+            window = read_raw_window(selection.json_text, start, policy, selection.path, work, selection.problem)
             return window, selection.path
-        selection = self._select(arguments)
+        selection = self._select(arguments, work)
         if arguments.offset is not None:
             start = _check_offset(arguments.offset, len(selection.units))
-            return _read(selection, start, policy), selection.path
+            return _read(selection, start, policy, work), selection.path
         # With a policy of its own, a request has pages of its own size.
-        starts = selection.page_starts if requested is None else [0]
+        starts = list(selection.page_starts) if requested is None else [0]
         page = arguments.page or min(2, len(starts))  # the page after the first reply, where its end is known
-        start, until = _page_span(selection, starts, page, policy)
-        return _read(selection, start, policy, until), selection.path
+        start, until = _page_span(selection, starts, page, policy, work)
+        if requested is None:
+            selection.page_starts = starts
+        return _read(selection, start, policy, work, until), selection.path
 
-    def _select(self, arguments: ContinueArguments) -> Selection:
-        key = (arguments.path, repr(arguments.fields), arguments.grep)
-        if key not in self._selections:
-            selection = self._make_selection(arguments)
-            if len(self._selections) >= _MAX_SELECTIONS:
+    def _select(self, arguments: ContinueArguments, work: Work) -> Selection:
+        # What the caller sends may be long, so the key is a digest.
+        chosen = msgspec.json.encode((arguments.path, arguments.fields, arguments.grep))
+        key = hashlib.blake2b(chosen, digest_size=16).digest()
+        selection = self._selections.get(key)
+        if selection is None:
+            selection = self._make_selection(arguments, work)
+            if len(self._selections) >= _MAX_SELECTIONS or self.view_bytes > _MAX_SELECTION_BYTES:
                 self._selections.clear()
             self._selections[key] = selection
-        return self._selections[key]
+        return selection
 
-    def _make_selection(self, arguments: ContinueArguments) -> Selection:
+    def _make_selection(self, arguments: ContinueArguments, work: Work) -> Selection:
         policy = self._header.policy
         if self._header.kind == "text":
             if arguments.path or arguments.fields:
                 raise UsageError("This result is a text, without paths; read on by offset, or search by grep.")
-            text = str(self._data, "utf-8")
+            work.scan(self.size)
             return (
-                self._grep_selection(text, "", arguments)
+                _grep_selection(str(self._data, "utf-8"), "", arguments, work)
                 if arguments.grep
-                else Selection(text, "", self._page_starts())
+                else Selection(str(self._data, "utf-8"), "", self._page_starts())
             )
         if arguments.path is None and arguments.fields is None and not arguments.grep:
-            data = self._data if policy.fields is None else project_fields(self._data, policy)
+            data = self._data if policy.fields is None else project_fields(self._data, policy, work)
             rows = self._header.rows or []
-            return Selection(_split_units(document.at(data, rows)), pointer(*rows), self._page_starts())
-        path = self._rows_path(arguments.fields) if arguments.path is None else parse_path(arguments.path)
-        part = document.at(self._data, path)
+            return Selection(_split_units(document.at(data, rows, work), work), pointer(*rows), self._page_starts())
+        path = self._rows_path(arguments.fields, work) if arguments.path is None else parse_path(arguments.path)
+        part = document.at(self._data, path, work)
         if arguments.fields is None:
-            units = _split_units(part)
+            units = _split_units(part, work)
             return (
-                self._grep_selection(units, pointer(*path), arguments)
+                _grep_selection(units, pointer(*path), arguments, work)
                 if arguments.grep
                 else Selection(units, pointer(*path), [0])
             )
-        value, inner_rows = document.decode(part), find_rows(part, None)
-        missing = find_missing(value, arguments.fields, inner_rows)
+        value, inner_rows = document.decode_counted(part, work), find_rows(part, None, work)
+        missing = find_missing(value, arguments.fields, inner_rows, work)
         problem = missing.sentence(policy.max_tokens)
         if missing.are_all:
             raise UsageError(problem)
         if arguments.grep:
-            return self._grep_selection(_split_units(part), pointer(*path), arguments, problem)
-        projected = jsonrpc.encode(project_rows(value, arguments.fields, inner_rows))
-        return Selection(_split_units(projected), pointer(*path), [0], problem)
+            return _grep_selection(_split_units(part, work), pointer(*path), arguments, work, problem)
+        projected = jsonrpc.encode(project_rows(value, arguments.fields, inner_rows, work))
+        return Selection(_split_units(projected, work), pointer(*path), [0], problem)
 
-    def _rows_path(self, fields: list[str] | str | None) -> list[str]:
+    def _rows_path(self, fields: list[str] | str | None, work: Work) -> list[str]:
         """Return the path for arguments without one: the rows, or the root where `fields` names members of the root."""
-        rows = find_rows(self._data, self._header.policy.rows) or []
+        rows = find_rows(self._data, self._header.policy.rows, work) or []
         if rows and fields is not None and document.kind(self._data) == "object":
-            return rows if are_row_fields(fields, document.members(self._data)) else []
+            return rows if are_row_fields(fields, document.members(self._data, work)) else []
         return rows
 
     def _page_starts(self) -> list[int]:
         return [0, self._header.first] if self._header.first else [0]
 
-    def _grep_selection(self, units: Units, path: str, arguments: ContinueArguments, problem: str = "") -> Selection:
-        """Return the units that contain the words of `grep`, with only the requested fields."""
-        matching = grep.matching_units(units, arguments.grep or "")
-        if not matching:
-            everywhere = '; path="" searches all of it' if path and arguments.path is None else ""
-            return Selection(f"Nothing {f'in {path} ' if path else ''}holds that{everywhere}.", path, [0])
-        if arguments.fields is not None and isinstance(matching, Mapping):
-            projected = project([document.decode(unit) for unit in matching.values()], arguments.fields)
-            matching = _split_units(jsonrpc.encode(projected))
-        return Selection(matching, path, [0], problem)
+
+def _grep_selection(units: Units, path: str, arguments: ContinueArguments, work: Work, problem: str = "") -> Selection:
+    """Return the units that contain the words of `grep`, with only the requested fields."""
+    matching, are_all = grep.matching_units(units, arguments.grep or "", work)
+    if not matching:
+        everywhere = '; path="" searches all of it' if path and arguments.path is None else ""
+        return Selection(f"Nothing {f'in {path} ' if path else ''}holds that{everywhere}.", path, [0])
+    if not are_all:
+        problem = f"More lines hold that; these are the first {grep.MAX_LINES}."
+    if arguments.fields is not None and isinstance(matching, Mapping):
+        found = document.decode_counted(b"[%b]" % b",".join(map(memoryview, matching.values())), work)
+        matching = _split_units(jsonrpc.encode(project(found, arguments.fields, work)), work)
+    return Selection(matching, path, [0], problem)
 
 
-def project_fields(data: RawJSON, policy: ResolvedPolicy) -> bytes:
+class ResultParts:
+    """The parts of a stored result."""
+
+    def __init__(self, data: memoryview, is_text: bool, work: Work) -> None:
+        self._data = data
+        self._is_text = is_text
+        self._parts = document.Parts(data, work)
+
+    def at(self, path: str) -> RawJSON | str:
+        """Return the JSON at a path; of a result that is a text, the text.
+
+        Raises:
+            UsageError: the result has nothing at the path.
+        """
+        if not self._is_text:
+            return self._parts.at(parse_path(path))
+        if path:
+            raise UsageError("This result is a text, which has no parts.")
+        return self._text
+
+    @functools.cached_property
+    def _text(self) -> str:
+        return str(self._data, "utf-8")
+
+
+def project_fields(data: RawJSON, policy: ResolvedPolicy, work: Work) -> bytes:
     """Return the JSON of a result with only the fields that the policy selects.
 
     Raises:
         UsageError: the policy's expression is invalid or does not apply to the result.
     """
     assert policy.fields is not None, "callers check that the policy selects fields"
-    return jsonrpc.encode(project_rows(document.decode(data), policy.fields, find_rows(data, policy.rows)))
+    value, rows = document.decode_counted(data, work), find_rows(data, policy.rows, work)
+    return jsonrpc.encode(project_rows(value, policy.fields, rows, work))
 
 
 class SelectedFields(NamedTuple):
@@ -252,28 +299,33 @@ class SelectedFields(NamedTuple):
     """Whether the data is the whole result, because the policy's fields do not apply to it."""
 
 
-def select_fields(data: str | bytes, policy: ResolvedPolicy) -> SelectedFields:
+def select_fields(data: str | bytes, policy: ResolvedPolicy, work: Work) -> SelectedFields:
     """Return the fields of a result that the policy selects.
 
     That is the whole result where the policy's expression does not apply, or where it has none of the fields that the
     caller requested: the tool has run, so its result must not get lost.
+
+    Raises:
+        WorkLimitError: the selection would take more steps than there are.
     """
     if isinstance(data, str) or policy.fields is None:
         return SelectedFields(data, "", False)
     try:
-        value, rows = document.decode(data), find_rows(data, policy.rows)
-        projected = project_rows(value, policy.fields, rows)
+        value, rows = document.decode_counted(data, work), find_rows(data, policy.rows, work)
+        projected = project_rows(value, policy.fields, rows, work)
+    except WorkLimitError:
+        raise
     except UsageError:
         return SelectedFields(data, "The expression in fields does not apply. ", True)
     if not policy.fields_requested:
         return SelectedFields(jsonrpc.encode(projected), "", False)
-    missing = find_missing(value, policy.fields, rows)
+    missing = find_missing(value, policy.fields, rows, work)
     problem = missing.sentence(policy.max_tokens) + " " if missing.paths else ""
     return SelectedFields(data if missing.are_all else jsonrpc.encode(projected), problem, missing.are_all)
 
 
-def _read(selection: Selection, start: int, policy: ResolvedPolicy, until: int | None = None) -> Window:
-    return read_window(selection.units, start, policy, selection.path, until, selection.problem)
+def _read(selection: Selection, start: int, policy: ResolvedPolicy, work: Work, until: int | None = None) -> Window:
+    return read_window(selection.units, start, policy, selection.path, work, until, selection.problem)
 
 
 def _check_offset(offset: int, total: int) -> int:
@@ -282,26 +334,31 @@ def _check_offset(offset: int, total: int) -> int:
     return offset
 
 
-def _page_span(selection: Selection, starts: list[int], page: int, policy: ResolvedPolicy) -> tuple[int, int | None]:
+def _page_span(
+    selection: Selection, starts: list[int], page: int, policy: ResolvedPolicy, work: Work
+) -> tuple[int, int | None]:
     """Return the start of a page, and its end where known; adds the missing pages before it to `starts`."""
     if page > len(starts) + _MAX_PAGES_AHEAD:
         raise UsageError(f"page {page} is too far ahead to be found; read on by offset.")
     while len(starts) < page:
-        window = _read(selection, starts[-1], policy)
+        window = _read(selection, starts[-1], policy, work)
         if window.next is None or window.unit == "JSON characters":
             raise UsageError(f"page must be a number from 1 to {len(starts)}.")
         starts.append(window.next)
     return starts[page - 1], starts[page] if page < len(starts) else None
 
 
-def _split_units(data: RawJSON) -> Units:
+def _split_units(data: RawJSON, work: Work) -> Units:
     match document.kind(data):
         case "list":
-            return document.items(data)
+            return document.items(data, work)
         case "object":
-            return document.members(data)
+            try:
+                return document.members(data, work)
+            except document.TooManyMembersError:
+                return bytes(memoryview(data))
         case "text":
-            return str(document.decode(data))
+            return str(document.decode_counted(data, work))
         case _:
             return bytes(memoryview(data))
 

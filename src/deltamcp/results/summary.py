@@ -5,7 +5,7 @@ says how much; for programs, `cuts` has pointers to the cut values.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from deltamcp.results import document
@@ -15,6 +15,7 @@ from deltamcp.results.notes import ELLIPSIS
 from deltamcp.results.pointer import pointer
 from deltamcp.results.window import Frame, Window
 from deltamcp.values import JSON
+from deltamcp.work import Work
 
 _MAX_DEPTH = 24
 """Values at a greater depth are not shown in part."""
@@ -34,17 +35,19 @@ class AbridgedValue(NamedTuple):
 
 
 class Summary:
-    """Abridges one value to several sizes; it parses each object in the value once."""
+    """Abridges one value to several sizes; it parses each list and object in the value once."""
 
-    def __init__(self, data: RawJSON, marked: bool = True, value: Any = None) -> None:
+    def __init__(self, data: RawJSON, work: Work, marked: bool = True, value: Any = None) -> None:
         """Without `marked` only lists and long prose are cut, because programs would take a mark for a value.
 
         `value` is the decoded `data`, where available.
         """
         self._data = data
+        self._work = work
         self._marked = marked
-        members = document.LazyMembers.from_dict(value)
+        members = document.LazyMembers.from_dict(value, work)
         self._members: dict[tuple[str | int, ...], Mapping[str, RawJSON]] = {} if members is None else {(): members}
+        self._items: dict[tuple[str | int, ...], Sequence[RawJSON]] = {}
 
     def abridge(self, space: int) -> AbridgedValue:
         """Abridge the value to about `space` bytes; a value that is small enough stays whole."""
@@ -54,7 +57,7 @@ class Summary:
     def _abridge_value(self, data: RawJSON, space: int, path: tuple[str | int, ...], cuts: list[str]) -> JSON:
         size, kind = len(data), document.kind(data)
         if size <= space or size <= _ALWAYS_WHOLE_BYTES[kind]:
-            return document.decode(data)
+            return document.decode_counted(data, self._work)
         if kind == "list":
             return self._abridge_list(data, space if len(path) < _MAX_DEPTH else 0, path, cuts)
         if kind == "object":
@@ -71,10 +74,13 @@ class Summary:
 
     def _abridge_list(self, data: RawJSON, space: int, path: tuple[str | int, ...], cuts: list[str]) -> JSON:
         """Return the items that fit whole; where not even the first does, a part of it."""
-        items = document.items(data)
+        items = self._items.get(path)
+        if items is None:
+            items = self._items[path] = document.items(data, self._work)
         left = space - 12
         shown: list[JSON] = []
         for place, item in enumerate(items):
+            self._work.spend()
             whole = len(item) + 1
             if whole > left and (place or left < 2 * _MIN_MEMBER_BYTES or not self._marked):
                 break
@@ -89,10 +95,16 @@ class Summary:
     def _abridge_object(self, data: RawJSON, space: int, path: tuple[str | int, ...], cuts: list[str]) -> JSON:
         members = self._members.get(path)
         if members is None:
-            members = self._members[path] = document.members(data)
+            try:
+                members = document.members(data, self._work)
+            except document.TooManyMembersError:
+                cuts.append(pointer(*path))
+                return {ELLIPSIS: f"more than {document.MAX_MEMBERS} keys"}
+            self._members[path] = members
         left = space - 2
         shares: dict[str, int] = {}
         for key, value in members.items():
+            self._work.spend()
             min_size = len(key) + 4 + min(len(value), _MIN_MEMBER_BYTES)
             if min_size > left and self._marked:
                 break
@@ -123,7 +135,7 @@ def summary_window(
         frame: the rest of the reply, with the budget.
         value: the decoded `data`, where available.
     """
-    summary, tokens = Summary(data, not frame.structured, value), frame.budget.tokens
+    summary, tokens = Summary(data, frame.work, not frame.structured, value), frame.budget.tokens
     max_space, plain = min(len(data), tokens * 8), frame.without_tables()
     windows: dict[int, Window] = {}
 

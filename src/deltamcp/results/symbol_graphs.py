@@ -10,6 +10,11 @@ from deltamcp.results.changes import ChangeText, PathToWhole, SentBefore
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.tokens import count
 from deltamcp.values import JSON
+from deltamcp.work import Work
+
+_STEPS_PER_SYMBOL = 20
+"""Steps that encoding, comparing and counting a symbol or an edge takes, about."""
+_CHARS_PER_SYMBOL = 10
 
 
 class ComparableGraph(NamedTuple):
@@ -19,7 +24,7 @@ class ComparableGraph(NamedTuple):
     root: str
     rows: None = None
 
-    def is_equivalent(self, base: JSON, policy: ResolvedPolicy) -> bool:
+    def is_equivalent(self, base: JSON, policy: ResolvedPolicy, work: Work) -> bool:
         return False
 
     def unchanged_text(
@@ -29,8 +34,15 @@ class ComparableGraph(NamedTuple):
         return gcf.encode_unchanged(answer).rstrip("\n")
 
     def changes_since(
-        self, base: JSON, roots: tuple[str, str], policy: ResolvedPolicy, before: SentBefore | None, is_part: bool
+        self,
+        base: JSON,
+        roots: tuple[str, str],
+        policy: ResolvedPolicy,
+        before: SentBefore | None,
+        is_part: bool,
+        work: Work,
     ) -> ChangeText | None:
+        self._count_pass(work, len(str(base)) // _CHARS_PER_SYMBOL)
         try:
             delta = gcf.diff(gcf.decode(str(base)), self.payload)
         except gcf.GcfError:
@@ -47,14 +59,18 @@ class ComparableGraph(NamedTuple):
             gcf.encode_delta(delta, session=session, combine=before.used_in_deltas).rstrip("\n"), session=session
         )
 
-    def text_with_references(self, policy: ResolvedPolicy, before: SentBefore) -> ChangeText | None:
+    def text_with_references(self, policy: ResolvedPolicy, before: SentBefore, work: Work) -> ChangeText | None:
+        self._count_pass(work)
         if before.session is None:
             return None
         session = deepcopy(before.session)
         return ChangeText(gcf.encode_with_session(_with_root(self.payload), session).rstrip("\n"), session=session)
 
-    def pointers_by_digest(self) -> dict[str, str]:
+    def pointers_by_digest(self, work: Work) -> dict[str, str]:
         return {self.root: ""}
+
+    def _count_pass(self, work: Work, others: int = 0) -> None:
+        work.spend(_STEPS_PER_SYMBOL * (len(self.payload.symbols) + len(self.payload.edges) + others))
 
 
 def comparable_graph(payload: gcf.Payload) -> ComparableGraph:

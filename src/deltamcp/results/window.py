@@ -11,6 +11,7 @@ from deltamcp.results.encode import encode
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
+from deltamcp.work import Work
 
 Unit: TypeAlias = Literal["rows", "keys", "characters", "JSON characters", "whole"]
 """What a window counts: items of a list, members of an object, characters of a text or of JSON, or only the whole."""
@@ -54,6 +55,7 @@ class Frame(Struct, frozen=True):
 
     policy: ResolvedPolicy
     note: Callable[[Window], str]
+    work: Work
     other_text: str = ""
     """Other text of the reply that the model reads, such as a link."""
     structured: bool = False
@@ -80,7 +82,9 @@ class Frame(Struct, frozen=True):
     ) -> Window:
         """Return a window with a JSON value, encoded in the fewest tokens."""
         policy = self.policy
-        encoded = encode(value, tables=self.has_tables, dictionary=policy.dictionary, model=policy.model)
+        encoded = encode(
+            value, tables=self.has_tables, dictionary=policy.dictionary, model=policy.model, work=self.work
+        )
         window = Window(unit, start, end, total, encoded.text, value=value, form=encoded.form, cuts=cuts)
         return self.add_note(window)
 
@@ -89,4 +93,7 @@ class Frame(Struct, frozen=True):
         parts = [*window.texts, self.other_text]
         if self.structured and window.value is not UNSET:
             parts.append(jsonrpc.encode(window.value).decode())
-        return self.budget.cost_of(parts)
+        budget = self.budget
+        for part in parts:
+            budget.spend_count(part, self.work)
+        return budget.cost_of(parts)

@@ -5,12 +5,15 @@ from typing import Any, NamedTuple
 
 from deltamcp.results.tables.syntax import ColumnPath, json_text, position_column
 from deltamcp.values import JSON
+from deltamcp.work import Work
 
 MAX_COLUMNS = 400
 MAX_MEMBERS = 2000
 """The limit for a table of one object, whose columns are not compared with each other."""
 MAX_DEPTH = 8
 MAX_POSITIONED_ITEMS = 3
+_CELLS_PER_STEP = 8
+"""Cells of a column that are made or compared in the time of a step."""
 
 
 class AbsentKey:
@@ -37,26 +40,27 @@ class FlatRows(NamedTuple):
     """Columns, groups and copies in the order of the keys in the rows."""
 
 
-def flatten(rows: Sequence[dict[str, JSON]]) -> FlatRows | None:
+def flatten(rows: Sequence[dict[str, JSON]], work: Work) -> FlatRows | None:
     """Return the rows as columns; None where the rows are empty or have too few keys in common."""
     flat = FlatRows(len(rows), {}, {}, {}, [])
     groups: list[tuple[ColumnPath, list[Any]]] = []
-    if not _add_columns(flat, groups, (), list(rows)) or not flat.columns:
+    if not _add_columns(flat, groups, (), list(rows), work) or not flat.columns:
         return None
     return flat
 
 
 def _add_columns(
-    flat: FlatRows, groups: list[tuple[ColumnPath, list[Any]]], above: ColumnPath, values: list[Any]
+    flat: FlatRows, groups: list[tuple[ColumnPath, list[Any]]], above: ColumnPath, values: list[Any], work: Work
 ) -> bool:
     keys = _all_keys(values)
     if keys is None:
         return False
     for key in keys:
+        work.spend(1 + len(values) // _CELLS_PER_STEP)
         below = [value.get(key, ABSENT) if type(value) is dict else ABSENT_PARENT for value in values]
         path = (*above, key)
         flat.key_order.append(path)
-        if not _add_group(flat, groups, path, below):
+        if not _add_group(flat, groups, path, below, work):
             flat.columns[path] = below
             if len(flat.columns) > (MAX_COLUMNS if flat.row_count > 1 else MAX_MEMBERS):
                 return False
@@ -80,7 +84,7 @@ def _all_keys(values: list[Any]) -> list[str] | None:
 
 
 def _add_group(
-    flat: FlatRows, groups: list[tuple[ColumnPath, list[Any]]], path: ColumnPath, members: list[Any]
+    flat: FlatRows, groups: list[tuple[ColumnPath, list[Any]]], path: ColumnPath, members: list[Any], work: Work
 ) -> bool:
     """Add an object of the rows as a group of columns; return whether it is one."""
     values = _key_by_position(members) if flat.row_count == 1 else members
@@ -97,6 +101,7 @@ def _add_group(
         return False
     if AbsentKey not in kinds and AbsentParent not in kinds:
         for other, others in groups:
+            work.spend(1 + len(members) // _CELLS_PER_STEP)
             if others[0] == members[0] and others == members and json_text(others) == json_text(members):
                 flat.group_copies[path] = other
                 return True
@@ -104,7 +109,7 @@ def _add_group(
     column_count, key_count = len(flat.columns), len(flat.key_order)
     if optional:
         flat.optional_groups[path] = values
-    if _add_columns(flat, groups, path, values):
+    if _add_columns(flat, groups, path, values, work):
         return True
     for added in list(flat.columns)[column_count:]:
         del flat.columns[added]

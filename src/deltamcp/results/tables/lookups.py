@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from deltamcp.results.tables.syntax import looks_like_json
+from deltamcp.work import Work
 
 _MIN_ROWS = 4
 _MAX_LOOKUPS = 6
+_CELLS_PER_STEP = 8
+"""Cells of two columns that are compared in the time of a step."""
 _SAMPLE_ROWS = 100
 _CHARS_PER_TOKEN = 3.2
 """Average characters of a token in a cell."""
@@ -32,14 +35,16 @@ class Lookup(NamedTuple):
     """The cells of the members, by the cell that stays in the rows."""
 
 
-def find_lookups(columns: list[list[str]]) -> list[Lookup]:
+def find_lookups(columns: list[list[str]], work: Work) -> list[Lookup]:
     """Return the lookups that save tokens, given the cells of all columns."""
     size = len(columns[0])
     if size < _MIN_ROWS:
         return []
     distinct = [len(set(cells)) for cells in columns]
     keys = {
-        key: _determined_columns(columns, distinct, key) for key, values in enumerate(distinct) if values * 2 <= size
+        key: _determined_columns(columns, distinct, key, work)
+        for key, values in enumerate(distinct)
+        if values * 2 <= size
     }
     lookups: list[Lookup] = []
     while keys and len(lookups) < _MAX_LOOKUPS:
@@ -57,7 +62,7 @@ def find_lookups(columns: list[list[str]]) -> list[Lookup]:
     return lookups
 
 
-def _determined_columns(columns: list[list[str]], distinct: list[int], key: int) -> dict[int, float]:
+def _determined_columns(columns: list[list[str]], distinct: list[int], key: int, work: Work) -> dict[int, float]:
     """Return the columns that have one cell per cell of the key, the key included, with the tokens a lookup saves."""
     savings: dict[int, float] = {}
     cells = columns[key]
@@ -65,8 +70,12 @@ def _determined_columns(columns: list[list[str]], distinct: list[int], key: int)
     sample = cells[:_SAMPLE_ROWS]
     sample_distinct = len(set(sample))
     for number, others in enumerate(columns):
-        if distinct[number] > distinct[key] or len(set(zip(sample, others, strict=False))) > sample_distinct:
+        if distinct[number] > distinct[key]:
             continue
+        work.spend(1 + len(sample) // _CELLS_PER_STEP)
+        if len(set(zip(sample, others, strict=False))) > sample_distinct:
+            continue
+        work.spend(len(cells) // _CELLS_PER_STEP)
         if len(cells) > _SAMPLE_ROWS and len(set(zip(cells, others, strict=True))) > distinct[key]:
             continue
         saved_chars = sum(map(len, others)) - sum(len(others[row]) for row in row_by_cell.values())

@@ -14,6 +14,10 @@ from deltamcp.results.tables.syntax import (
     write_template,
 )
 from deltamcp.results.tables.templates import TemplateSource, find_template
+from deltamcp.work import Work
+
+_ROWS_PER_STEP = 16
+"""Cells of a column that are compared in the time of a step."""
 
 
 class PlannedColumn:
@@ -36,8 +40,9 @@ class PlannedColumn:
 class Plan:
     """How a table writes each column of flat rows."""
 
-    def __init__(self, flat: FlatRows) -> None:
+    def __init__(self, flat: FlatRows, work: Work) -> None:
         self.flat = flat
+        self.work = work
         self.row_count = flat.row_count
         self.columns = [PlannedColumn(path, values) for path, values in flat.columns.items()]
         self.constants: list[PlannedColumn] = []
@@ -78,6 +83,7 @@ class Plan:
     def _plan_numbers(self, column: PlannedColumn) -> None:
         texts = [str(value) if isinstance(value, int) else None for value in column.values]
         for source in self.sources:
+            self.work.spend(1 + self.row_count // _ROWS_PER_STEP)
             if source.typed and source.values == column.values and not column.absent:
                 column.parts, column.cells = [ColumnReference(source.path)], None
                 return
@@ -91,12 +97,12 @@ class Plan:
         texts: list[str] = values if full else [values[row] for row in text_rows]
         column.texts = values if full else [value if isinstance(value, str) else None for value in values]
         self.sources.append(column)
-        template = find_template(texts, self._template_sources(texts, text_rows, full))
+        template = find_template(texts, self._template_sources(texts, text_rows, full), self.work)
         if template.cells is None and self._is_derivable(column, template.parts, full):
             column.parts, column.cells = template.parts, None
             return
         if template.cells is None:
-            template = find_template(texts, [])
+            template = find_template(texts, [], self.work)
         self._plan_affixes(column, template.parts, template.cells or texts, text_rows, texts)
 
     def _template_sources(self, texts: list[str], text_rows: list[int], full: bool) -> list[TemplateSource]:
@@ -104,9 +110,11 @@ class Plan:
         sources = []
         for source in self.sources[:-1]:
             assert source.texts is not None
+            self.work.scan(len(first))
             source_first = source.texts[first_row]
             if source_first is None or source_first not in first:
                 continue
+            self.work.spend(1 + self.row_count // _ROWS_PER_STEP)
             source_texts = source.texts if full else [source.texts[row] for row in text_rows]
             if None not in source_texts:
                 sources.append(TemplateSource(source.path, source_texts, source.typed))  # type: ignore[arg-type]

@@ -35,6 +35,7 @@ from deltamcp.results.tables.syntax import (
 )
 from deltamcp.results.tables.templates import is_word_boundary
 from deltamcp.values import JSON
+from deltamcp.work import Work
 
 _MIN_REFERENCE_CHARS = 6
 """Other columns do not refer to shorter constants."""
@@ -51,29 +52,31 @@ class TextTable(NamedTuple):
     lines: list[str]
 
 
-def write_table(rows: Sequence[dict[str, JSON]], dictionary: bool = True) -> TextTable | None:
+def write_table(rows: Sequence[dict[str, JSON]], dictionary: bool, work: Work) -> TextTable | None:
     """Write rows as a table; None where they are not tabular. With `dictionary`, repeated values go into the head.
 
     Raises:
         ValueError: the rows contain something that JSON cannot represent.
     """
-    flat = flatten(rows) if len(rows) > 1 else None
+    flat = flatten(rows, work) if len(rows) > 1 else None
     if flat is None:
         return None
-    plan = Plan(flat)
+    plan = Plan(flat, work)
     plan.ensure_groups_visible()
-    return _TableWriter(plan).write(dictionary)
+    return _TableWriter(plan, work).write(dictionary)
 
 
-def write_object_table(value: dict[str, JSON]) -> str | None:
+def write_object_table(value: dict[str, JSON], work: Work) -> str | None:
     """Write one object as the head of a table without lines; None where the object is not tabular."""
-    flat = flatten([value])
-    return None if flat is None else "\n".join([OBJECT_HEAD, *_TableWriter(Plan(flat)).derived_column_lines(), ""])
+    flat = flatten([value], work)
+    if flat is None:
+        return None
+    return "\n".join([OBJECT_HEAD, *_TableWriter(Plan(flat, work), work).derived_column_lines(), ""])
 
 
 class _TableWriter:
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.flat = plan, plan.flat
+    def __init__(self, plan: Plan, work: Work) -> None:
+        self.plan, self.flat, self.work = plan, plan.flat, work
         self.namer = NameWriter(self.flat.optional_groups)
         paths = {column.path for column in plan.columns} | self.flat.group_copies.keys()
         self.known_paths = paths | {path[:end] for path in paths for end in range(1, len(path))}
@@ -98,7 +101,7 @@ class _TableWriter:
             return self._write_single_column(columns[0])
         delimiter = _choose_delimiter(columns)
         texts = [_cell_texts(column, delimiter) for column in columns]
-        lookups = find_lookups(texts) if dictionary else []
+        lookups = find_lookups(texts, self.work) if dictionary else []
         moved = {member for lookup in lookups for member in lookup.members}
         staying = [number for number in range(len(columns)) if number not in moved]
         numbered = [(f"&{number}", lookup.cells) for number, lookup in enumerate(lookups, 1) if lookup.key is None]
@@ -175,6 +178,7 @@ class _TableWriter:
         best, start, end = column_path, 0, 0
         for at in range(min(len(literal) - _MIN_REFERENCE_CHARS + 1, _MAX_SEARCHED_CHARS)):
             for length in self.constant_lengths.get(literal[at : at + _MIN_REFERENCE_CHARS], ()):
+                self.work.scan(length)
                 if length <= end - start:
                     break
                 if at + length > len(literal):

@@ -4,8 +4,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from deltamcp.results.tables.syntax import PLACEHOLDER, ColumnPath, ColumnReference, TemplatePart
+from deltamcp.work import Work
 
 _MAX_REFERENCES = 4
+_ROWS_PER_STEP = 8
+"""Texts of a column that are compared in the time of a step."""
 _MIN_IDENTIFIER_RUN = 8
 """A prefix may end within a word only after this many letters: a long run is the beginning of an identifier."""
 
@@ -27,14 +30,14 @@ class ColumnTemplate(NamedTuple):
     """The text for `*` in each row; None where the template has no `*`."""
 
 
-def find_template(values: Sequence[str], sources: Sequence[TemplateSource]) -> ColumnTemplate:
+def find_template(values: Sequence[str], sources: Sequence[TemplateSource], work: Work) -> ColumnTemplate:
     """Return the template of the values: literals, references to sources, and at most one `*` for the rest."""
-    likely = _likely_sources(values, sources)
+    likely = _likely_sources(values, sources, work)
     rest: Sequence[str] = values
     left: list[TemplatePart] = []
     right: list[TemplatePart] = []
     for _ in range(_MAX_REFERENCES):
-        found = _leading_reference(rest, likely)
+        found = _leading_reference(rest, likely, work)
         if found is None:
             break
         literal, source = found
@@ -45,7 +48,7 @@ def find_template(values: Sequence[str], sources: Sequence[TemplateSource]) -> C
     rest = [text[len(prefix) :] for text in rest] if prefix else rest
     left += [prefix] * bool(prefix)
     for _ in range(_MAX_REFERENCES):
-        found = _trailing_reference(rest, likely)
+        found = _trailing_reference(rest, likely, work)
         if found is None:
             break
         literal, source = found
@@ -71,29 +74,36 @@ def _merge_literals(parts: list[TemplatePart]) -> list[TemplatePart]:
     return merged
 
 
-def _likely_sources(values: Sequence[str], sources: Sequence[TemplateSource]) -> list[TemplateSource]:
+def _likely_sources(values: Sequence[str], sources: Sequence[TemplateSource], work: Work) -> list[TemplateSource]:
     """Return the sources whose texts are part of the values in three sample rows, longest first."""
     sample = {0, len(values) // 2, len(values) - 1}
+    work.scan(len(sources) * sum(len(values[row]) for row in sample))
     likely = [
         source for source in sources if all(source.texts[row] and source.texts[row] in values[row] for row in sample)
     ]
     return sorted(likely, key=lambda source: -len(source.texts[0]))
 
 
-def _leading_reference(rest: Sequence[str], likely: list[TemplateSource]) -> tuple[str, TemplateSource] | None:
+def _leading_reference(
+    rest: Sequence[str], likely: list[TemplateSource], work: Work
+) -> tuple[str, TemplateSource] | None:
     if not likely:
         return None
     first, reach = rest[0], len(common_prefix(rest))
     for source in likely:
         for at in _find_positions(first, source.texts[0], reach):
+            work.spend()
             if not is_word_boundary(first, at) or not is_word_boundary(first, at + len(source.texts[0])):
                 continue
+            work.spend(len(rest) // _ROWS_PER_STEP)
             if all(text.startswith(known, at) for text, known in zip(rest, source.texts, strict=True)):
                 return first[:at], source
     return None
 
 
-def _trailing_reference(rest: Sequence[str], likely: list[TemplateSource]) -> tuple[str, TemplateSource] | None:
+def _trailing_reference(
+    rest: Sequence[str], likely: list[TemplateSource], work: Work
+) -> tuple[str, TemplateSource] | None:
     if not likely:
         return None
     first = rest[0]
@@ -101,6 +111,7 @@ def _trailing_reference(rest: Sequence[str], likely: list[TemplateSource]) -> tu
         at = first.rfind(source.texts[0])
         if at < 0 or not is_word_boundary(first, at) or not is_word_boundary(first, at + len(source.texts[0])):
             continue
+        work.spend(1 + len(rest) // _ROWS_PER_STEP)
         tail = first[at + len(source.texts[0]) :]
         if all(text.endswith(known + tail) for text, known in zip(rest, source.texts, strict=True)):
             return tail, source
