@@ -7,6 +7,7 @@ As in the original server, every client of the handshake era may call `tools/des
 from collections.abc import Collection, Mapping
 
 from deltamcp.dialects import handshake, versions
+from deltamcp.dialects.client_claims import kept_capabilities, kept_info
 from deltamcp.dialects.dialect import Agreement
 from deltamcp.dialects.handshake import HandshakeMcp
 from deltamcp.dialects.progressive_disclosure import ENCODINGS
@@ -28,6 +29,9 @@ from deltamcp.values import (
 )
 from deltamcp.wire import jsonrpc
 
+_MAX_SHOWN = 1000
+"""The most characters of a method or a name that an error repeats; the original repeats them whole."""
+
 
 class DeltaMcp:
     """Handles what differs from MCP: the result of `initialize`, lists on one page, result shapes and error texts."""
@@ -47,8 +51,8 @@ class DeltaMcp:
         progressive = _is_flagged(capabilities, "tools", "progressiveDisclosure")
         return Agreement(
             versions.DELTA_MCP_BASELINE,
-            capabilities,
-            client,
+            kept_capabilities(capabilities),
+            kept_info(client),
             Surface.PROGRESSIVE if progressive else Surface.FULL,
             ResultShape.DELTA_MCP,
             _best_encoding(capabilities, encodings),
@@ -109,10 +113,10 @@ def _reword(request: Request, outcome: Outcome) -> Outcome:
     if not isinstance(outcome, Failure):
         return outcome
     if outcome.fault is Fault.UNKNOWN_METHOD:
-        return Failure(outcome.fault, f"Unknown method: {request.method}")
+        return Failure(outcome.fault, f"Unknown method: {request.method[:_MAX_SHOWN]}")
     if request.method in ("tools/call", "tools/describe") and "names" not in request.params:
         name = request.params.get("name", "undefined")
         if outcome.fault is Fault.NOT_FOUND or not isinstance(name, str) or "name" not in request.params:
             shown = name if isinstance(name, str) else jsonrpc.encode(name).decode()
-            return Failure(Fault.NOT_FOUND, f"Unknown tool: {shown}")
+            return Failure(Fault.NOT_FOUND, f"Unknown tool: {shown[:_MAX_SHOWN]}")
     return outcome

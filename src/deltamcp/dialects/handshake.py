@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import assert_never
 
 from deltamcp.dialects import methods, progressive_disclosure, result_bodies, versions
+from deltamcp.dialects.client_claims import kept_capabilities, kept_info
 from deltamcp.dialects.dialect import Agreement
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import (
@@ -39,7 +40,8 @@ class HandshakeMcp:
         requested, capabilities, client = offer
         version = requested if requested in versions.HANDSHAKE else versions.HANDSHAKE[0]
         declared = progressive_disclosure.is_declared(capabilities.get("experimental"))
-        return Agreement(version, capabilities, client, Surface.PROGRESSIVE if declared else None)
+        surface = Surface.PROGRESSIVE if declared else None
+        return Agreement(version, kept_capabilities(capabilities), kept_info(client), surface)
 
     def introduce(self, request: Request, about: About, agreement: Agreement, encodings: Collection[str]) -> bytes:
         return self.write(request, Answer(about), agreement.version)
@@ -105,6 +107,8 @@ def read_in_session(
     meta = request.params.get("_meta") or {}
     if type(meta) is not dict:
         return Failure(Fault.INVALID_PARAMS, "params._meta must be an object.")
+    if methods.has_long_token(meta):
+        return methods.LONG_TOKEN
     terms = Terms(
         Era.HANDSHAKE,
         agreement.version,

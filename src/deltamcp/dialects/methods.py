@@ -44,6 +44,17 @@ LOG_LEVELS: tuple[LogLevel, ...] = (
 )
 """RFC 5424 severities, least severe first."""
 
+_MAX_SHOWN = 100
+"""The most characters of what a client sent that an error repeats."""
+
+_MAX_TOKEN_CHARS = 256
+"""The longest progress token, which every notification of progress repeats; the same as `Limits.id_chars`."""
+
+_MAX_URI_CHARS = 2048
+_MAX_URIS = 1000
+_MAX_URIS_CHARS = 65_536
+"""The URIs of one subscription, which the server holds as long as it is open."""
+
 _Params = dict[str, JSON]
 
 
@@ -56,7 +67,9 @@ def read(request: Request, methods: Mapping[str, Callable[[_Params], Ask]]) -> A
     reader = methods.get(request.method)
     if reader is None:
         return Failure(
-            Fault.UNKNOWN_METHOD, f"There is no method {request.method[:100]!r}.", {"method": request.method}
+            Fault.UNKNOWN_METHOD,
+            f"There is no method {request.method[:_MAX_SHOWN]!r}.",
+            {"method": request.method[:_MAX_SHOWN]},
         )
     try:
         return reader(request.params)
@@ -85,7 +98,7 @@ def _texts(params: _Params, name: str, where: str = "params") -> dict[str, str]:
     values = _object(params, name, where)
     for key, value in values.items():
         if type(value) is not str:
-            raise _InvalidParamError(f"{where}.{name}.{key} must be a string.")
+            raise _InvalidParamError(f"{where}.{name}.{key[:_MAX_SHOWN]} must be a string.")
     return values
 
 
@@ -98,7 +111,7 @@ def _inputs(params: _Params) -> Inputs:
     responses = _object(params, "inputResponses")
     for key, value in responses.items():
         if type(value) is not dict:
-            raise _InvalidParamError(f"params.inputResponses.{key} must be an object.")
+            raise _InvalidParamError(f"params.inputResponses.{key[:_MAX_SHOWN]} must be an object.")
     return Inputs(responses, state)
 
 
@@ -115,7 +128,7 @@ def _get_prompt(params: _Params) -> Ask:
     arguments = _object(params, "arguments")
     for key, value in arguments.items():
         if value is not None and type(value) is not str:
-            raise _InvalidParamError(f"params.arguments.{key} must be a string.")
+            raise _InvalidParamError(f"params.arguments.{key[:_MAX_SHOWN]} must be a string.")
     return GetPrompt(_text(params, "name"), arguments, _inputs(params))
 
 
@@ -186,6 +199,11 @@ def _listen(params: _Params) -> Ask:
     uris = notifications.get("resourceSubscriptions", [])
     if type(uris) is not list or not all(type(uri) is str for uri in uris):
         raise _InvalidParamError("params.notifications.resourceSubscriptions must be an array of strings.")
+    if len(uris) > _MAX_URIS or sum(map(len, uris)) > _MAX_URIS_CHARS:
+        raise _InvalidParamError(
+            f"params.notifications.resourceSubscriptions may have at most {_MAX_URIS} URIs of {_MAX_URIS_CHARS} "
+            "characters together; open several subscriptions."
+        )
     kinds: set[Kind] = set()
     for flag, covered in _FLAGS.items():
         value = notifications.get(flag, False)
@@ -194,6 +212,13 @@ def _listen(params: _Params) -> Ask:
         if value:
             kinds.update(covered)
     return Listen(Filter(frozenset(kinds), frozenset(uris)))
+
+
+def _watched_uri(params: _Params) -> str:
+    uri = _text(params, "uri")
+    if len(uri) > _MAX_URI_CHARS:
+        raise _InvalidParamError(f"params.uri may have at most {_MAX_URI_CHARS} characters.")
+    return uri
 
 
 def subscription_filter(accepted: Filter) -> dict[str, JSON]:
@@ -222,8 +247,8 @@ HANDSHAKE: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
         **_BOTH,
         "ping": lambda params: Ping(),
         "logging/setLevel": _set_level,
-        "resources/subscribe": lambda params: Watch(_text(params, "uri"), on=True),
-        "resources/unsubscribe": lambda params: Watch(_text(params, "uri"), on=False),
+        "resources/subscribe": lambda params: Watch(_watched_uri(params), on=True),
+        "resources/unsubscribe": lambda params: Watch(_watched_uri(params), on=False),
     }
 )
 
@@ -242,3 +267,16 @@ def read_log_level(value: JSON, where: str) -> LogLevel | Failure:
         return log_level(value, where)
     except _InvalidParamError as error:
         return Failure(Fault.INVALID_PARAMS, str(error))
+
+
+LONG_TOKEN = Failure(
+    Fault.INVALID_PARAMS, f"params._meta.progressToken may have at most {_MAX_TOKEN_CHARS} characters."
+)
+
+
+def has_long_token(meta: Mapping[str, JSON]) -> bool:
+    """Whether a request's `_meta` has a progress token that is longer than an id may be."""
+    token = meta.get("progressToken")
+    if type(token) is str:
+        return len(token) > _MAX_TOKEN_CHARS
+    return type(token) is int and token.bit_length() > 3 * _MAX_TOKEN_CHARS

@@ -14,6 +14,10 @@ NAMED_BY: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "res
 """The parameter that the header `Mcp-Name` repeats, by method."""
 
 
+_MAX_CACHED_CHARS = 512
+"""Longer values, which no client needs, are compared every time, so that the cache stays small."""
+
+
 def check_headers(request: Request, headers: Mapping[bytes, bytes], repeated: bool) -> Failure | None:
     """Returns a failure if a request's headers contradict its body; None if they agree or the body is invalid anyway.
 
@@ -28,22 +32,30 @@ def check_headers(request: Request, headers: Mapping[bytes, bytes], repeated: bo
     method = request.method
     key = NAMED_BY.get(method)
     name = None if key is None else request.params.get(key)
-    in_body = (version, method, name if type(name) is str else None)
-    in_headers = (headers.get(b"mcp-protocol-version"), headers.get(b"mcp-method"), headers.get(b"mcp-name"))
-    return _compare_all(in_body, in_headers)
+    if type(name) is not str:
+        name = None
+    sent = (headers.get(b"mcp-protocol-version"), headers.get(b"mcp-method"), headers.get(b"mcp-name"))
+    size = (
+        len(version) + len(method) + len(name or "") + len(sent[0] or b"") + len(sent[1] or b"") + len(sent[2] or b"")
+    )
+    compare = _compare_cached if size <= _MAX_CACHED_CHARS else _compare_all
+    return compare((version, method, name), sent)
 
 
-@functools.lru_cache(maxsize=512)
 def _compare_all(
     in_body: tuple[str, str, str | None], in_headers: tuple[bytes | None, bytes | None, bytes | None]
 ) -> Failure | None:
-    """Compares version, method and name. The result is cached, as every call of a tool has the same few headers."""
+    """Compares version, method and name."""
     failure = _compare("MCP-Protocol-Version", in_headers[0], in_body[0])
     if failure is None and in_body[0] in versions.MODERN:
         failure = _compare("Mcp-Method", in_headers[1], in_body[1])
         if failure is None and in_body[2] is not None:
             failure = _compare("Mcp-Name", in_headers[2], in_body[2])
     return failure
+
+
+_compare_cached = functools.lru_cache(maxsize=512)(_compare_all)
+"""Every call of a tool has the same few headers."""
 
 
 def check_parameter_headers(

@@ -67,7 +67,7 @@ class ModernMcp:
             return Failure(
                 Fault.UNSUPPORTED_VERSION,
                 f"The protocol version {version[:40]!r} is not supported.",
-                {"supported": list(versions.MODERN), "requested": version},
+                {"supported": list(versions.MODERN), "requested": version[:40]},
             )
         capabilities = meta[CAPABILITIES_KEY]
         progressive = "extensions" in capabilities and progressive_disclosure.is_declared(capabilities["extensions"])
@@ -181,4 +181,6 @@ def _read_envelope(request: Request) -> dict[str, JSON] | Failure:
         return Failure(Fault.INVALID_PARAMS, f'params._meta["{CAPABILITIES_KEY}"] must be an object.')
     if type(meta.get(CLIENT_KEY, {})) is not dict:
         return Failure(Fault.INVALID_PARAMS, f'params._meta["{CLIENT_KEY}"] must be an object.')
+    if "progressToken" in meta and methods.has_long_token(meta):
+        return methods.LONG_TOKEN
     return meta

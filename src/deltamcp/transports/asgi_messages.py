@@ -97,9 +97,17 @@ def _network_of(address: str) -> str:
     return str(ipaddress.IPv6Network((int(host) >> 64 << 64, 64)))
 
 
-@functools.lru_cache(maxsize=256)
+_MAX_CACHED_BYTES = 256
+"""A longer header is parsed every time, so that the caches stay small."""
+
+
 def read_accept(header: bytes) -> AcceptedTypes | None:
     """Parses an `Accept` header; returns None if it has no type that the server can send."""
+    return _accepted_types(header) if len(header) <= _MAX_CACHED_BYTES else _accepted_types.__wrapped__(header)
+
+
+@functools.lru_cache(maxsize=256)
+def _accepted_types(header: bytes) -> AcceptedTypes | None:
     types = [part.partition(b";")[0].strip().lower() for part in header.split(b",")]
     events = next((place for place, type_ in enumerate(types) if type_ in (b"text/event-stream", b"text/*")), None)
     json = next((place for place, type_ in enumerate(types) if type_ in _ACCEPTED_BODY_TYPES), None)
@@ -115,7 +123,7 @@ def choose_codecs(incoming: HttpRequest) -> Codec | Failure:
     """Returns the codec of a request's body, and sets `incoming.codec`, that of the response."""
     headers, accepts = incoming.headers, incoming.accepts
     content_type = headers.get(b"content-type", b"")
-    codec = JSON_CODEC if content_type == b"application/json" else _codec_of(content_type)
+    codec = JSON_CODEC if content_type == b"application/json" else _codec_of(content_type[:_MAX_CACHED_BYTES])
     if codec is None or b"content-encoding" in headers:
         return Failure(Fault.WRONG_MEDIA_TYPE, "Send application/json or application/cbor, not compressed.")
     if accepts is None:

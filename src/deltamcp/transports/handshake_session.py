@@ -32,6 +32,9 @@ from deltamcp.values import (
 )
 from deltamcp.wire import jsonrpc
 
+_MAX_WATCHED = 1000
+"""The resources that one session may subscribe to, whose URIs have up to 2,048 characters each."""
+
 
 class Outlet(Protocol):
     """Sends messages that belong to no request of the client."""
@@ -73,6 +76,11 @@ class HandshakeSession:
             case Watch():
                 if self.watched is None:
                     self.watched = set()
+                if ask.on and len(self.watched) >= _MAX_WATCHED:
+                    return Failure(
+                        Fault.INVALID_PARAMS,
+                        f"A session may subscribe to at most {_MAX_WATCHED} resources; unsubscribe from some first.",
+                    )
                 (self.watched.add if ask.on else self.watched.discard)(ask.uri)
         return Answer(Done())
 

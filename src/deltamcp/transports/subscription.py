@@ -16,7 +16,8 @@ class Subscription:
         self, dialect: Dialect, request: Request, version: str, accepted: Filter, send: Callable[[bytes], object]
     ) -> None:
         self._dialect = dialect
-        self._request = request
+        # Without the parameters, which the client may have filled with more than the filter.
+        self._request = Request(request.id, request.method, {})
         self._version = version
         self._filter = accepted
         self._send = send

@@ -32,8 +32,8 @@ class _Envelope(Struct, forbid_unknown_fields=True):
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_any = msgspec.json.Decoder().decode
-_MAX_BATCH = 1000
-"""The most messages of a batch; each takes some 5 µs to read, and a task."""
+_MAX_BATCH = 100
+"""The most messages of a batch; each may be a call, and one message should not be thousands."""
 _MAX_SHOWN = 100
 """The most characters of what a peer sent that an error repeats."""
 _PACKED_INFINITY = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff].{3}\0{3}", re.DOTALL)
