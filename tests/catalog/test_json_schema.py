@@ -1,8 +1,11 @@
 """What a schema that somebody else wrote says about arguments that do not fit it."""
 
+from typing import Any
+
 import pytest
 
 from deltamcp.catalog.json_schema import ForeignSchema
+from deltamcp.work import WorkLimitError
 
 SCHEMA = {
     "type": "object",
@@ -90,9 +93,93 @@ def test_a_problem_shows_what_the_part_that_failed_takes(arguments, problems):
         (
             {"anyOf": [{"type": "string"}, {"type": "null"}]},
             ["y" * 500],
-            f'["{"y" * 78}… does not fit; expected str|null.',
+            f'["{"y" * 77}… does not fit; expected str|null.',
         ),
     ],
 )
 def test_a_value_that_fits_no_branch_of_a_union_is_told_without_jargon(schema, value, problem):
     assert ForeignSchema({"type": "object", "properties": {"x": schema}}).problems({"x": value}) == [f"x: {problem}"]
+
+
+def doubling(levels: int) -> dict[str, Any]:
+    definitions: dict[str, Any] = {
+        f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(levels)
+    }
+    return {"$defs": {**definitions, f"d{levels}": {"type": "string"}}, "properties": {"x": {"$ref": "#/$defs/d0"}}}
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_validation_that_would_not_end_is_refused(is_own):
+    with pytest.raises(WorkLimitError):
+        ForeignSchema(doubling(40), is_own).is_valid({"x": "text"})
+    assert not ForeignSchema(doubling(4), is_own).is_valid({"x": 1})
+
+
+@pytest.mark.parametrize(
+    "schema", [{"$ref": "#"}, {"enum": ["x"] * 20_000}, {"properties": {"x": {"$id": "https://a/", "type": "string"}}}]
+)
+def test_a_peers_schema_that_cannot_be_counted_accepts_every_value(schema):
+    assert not ForeignSchema(schema).is_checked
+    assert ForeignSchema(schema).is_valid({"x": 1})
+    assert ForeignSchema(schema).problems({"x": 1}) == []
+    assert ForeignSchema(schema, is_own=True).is_checked
+
+
+class CountedErrors:
+    """A validator that counts how many problems it has collected."""
+
+    def __init__(self, validator):
+        self._validator = validator
+        self.collected = 0
+
+    def is_valid(self, value):
+        return self._validator.is_valid(value)
+
+    def iter_errors(self, value):
+        errors = list(self._validator.iter_errors(value))
+        self.collected += len(errors)
+        return iter(errors)
+
+
+ITEMS = {"type": "object", "required": [f"f{number}" for number in range(20)], "additionalProperties": False}
+LARGE = {
+    "type": "object",
+    "properties": {
+        "values": {"type": "array", "items": {"anyOf": [ITEMS, {"type": "integer"}]}},
+        "name": {"type": "string"},
+        "note": {"type": "string"},
+    },
+    "required": ["name"],
+}
+
+
+def test_the_problems_of_a_large_value_are_not_all_collected():
+    schema = ForeignSchema(LARGE)
+    counted = schema.__dict__["_validator"] = CountedErrors(schema._validator)
+    assert schema.problems({"values": [{}] * 5_000, "note": None, "name": 1}) == [
+        f"values: [{'{},' * 26}… does not fit; expected [{{}}|int].",
+        "name: 1 does not fit; expected str.",
+        "note: null does not fit; expected str.",
+        "There may be more problems.",
+    ]
+    assert counted.collected == 0
+
+
+def test_a_null_among_large_arguments_is_left_out():
+    arguments = {"values": [1] * 5_000, "name": "n", "note": None}
+    assert ForeignSchema(LARGE).drop_nulls(arguments) == {"values": [1] * 5_000, "name": "n"}
+
+
+def test_the_problems_of_a_small_value_are_counted():
+    schema = ForeignSchema({"type": "object", "properties": {"v": {"items": {"type": "integer"}}}})
+    problems = schema.problems({"v": [[]] * 8})
+    assert problems[0] == 'v.0: [] is not of type "integer"; expected int.'
+    assert problems[5:] == ["There are 3 more problems."]
+    assert len(" ".join(schema.problems({"v": ["x" * 9_000] * 1}))) < 2_000
+
+
+def test_an_output_of_any_size_is_checked():
+    schema = ForeignSchema({"items": {"type": "integer"}}, is_own=True)
+    assert schema.output_problem(list(range(200_000))) is None
+    assert schema.output_problem([1, "x"]) == '1: "x" is not of type "integer"; expected int.'
+    assert schema.output_problem(["x"] * 200_000) == "The value does not fit the output schema."

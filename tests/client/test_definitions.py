@@ -297,6 +297,20 @@ async def test_one_odd_tool_does_not_hide_the_others(log, discover):
             assert (await client.call_tool(name, {"a": 1})).value["given"] == {"a": 1}
 
 
+async def test_a_schema_whose_validation_would_not_end_is_left_to_the_server(log, discover):
+    definitions: dict[str, Any] = {
+        f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(40)
+    }
+    schema = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/d0"}},
+        "$defs": {**definitions, "d40": {"type": "string"}},
+    }
+    tools = [{"name": "doubling", "inputSchema": schema}]
+    async with connect(fake_stdio.command(log=log, discover=discover, tools=tools)) as client:
+        assert (await client.call_tool("doubling", {"a": "x"})).value["given"] == {"a": "x"}
+
+
 async def test_definitions_are_given_as_they_came(log, discover):
     async with connect(fake_stdio.command(log=log, discover=discover, tools=ODD)) as client:
         found = {item["name"]: item for item in await client.describe()}

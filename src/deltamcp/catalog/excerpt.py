@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+MAX_PROBLEMS = 5
+"""Problems that are described for one value: a model corrects the first few, and the next call reports the rest."""
 EXCERPT_CHARS = 80
 _NAME_CHARS = 100
 """The characters of a name inside a path."""

@@ -2,22 +2,39 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import msgspec
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from deltamcp.catalog import tool_text
+from deltamcp.catalog.excerpt import MAX_PROBLEMS, cut, path_text, value_excerpt
+from deltamcp.catalog.schema_work import SchemaWork, UnboundedSchemaError
 from deltamcp.values import JSON
+from deltamcp.work import Work, WorkLimitError
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
-_MAX_PROBLEMS = 5
-"""Problems reported for one value: a model corrects the first few, and the next call reports the rest."""
-_MAX_EXCERPT_CHARS = 80
+_MESSAGE_CHARS = 300
+_SCHEMA_STEPS = 10_000
+"""The steps of reading a peer's schema, about one for each value in it; to compile so many takes some 15 ms."""
+_OWN_SCHEMA_STEPS = 10_000_000
+_COUNT_STEPS = 20_000
+"""The steps of adding up the visits of a validator to a value, some 20 ms."""
+_MAX_VISITS = 1_000_000
+"""The visits of a validator, some 50 ms; see `schema_work.py`."""
+_MAX_DESCRIBED_VISITS = 1_000
+"""The visits up to which all problems are looked for: the validator collects them all, some 10 µs each."""
+_MAX_DESCRIBED_VALUES = 1_000
+_MAX_DESCRIBED_CHARS = 10_000
+"""The size of a value up to which all its problems are looked for, as each may repeat it."""
+_BACKTRACKS = 20_000
+"""The steps of a pattern with look-around or back-references for one text; other patterns take linear time."""
 
 _OLDER_DRAFTS = ("http://json-schema.org/draft-07/schema#", "http://json-schema.org/draft-04/schema#")
+
+_PROPERTIES_KEYWORDS = ("$schema", "$id", "id", "$defs", "definitions", "type", "properties")
+_NO_FIT = "The arguments do not fit the schema; they are too large to say where."
 
 SchemaFault: TypeAlias = tuple[list[str | int], str]
 """A path in the schema, and a sentence about the fault there."""
@@ -26,31 +43,92 @@ SchemaFault: TypeAlias = tuple[list[str | int], str]
 class ForeignSchema:
     """Validates values against a schema.
 
-    A schema that cannot be compiled accepts every value, and leaves validation to the handler behind it.
+    A schema that cannot be compiled accepts every value, and leaves validation to the handler behind it. So does a
+    schema of another server whose validation may take too long.
     """
 
-    def __init__(self, schema: dict[str, JSON]) -> None:
+    def __init__(self, schema: dict[str, JSON], is_own: bool = False) -> None:
+        """`is_own` says that the server's author or operator wrote the schema, not a peer."""
         self._schema = schema
+        self._is_own = is_own
+
+    @functools.cached_property
+    def _work(self) -> SchemaWork | None:
+        """Counts the work of a validation; None where it cannot be counted."""
+        try:
+            return SchemaWork(self._schema, Work(_OWN_SCHEMA_STEPS if self._is_own else _SCHEMA_STEPS))
+        except (UnboundedSchemaError, WorkLimitError):
+            return None
 
     @functools.cached_property
     def _validator(self) -> "jsonschema_rs.Validator | None":
-        import jsonschema_rs  # 30 ms to import, needed only for schemas not made from a function
-
+        if self._work is None and not self._is_own:
+            return None
         schema, fault = normalize_draft(self._schema)
-        return None if fault is not None else jsonschema_rs.validator_for(schema, retriever=_refuse_reference)
+        return None if fault is not None else _compile(schema)
+
+    @functools.cached_property
+    def _properties_validator(self) -> "jsonschema_rs.Validator":
+        """Validates some of the properties of an object, whatever else the object needs."""
+        schema, _ = normalize_draft(self._schema)
+        return _compile({key: schema[key] for key in _PROPERTIES_KEYWORDS if key in schema})
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether values are validated at all."""
+        return self._validator is not None
 
     def is_valid(self, value: JSON) -> bool:
-        return self._validator is None or self._validator.is_valid(value)
+        """
+        Raises:
+            WorkLimitError: the value is so large that its validation may take too long.
+        """
+        if self._validator is None:
+            return True
+        if self._visits(value) > _MAX_VISITS:
+            raise WorkLimitError("The arguments are too large to check them against the schema; send less at once.")
+        return self._validator.is_valid(value)
+
+    def output_problem(self, value: JSON) -> str | None:
+        """Describes a problem of a value that the author's own function returned, however large; None if it fits."""
+        if self._validator is None or self._validator.is_valid(value):
+            return None
+        errors = self._errors(value)
+        return self._problem_sentence(errors[0]) if errors else "The value does not fit the output schema."
+
+    def _visits(self, value: JSON) -> float:
+        if self._work is None:
+            return 0
+        size = _size(value, _MAX_VISITS, _MAX_VISITS)
+        try:
+            visits = self._work.visits(value, size.values, Work(_COUNT_STEPS))
+            return visits if visits <= _MAX_VISITS else self._work.exact_visits(value, Work(_COUNT_STEPS))
+        except RecursionError:
+            return math.inf
+
+    def _errors(self, value: JSON) -> "list[jsonschema_rs.ValidationError] | None":
+        """Returns all problems of a value that is not valid; None where there may be too many."""
+        assert self._validator is not None, "without a validator every value is valid"
+        size = _size(value, _MAX_DESCRIBED_VALUES, _MAX_DESCRIBED_CHARS)
+        if size.values > _MAX_DESCRIBED_VALUES or size.chars > _MAX_DESCRIBED_CHARS:
+            return None
+        if self._work is not None and self._work.exact_visits(value, Work(_COUNT_STEPS)) > _MAX_DESCRIBED_VISITS:
+            return None
+        return list(self._validator.iter_errors(value))
 
     def drop_nulls(self, arguments: Mapping[str, JSON]) -> Mapping[str, JSON]:
         """Returns arguments without those that are null, optional, and declared by a schema that does not admit null.
 
         Clients send null for arguments that they leave out, where a strict schema makes them send every argument.
         """
-        if self._validator is None:
-            return arguments
         nulls = {name for name in self.optional_names if name in arguments and arguments[name] is None}
-        refused = {path[0] for problem in self._validator.iter_errors(arguments) if (path := problem.instance_path)}
+        if self._validator is None or not nulls:
+            return arguments
+        errors = self._errors(arguments)
+        if errors is None:
+            refused = {name for name in nulls if not self._properties_validator.is_valid({name: None})}
+        else:
+            refused = {str(path[0]) for error in errors if (path := error.instance_path)}
         return {name: value for name, value in arguments.items() if name not in nulls & refused}
 
     @functools.cached_property
@@ -64,14 +142,41 @@ class ForeignSchema:
         """Describes the first problems of a value, each in a sentence with the part of the schema it violates.
 
         `skip` returns whether to leave out a problem, by its path in the value and its keyword.
+
+        Raises:
+            WorkLimitError: the value is so large that its validation may take too long.
         """
         if self._validator is None:
             return []
-        found: Iterator[jsonschema_rs.ValidationError] = self._validator.iter_errors(value)
+        errors = self._errors(value)
+        if errors is None:
+            return [] if self.is_valid(value) else self._problems_of_large(value, skip)
         if skip is not None:
-            found = (each for each in found if not skip(list(each.instance_path), str(each.schema_path[-1])))
-        problems = itertools.chain.from_iterable(map(_innermost_problems, found))
-        return list(dict.fromkeys(map(self._problem_sentence, itertools.islice(problems, _MAX_PROBLEMS))))
+            errors = [each for each in errors if not skip(list(each.instance_path), str(each.schema_path[-1]))]
+        problems = list(itertools.chain.from_iterable(map(_innermost_problems, errors)))
+        sentences = list(dict.fromkeys(map(self._problem_sentence, problems[:MAX_PROBLEMS])))
+        left_out = len(problems) - MAX_PROBLEMS
+        return [*sentences, f"There are {left_out} more problems."] if left_out > 0 else sentences
+
+    def _problems_of_large(self, value: JSON, skip: Callable[[list[str | int], str], bool] | None) -> list[str]:
+        """Names the arguments that do not fit, of a value for which all problems would be too many."""
+        required, properties = self._schema.get("required"), self._schema.get("properties")
+        sentences: list[str] = []
+        if isinstance(value, Mapping):
+            missing = [name for name in required if name not in value] if isinstance(required, list) else []
+            if not (skip and skip([], "required")):
+                sentences += [f"{path_text([name])}: required, but missing." for name in missing]
+            for name, part in properties.items() if isinstance(properties, dict) else ():
+                if name not in value or self._properties_validator.is_valid({name: value[name]}):
+                    continue
+                if not (skip and skip([name], "type")):
+                    expected = tool_text.part_text(self._schema, part)
+                    sentences.append(
+                        f"{path_text([name])}: {value_excerpt(value[name])} does not fit; expected {expected}."
+                    )
+        if not sentences and skip is not None:
+            return []  # it may be solved by what the caller does not know
+        return [*sentences[:MAX_PROBLEMS], "There may be more problems."] if sentences else [_NO_FIT]
 
     def _problem_sentence(self, problem: "jsonschema_rs.ValidationError") -> str:
         """Names the place of a problem, and says which required fields and values the schema has for that place."""
@@ -81,32 +186,49 @@ class ForeignSchema:
             for part in path:
                 node = node[part]
         except (KeyError, IndexError, TypeError):  # the path of a problem behind an anchor does not exist here
-            return f"{_path_text(problem.instance_path)}: {problem.message.rstrip('.')}."
+            return f"{path_text(problem.instance_path)}: {_message(problem)}."
         details = problem.kind.as_dict()
         if keyword == "required":
-            path_text = _path_text((*problem.instance_path, details["property"]))
+            where = path_text((*problem.instance_path, details["property"]))
             properties = node.get("properties")
             missing = properties.get(details["property"]) if isinstance(properties, dict) else None
             expected = f"; expected {tool_text.part_text(self._schema, missing)}" if missing else ""
-            return f"{path_text}: required, but missing{expected}."
+            return f"{where}: required, but missing{expected}."
         expected = tool_text.part_text(self._schema, node)
         if keyword == "additionalProperties" and details.get("unexpected"):
-            path_text = _path_text((*problem.instance_path, details["unexpected"][0]))
-            return f"{path_text}: no such field; expected {expected}."
+            where = path_text((*problem.instance_path, details["unexpected"][0]))
+            return f"{where}: no such field; expected {expected}."
         if keyword in ("anyOf", "oneOf"):
             is_ambiguous = sum(not branch for branch in details["context"]) > 1
             verb = "fits more than one alternative" if is_ambiguous else "does not fit"
-            return f"{_path_text(problem.instance_path)}: {_excerpt(problem.instance)} {verb}; expected {expected}."
-        return f"{_path_text(problem.instance_path)}: {problem.message.rstrip('.')}; expected {expected}."
+            return f"{path_text(problem.instance_path)}: {value_excerpt(problem.instance)} {verb}; expected {expected}."
+        return f"{path_text(problem.instance_path)}: {_message(problem)}; expected {expected}."
 
 
-def _excerpt(value: JSON) -> str:
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= _MAX_EXCERPT_CHARS else text[:_MAX_EXCERPT_CHARS] + "…"
+def _message(problem: "jsonschema_rs.ValidationError") -> str:
+    return cut(problem.message.rstrip("."), _MESSAGE_CHARS)
 
 
-def _path_text(path: Iterable[str | int]) -> str:
-    return ".".join(map(str, path)) or "arguments"
+class _Size(NamedTuple):
+    values: int
+    chars: int
+
+
+def _size(value: JSON, max_values: int, max_chars: int) -> _Size:
+    """Counts the values in a value and the characters of its texts, up to where one of both is more than allowed."""
+    pending: list[Any] = [value]
+    values = chars = 0
+    while pending and values <= max_values and chars <= max_chars:
+        node = pending.pop()
+        values += 1
+        if isinstance(node, str):
+            chars += len(node)
+        elif isinstance(node, Mapping):
+            chars += sum(len(name) for name in node if isinstance(name, str))
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+    return _Size(values, chars)
 
 
 def _innermost_problems(problem: "jsonschema_rs.ValidationError") -> "Iterator[jsonschema_rs.ValidationError]":
@@ -151,12 +273,23 @@ def normalize_draft(schema: dict[str, JSON]) -> tuple[dict[str, JSON], SchemaFau
     return schema, fault
 
 
+def _compile(schema: dict[str, JSON], refused: list[str] | None = None) -> "jsonschema_rs.Validator":
+    """Compiles a schema; `refused` gets the references that point outside of it."""
+    import jsonschema_rs  # 30 ms to import, needed only for schemas not made from a function
+
+    return jsonschema_rs.validator_for(
+        schema,
+        retriever=functools.partial(_refuse_reference, refused=refused),
+        pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS),
+    )
+
+
 def _find_fault(schema: dict[str, JSON]) -> SchemaFault | None:
     import jsonschema_rs  # 30 ms to import, needed only for schemas not made from a function
 
     refused: list[str] = []
     try:
-        jsonschema_rs.validator_for(schema, retriever=functools.partial(_refuse_reference, refused=refused))
+        _compile(schema, refused)
     except jsonschema_rs.ValidationError as error:
         if refused:
             return (

@@ -173,7 +173,7 @@ class Operation:
             self.function_shape = inspect_function(function, context_type)
             self._bind = functools.partial(
                 _bind_foreign,
-                ForeignSchema(input_schema),
+                ForeignSchema(input_schema, is_own=True),
                 None if by_name else _arguments_parameter(self.function_shape),
                 declared,
             )
@@ -242,7 +242,7 @@ class Operation:
     def is_valid_output(self, value: JSON) -> bool:
         """Returns whether a value fits the output schema."""
         assert self.output_schema is not None, "only operations with an output schema validate output"
-        return self._output_validator.is_valid(value)
+        return self._output_validator.output_problem(value) is None
 
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
         """Converts arguments to keyword arguments of the function.
@@ -297,7 +297,8 @@ class Operation:
             ValueError: the value does not fit; the error's text says where.
         """
         if isinstance(self._output_type, dict):
-            for problem in self._output_validator.problems(value):
+            problem = self._output_validator.output_problem(value)
+            if problem is not None:
                 raise ValueError(problem)
             return value
         assert self._output_type is not None, "only operations with an output schema have structured results"
@@ -318,7 +319,7 @@ class Operation:
     @functools.cached_property
     def _output_validator(self) -> ForeignSchema:
         assert self.output_schema is not None
-        return ForeignSchema(self.output_schema)
+        return ForeignSchema(self.output_schema, is_own=True)
 
     @functools.cached_property
     def parameter_names(self) -> frozenset[str]:

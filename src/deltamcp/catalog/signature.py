@@ -20,15 +20,13 @@ from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import is_typeddict
 
 from deltamcp.catalog import tool_text
-from deltamcp.catalog.excerpt import cut, path_text, value_excerpt
+from deltamcp.catalog.excerpt import MAX_PROBLEMS, cut, path_text, value_excerpt
 from deltamcp.catalog.function_shape import MISSING, FunctionShape, inspect_function
 from deltamcp.catalog.stopping_validator import stopping_validator
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import symbol_graph_type
 from deltamcp.values import CONTENT_TYPES, JSON, ToolResult
 
-MAX_PROBLEMS = 5
-"""Problems that are described for one value: a model corrects the first few, and the next call reports the rest."""
 _MAX_DESCRIBED_VALUES = 100
 """The values in arguments of which every problem is looked for; of larger ones only the first problem of each list."""
 _MESSAGE_CHARS = 300

@@ -16,6 +16,7 @@ from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.canonical_json import encode_canonical
 from deltamcp.wire.digest import sha256_digest
+from deltamcp.work import WorkLimitError
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -64,21 +65,24 @@ class Definition:
 
         An optional argument that is null is left out if the schema does not admit null: models write null for arguments
         that they leave out. If the server `resolves_references`, it alone can judge the values that `{"$result": ...}`
-        stands for. Its meta-tools take an empty text, too, for an argument that is left out.
+        stands for. Its meta-tools take an empty text, too, for an argument that is left out. Where it would take too
+        long to check the arguments, the server alone checks them.
         """
         validator = self._validator
         try:
             if validator is None or validator.is_valid(arguments):
                 return arguments, []
+            sent = dict(validator.drop_nulls(arguments))
+            if not resolves_references:
+                return sent, validator.problems(sent)
+            unknown = list(reference.reference_paths(sent))
+            if str(self.raw["name"]).endswith(_META_TOOL_NAMES):
+                unknown += [(name,) for name in validator.optional_names if sent.get(name) == ""]
+            return sent, validator.problems(sent, lambda path, keyword: _depends_on(unknown, path, keyword))
+        except WorkLimitError:
+            return arguments, []
         except (ValueError, RecursionError):
             return arguments, ["The arguments cannot be written as JSON."]
-        sent = dict(validator.drop_nulls(arguments))
-        if not resolves_references:
-            return sent, validator.problems(sent)
-        unknown = list(reference.reference_paths(sent))
-        if str(self.raw["name"]).endswith(_META_TOOL_NAMES):
-            unknown += [(name,) for name in validator.optional_names if sent.get(name) == ""]
-        return sent, validator.problems(sent, lambda path, keyword: _depends_on(unknown, path, keyword))
 
     def has_hint(self, name: str) -> bool:
         """Whether an annotation of the tool is true."""
