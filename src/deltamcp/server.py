@@ -160,7 +160,7 @@ class DeltaServer:
         """
         from deltamcp.sources.operations_loader import OperationsFile  # takes 15 ms, and most servers need no file
 
-        file = OperationsFile(Path(path), functions or {}, os.environ)
+        file = OperationsFile(Path(path), functions or {}, os.environ, self._engine.limits)
         file.activate(file.load(), self._replace_operations)
         self._files.append(file)
         self._engine.lifespan.add_task(functools.partial(file.watch, self._replace_operations))

@@ -1,12 +1,15 @@
 """Operations that send HTTP requests to a server on a socket; Python handlers and environment variables."""
 
 import asyncio
+import base64
 import contextlib
 import email.utils
+import gzip
 import json
 import math
 import sys
 import time
+import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
@@ -15,12 +18,14 @@ import pytest
 from deltamcp import Audio, BlobResource, ConfigurationError, EmbeddedResource, Image, ToolError
 from deltamcp.catalog.operations_file.document import HttpHandler, ParameterPlace, ServiceEntry
 from deltamcp.results.upstream_rate_limit import rate_limit_result
-from deltamcp.sources import http, python
+from deltamcp.runtime.computations import Computations
+from deltamcp.sources import http, http_body, python
 from deltamcp.sources.environment import fill_variables
 from deltamcp.sources.http import HttpService
 from tests.support.conditions import advance_clock, wait_until
 
 SECRET = "sk-0123456789abcdef"
+STEPS = 4_000_000
 
 
 class Heard(NamedTuple):
@@ -80,7 +85,8 @@ async def service(answer: Any = None, /, *, base: str = "", **options: Any) -> A
     )
     server = await asyncio.start_server(peer.talk, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    made = HttpService(ServiceEntry(base_url=f"http://127.0.0.1:{port}{base}", **options), {"KEY": SECRET})
+    entry = ServiceEntry(base_url=f"http://127.0.0.1:{port}{base}", **options)
+    made = HttpService(entry, {"KEY": SECRET}, Computations(STEPS))
     try:
         yield made, peer
     finally:
@@ -217,6 +223,91 @@ async def test_a_refusal_is_told_with_its_body_and_without_secrets():
     assert str(caught.value) == 'GET /thing answered 401: {"error":"the key ... is wrong"}'
 
 
+ECHOES: dict[str, tuple[bytes, str]] = {
+    "json": (json.dumps({"key": [SECRET], f"a {SECRET}": 1}).encode(), "application/json"),
+    "escaped json": (SECRET.join(['{"a":"', '"}']).replace("-", "\\u002d").encode(), "application/json"),
+    "broken json": (f'{{"a": "{SECRET}"'.encode(), "application/json"),
+    "text": (f"you sent {SECRET}".encode(), "text/plain"),
+    "utf-16": (f"you sent {SECRET}".encode("utf-16"), "text/plain; charset=utf-16"),
+    "base64": (base64.b64encode(f"user:{SECRET}".encode()), "text/plain"),
+    "an image": (f"\x89PNG {SECRET}".encode("latin-1"), "image/png"),
+    "bytes": (f"\x00{SECRET}".encode(), "application/octet-stream"),
+}
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("kind", ECHOES)
+async def test_a_secret_that_a_service_repeats_is_left_out(kind, status):
+    body, media_type = ECHOES[kind]
+    async with service(reply(status, body, media_type), headers={"X-Key": "${KEY}"}) as (made, _):
+        try:
+            answer = repr(await made.call(HttpHandler("GET", "/"), {}))
+        except ToolError as refused:
+            answer = str(refused)
+    assert "..." in answer and SECRET not in answer
+    assert base64.b64encode(SECRET.encode()).decode()[:12] not in answer
+
+
+@pytest.mark.parametrize("length", range(480, 520, 3))
+async def test_the_cut_of_a_refusal_does_not_reveal_the_beginning_of_a_secret(length):
+    body = "x" * length + SECRET * 2_000
+    async with service(reply(400, body, "text/plain"), headers={"X-Key": "${KEY}"}) as (made, _):
+        with pytest.raises(ToolError) as refused:
+            await made.call(HttpHandler("GET", "/"), {})
+    assert SECRET[:3] not in str(refused.value)
+
+
+async def test_a_host_that_is_not_followed_is_named_without_secrets():
+    answer = reply(302, "", "", f"location: http://{SECRET}.example.com/")
+    async with service(answer, headers={"X-Key": "${KEY}"}) as (made, _):
+        with pytest.raises(ToolError) as refused:
+            await made.call(HttpHandler("GET", "/"), {})
+    assert "....example.com" in str(refused.value)
+
+
+# Sizes
+
+
+async def test_a_compressed_response_is_read():
+    for encoding, body in (
+        ("gzip", gzip.compress(b"hello") + gzip.compress(b" there")),
+        ("deflate", zlib.compress(b"hello there")),
+        ("deflate", zlib.compress(b"hello there", wbits=-15)),
+    ):
+        answer = reply(200, body, "text/plain", f"content-encoding: {encoding}")
+        async with service(answer) as (made, peer):
+            assert await made.call(HttpHandler("GET", "/"), {}) == "hello there"
+            assert peer.heard[0].headers["accept-encoding"] == "gzip, deflate"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [("br", b"x"), ("gzip", b"no gzip"), ("gzip", gzip.compress(b"hello" * 100, mtime=0)[:-9]), ("gzip, gzip", b"")],
+)
+async def test_a_response_that_cannot_be_decompressed_is_told(encoding, body):
+    async with service(reply(200, body, "text/plain", f"content-encoding: {encoding}")) as (made, _):
+        with pytest.raises(ToolError, match="broke off"):
+            await made.call(HttpHandler("GET", "/"), {})
+
+
+async def test_a_small_response_that_is_large_once_decompressed_is_refused_before_it_is_whole(monkeypatch):
+    sizes: list[int] = []
+    inflate = http_body._Inflate
+
+    class Counted(inflate):  # type: ignore[valid-type, misc]
+        def pieces(self, chunk: bytes) -> Any:
+            for piece in super().pieces(chunk):
+                sizes.append(len(piece))
+                yield piece
+
+    monkeypatch.setattr(http_body, "_Inflate", Counted)
+    bomb = gzip.compress(b"\0" * 64 * 1024 * 1024)
+    async with service(reply(200, bomb, "text/plain", "content-encoding: gzip")) as (made, _):
+        with pytest.raises(ToolError, match="more than 8 MiB"):
+            await made.call(HttpHandler("GET", "/"), {})
+    assert max(sizes) <= 64 * 1024 and sum(sizes) <= 8 * 1024 * 1024 + 64 * 1024
+
+
 async def test_a_long_refusal_is_cut():
     async with service(reply(500, "x" * 100_000, "text/plain")) as (made, _):
         with pytest.raises(ToolError) as caught:
@@ -297,7 +388,7 @@ async def test_a_second_attempt_that_succeeds_is_the_answer():
 
 
 async def test_a_service_that_is_not_there_is_told_in_one_sentence():
-    made = HttpService(ServiceEntry(base_url="http://127.0.0.1:1"), {})
+    made = HttpService(ServiceEntry(base_url="http://127.0.0.1:1"), {}, Computations(STEPS))
     with pytest.raises(ToolError, match=r"^GET /thing got no answer from the service; try again later.$"):
         await made.call(GET, {})
     await made.close()
@@ -339,7 +430,7 @@ def test_variables_are_filled_in_and_a_missing_one_is_named():
 )
 def test_a_service_that_cannot_work_is_told_when_it_is_made(given, part):
     with pytest.raises(ConfigurationError, match=part) as caught:
-        HttpService(given, {"HOST": SECRET, "LINES": f"{SECRET}\nx"})
+        HttpService(given, {"HOST": SECRET, "LINES": f"{SECRET}\nx"}, Computations(STEPS))
     assert SECRET not in str(caught.value)
 
 

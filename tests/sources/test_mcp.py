@@ -13,6 +13,7 @@ from deltamcp import Annotations, Audio, EmbeddedResource, Image, ResourceLink, 
 from deltamcp.catalog.operations_file.document import UpstreamEntry
 from deltamcp.client.links import process
 from deltamcp.limits import Limits
+from deltamcp.runtime.computations import Computations
 from deltamcp.sources.mcp import McpUpstream
 from tests.support.conditions import wait_until
 
@@ -83,7 +84,7 @@ if os.environ.get("STUBBORN"):
 
 @contextlib.asynccontextmanager
 async def upstream(**options: Any) -> AsyncIterator[McpUpstream]:
-    made = McpUpstream("peer", UpstreamEntry(**options), os.environ)
+    made = McpUpstream("peer", UpstreamEntry(**options), os.environ, Computations(4_000_000))
     try:
         yield made
     finally:
@@ -356,10 +357,13 @@ async def test_a_secret_that_a_server_repeats_is_left_out():
         "odd",
         UpstreamEntry(command=sys.executable, args=["-c", ODD_SERVER, "${TOKEN}"], env={"KEY": "${TOKEN}"}),
         {"TOKEN": "no no no no", "PATH": os.environ["PATH"]},
+        Computations(4_000_000),
     )
     try:
         with pytest.raises(ToolError) as refused:
             await made.call("refuse", {})
+        seen = await made.call("environment", {})
     finally:
         await made.close()
     assert "no no no no" not in str(refused.value)
+    assert isinstance(seen.structured, dict) and seen.structured["KEY"] == "..."

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from deltamcp import ConfigurationError, DeltaServer, Disclosure
+from deltamcp import ConfigurationError, DeltaServer, Disclosure, Limits
 from deltamcp.sources.operations_loader import OperationsFile
 from tests.support.conditions import HANG_SECONDS
 from tests.support.raw_client import META, RawClient, answer_text, raw_client
@@ -772,7 +772,7 @@ async def test_an_edit_after_a_tool_was_taken_out_is_still_followed(tmp_path):
     server.operations(file)
     server.remove_tool("c.a")
     file.write_text(f'{{"operations": {{"c": {{"b": {leaf}, "d": {leaf}}}}}}}')
-    followed = OperationsFile(file, {}, {})
+    followed = OperationsFile(file, {}, {}, Limits())
     followed.activate(followed.load(), lambda old, new: None)
     server._replace_operations(["c.a", "c.b"], followed.load().operations)
     assert list(server.engine.catalog.operations) == ["c.b", "c.d"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from deltamcp.cli import output
 from deltamcp.errors import ConfigurationError
+from deltamcp.limits import Limits
 from deltamcp.sources.operations_loader import OperationsFile, read_document
 
 
@@ -19,7 +20,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     sys.path.insert(0, str(args.file.parent.resolve()))  # for functions the file refers to
     try:
-        OperationsFile(args.file, None, os.environ).load()
+        OperationsFile(args.file, None, os.environ, Limits()).load()
         document = read_document(args.file)
     except ConfigurationError as error:
         if not args.json:

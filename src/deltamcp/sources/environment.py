@@ -26,6 +26,6 @@ def fill_variables(text: str, environment: Mapping[str, str]) -> str:
 
 
 def variable_values(texts: Iterable[str], environment: Mapping[str, str]) -> set[str]:
-    """Returns the values of the variables in some texts, which are secrets."""
-    names = {name for text in texts for name, _ in _VARIABLE.findall(text)}
+    """Returns the values of the variables in some texts."""
+    names = {name for text in texts for name, _ in _VARIABLE.findall(text)} - {"PYTHON"}
     return {environment[name] for name in names if environment.get(name)}

@@ -12,11 +12,14 @@ from msgspec import UNSET
 
 from deltamcp.catalog.operations_file.document import HttpHandler, ServiceEntry
 from deltamcp.errors import ConfigurationError, ToolError
+from deltamcp.runtime.computations import Computations
 from deltamcp.sources.environment import fill_variables, variable_values
+from deltamcp.sources.http_body import ACCEPTED_ENCODINGS, UnreadableBodyError, read_body
 from deltamcp.sources.http_request import UNPRINTABLE, RequestDraft, draft_request
-from deltamcp.sources.secrets import Secrets, quiet_client
+from deltamcp.sources.secrets import Secrets, address_secrets, named_secrets, quiet_client, variable_secrets
 from deltamcp.values import JSON, Audio, BlobResource, EmbeddedResource, Image
 from deltamcp.wire import jsonrpc
+from deltamcp.work import Work, WorkLimitError
 
 if TYPE_CHECKING:
     import httpx2
@@ -24,7 +27,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("deltamcp")
 
 _DEFAULT_TIMEOUT_SECONDS = 30.0
-_MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+_MAX_RESPONSE_BYTES = 8 * 1024 * 1024
+"""The same response in memory as values takes some five times as much."""
+_DECODE_SCANS = 8
+"""Decoding takes some eight times as long as scanning."""
+_MAX_ERROR_BYTES = 16 * 1024
 _MAX_ERROR_CHARS = 500
 _MAX_SHOWN_PATH = 200
 _MAX_REDIRECTS = 5
@@ -45,8 +52,11 @@ class ServiceRefusedError(ToolError):
 class HttpService:
     """Calls one service through a pool of connections, which opens with the first call."""
 
-    def __init__(self, service: ServiceEntry, environment: Mapping[str, str]) -> None:
+    def __init__(self, service: ServiceEntry, environment: Mapping[str, str], computations: Computations) -> None:
         """
+        Args:
+            computations: Decodes large responses.
+
         Raises:
             ConfigurationError: a variable is not set, or its value cannot be used.
         """
@@ -62,9 +72,11 @@ class HttpService:
         for name, text in self._headers.items():
             if UNPRINTABLE.search(text):
                 raise ConfigurationError(f"The header {name} gets a value with line breaks; correct its variable.")
-        # Services often repeat the key they refuse in their error message.
         values = variable_values([service.base_url, *service.headers.values()], environment)
-        self._secrets = Secrets({*values, *self._headers.get("authorization", "").split()[1:]})
+        self._secrets = Secrets(
+            [*variable_secrets(values), *address_secrets(f"{base}?{self._query}"), *named_secrets(self._headers)]
+        )
+        self._computations = computations
         self._timeout_seconds = service.timeout or _DEFAULT_TIMEOUT_SECONDS
         self._client: httpx2.AsyncClient | None = None
 
@@ -89,8 +101,10 @@ class HttpService:
                 return await self._exchange(request, name, draft.path)
         except (TimeoutError, httpx2.TimeoutException):
             raise ToolError(f"{name} took longer than {self._timeout_seconds:g} s; try again later.") from None
-        except httpx2.HTTPError:
+        except (httpx2.HTTPError, UnreadableBodyError):
             raise ToolError(f"{name} broke off before its answer was complete; try again later.") from None
+        except WorkLimitError:
+            raise ToolError(f"{name} answered with too much; ask for less.") from None
 
     async def close(self) -> None:
         """Closes the pool; a later call opens another."""
@@ -102,7 +116,8 @@ class HttpService:
         if self._client is None:
             # A cookie from the response to one caller must not be sent with another caller's request.
             jar = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-            self._client = quiet_client(timeout=self._timeout_seconds, cookies=jar, headers={"user-agent": "delta-mcp"})
+            headers = {"user-agent": "delta-mcp", "accept-encoding": ACCEPTED_ENCODINGS}
+            self._client = quiet_client(timeout=self._timeout_seconds, cookies=jar, headers=headers)
         return self._client
 
     def _build_request(self, method: str, draft: RequestDraft) -> "httpx2.Request":
@@ -133,12 +148,21 @@ class HttpService:
                 if next_request is None:
                     break
                 if not _is_same_host(response.request.url, next_request.url):
-                    raise ToolError(f"{name} redirects to the host {next_request.url.host}, which is not followed.")
+                    host = self._secrets.redact(next_request.url.host)
+                    raise ToolError(f"{name} redirects to the host {host}, which is not followed.")
                 await response.aclose()
                 response = await self._send(next_request, name)
             if response.status_code >= 300:
                 raise await self._read_refusal(response, name)
-            return _decode_body(await _read_body(response, name), response, path)
+            body, is_whole = await read_body(response, _MAX_RESPONSE_BYTES)
+            if not is_whole:
+                raise ToolError(f"{name} answered with more than {_MAX_RESPONSE_BYTES >> 20} MiB; ask for less.")
+
+            def decode(work: Work) -> Any:
+                work.scan(len(body) * _DECODE_SCANS)
+                return self._secrets.redact_result(_decode_body(body, response, path), work)
+
+            return await self._computations.run(self._base, decode)
         finally:
             await response.aclose()
 
@@ -149,18 +173,18 @@ class HttpService:
             try:
                 return await self._open_client().send(request, stream=True)
             except (httpx2.NetworkError, httpx2.ConnectTimeout, httpx2.RemoteProtocolError) as error:
-                logger.warning("%s got no answer: %s", name, error or type(error).__name__)
+                reason = self._secrets.redact(str(error)) or type(error).__name__
+                logger.warning("%s got no answer: %s", name, reason)
         raise ToolError(f"{name} got no answer from the service; try again later.")
 
     async def _read_refusal(self, response: "httpx2.Response", name: str) -> "ServiceRefusedError":
-        body = b""
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > 8 * _MAX_ERROR_CHARS:
-                break
+        try:
+            body, is_whole = await read_body(response, _MAX_ERROR_BYTES)
+        except UnreadableBodyError:
+            body, is_whole = b"", True
         text = _decode_text(body, response).strip() or response.reason_phrase
-        text = self._secrets.redact(text)[:_MAX_ERROR_CHARS]
-        return ServiceRefusedError(f"{name} answered {response.status_code}: {text}", response)
+        shown = self._secrets.redact_excerpt(text, is_whole, _MAX_ERROR_CHARS)
+        return ServiceRefusedError(f"{name} answered {response.status_code}: {shown}", response)
 
 
 def _is_same_host(source: "httpx2.URL", target: "httpx2.URL") -> bool:
@@ -168,15 +192,6 @@ def _is_same_host(source: "httpx2.URL", target: "httpx2.URL") -> bool:
         return False
     is_upgrade = (source.scheme, target.scheme) == ("http", "https") and source.port is None and target.port is None
     return is_upgrade or (source.scheme, source.port) == (target.scheme, target.port)
-
-
-async def _read_body(response: "httpx2.Response", name: str) -> bytes:
-    body = bytearray()
-    async for chunk in response.aiter_bytes():
-        body += chunk
-        if len(body) > _MAX_RESPONSE_BYTES:
-            raise ToolError(f"{name} answered with more than {_MAX_RESPONSE_BYTES >> 20} MiB; ask for less.")
-    return bytes(body)
 
 
 def _decode_body(body: bytes, response: "httpx2.Response", path: str) -> Any:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from deltamcp.catalog.operations_file.document import UpstreamEntry
 from deltamcp.client.client import DeltaClient
 from deltamcp.errors import ClientError, ConnectionLostError, DeadlineError, PeerError, ToolError
+from deltamcp.runtime.computations import Computations
 from deltamcp.sources.environment import fill_variables, variable_values
-from deltamcp.sources.secrets import Secrets
+from deltamcp.sources.secrets import Secrets, address_secrets, named_secrets, variable_secrets
 from deltamcp.values import JSON, ToolResult
+from deltamcp.work import WorkLimitError
 
 logger = logging.getLogger("deltamcp")
 
@@ -19,30 +21,46 @@ _MAX_ERROR_CHARS = 500
 class McpUpstream:
     """Calls tools of one server. The first call connects or starts it, and so does the first call after it ended."""
 
-    def __init__(self, name: str, upstream: UpstreamEntry, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, upstream: UpstreamEntry, environment: Mapping[str, str], computations: Computations
+    ) -> None:
         """
+        Args:
+            computations: Searches large results for secrets.
+
         Raises:
             ConfigurationError: a variable is not set.
         """
         self._name = name
         self._subject = f"The server {name} behind this operation"
         words = (upstream.command or "", *upstream.args)
+        env = {key: fill_variables(text, environment) for key, text in upstream.env.items()}
+        headers = {key: fill_variables(text, environment).strip() for key, text in upstream.headers.items()}
+        address = fill_variables(upstream.url or "", environment)
         self._entry: dict[str, JSON] = {
             "command": fill_variables(words[0], environment),
             "args": [fill_variables(word, environment) for word in words[1:]],
-            "env": {key: fill_variables(text, environment) for key, text in upstream.env.items()},
+            "env": env,
             "cwd": upstream.cwd,
         }
         if upstream.url is not None:
-            headers = {key: fill_variables(text, environment).strip() for key, text in upstream.headers.items()}
-            self._entry = {"url": fill_variables(upstream.url, environment), "headers": headers}
+            self._entry = {"url": address, "headers": headers}
         texts = [*words, upstream.url or "", *upstream.env.values(), *upstream.headers.values()]
-        self._secrets = Secrets(variable_values(texts, environment))
+        self._secrets = Secrets(
+            [
+                *variable_secrets(variable_values(texts, environment)),
+                *address_secrets(address),
+                *named_secrets({**env, **headers}),
+            ]
+        )
+        self._computations = computations
         self._connect_lock = asyncio.Lock()
         self._client: DeltaClient | None = None
 
     async def call(self, tool: str, arguments: dict[str, JSON], timeout: float | None = None) -> ToolResult:
-        """Calls a tool of the server and returns its result with the content unchanged. Calls may run concurrently.
+        """Calls a tool of the server and returns its result without secrets, and otherwise unchanged.
+
+        Calls may run concurrently.
 
         Raises:
             ToolError: the server refused, ended, cannot be reached, or took longer than `timeout` seconds.
@@ -64,7 +82,12 @@ class McpUpstream:
         except ClientError as error:
             self._log(error)
             raise ToolError(f"{self._subject} did not start, or cannot be reached; try again later.") from None
-        return reply.result()
+        try:
+            return await self._computations.run(
+                self._name, lambda work: self._secrets.redact_result(reply.result(), work)
+            )
+        except WorkLimitError:
+            raise ToolError(f"{self._subject} answered with too much; ask for less.") from None
 
     def _log(self, error: ClientError) -> None:
         logger.warning("%s: %s", self._name, self._secrets.redact(str(error)))

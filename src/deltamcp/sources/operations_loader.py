@@ -25,7 +25,9 @@ from deltamcp.catalog.operations_file.document import (
 from deltamcp.catalog.registration import registration
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
+from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
+from deltamcp.runtime.computations import Computations
 from deltamcp.sources import python
 from deltamcp.sources.http import HttpService
 from deltamcp.sources.mcp import McpUpstream
@@ -55,12 +57,15 @@ class LoadedOperations(NamedTuple):
 class OperationsFile:
     """An operations file, the operations that are active, and the connections they use."""
 
-    def __init__(self, path: Path, functions: Mapping[str, Function] | None, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, path: Path, functions: Mapping[str, Function] | None, environment: Mapping[str, str], limits: Limits
+    ) -> None:
         """
         Args:
             functions: functions by name, for operations without a handler; None accepts any name, to check a file.
             environment: the values of `${NAME}` in the file; `${PYTHON}` is this interpreter unless it is set.
         """
+        self._computations = Computations(limits.work_steps)
         self._path = path
         self._functions = functions
         self._environment = {"PYTHON": sys.executable, **environment}
@@ -78,7 +83,9 @@ class OperationsFile:
         if document is None:
             raise ConfigurationError(_faults_text(self._path, faults))
         folder = self._path.parent.resolve()
-        builder = _OperationBuilder(document, folder, self._functions, self._environment, self._active.connections)
+        builder = _OperationBuilder(
+            document, folder, self._functions, self._environment, self._active.connections, self._computations
+        )
         operations: list[Operation] = []
         ids_by_fault: dict[str, list[str]] = {}
         for entry in document.operations:
@@ -194,7 +201,9 @@ class _OperationBuilder:
         functions: Mapping[str, Function] | None,
         environment: Mapping[str, str],
         connections: Mapping[bytes, SourceConnection],
+        computations: Computations,
     ) -> None:
+        self._computations = computations
         self.connections: dict[bytes, SourceConnection] = {}
         self._document = document
         self._folder = folder
@@ -277,7 +286,10 @@ class _OperationBuilder:
         definition = self._document.services[name]
         key = msgspec.json.encode(definition)
         existing = self.connections.get(key) or self._open_connections.get(key)
-        service = existing if isinstance(existing, HttpService) else HttpService(definition, self._environment)
+        if isinstance(existing, HttpService):
+            service = existing
+        else:
+            service = HttpService(definition, self._environment, self._computations)
         self.connections[key] = service
         return service
 
@@ -287,7 +299,10 @@ class _OperationBuilder:
         definition = msgspec.structs.replace(definition, cwd=str(self._folder / (definition.cwd or ".")))
         key = msgspec.json.encode((name, definition))
         existing = self.connections.get(key) or self._open_connections.get(key)
-        upstream = existing if isinstance(existing, McpUpstream) else McpUpstream(name, definition, self._environment)
+        if isinstance(existing, McpUpstream):
+            upstream = existing
+        else:
+            upstream = McpUpstream(name, definition, self._environment, self._computations)
         self.connections[key] = upstream
         return upstream
 

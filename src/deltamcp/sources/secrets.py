@@ -1,26 +1,200 @@
-"""Secrets of an operations file: removes the values of its variables from error messages and logs."""
+"""Secrets of an operations file: removes them from whatever its services and servers answer, and from logs."""
 
+import base64
+import binascii
+import html
+import json
 import logging
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
+
+import msgspec
+from msgspec import Struct, structs
+
+from deltamcp.values import Text, ToolResult
+from deltamcp.work import Work
 
 if TYPE_CHECKING:
     import httpx2
 
 _MIN_SECRET_CHARS = 6
-"""Shorter secrets are not redacted, as they would match in too many places."""
+"""Shorter secrets are not removed, as they would match in too many places."""
+_MIN_PATH_SECRET_CHARS = 16
+"""Shorter parts of an address's path are names, not keys."""
+_SECRET_NAME = re.compile(r"auth|key|token|secret|passw|cookie|credential", re.IGNORECASE)
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_JSON_CODE = re.compile(r"\\u([0-9a-fA-F]{4})")
+_MARK = "..."
 
 
 class Secrets:
-    """Replaces secrets in texts by `...`."""
+    """Replaces secrets by `...`, in every spelling in which a service may repeat what it was sent.
+
+    These are the text itself, and the text as part of an address, a form, JSON, HTML or base64. This is no defence
+    against a service that wants to reveal a secret, which can always spell it in another way.
+    """
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = sorted((text for text in set(texts) if len(text) >= _MIN_SECRET_CHARS), key=len, reverse=True)
+        found = {spelling for text in texts if len(text) >= _MIN_SECRET_CHARS for spelling in _spellings(text)}
+        self._spellings = sorted(found, key=len, reverse=True)
+        self._spellings_in_json = [msgspec.json.encode(spelling)[1:-1] for spelling in self._spellings]
+        self._longest = max(map(len, self._spellings), default=0)
 
     def redact(self, text: str) -> str:
-        for secret in self._texts:
-            text = text.replace(secret, "...")
+        for spelling in self._spellings:
+            text = text.replace(spelling, _MARK)
         return text
+
+    def redact_excerpt(self, text: str, is_whole: bool, max_chars: int) -> str:
+        """Redacts a text, or the beginning of one, which may end inside of a secret; returns at most `max_chars`.
+
+        JSON may have any character as a code, which is read here, because the beginning of JSON cannot be decoded.
+        """
+        plain = _JSON_CODE.sub(lambda code: chr(int(code[1], 16)), text)
+        redacted = self.redact(text if self.redact(plain) == plain else plain)
+        return redacted[: len(redacted) if is_whole else max(0, len(redacted) - self._longest)][:max_chars]
+
+    def redact_result(self, result: Any, work: Work) -> Any:
+        """Returns a result without the secrets: JSON, bytes, content, or a `ToolResult`.
+
+        Raises:
+            WorkLimitError: the result is too large.
+        """
+        if not self._spellings:
+            return result
+        if isinstance(result, ToolResult):
+            content: list[Any] = [self.redact_result(block, work) for block in result.content]
+            structured = result.structured
+            if structured is not msgspec.UNSET:
+                structured = self.redact_result(structured, work)
+            return ToolResult(content, structured, result.is_error, self.redact_result(result.meta, work))
+        if isinstance(result, Text) and result.annotations is None and result.meta is None:
+            return Text(self._redact_text(result.text, work))
+        if isinstance(result, str):
+            return self._redact_text(result, work)
+        encoded = msgspec.json.encode(result)
+        work.scan(len(encoded) * len(self._spellings))
+        if not any(spelling in encoded for spelling in self._spellings_in_json):
+            return result
+        return self._redact_value(result, work)
+
+    def _redact_text(self, text: str, work: Work) -> str:
+        work.scan(len(text) * len(self._spellings))
+        return self.redact(text)
+
+    def _redact_value(self, value: Any, work: Work) -> Any:
+        work.spend()
+        match value:
+            case str():
+                return self._redact_text(value, work)
+            case bytes():
+                work.scan(len(value) * len(self._spellings))
+                for spelling in self._spellings:
+                    value = value.replace(spelling.encode(), _MARK.encode())
+                return value
+            case None | bool():
+                return value
+            case int() | float():  # a secret of digits may come as a number
+                return value if self.redact(str(value)) == str(value) else _MARK
+            case list():
+                return [self._redact_value(item, work) for item in value]
+            case dict():
+                return self._redact_object(value, work)
+            case Struct():
+                names = value.__struct_fields__
+                return structs.replace(
+                    value, **{name: self._redact_value(getattr(value, name), work) for name in names}
+                )
+            case _:
+                return value
+
+    def _redact_object(self, value: dict[str, Any], work: Work) -> dict[str, Any]:
+        redacted: dict[str, Any] = {}
+        for name, member in value.items():
+            shown = self._redact_text(name, work)
+            while shown != name and (shown in redacted or shown in value):
+                shown += _MARK
+            redacted[shown] = self._redact_value(member, work)
+        return redacted
+
+
+def variable_secrets(values: Iterable[str]) -> Iterator[str]:
+    """Yields the secrets among the values of variables, or in them.
+
+    A value is a secret as a whole, except a path that exists here, and an address: of an address, its password, the
+    values of its query and long parts of its path are secrets.
+    """
+    for given in values:
+        value = given.strip()
+        if _ADDRESS.match(value):
+            yield from address_secrets(value)
+            yield from (part for part in urlsplit(value).path.split("/") if len(part) >= _MIN_PATH_SECRET_CHARS)
+            yield from (text for _, text in parse_qsl(urlsplit(value).query))
+        elif not (value.startswith("/") and Path(value).exists()):
+            yield value
+
+
+def address_secrets(address: str) -> Iterator[str]:
+    """Yields the secrets in an address: its password, and the values in its query whose names say so."""
+    parts = urlsplit(address)
+    if parts.password:
+        yield unquote(parts.password)
+        yield parts.password
+    yield from named_secrets(dict(parse_qsl(parts.query)))
+
+
+def named_secrets(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yields the secrets among texts by name, such as headers: those whose name says so, and what follows a scheme."""
+    for name, text in texts.items():
+        if not _SECRET_NAME.search(name):
+            continue
+        if "cookie" in name.lower():
+            yield from (cookie.partition("=")[2] for cookie in text.split(";"))
+            continue
+        scheme, _, credentials = text.strip().partition(" ")
+        yield credentials or scheme
+        if scheme.lower() == "basic":
+            yield from _basic_secrets(credentials)
+
+
+def _basic_secrets(credentials: str) -> Iterator[str]:
+    try:
+        user_and_password = base64.b64decode(credentials, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return
+    yield user_and_password
+    yield user_and_password.partition(":")[2]
+
+
+def _spellings(secret: str) -> set[str]:
+    in_json = json.dumps(secret)[1:-1]
+    in_html = html.escape(secret)
+    in_address = [quote(secret), quote(secret, safe=""), quote_plus(secret)]
+    return {
+        secret,
+        *in_address,
+        *(re.sub("%..", lambda code: code[0].lower(), text) for text in in_address),
+        in_json,
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        in_json.replace("/", "\\/"),
+        re.sub("[<>&]", lambda letter: f"\\u{ord(letter[0]):04x}", in_json),
+        in_html,
+        in_html.replace("&#x27;", "&#39;"),
+        html.escape(secret, quote=False),
+        *_base64_spellings(secret.encode()),
+    }
+
+
+def _base64_spellings(secret: bytes) -> Iterator[str]:
+    """Yields what base64 makes of a secret anywhere in longer data, without the characters it shares with others."""
+    for before in range(3):
+        encoded = base64.b64encode(b"\0" * before + secret).decode()
+        own = encoded[(before * 8 + 5) // 6 : (before + len(secret)) * 8 // 6]
+        yield own
+        yield own.translate(str.maketrans("+/", "-_"))
 
 
 def quiet_client(**options: Any) -> "httpx2.AsyncClient":
