@@ -13,9 +13,10 @@ import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
-from deltamcp import Audio, BlobResource, ConfigurationError, EmbeddedResource, Image, ToolError
+from deltamcp import Audio, BlobResource, ConfigurationError, EmbeddedResource, Image, Limits, ToolError
 from deltamcp.catalog.operations_file.document import HttpHandler, ParameterPlace, ServiceEntry
 from deltamcp.results.upstream_rate_limit import rate_limit_result
 from deltamcp.runtime.computations import Computations
@@ -86,7 +87,7 @@ async def service(answer: Any = None, /, *, base: str = "", **options: Any) -> A
     server = await asyncio.start_server(peer.talk, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     entry = ServiceEntry(base_url=f"http://127.0.0.1:{port}{base}", **options)
-    made = HttpService(entry, {"KEY": SECRET}, Computations(STEPS))
+    made = HttpService(entry, {"KEY": SECRET}, Computations(STEPS), Limits())
     try:
         yield made, peer
     finally:
@@ -290,6 +291,14 @@ async def test_a_response_that_cannot_be_decompressed_is_told(encoding, body):
             await made.call(HttpHandler("GET", "/"), {})
 
 
+@pytest.mark.parametrize("body", ["[" + "[]," * 1_000_000 + "[]]", "[" * 1_000 + "]" * 1_000])
+async def test_json_of_too_many_values_is_refused_before_it_is_decoded(body, monkeypatch):
+    monkeypatch.setattr(msgspec.json, "decode", lambda _: 1 / 0)
+    async with service(reply(200, body)) as (made, _):
+        with pytest.raises(ToolError, match="100,000 values or 128 levels"):
+            await made.call(HttpHandler("GET", "/"), {})
+
+
 async def test_a_small_response_that_is_large_once_decompressed_is_refused_before_it_is_whole(monkeypatch):
     sizes: list[int] = []
     inflate = http_body._Inflate
@@ -388,7 +397,7 @@ async def test_a_second_attempt_that_succeeds_is_the_answer():
 
 
 async def test_a_service_that_is_not_there_is_told_in_one_sentence():
-    made = HttpService(ServiceEntry(base_url="http://127.0.0.1:1"), {}, Computations(STEPS))
+    made = HttpService(ServiceEntry(base_url="http://127.0.0.1:1"), {}, Computations(STEPS), Limits())
     with pytest.raises(ToolError, match=r"^GET /thing got no answer from the service; try again later.$"):
         await made.call(GET, {})
     await made.close()
@@ -430,7 +439,7 @@ def test_variables_are_filled_in_and_a_missing_one_is_named():
 )
 def test_a_service_that_cannot_work_is_told_when_it_is_made(given, part):
     with pytest.raises(ConfigurationError, match=part) as caught:
-        HttpService(given, {"HOST": SECRET, "LINES": f"{SECRET}\nx"}, Computations(STEPS))
+        HttpService(given, {"HOST": SECRET, "LINES": f"{SECRET}\nx"}, Computations(STEPS), Limits())
     assert SECRET not in str(caught.value)
 
 

@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from deltamcp.catalog.operations_file.document import HttpHandler, ServiceEntry
 from deltamcp.errors import ConfigurationError, ToolError
+from deltamcp.limits import Limits
 from deltamcp.runtime.computations import Computations
 from deltamcp.sources.environment import fill_variables, variable_values
 from deltamcp.sources.http_body import ACCEPTED_ENCODINGS, UnreadableBodyError, read_body
@@ -19,6 +20,7 @@ from deltamcp.sources.http_request import UNPRINTABLE, RequestDraft, draft_reque
 from deltamcp.sources.secrets import Secrets, address_secrets, named_secrets, quiet_client, variable_secrets
 from deltamcp.values import JSON, Audio, BlobResource, EmbeddedResource, Image
 from deltamcp.wire import jsonrpc
+from deltamcp.wire.message_bounds import MessageBoundError, check_json
 from deltamcp.work import Work, WorkLimitError
 
 if TYPE_CHECKING:
@@ -52,10 +54,13 @@ class ServiceRefusedError(ToolError):
 class HttpService:
     """Calls one service through a pool of connections, which opens with the first call."""
 
-    def __init__(self, service: ServiceEntry, environment: Mapping[str, str], computations: Computations) -> None:
+    def __init__(
+        self, service: ServiceEntry, environment: Mapping[str, str], computations: Computations, limits: Limits
+    ) -> None:
         """
         Args:
             computations: Decodes large responses.
+            limits: Bounds the values of JSON in a response.
 
         Raises:
             ConfigurationError: a variable is not set, or its value cannot be used.
@@ -77,6 +82,7 @@ class HttpService:
             [*variable_secrets(values), *address_secrets(f"{base}?{self._query}"), *named_secrets(self._headers)]
         )
         self._computations = computations
+        self._limits = limits
         self._timeout_seconds = service.timeout or _DEFAULT_TIMEOUT_SECONDS
         self._client: httpx2.AsyncClient | None = None
 
@@ -103,6 +109,9 @@ class HttpService:
             raise ToolError(f"{name} took longer than {self._timeout_seconds:g} s; try again later.") from None
         except (httpx2.HTTPError, UnreadableBodyError):
             raise ToolError(f"{name} broke off before its answer was complete; try again later.") from None
+        except MessageBoundError:
+            bounds = f"{self._limits.values:,} values or {self._limits.depth} levels of JSON"
+            raise ToolError(f"{name} answered with more than {bounds}; ask for less.") from None
         except WorkLimitError:
             raise ToolError(f"{name} answered with too much; ask for less.") from None
 
@@ -160,7 +169,7 @@ class HttpService:
 
             def decode(work: Work) -> Any:
                 work.scan(len(body) * _DECODE_SCANS)
-                return self._secrets.redact_result(_decode_body(body, response, path), work)
+                return self._secrets.redact_result(_decode_body(body, response, path, self._limits), work)
 
             return await self._computations.run(self._base, decode)
         finally:
@@ -194,11 +203,16 @@ def _is_same_host(source: "httpx2.URL", target: "httpx2.URL") -> bool:
     return is_upgrade or (source.scheme, source.port) == (target.scheme, target.port)
 
 
-def _decode_body(body: bytes, response: "httpx2.Response", path: str) -> Any:
+def _decode_body(body: bytes, response: "httpx2.Response", path: str, limits: Limits) -> Any:
+    """
+    Raises:
+        MessageBoundError: the body is JSON of too many values, or nested too deeply.
+    """
     if not body:
         return None
     media_type = _media_type(response.headers.get("content-type", ""))
     if _JSON_TYPE.fullmatch(media_type):
+        check_json(body, limits)
         try:
             return msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -65,6 +65,7 @@ class OperationsFile:
             functions: functions by name, for operations without a handler; None accepts any name, to check a file.
             environment: the values of `${NAME}` in the file; `${PYTHON}` is this interpreter unless it is set.
         """
+        self._limits = limits
         self._computations = Computations(limits.work_steps)
         self._path = path
         self._functions = functions
@@ -84,7 +85,13 @@ class OperationsFile:
             raise ConfigurationError(_faults_text(self._path, faults))
         folder = self._path.parent.resolve()
         builder = _OperationBuilder(
-            document, folder, self._functions, self._environment, self._active.connections, self._computations
+            document,
+            folder,
+            self._functions,
+            self._environment,
+            self._active.connections,
+            self._computations,
+            self._limits,
         )
         operations: list[Operation] = []
         ids_by_fault: dict[str, list[str]] = {}
@@ -202,8 +209,10 @@ class _OperationBuilder:
         environment: Mapping[str, str],
         connections: Mapping[bytes, SourceConnection],
         computations: Computations,
+        limits: Limits,
     ) -> None:
         self._computations = computations
+        self._limits = limits
         self.connections: dict[bytes, SourceConnection] = {}
         self._document = document
         self._folder = folder
@@ -289,7 +298,7 @@ class _OperationBuilder:
         if isinstance(existing, HttpService):
             service = existing
         else:
-            service = HttpService(definition, self._environment, self._computations)
+            service = HttpService(definition, self._environment, self._computations, self._limits)
         self.connections[key] = service
         return service
 
