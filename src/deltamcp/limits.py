@@ -20,6 +20,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not value > 0:
                 raise ConfigurationError(f"Limits: {name} must be a number above 0, not {value!r}.")
+        if self.owner_share > 1:
+            raise ConfigurationError(f"Limits: owner_share must be at most 1, not {self.owner_share!r}.")
 
     message_bytes: int = 4 * 1024 * 1024
     """Largest message the server reads, an HTTP body or a stdio line; the same as the official SDK's default."""
@@ -63,14 +65,36 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int = 10_000
     """Requests in progress on one stdio connection, some 8 kB each; at the limit the server reads on once one ends."""
 
+    owner_share: float = 1 / 8
+    """Part of the connections, calls, sessions and bytes below that one owner may use over HTTP: a principal, else a
+    client address. It takes at least eight greedy owners to keep out another. 1 suits a server behind a proxy, whose
+    clients all have the proxy's address."""
+
+    connections: int = 8_000
+    """HTTP connections open at once, some 50 kB each with a header section; the process's limit on descriptors may be
+    lower. The server refuses further ones with 503."""
+
     calls: int = 10_000
     """Requests in progress in the whole server over HTTP; the server answers further ones with 503."""
 
+    body_bytes: int = 256 * 1024 * 1024
+    """HTTP bodies of requests in progress, with what their values take once they are decoded; one owner's share is a
+    few of the largest messages. The server answers further ones with 503."""
+
+    response_bytes: int = 256 * 1024 * 1024
+    """Large HTTP responses and events that clients have yet to read; the server answers 503 instead of further ones."""
+
+    send_seconds: float = 30.0
+    """Time in which a client must read what is sent to it, at most 64 kB at once; then the server closes the
+    connection."""
+
     unsent_bytes: int = 1024 * 1024
-    """Output that may wait on stdio for a client to read it; at the limit the server stops reading requests."""
+    """Output that may wait for a client to read it: on stdio the server stops reading requests at the limit, over HTTP
+    it ends a subscription's stream."""
 
     sessions: int = 50_000
-    """Handshake sessions open at once; at the limit the server ends the session that was idle longest."""
+    """Handshake sessions open at once, some 6 kB each; at the limit the server ends an idle one of the owner that has
+    the most."""
 
     session_idle_seconds: float = 1800.0
     """Time after which the server ends an unused handshake session."""
@@ -80,6 +104,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     replay_streams: int = 16
     """Finished streams of one session that the server stores for a client that reconnects."""
+
+    replay_bytes: int = 256 * 1024 * 1024
+    """Events that the server stores for clients that reconnect, in all; one session stores at most 1 MiB of them."""
 
     kept_seconds: float = 300.0
     """Time after which the server deletes a stored result that no caller reads."""

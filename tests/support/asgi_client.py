@@ -21,12 +21,14 @@ INITIALIZE = {
 class AsgiExchange:
     """One HTTP request against an ASGI application, its response read as it comes."""
 
-    def __init__(self, app: Any, method: str, headers: dict[str, str], body: bytes = b"") -> None:
+    def __init__(
+        self, app: Any, method: str, headers: dict[str, str], body: bytes = b"", address: str = "127.0.0.1"
+    ) -> None:
         self._sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._left = asyncio.Event()
         self._body: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
         raw = [(name.lower().encode(), value.encode()) for name, value in {"host": "localhost", **headers}.items()]
-        scope = {"type": "http", "method": method, "path": "/mcp", "headers": raw, "client": ("127.0.0.1", 1)}
+        scope = {"type": "http", "method": method, "path": "/mcp", "headers": raw, "client": (address, 1)}
         self.task = asyncio.create_task(app(scope, self._receive, self._send))
 
     async def _receive(self) -> dict[str, Any]:
@@ -64,9 +66,10 @@ class AsgiClient:
     def __init__(self, app: HttpApp) -> None:
         self._app = app
         self.headers = {"content-type": "application/json", "accept": ACCEPT_BOTH}
+        self.address = "127.0.0.1"
 
     def post(self, body: Any, **headers: str) -> AsgiExchange:
-        return AsgiExchange(self._app, "POST", {**self.headers, **headers}, json.dumps(body).encode())
+        return AsgiExchange(self._app, "POST", {**self.headers, **headers}, json.dumps(body).encode(), self.address)
 
     def request(self, id_: int, method: str, **params: Any) -> AsgiExchange:
         return self.post({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})

@@ -138,7 +138,7 @@ async def test_a_deleted_session_is_unknown_and_its_calls_end(server):
 
 
 async def test_sessions_idle_too_long_make_room():
-    server = DeltaServer("x", limits=Limits(sessions=2))
+    server = DeltaServer("x", limits=Limits(sessions=2, owner_share=1))
     async with asgi_client(server) as client:
         ids = []
         for _ in range(3):
@@ -220,3 +220,53 @@ async def test_hosts_and_origins_are_checked(server, host, origin, status):
     client = AsgiClient(app)
     client.headers |= {"host": host} | ({"origin": origin} if origin else {})
     assert (await client.request(0, "initialize", **INITIALIZE).start())[0] == status
+
+
+async def test_one_owner_has_a_share_of_the_calls_and_the_others_have_the_rest():
+    server = DeltaServer("x", limits=Limits(calls=8, owner_share=0.25))
+    gate = asyncio.Event()
+
+    @server.tool
+    async def waits() -> str:
+        await gate.wait()
+        return "done"
+
+    async with asgi_client(server) as client:
+        first = [modern(client, "waits") for _ in range(3)]
+        await asyncio.wait({call.task for call in first}, return_when=asyncio.FIRST_COMPLETED, timeout=HANG_SECONDS)
+        assert [call.task.done() for call in first] == [False, False, True]
+        assert (await first[2].start())[0] == 503
+        client.address = "10.0.0.2"
+        other = modern(client, "waits")
+        gate.set()
+        assert [(await call.start())[0] for call in (*first[:2], other)] == [200, 200, 200]
+
+
+async def test_the_bodies_of_requests_in_progress_are_counted_with_their_values():
+    server = DeltaServer("x", limits=Limits(body_bytes=800_000, owner_share=0.5))
+    gate = asyncio.Event()
+
+    @server.tool
+    async def takes(value: Any) -> str:
+        await gate.wait()
+        return "done"
+
+    async with asgi_client(server) as client:
+        for value, fit in (("x" * 150_000, 2), ([0] * 1_000, 4)):
+            gate.clear()
+            calls = [modern(client, "takes", value=value) for _ in range(fit + 1)]
+            await asyncio.wait({call.task for call in calls}, return_when=asyncio.FIRST_COMPLETED, timeout=HANG_SECONDS)
+            assert (await calls[-1].start())[0] == 503
+            gate.set()
+            assert [(await call.start())[0] for call in calls[:-1]] == [200] * fit
+            await asyncio.gather(*(call.task for call in calls))
+        assert not client._app._quotas.bodies._held
+
+
+async def test_a_batch_has_at_most_100_messages(server):
+    async with asgi_client(server) as client:
+        await client.initialize("2025-03-26")
+        ping = {"jsonrpc": "2.0", "method": "ping"}
+        for count, status in ((100, 200), (101, 400)):
+            batch = client.post([{**ping, "id": number} for number in range(count)])
+            assert (await batch.start())[0] == status

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.limits import Limits
+from deltamcp.transports.quota import HttpQuotas
 from deltamcp.values import Failure, Malformed, Message, Notification, Principal, RequestId
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import JSON_CODEC, Codec
@@ -47,8 +48,26 @@ class HttpRequest(Struct, gc=False):
     """None if the client accepts no type that the server can send."""
     has_unique_headers: bool
     """Whether the client sent no header more than once."""
+    owner: str
+    """The owner of what the request holds, see `quota.py`."""
+    quotas: HttpQuotas
     codec: Codec = JSON_CODEC
     """The codec of a response that is no stream. Refusals and events are always JSON."""
+    held_bytes: int = 0
+    """The bytes of the body that count for the owner while the request is in progress."""
+
+    def hold(self, size: int) -> bool:
+        """Counts bytes of the body for the owner; returns False if the owner may not hold so many."""
+        if size and not self.quotas.bodies.take(self.owner, size):
+            return False
+        self.held_bytes += size
+        return True
+
+    def release(self) -> None:
+        """Ends the count of the body's bytes."""
+        if self.held_bytes:
+            self.quotas.bodies.give_back(self.owner, self.held_bytes)
+            self.held_bytes = 0
 
     def has_repeated(self, prefixes: tuple[bytes, ...]) -> bool:
         """Whether the client sent a header whose name begins with a prefix more than once."""
@@ -66,6 +85,13 @@ JSON_TYPE = (b"content-type", b"application/json")
 _BODY_TYPES = (b"application/json", b"application/cbor")
 _ACCEPTED_BODY_TYPES = (*_BODY_TYPES, b"application/*")
 _CLOSE = (b"connection", b"close")
+
+PIECE_BYTES = 64 * 1024
+"""A larger response or event is sent in pieces of this size, each when the client has read enough of those before."""
+_UNCOUNTED_BYTES = 1024
+"""A body of up to this size is not counted, because calls are."""
+_VALUE_BYTES = 80
+"""The memory of a small value of a body once it is decoded."""
 _EVENTS = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -149,16 +175,41 @@ async def read_body(incoming: HttpRequest, limits: Limits) -> bytes | Failure:
     event = await receive()
     body: bytes = event.get("body", b"")
     if not event.get("more_body"):
-        return body if len(body) <= limits.message_bytes else _too_large(limits)
+        if len(body) <= _UNCOUNTED_BYTES:
+            return body
+        if len(body) > limits.message_bytes:
+            return _too_large(limits)
+        return body if incoming.hold(len(body)) else _too_many()
+    if not incoming.hold(len(body)):
+        return _too_many()
     whole = bytearray(body)
     try:
         async with asyncio.timeout(limits.body_seconds):
-            while event.get("more_body") and len(whole) <= limits.message_bytes:
+            while event.get("more_body"):
                 event = await receive()
-                whole += event.get("body", b"")
+                piece = event.get("body", b"")
+                if len(whole) + len(piece) > limits.message_bytes:
+                    return _too_large(limits)
+                if not incoming.hold(len(piece)):
+                    return _too_many()
+                whole += piece
     except TimeoutError:
         return Failure(Fault.TOO_SLOW, "The body did not arrive in time.")
-    return bytes(whole) if len(whole) <= limits.message_bytes else _too_large(limits)
+    return bytes(whole)
+
+
+def hold_values(incoming: HttpRequest, body: bytes, codec: Codec) -> Failure | None:
+    """Counts for the owner what the values of a body take once they are decoded."""
+    if len(body) <= _UNCOUNTED_BYTES:
+        return None
+    values = body.count(b",") if codec is JSON_CODEC else len(body)
+    # A body of more values is refused as it is decoded, with a better reason.
+    most = incoming.quotas.bodies.share // 4
+    return None if incoming.hold(min(_VALUE_BYTES * values, most)) else _too_many()
+
+
+def _too_many() -> Failure:
+    return Failure(Fault.OVERLOADED, "Too many large requests of this client are in progress; try again later.")
 
 
 def _too_large(limits: Limits) -> Failure:
@@ -175,7 +226,15 @@ async def respond(send: Send, status: int, body: bytes, headers: Iterable[tuple[
     """Sends a response."""
     length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
-    await send({"type": "http.response.body", "body": body})
+    await _send_body(send, body, more_body=False)
+
+
+async def _send_body(send: Send, body: bytes, more_body: bool) -> None:
+    at = 0
+    while len(body) - at > PIECE_BYTES:
+        await send({"type": "http.response.body", "body": body[at : at + PIECE_BYTES], "more_body": True})
+        at += PIECE_BYTES
+    await send({"type": "http.response.body", "body": body[at:], "more_body": more_body})
 
 
 async def respond_json(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
@@ -189,27 +248,29 @@ async def respond_to(incoming: HttpRequest, status: int, body: bytes, *headers: 
     await respond(incoming.send, status, codecs.transcode(body, incoming.codec), (content_type, *headers))
 
 
-async def refuse(send: Send, failure: Failure, id_: RequestId | None = None) -> None:
+async def refuse(incoming: HttpRequest, failure: Failure, id_: RequestId | None = None) -> None:
     """Refuses an HTTP request that no dialect can answer, with the status of the failure and its text in the body."""
     row = FAULTS[failure.fault]
-    # The connection closes so that the unread rest of a body is not read as the next request.
-    close = failure.fault in (Fault.TOO_LARGE, Fault.TOO_SLOW)
+    # RFC 9110, 10.1.1: a client that asked first and is refused may leave out the body, so that the next bytes could be
+    # either. Any other client sends the rest of its body, which the HTTP server reads and drops; if the server closed
+    # the connection before, the client could not read the response.
+    close = (_CLOSE,) if b"expect" in incoming.headers else ()
     allow = ((b"allow", b"POST, GET, DELETE"),) if failure.fault is Fault.WRONG_HTTP_METHOD else ()
     body = jsonrpc.encode_error(id_, row.modern, failure)
-    await respond_json(send, row.modern_http, body, *allow, *((_CLOSE,) if close else ()))
+    await respond_json(incoming.send, row.modern_http, body, *allow, *close)
 
 
-async def refuse_message(message: Message | list[Message], send: Send) -> None:
+async def refuse_message(message: Message | list[Message], incoming: HttpRequest) -> None:
     """Answers a body that is no request, in a protocol version where clients send only requests and notifications."""
     match message:
         case Malformed():
-            await respond_json(send, FAULTS[message.fault].modern_http, jsonrpc.encode_malformed(message))
+            await respond_json(incoming.send, FAULTS[message.fault].modern_http, jsonrpc.encode_malformed(message))
         case Notification():
-            await respond_accepted(send)
+            await respond_accepted(incoming.send)
         case list():
-            await refuse(send, Failure(Fault.INVALID_REQUEST, "Batches are not part of this protocol version."))
+            await refuse(incoming, Failure(Fault.INVALID_REQUEST, "Batches are not part of this protocol version."))
         case _:
-            await refuse(send, Failure(Fault.INVALID_REQUEST, "This protocol version has no client responses."))
+            await refuse(incoming, Failure(Fault.INVALID_REQUEST, "This protocol version has no client responses."))
 
 
 async def respond_accepted(send: Send) -> None:
@@ -222,7 +283,7 @@ async def start_events(send: Send) -> None:
 
 
 async def send_event(send: Send, event: bytes) -> None:
-    await send({"type": "http.response.body", "body": event, "more_body": True})
+    await _send_body(send, event, more_body=True)
 
 
 async def end_events(send: Send) -> None:

@@ -5,22 +5,24 @@ import asyncio
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
 from deltamcp.transports.http_reply import HttpReply
+from deltamcp.transports.quota import Quota
 from deltamcp.values import EngineAsk, Failure, Outcome, RequestId, Terms
 
 
 class CallsInFlight:
-    """Passes calls to the engine, a limited number at once, and answers those that are cancelled."""
+    """Passes calls to the engine, a limited number at once of each owner, and answers those that are cancelled."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, quota: Quota) -> None:
         self._engine = engine
-        self._count = 0
+        self._quota = quota
         self.draining = False
 
-    async def perform(self, ask: EngineAsk, terms: Terms, reply: HttpReply, id_: RequestId) -> Outcome | None:
+    async def perform(
+        self, ask: EngineAsk, terms: Terms, reply: HttpReply, id_: RequestId, owner: str
+    ) -> Outcome | None:
         """Returns the engine's outcome; None if the client has disconnected."""
-        if self._count >= self._engine.limits.calls:
+        if not self._quota.take(owner):
             return Failure(Fault.OVERLOADED, "Too many calls are in progress; try again later.")
-        self._count += 1
         try:
             return await self._engine.perform(ask, terms, reply, id_)
         except asyncio.CancelledError:
@@ -33,4 +35,4 @@ class CallsInFlight:
                 return Failure(Fault.OVERLOADED, "The server is shutting down.")
             return Failure(Fault.CANCELLED, "The request was cancelled.")
         finally:
-            self._count -= 1
+            self._quota.give_back(owner)

@@ -6,7 +6,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from deltamcp.limits import Limits
+from deltamcp.transports.quota import Quota
 from deltamcp.wire import sse
+
+_SESSION_BYTES = 1024 * 1024
+"""The events that one session stores; ten large results. A larger event cannot be sent again."""
 
 
 class StreamFollower:
@@ -45,16 +49,14 @@ class StreamFollower:
 
 
 class EventStream:
-    """A sequence of events. A stream with an id stores the newest events for a client that reconnects."""
+    """A sequence of events, which at most one connection follows."""
 
-    __slots__ = ("_count", "_events", "_limit", "ended", "follower", "id", "sent")
+    __slots__ = ("_count", "ended", "follower", "id", "sent")
 
-    def __init__(self, id_: str | None, limits: Limits) -> None:
+    def __init__(self, id_: str | None = None) -> None:
         self.id = id_
         self.ended = False
         self.follower: StreamFollower | None = None
-        self._limit = limits.replay_events
-        self._events: deque[tuple[int, bytes]] | None = None
         self._count = 0
         self.sent = 0
         """The number of the newest event that was sent to a follower."""
@@ -62,30 +64,31 @@ class EventStream:
     def event_id(self, number: int) -> str:
         return f"{self.id}.{number}"
 
-    def append(self, message: bytes) -> bytes:
-        """Adds a message and returns its event. A stream without an id ends if its client reads too slowly."""
+    def append(self, message: bytes, instead: bytes | None = None) -> bytes:
+        """Adds a message and returns its event. If the stream cannot store it, it stores the message `instead`."""
         self._count += 1
-        event = sse.encode_event(message, None if self.id is None else self.event_id(self._count))
-        if self._events is None:
-            self._events = deque(maxlen=self._limit if self.id is not None else None)
-        self._events.append((self._count, event))
-        if self.id is None and len(self._events) > self._limit:
-            self.ended = True
+        event = self._encode(message)
+        if not self._store(event) and instead is not None:
+            self._store(self._encode(instead))
         if self.follower is not None:
             self.follower.wake()
         return event
+
+    def _encode(self, message: bytes) -> bytes:
+        return sse.encode_event(message, None if self.id is None else self.event_id(self._count))
+
+    def _store(self, event: bytes) -> bool:
+        """Stores the newest event; returns False if there is no room for it."""
+        raise NotImplementedError
+
+    def events_after(self, number: int) -> list[tuple[int, bytes]]:
+        """Returns the stored events after a number."""
+        raise NotImplementedError
 
     def end(self) -> None:
         self.ended = True
         if self.follower is not None:
             self.follower.wake()
-
-    def events_after(self, number: int) -> list[tuple[int, bytes]]:
-        """Returns the events after a number; a stream without an id then forgets them."""
-        events = [event for event in self._events or () if event[0] > number]
-        if self.id is None:
-            self._events = None  # most streams are idle most of the time, and an empty deque takes 600 bytes
-        return events
 
     def follow(self) -> StreamFollower:
         """Returns a new follower, which replaces the one before."""
@@ -97,6 +100,76 @@ class EventStream:
     def unfollow(self, follower: StreamFollower) -> None:
         if self.follower is follower:
             self.follower = None
+
+
+class SubscriptionStream(EventStream):
+    """A stream whose events are forgotten once they are sent. It ends if its client reads too slowly."""
+
+    __slots__ = ("_bytes", "_events", "_limits", "_owner", "_quota")
+
+    def __init__(self, limits: Limits, quota: Quota, owner: str) -> None:
+        super().__init__()
+        self._limits = limits
+        self._quota = quota
+        self._owner = owner
+        self._events: list[tuple[int, bytes]] | None = None
+        self._bytes = 0
+
+    def _store(self, event: bytes) -> bool:
+        if self.ended:
+            return False
+        if self._events is None:
+            self._events = []
+        full = len(self._events) >= self._limits.replay_events or self._bytes + len(event) > self._limits.unsent_bytes
+        if full or not self._quota.take(self._owner, len(event)):
+            self.ended = True
+            return False
+        self._bytes += len(event)
+        self._events.append((self._count, event))
+        return True
+
+    def events_after(self, number: int) -> list[tuple[int, bytes]]:
+        events = self._events or []
+        self.forget()
+        return events
+
+    def forget(self) -> None:
+        """Forgets the events that were not sent."""
+        self._events = None  # most streams are idle most of the time, and an empty list takes 60 bytes
+        if self._bytes:
+            self._quota.give_back(self._owner, self._bytes)
+            self._bytes = 0
+
+
+class StoredStream(EventStream):
+    """A stream of a session, which stores its newest events for a client that reconnects."""
+
+    __slots__ = ("_events", "_session")
+
+    def __init__(self, id_: str, session: "SessionStreams") -> None:
+        super().__init__(id_)
+        self._session = session
+        self._events: deque[tuple[int, bytes]] | None = None
+
+    def _store(self, event: bytes) -> bool:
+        if not self._session.make_room(self, len(event)):
+            return False
+        if self._events is None:
+            self._events = deque()
+        self._events.append((self._count, event))
+        if len(self._events) > self._session.limits.replay_events:
+            self.forget_oldest()
+        return True
+
+    def forget_oldest(self) -> bool:
+        """Forgets the oldest stored event; returns False if there is none."""
+        if not self._events:
+            return False
+        self._session.release(len(self._events.popleft()[1]))
+        return True
+
+    def events_after(self, number: int) -> list[tuple[int, bytes]]:
+        return [event for event in self._events or () if event[0] > number]
 
 
 def _do_nothing() -> None:
@@ -117,38 +190,37 @@ class FollowedStream(NamedTuple):
 
 
 class SessionStreams:
-    """The event streams of one handshake session."""
+    """The event streams of one handshake session, and the bytes that it stores of them."""
 
-    __slots__ = ("_limits", "_opened", "_streams", "standalone")
+    __slots__ = ("_bytes", "_opened", "_owner", "_quota", "_streams", "limits", "standalone")
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._streams: dict[str, EventStream] | None = None
+    def __init__(self, limits: Limits, quota: Quota, owner: str) -> None:
+        self.limits = limits
+        self._quota = quota
+        self._owner = owner
+        self._streams: dict[str, StoredStream] | None = None
         self._opened = 0
-        self.standalone: EventStream | None = None
+        self._bytes = 0
+        self.standalone: StoredStream | None = None
         """The GET stream; None until the client opens it."""
 
-    @property
-    def is_followed(self) -> bool:
-        return self._streams is not None and any(stream.follower for stream in self._streams.values())
-
-    def open(self) -> EventStream:
+    def open(self) -> StoredStream:
         """Opens a stream for the response to one request, and forgets the oldest finished ones above the limit."""
         if self._streams is None:
             self._streams = {}
         finished = [stream for stream in self._streams.values() if stream.ended]
-        for stream in finished[: max(0, len(finished) - self._limits.replay_streams + 1)]:
-            del self._streams[str(stream.id)]
+        for stream in finished[: max(0, len(finished) - self.limits.replay_streams + 1)]:
+            self._forget(stream)
         self._opened += 1
-        stream = self._streams[str(self._opened)] = EventStream(str(self._opened), self._limits)
-        return stream
+        opened = self._streams[str(self._opened)] = StoredStream(str(self._opened), self)
+        return opened
 
-    def open_standalone(self) -> EventStream:
+    def open_standalone(self) -> StoredStream:
         if self.standalone is None or self.standalone.ended:
             self.standalone = self.open()
         return self.standalone
 
-    def resume(self, event_id: str) -> tuple[EventStream, int] | None:
+    def resume(self, event_id: str) -> tuple[StoredStream, int] | None:
         """Returns the stream of an event and the event's number; None if the stream is forgotten."""
         name, _, number = event_id.rpartition(".")
         stream = (self._streams or {}).get(name)
@@ -156,6 +228,32 @@ class SessionStreams:
             return None
         return stream, int(number)
 
-    def end(self) -> None:
-        for stream in (self._streams or {}).values():
+    def make_room(self, stream: StoredStream, size: int) -> bool:
+        """Makes room for an event of a stream: forgets first finished streams, then older events of the stream."""
+        if self._streams is None or stream.id not in self._streams or size > _SESSION_BYTES:
+            return False
+        while self._bytes + size > _SESSION_BYTES or not self._quota.take(self._owner, size):
+            finished = next((one for one in self._streams.values() if one.ended), None)
+            if finished is not None:
+                self._forget(finished)
+            elif not stream.forget_oldest():
+                return False
+        self._bytes += size
+        return True
+
+    def release(self, size: int) -> None:
+        """Gives back the room of an event that is forgotten."""
+        self._bytes -= size
+        self._quota.give_back(self._owner, size)
+
+    def _forget(self, stream: StoredStream) -> None:
+        if self._streams is not None:
+            self._streams.pop(str(stream.id), None)
+        while stream.forget_oldest():
+            pass
+
+    def close(self) -> None:
+        """Ends the streams and forgets what is stored of them."""
+        for stream in tuple((self._streams or {}).values()):
             stream.end()
+            self._forget(stream)

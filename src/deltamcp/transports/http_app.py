@@ -20,7 +20,8 @@ from deltamcp.transports.event_streams import FollowedStream
 from deltamcp.transports.http_reply import RETRY_MS
 from deltamcp.transports.http_session_requests import SessionRequests
 from deltamcp.transports.http_stateless import StatelessPosts
-from deltamcp.values import ANONYMOUS, Failure, Principal, Request
+from deltamcp.transports.quota import HttpQuotas
+from deltamcp.values import ANONYMOUS, Failure, Message, Principal, Request
 from deltamcp.wire import codecs, sse
 from deltamcp.wire.codecs import Codec
 
@@ -49,9 +50,10 @@ class HttpApp:
         self._hosts = frozenset(host.lower() for host in (allowed_hosts or LOOPBACK))
         self._origins = frozenset(origin.lower().rstrip("/") for origin in (allowed_origins or ()))
         self._admitted: set[tuple[bytes | None, bytes | None]] = set()
-        self._calls = CallsInFlight(engine)
+        self._quotas = HttpQuotas(engine.limits)
+        self._calls = CallsInFlight(engine, self._quotas.calls)
         self._stateless = StatelessPosts(engine, self._calls)
-        self._in_sessions = SessionRequests(engine, self._calls)
+        self._in_sessions = SessionRequests(engine, self._calls, self._quotas)
         self._closers: set[Callable[[], None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +70,9 @@ class HttpApp:
         principal = _authenticated_principal(scope)
         accepts = asgi_messages.read_accept(headers.get(b"accept", b"*/*"))
         unique = len(headers) == len(raw)
-        followed = await handler(HttpRequest(scope, headers, receive, send, principal, accepts, unique))
+        owner = asgi_messages.client_address(scope) if principal is ANONYMOUS else principal.id
+        incoming = HttpRequest(scope, headers, receive, send, principal, accepts, unique, owner, self._quotas)
+        followed = await handler(incoming)
         if followed is not None:
             await self._follow(followed, receive, send)
 
@@ -133,24 +137,31 @@ class HttpApp:
     # Requests: each method sends the response, or returns the stream that is the response
 
     async def _post(self, incoming: HttpRequest) -> FollowedStream | None:
+        try:
+            message = await self._read_message(incoming)
+            if isinstance(message, Failure):
+                await asgi_messages.refuse(incoming, message)
+                return None
+            dialects = self._engine.dialects
+            dialect = dialects.find_stateless(message) if type(message) is Request else None
+            if dialect is None and _is_modern_version(incoming.headers):
+                dialect = dialects.newest
+            if dialect is not None:
+                return await self._stateless.answer(message, dialect, incoming)
+            await self._in_sessions.answer(message, incoming)
+            return None
+        finally:
+            incoming.release()
+
+    async def _read_message(self, incoming: HttpRequest) -> Message | list[Message] | Failure:
         codec = self._admit(incoming) or asgi_messages.choose_codecs(incoming)
         if not isinstance(codec, Codec):
-            await asgi_messages.refuse(incoming.send, codec)
-            return None
+            return codec
         limits = self._engine.limits
         body = await asgi_messages.read_body(incoming, limits)
         if not isinstance(body, bytes):
-            await asgi_messages.refuse(incoming.send, body)
-            return None
-        message = codecs.read(body, codec, limits)
-        dialects = self._engine.dialects
-        dialect = dialects.find_stateless(message) if type(message) is Request else None
-        if dialect is None and _is_modern_version(incoming.headers):
-            dialect = dialects.newest
-        if dialect is not None:
-            return await self._stateless.answer(message, dialect, incoming)
-        await self._in_sessions.answer(message, incoming)
-        return None
+            return body
+        return asgi_messages.hold_values(incoming, body, codec) or codecs.read(body, codec, limits)
 
     async def _get_or_delete(self, incoming: HttpRequest) -> FollowedStream | None:
         found: FollowedStream | Failure | None = self._admit(incoming)
@@ -167,7 +178,7 @@ class HttpApp:
         if found is None:
             await asgi_messages.respond(incoming.send, 200, b"")
         else:
-            await asgi_messages.refuse(incoming.send, found)
+            await asgi_messages.refuse(incoming, found)
         return None
 
     # Streams
@@ -175,18 +186,20 @@ class HttpApp:
     async def _follow(self, followed: FollowedStream, receive: Receive, send: Send) -> None:
         """Sends the events of a stream until the stream ends or the client disconnects."""
         stream, after, primed, close, on_leave = followed
-        await asgi_messages.start_events(send)
-        if primed:
-            await asgi_messages.send_event(send, sse.encode_priming_event(stream.event_id(after), RETRY_MS))
         follower = stream.follow()
         leaving = asyncio.ensure_future(asgi_messages.wait_for_disconnect(receive))
         leaving.add_done_callback(lambda _: follower.wake())
         self._closers.add(close)
-        if self._calls.draining:
-            close()
         try:
+            await asgi_messages.start_events(send)
+            if primed:
+                await asgi_messages.send_event(send, sse.encode_priming_event(stream.event_id(after), RETRY_MS))
+            if self._calls.draining:
+                close()
             while not leaving.done():
                 for number, event in stream.events_after(after):
+                    if number > after + 1:
+                        await asgi_messages.send_event(send, b": %d events are forgotten\n\n" % (number - after - 1))
                     after = stream.sent = number
                     await asgi_messages.send_event(send, event)
                 if stream.ended or stream.follower is not follower:

@@ -5,17 +5,22 @@ from collections.abc import Hashable
 from typing import Any
 
 from deltamcp.dialects import versions
-from deltamcp.errors import InputDeclinedError
+from deltamcp.errors import Fault, InputDeclinedError
 from deltamcp.limits import Limits
 from deltamcp.transports import asgi_messages
-from deltamcp.transports.event_streams import EventStream, SessionStreams
+from deltamcp.transports.event_streams import SessionStreams, StoredStream
 from deltamcp.transports.handshake_session import HandshakeSession
-from deltamcp.values import JSON
+from deltamcp.values import JSON, Failure
 from deltamcp.wire import sse
 from deltamcp.wire.codecs import JSON_CODEC
 
 RETRY_MS = 100
 """How soon a client should reconnect after the server closed its stream."""
+
+UNREAD = Failure(
+    Fault.OVERLOADED, "Too many large responses to this client are unread, so this one was dropped; read them first."
+)
+"""The outcome of a call whose response exceeds `response_bytes`."""
 
 
 class HttpReply:
@@ -32,6 +37,7 @@ class HttpReply:
         "_incoming",
         "_keep_alive_task",
         "_limits",
+        "_reserved",
         "_send",
         "_session",
         "_started",
@@ -62,7 +68,8 @@ class HttpReply:
         self._limits = limits
         self._session = session
         self._streams = streams
-        self._stream: EventStream | None = None
+        self._stream: StoredStream | None = None
+        self._reserved = 0
         self._started = False
         self._detached = False
         self._task: asyncio.Task[Any] | None = None
@@ -124,16 +131,37 @@ class HttpReply:
         self._detached = True
         await asgi_messages.end_events(self._send)
 
-    async def finish(self, body: bytes, status: int) -> None:
-        """Sends the response."""
-        if not self._started and not (self._accepts.prefers_events and status == 200):
+    def is_stream(self, status: int) -> bool:
+        """Whether a response with this status is the last event of a stream."""
+        return self._started or (self._accepts.prefers_events and status == 200)
+
+    def reserve(self, size: int) -> bool:
+        """Counts the bytes of a response for the owner until it is sent; returns False if too many are unread."""
+        if size <= asgi_messages.PIECE_BYTES:
+            return True
+        responses = self._incoming.quotas.responses
+        size = min(size, responses.share)  # so that the largest response can be sent, if alone
+        if not responses.take(self._incoming.owner, size):
+            return False
+        self._reserved += size
+        return True
+
+    async def finish(self, body: bytes, status: int, instead: bytes | None = None) -> None:
+        """Sends the response. If a client that reconnects cannot be sent it again, it is sent `instead`."""
+        try:
+            if self.is_stream(status):
+                await self._send_message(body, instead)
+                await self.abandon()
+                return
             incoming = self._incoming
-            whole = incoming.scope.get(asgi_messages.WHOLE_RESPONSE) if incoming.codec is JSON_CODEC else None
+            is_plain = incoming.codec is JSON_CODEC and len(body) <= asgi_messages.PIECE_BYTES
+            whole = incoming.scope.get(asgi_messages.WHOLE_RESPONSE) if is_plain else None
             if whole is None or not whole(status, body):
                 await asgi_messages.respond_to(incoming, status, body)
-            return
-        await self._send_message(body)
-        await self.abandon()
+        finally:
+            if self._reserved:
+                self._incoming.quotas.responses.give_back(self._incoming.owner, self._reserved)
+                self._reserved = 0
 
     async def abandon(self) -> None:
         """Ends the event stream, if there is one, without a further message."""
@@ -155,8 +183,8 @@ class HttpReply:
         if self._stream is not None and self._is_primed():
             await asgi_messages.send_event(self._send, sse.encode_priming_event(self._stream.event_id(0), RETRY_MS))
 
-    async def _send_message(self, message: bytes) -> None:
+    async def _send_message(self, message: bytes, instead: bytes | None = None) -> None:
         await self._start()
-        event = sse.encode_event(message) if self._stream is None else self._stream.append(message)
+        event = sse.encode_event(message) if self._stream is None else self._stream.append(message, instead)
         if not self._detached:
             await asgi_messages.send_event(self._send, event)

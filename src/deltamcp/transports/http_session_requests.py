@@ -11,8 +11,9 @@ from deltamcp.transports.asgi_messages import AcceptedTypes, HttpRequest
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.event_streams import FollowedStream
 from deltamcp.transports.handshake_session import cancel_request
-from deltamcp.transports.http_reply import HttpReply
+from deltamcp.transports.http_reply import UNREAD, HttpReply
 from deltamcp.transports.http_sessions import HttpSession, HttpSessions
+from deltamcp.transports.quota import HttpQuotas
 from deltamcp.values import (
     Failure,
     Listen,
@@ -28,14 +29,21 @@ from deltamcp.values import (
 )
 from deltamcp.wire import jsonrpc
 
+_MAX_BATCH = 100
+"""The messages of one batch; each may be a call, and one HTTP request should not be thousands."""
+_BATCH_TOO_LARGE = Failure(
+    Fault.TOO_LARGE, "The responses to this batch are too large together, so this one was dropped; send fewer at once."
+)
+_FORGOTTEN = Failure(Fault.INTERNAL, "The response is too large to be stored for a client that reconnects; call again.")
+
 
 class SessionRequests:
     """Opens sessions, serves the requests in them, and closes them."""
 
-    def __init__(self, engine: Engine, calls: CallsInFlight) -> None:
+    def __init__(self, engine: Engine, calls: CallsInFlight, quotas: HttpQuotas) -> None:
         self._engine = engine
         self._calls = calls
-        self._sessions = HttpSessions(engine.limits, engine.hub, engine.identify)
+        self._sessions = HttpSessions(engine.limits, quotas, engine.hub, engine.identify)
 
     def _find(self, incoming: HttpRequest) -> HttpSession | Failure:
         return self._sessions.find(incoming.headers.get(b"mcp-session-id"), incoming.principal)
@@ -45,7 +53,7 @@ class SessionRequests:
     async def answer(self, message: Message | list[Message], incoming: HttpRequest) -> None:
         """Serves the body of a POST and sends the response."""
         if isinstance(message, Malformed):
-            await asgi_messages.refuse_message(message, incoming.send)
+            await asgi_messages.refuse_message(message, incoming)
             return
         id_: RequestId | None = None
         if isinstance(message, Request):
@@ -55,7 +63,7 @@ class SessionRequests:
                 return
         opened = self._find(incoming)
         if isinstance(opened, Failure):
-            await asgi_messages.refuse(incoming.send, opened, id_)
+            await asgi_messages.refuse(incoming, opened, id_)
             return
         match message:
             case Request():
@@ -75,7 +83,10 @@ class SessionRequests:
         if isinstance(agreement, Failure):
             await asgi_messages.respond_to(incoming, 200, dialect.write(request, agreement, versions.HANDSHAKE[0]))
             return
-        opened = self._sessions.open(dialect, agreement, incoming.principal)
+        opened = self._sessions.open(dialect, agreement, incoming.principal, incoming.owner)
+        if isinstance(opened, Failure):
+            await asgi_messages.refuse(incoming, opened, request.id)
+            return
         body = dialect.introduce(request, self._engine.capabilities.about(), agreement, ENCODINGS)
         await asgi_messages.respond_to(incoming, 200, body, (b"mcp-session-id", opened.id.encode()))
 
@@ -92,8 +103,14 @@ class SessionRequests:
         if outcome is None:
             await reply.abandon()
             return
+        body = session.write(request, outcome)
+        if not reply.reserve(len(body)):
+            outcome = UNREAD
+            body = session.write(request, outcome)
         status = session.dialect.http_status(outcome) if isinstance(outcome, Failure) else 200
-        await reply.finish(session.write(request, outcome), status)
+        instead = session.write(request, _FORGOTTEN) if reply.is_stream(status) else None
+        incoming.release()
+        await reply.finish(body, status, instead)
 
     def _reply(self, opened: HttpSession, incoming: HttpRequest, accepts: AcceptedTypes) -> HttpReply:
         return HttpReply(incoming, accepts, opened.id, self._engine.limits, opened.session, opened.streams)
@@ -107,24 +124,31 @@ class SessionRequests:
         terms, ask = understood
         match ask:
             case SetLevel() | Watch():
-                return opened.session.apply(ask)
+                return opened.apply(ask)
             case Listen():
                 raise AssertionError("a session has no subscriptions of this kind")
             case _:
                 task = asyncio.current_task()
                 assert task is not None, "ASGI applications run in tasks"
                 opened.in_flight[request.id] = task
+                self._sessions.begin_use(opened)
                 try:
-                    return await self._calls.perform(ask, terms, reply, request.id)
+                    return await self._calls.perform(ask, terms, reply, request.id, opened.owner)
                 finally:
-                    opened.request_finished(request.id)
+                    opened.in_flight.pop(request.id, None)
+                    self._sessions.end_use(opened)
 
     async def _serve_batch(self, messages: list[Message], opened: HttpSession, incoming: HttpRequest) -> None:
         """Serves a batch, which only MCP 2025-03-26 has, and sends its responses as one batch."""
         if opened.session.agreement.version != versions.BATCHES_IN:
-            await asgi_messages.refuse_message(messages, incoming.send)
+            await asgi_messages.refuse_message(messages, incoming)
+            return
+        if len(messages) > _MAX_BATCH:
+            refused = Failure(Fault.INVALID_REQUEST, f"A batch may have at most {_MAX_BATCH} messages; send several.")
+            await asgi_messages.refuse(incoming, refused)
             return
         responses: list[bytes] = []
+        size = 0
         for message in messages:
             match message:
                 case Request():
@@ -132,17 +156,26 @@ class SessionRequests:
                     outcome = await self._perform(message, opened, reply)
                     if outcome is None:
                         return
-                    responses.append(opened.session.write(message, outcome))
+                    body = opened.session.write(message, outcome)
+                    if size + len(body) > self._engine.limits.message_bytes:
+                        body = opened.session.write(message, _BATCH_TOO_LARGE)
+                    size += len(body)
+                    responses.append(body)
+                    await asyncio.sleep(0)  # calls that wait for nothing would hold up others
                 case Notification():
                     self._receive_notification(message, opened)
                 case Response():
                     opened.session.resolve(message)
                 case Malformed():
                     responses.append(jsonrpc.encode_malformed(message))
-        if responses:
-            await asgi_messages.respond_to(incoming, 200, b"[%b]" % b",".join(responses))
-        else:
+        if not responses:
             await asgi_messages.respond_accepted(incoming.send)
+            return
+        reply = self._reply(opened, incoming, asgi_messages.ONLY_JSON)
+        if reply.reserve(size):
+            await reply.finish(b"[%b]" % b",".join(responses), 200)
+        else:
+            await asgi_messages.refuse(incoming, UNREAD)
 
     # GET and DELETE
 
@@ -153,15 +186,24 @@ class SessionRequests:
         opened = self._find(incoming)
         if isinstance(opened, Failure):
             return opened
+        streams, owner = incoming.quotas.streams, incoming.owner
+        if not streams.take(owner):
+            return Failure(Fault.OVERLOADED, "Too many streams are open; close one first.")
+        self._sessions.begin_use(opened)
+
+        def leave() -> None:
+            streams.give_back(owner)
+            self._sessions.end_use(opened)
+
         primed = opened.session.agreement.version >= versions.PRIMING_SINCE
         last = incoming.headers.get(b"last-event-id")
         resumed = None if last is None else opened.streams.resume(last.decode("latin-1"))
         if resumed is not None:
             # A resumed stream ends with its response, so it needs no `close`.
-            return FollowedStream(*resumed, primed=primed)
+            return FollowedStream(*resumed, primed=primed, on_leave=leave)
         # The events of a forgotten stream cannot be sent again, so the client gets the GET stream.
         stream = opened.open_standalone()
-        return FollowedStream(stream, stream.sent, primed=primed, close=stream.end)
+        return FollowedStream(stream, stream.sent, primed=primed, close=stream.end, on_leave=leave)
 
     def end(self, incoming: HttpRequest) -> Failure | None:
         """Serves DELETE: ends the session."""

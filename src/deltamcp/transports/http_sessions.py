@@ -1,9 +1,9 @@
 """Handshake sessions over HTTP: `initialize` opens them, requests name them by id, and idle ones expire."""
 
 import asyncio
-import itertools
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -13,23 +13,53 @@ from deltamcp.limits import Limits
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.transports.event_streams import EventStream, SessionStreams
 from deltamcp.transports.handshake_session import HandshakeSession
-from deltamcp.values import Caller, Failure, Principal, RequestId
+from deltamcp.transports.quota import HttpQuotas
+from deltamcp.values import Caller, Failure, Outcome, Principal, RequestId, SessionAsk, Watch
 
 _MAX_EARLY_NOTIFICATIONS = 8
 """The number of distinct notifications stored for a session whose client has not opened its GET stream yet."""
+_WATCH_BYTES = 200
+"""The memory of a watched resource beside the characters of its URI."""
+_EXPIRED_AT_ONCE = 100
+"""Sessions that end in one turn of the event loop, some 2 ms; 50,000 may expire at the same time."""
 
 
 class HttpSession:
-    """A handshake session with its id, event streams and requests in flight."""
+    """A handshake session with its id, owner, event streams and requests in flight."""
 
-    __slots__ = ("_early", "id", "in_flight", "last_used", "session", "streams")
+    __slots__ = (
+        "_early",
+        "_quotas",
+        "_watch_bytes",
+        "id",
+        "in_flight",
+        "last_used",
+        "owner",
+        "session",
+        "streams",
+        "uses",
+    )
 
-    def __init__(self, id_: str, dialect: SessionDialect, agreement: Agreement, caller: Caller, limits: Limits) -> None:
+    def __init__(
+        self,
+        id_: str,
+        owner: str,
+        dialect: SessionDialect,
+        agreement: Agreement,
+        caller: Caller,
+        limits: Limits,
+        quotas: HttpQuotas,
+    ) -> None:
         self.id = id_
-        self.streams = SessionStreams(limits)
+        self.owner = owner
+        self.streams = SessionStreams(limits, quotas.replays, owner)
         self.session = HandshakeSession(dialect, agreement, self, caller)
         self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
         self.last_used = time.monotonic()
+        self.uses = 0
+        """The requests and streams that are open in this session."""
+        self._quotas = quotas
+        self._watch_bytes = 0
         self._early: dict[bytes, None] | None = None
 
     def put(self, message: bytes) -> None:
@@ -49,64 +79,193 @@ class HttpSession:
         self._early = None
         return stream
 
-    def request_finished(self, id_: RequestId) -> None:
-        """Removes a request in flight, and restarts the session's idle time."""
-        self.in_flight.pop(id_, None)
-        self.last_used = time.monotonic()
+    def apply(self, ask: SessionAsk) -> Outcome:
+        """Changes the log level or the watched resources; what the session watches counts for its owner."""
+        if not isinstance(ask, Watch):
+            return self.session.apply(ask)
+        size = len(ask.uri) + _WATCH_BYTES
+        if (ask.uri in (self.session.watched or ())) == ask.on:
+            return self.session.apply(ask)
+        if ask.on and not self._quotas.watched.take(self.owner, size):
+            return Failure(Fault.OVERLOADED, "Too many resources are subscribed to; unsubscribe from some first.")
+        outcome = self.session.apply(ask)
+        if not ask.on or isinstance(outcome, Failure):
+            self._quotas.watched.give_back(self.owner, size)
+        self._watch_bytes += 0 if isinstance(outcome, Failure) else size if ask.on else -size
+        return outcome
 
-    @property
-    def is_busy(self) -> bool:
-        return bool(self.in_flight) or self.streams.is_followed
+    def close(self) -> None:
+        """Ends the streams, cancels the requests, and gives back what counted for the owner."""
+        self.streams.close()
+        if self._watch_bytes:
+            self._quotas.watched.give_back(self.owner, self._watch_bytes)
+            self._watch_bytes = 0
+        for task in self.in_flight.values():
+            task.cancel()
+
+
+class _OwnerSessions:
+    """The sessions of one owner."""
+
+    __slots__ = ("count", "idle")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.idle: OrderedDict[str, HttpSession] = OrderedDict()
+        """Those without an open request or stream, longest idle first."""
+
+
+class _OwnersByIdle:
+    """Owners by the number of their idle sessions; finds one that has the most in constant time."""
+
+    __slots__ = ("_owners",)
+
+    def __init__(self) -> None:
+        self._owners: list[dict[str, None]] = []
+
+    def add(self, owner: str, idle: int) -> None:
+        """The owner has one idle session more, `idle` in all."""
+        if idle > 1:
+            del self._owners[idle - 2][owner]
+        if idle > len(self._owners):
+            self._owners.append({})
+        self._owners[idle - 1][owner] = None
+
+    def remove(self, owner: str, idle: int) -> None:
+        """The owner has one idle session less, `idle` in all."""
+        del self._owners[idle][owner]
+        if idle:
+            self._owners[idle - 1][owner] = None
+        while self._owners and not self._owners[-1]:
+            self._owners.pop()
+
+    def richest(self) -> str | None:
+        return next(iter(self._owners[-1])) if self._owners else None
 
 
 class HttpSessions:
-    """The sessions of one server, least recently used first."""
+    """The sessions of one server. A new session ends at most one idle session, of its owner or of one that has more."""
 
-    def __init__(self, limits: Limits, hub: ChangeHub, identify: Callable[[Principal, str], Caller]) -> None:
+    def __init__(
+        self, limits: Limits, quotas: HttpQuotas, hub: ChangeHub, identify: Callable[[Principal, str], Caller]
+    ) -> None:
         """`identify` returns the caller for a principal and a session id."""
         self._limits = limits
+        self._quotas = quotas
+        self._share = max(1, int(limits.sessions * limits.owner_share))
         self._hub = hub
         self._identify = identify
         self._open: dict[str, HttpSession] = {}
+        self._owners: dict[str, _OwnerSessions] = {}
+        self._idle: OrderedDict[str, HttpSession] = OrderedDict()
+        self._by_idle = _OwnersByIdle()
+        self._expiry: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def open(self, dialect: SessionDialect, agreement: Agreement, principal: Principal) -> HttpSession:
-        self._evict_idle()
+    def open(
+        self, dialect: SessionDialect, agreement: Agreement, principal: Principal, owner: str
+    ) -> HttpSession | Failure:
+        """Opens a session; a failure if there are too many, and none that may end for it is idle."""
+        if not self._make_room(owner):
+            return Failure(Fault.OVERLOADED, "Too many sessions are open; end one by DELETE, or try again later.")
         id_ = secrets.token_hex(16)
-        opened = HttpSession(id_, dialect, agreement, self._identify(principal, id_), self._limits)
+        caller = self._identify(principal, id_)
+        opened = HttpSession(id_, owner, dialect, agreement, caller, self._limits, self._quotas)
         self._open[id_] = opened
+        self._owners.setdefault(owner, _OwnerSessions()).count += 1
+        self._set_idle(opened)
+        self._schedule_expiry()
         return opened
 
-    def _evict_idle(self) -> None:
-        """Closes expired sessions and, above the limit, the longest idle ones; at most 64 in one call."""
-        now = time.monotonic()
-        for opened in tuple(itertools.islice(self._open.values(), 64)):
-            idle = now - opened.last_used
-            if idle < self._limits.session_idle_seconds and len(self._open) < self._limits.sessions:
-                break
-            if not opened.is_busy:
-                self.forget(opened)
-
-    def forget(self, opened: HttpSession) -> None:
-        """Closes a session: ends its streams and cancels its requests."""
-        self._open.pop(opened.id, None)
-        self._hub.unsubscribe(opened.session)
-        opened.streams.end()
-        for task in opened.in_flight.values():
-            task.cancel()
+    def _make_room(self, owner: str) -> bool:
+        own = self._owners.get(owner)
+        count = own.count if own is not None else 0
+        if count < self._share and len(self._open) < self._limits.sessions:
+            return True
+        richest = self._by_idle.richest()
+        if count < self._share and richest is not None and len(self._owners[richest].idle) > count:
+            own = self._owners[richest]
+        if own is None or not own.idle:
+            return False
+        self.forget(next(iter(own.idle.values())))
+        return True
 
     def find(self, id_: bytes | None, principal: Principal) -> HttpSession | Failure:
         """Returns the session that a request names; a failure if it does not exist or belongs to another principal."""
         if id_ is None:
             return Failure(Fault.SESSION_REQUIRED, "The header Mcp-Session-Id is missing; send initialize first.")
-        key = id_.decode("latin-1")
-        found = self._open.get(key)
-        now = time.monotonic()
-        if found is not None and now - found.last_used > self._limits.session_idle_seconds and not found.is_busy:
+        found = self._open.get(id_.decode("latin-1"))
+        if found is not None and not found.uses and self._seconds_left(found) < 0:
             self.forget(found)
             found = None
         # An unknown session and another principal's get the same failure, so that clients cannot probe for sessions.
         if found is None or found.session.caller.principal.id != principal.id:
             return Failure(Fault.SESSION_UNKNOWN, "There is no such session; send initialize to open one.")
-        found.last_used = now
-        self._open[key] = self._open.pop(key)
+        found.last_used = time.monotonic()
+        if not found.uses:
+            self._idle.move_to_end(found.id)
+            self._owners[found.owner].idle.move_to_end(found.id)
         return found
+
+    def begin_use(self, opened: HttpSession) -> None:
+        """A request or a stream of the session begins; the session does not end while it is open."""
+        opened.uses += 1
+        if opened.uses == 1 and opened.id in self._idle:
+            self._set_busy(opened)
+
+    def end_use(self, opened: HttpSession) -> None:
+        """A request or a stream of the session has ended, and the session's idle time begins anew."""
+        opened.uses -= 1
+        opened.last_used = time.monotonic()
+        if not opened.uses and opened.id in self._open:
+            self._set_idle(opened)
+            self._schedule_expiry()
+
+    def forget(self, opened: HttpSession) -> None:
+        """Closes a session: ends its streams and cancels its requests."""
+        if self._open.pop(opened.id, None) is None:
+            return
+        if opened.id in self._idle:
+            self._set_busy(opened)
+        own = self._owners[opened.owner]
+        own.count -= 1
+        if not own.count:
+            del self._owners[opened.owner]
+        self._hub.unsubscribe(opened.session)
+        opened.close()
+
+    def _set_idle(self, opened: HttpSession) -> None:
+        own = self._owners[opened.owner]
+        self._idle[opened.id] = own.idle[opened.id] = opened
+        self._by_idle.add(opened.owner, len(own.idle))
+
+    def _set_busy(self, opened: HttpSession) -> None:
+        own = self._owners[opened.owner]
+        del self._idle[opened.id], own.idle[opened.id]
+        self._by_idle.remove(opened.owner, len(own.idle))
+
+    # Expiry
+
+    def _seconds_left(self, opened: HttpSession) -> float:
+        return opened.last_used + self._limits.session_idle_seconds - time.monotonic()
+
+    def _schedule_expiry(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._expiry is None or self._loop is not loop:
+            self._loop = loop
+            self._expiry = loop.call_later(self._limits.session_idle_seconds, self._expire)
+
+    def _expire(self) -> None:
+        """Closes expired sessions, a few in each turn of the loop."""
+        self._expiry = None
+        for _ in range(_EXPIRED_AT_ONCE):
+            oldest = next(iter(self._idle.values()), None)
+            if oldest is None:
+                return
+            if (left := self._seconds_left(oldest)) > 0:
+                break
+            self.forget(oldest)
+        else:
+            left = 0.0
+        assert self._loop is not None, "a loop runs this"
+        self._expiry = self._loop.call_later(left, self._expire)

@@ -8,11 +8,11 @@ from deltamcp.errors import Fault
 from deltamcp.transports import asgi_messages
 from deltamcp.transports.asgi_messages import HttpRequest
 from deltamcp.transports.calls_in_flight import CallsInFlight
-from deltamcp.transports.event_streams import EventStream, FollowedStream
-from deltamcp.transports.http_reply import HttpReply
+from deltamcp.transports.event_streams import FollowedStream, SubscriptionStream
+from deltamcp.transports.http_reply import UNREAD, HttpReply
 from deltamcp.transports.response import encode_response
 from deltamcp.transports.subscription import Subscription
-from deltamcp.values import ANONYMOUS, Ask, EngineAsk, Failure, Listen, Message, Request, SetLevel, Terms, Watch
+from deltamcp.values import Ask, EngineAsk, Failure, Listen, Message, Request, SetLevel, Terms, Watch
 
 _MIRRORED = (b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-param-")
 
@@ -29,7 +29,7 @@ class StatelessPosts:
     ) -> FollowedStream | None:
         """Sends the response to a body, or returns the event stream that is the response."""
         if type(message) is not Request:
-            await asgi_messages.refuse_message(message, incoming.send)
+            await asgi_messages.refuse_message(message, incoming)
             return None
         understood = self._read(message, dialect, incoming)
         if isinstance(understood, Failure):
@@ -40,9 +40,12 @@ class StatelessPosts:
         match ask:
             case Listen():
                 if incoming.accepts is not None and incoming.accepts.events:
-                    return self._listen(message, dialect, terms.version, ask)
-                refused = Failure(Fault.NOT_ACCEPTABLE, "Accept text/event-stream.")
-                await asgi_messages.refuse(incoming.send, refused, message.id)
+                    listened = self._listen(message, dialect, terms.version, ask, incoming)
+                else:
+                    listened = Failure(Fault.NOT_ACCEPTABLE, "Accept text/event-stream.")
+                if isinstance(listened, FollowedStream):
+                    return listened
+                await asgi_messages.refuse(incoming, listened, message.id)
                 return None
             case SetLevel() | Watch():
                 raise AssertionError("only a session reads asks that change it")
@@ -53,15 +56,19 @@ class StatelessPosts:
     async def _perform(
         self, request: Request, ask: EngineAsk, dialect: Dialect, terms: Terms, incoming: HttpRequest
     ) -> None:
-        principal = terms.caller.principal
-        fairness_key = (incoming.scope.get("client") or ("",))[0] if principal is ANONYMOUS else principal.id
-        reply = HttpReply(incoming, incoming.accepts or asgi_messages.ONLY_JSON, fairness_key, self._engine.limits)
-        outcome = await self._calls.perform(ask, terms, reply, request.id)
+        owner = incoming.owner
+        reply = HttpReply(incoming, incoming.accepts or asgi_messages.ONLY_JSON, owner, self._engine.limits)
+        outcome = await self._calls.perform(ask, terms, reply, request.id, owner)
         if outcome is None:
             await reply.abandon()
             return
+        body = encode_response(dialect, request, outcome, terms.version)
+        if not reply.reserve(len(body)):
+            outcome = UNREAD
+            body = encode_response(dialect, request, outcome, terms.version)
         status = dialect.http_status(outcome) if isinstance(outcome, Failure) else 200
-        await reply.finish(encode_response(dialect, request, outcome, terms.version), status)
+        incoming.release()
+        await reply.finish(body, status)
 
     def _read(self, request: Request, dialect: Dialect, incoming: HttpRequest) -> tuple[Terms, Ask] | Failure:
         caller = self._engine.identify(incoming.principal)
@@ -76,9 +83,18 @@ class StatelessPosts:
         visible = self._engine.catalog.view(caller.principal.scopes).operations
         return check_parameter_headers(understood[1], headers, visible) or understood
 
-    def _listen(self, request: Request, dialect: Dialect, version: str, ask: Listen) -> FollowedStream:
-        hub, stream = self._engine.hub, EventStream(None, self._engine.limits)
+    def _listen(
+        self, request: Request, dialect: Dialect, version: str, ask: Listen, incoming: HttpRequest
+    ) -> FollowedStream | Failure:
+        quotas, owner, hub = incoming.quotas, incoming.owner, self._engine.hub
         accepted = self._engine.capabilities.supported_filter(ask.filter)
+        size = sum(map(len, accepted.uris)) + 1
+        if not quotas.watched.take(owner, size):
+            return Failure(Fault.OVERLOADED, "Too many resources are subscribed to; end a subscription first.")
+        if not quotas.streams.take(owner):
+            quotas.watched.give_back(owner, size)
+            return Failure(Fault.OVERLOADED, "Too many streams are open; close one first.")
+        stream = SubscriptionStream(self._engine.limits, quotas.responses, owner)
         subscription = Subscription(dialect, request, version, accepted, stream.append)
         subscription.acknowledge()
         hub.subscribe(subscription)
@@ -87,4 +103,10 @@ class StatelessPosts:
             subscription.end()
             stream.end()
 
-        return FollowedStream(stream, 0, close=close, on_leave=lambda: hub.unsubscribe(subscription))
+        def leave() -> None:
+            hub.unsubscribe(subscription)
+            stream.forget()
+            quotas.streams.give_back(owner)
+            quotas.watched.give_back(owner, size)
+
+        return FollowedStream(stream, 0, close=close, on_leave=leave)
