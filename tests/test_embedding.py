@@ -87,9 +87,11 @@ class CountingStore(MemoryStore):
         super().__init__()
         self.names: list[str] = []
 
-    async def add(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> bool:
+    async def add(
+        self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
+    ) -> bool:
         self.names.append(name)
-        return await super().add(owner, name, data, idle_seconds, max_seconds)
+        return await super().add(owner, name, data, idle_seconds, max_seconds, account)
 
 
 async def test_a_store_can_be_an_instance():

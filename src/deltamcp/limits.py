@@ -114,6 +114,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     kept_seconds_in_all: float = 1800.0
     """Time after which the server deletes a stored result even if callers read it."""
 
+    stored_bytes: int = 256 * 1024 * 1024
+    """Size of all stored results, with 4 kB for each beside its data; at the limit the server stores nothing new."""
+
+    stored_bytes_per_account: int = 64 * 1024 * 1024
+    """Size of what is stored for one principal or, where that is unknown, one session, connection or address; at the
+    limit the server deletes what this account did not read for the longest time. A fourth of all, so that no three
+    callers keep the others from storing anything."""
+
+    store_seconds: float = 1.0
+    """Deadline of one operation of the store; callers wait no longer for a store that does not answer."""
+
     ping_seconds: float = 15.0
     """Silence on an open stream after which the server sends a comment line, so that proxies keep the stream open."""
 

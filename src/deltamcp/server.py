@@ -30,6 +30,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.process import configure_process
+from deltamcp.stores.circuit_breaker import CircuitBreaker
 from deltamcp.stores.store import Store, open_store
 from deltamcp.values import JSON, Icon, Kind
 
@@ -117,13 +118,16 @@ class DeltaServer:
             disclosure = Disclosure(disclosure)
         self._lifespan = lifespan
         self._files: list[OperationsFile] = []
-        self._store = open_store(store) if isinstance(store, str) else store
+        limits = limits or Limits()
+        self._store = (
+            open_store(store, limits) if isinstance(store, str) else CircuitBreaker(store, limits.store_seconds)
+        )
         self._catalog = Catalog(name, page_size, disclosure, results)
         self._engine = Engine(
             self._catalog,
             info,
             instructions,
-            limits or Limits(),
+            limits,
             self._run_lifespan,
             state_key,
             cache_seconds,

@@ -85,6 +85,8 @@ class Caller(Struct, frozen=True, gc=False):
     """The id of the connection or session; None where the protocol has none."""
     shares_handles: bool = False
     """Whether the server cannot tell this caller from others, so that its handles must be impossible to guess."""
+    account: str = ""
+    """Whose quota the caller's stored data counts towards; what a caller may read does not depend on it."""
 
     @property
     def is_anonymous(self) -> bool:
@@ -93,8 +95,11 @@ class Caller(Struct, frozen=True, gc=False):
 
     @property
     def is_remembered(self) -> bool:
-        """Whether the server recognizes this caller in a later request."""
-        return self.conversation is not None or not self.is_anonymous
+        """Whether the server knows what this caller was sent before.
+
+        It does in a conversation only: a principal may have several, and each has only what it was sent itself.
+        """
+        return self.conversation is not None
 
 
 ANONYMOUS_CALLER = Caller(ANONYMOUS, shares_handles=True)

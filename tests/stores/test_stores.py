@@ -1,34 +1,48 @@
 """Stores: memory, SQLite and Redis fulfil one contract."""
 
 import asyncio
+import contextlib
 import os
-import shutil
-import signal
+import sqlite3
 import stat
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from deltamcp.errors import ConfigurationError
+from deltamcp.limits import Limits
+from deltamcp.stores.circuit_breaker import CircuitBreaker
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.redis import RedisStore
 from deltamcp.stores.sqlite import SqliteStore
-from deltamcp.stores.store import ENTRY_BYTES, Store, StoreError, hash_key, open_store
+from deltamcp.stores.store import (
+    DEFAULT_QUOTAS,
+    ENTRY_BYTES,
+    Quotas,
+    Store,
+    StoreError,
+    StoreFullError,
+    hash_key,
+    open_store,
+)
 from tests.support.conditions import HANG_SECONDS
 from tests.support.processes import free_port
 from tests.support.properties import examples
+from tests.support.redis_server import redis_server
 
 LARGE = os.urandom(5_000_000)
 A, B = "alice@example.org", "bob@example.org"
+ACCOUNT = "an account"
 
 
 class Clock:
@@ -47,26 +61,6 @@ async def until(happened: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0.05)
 
 
-@contextmanager
-def redis_server(port: int, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("there is no redis-server on PATH")
-    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(directory)]
-    log = directory / "log"
-    log.unlink(missing_ok=True)
-    process = subprocess.Popen([*command, "--logfile", str(log)])
-    try:
-        end = time.monotonic() + HANG_SECONDS
-        while not (log.exists() and "Ready to accept connections" in log.read_text()):
-            assert process.poll() is None and time.monotonic() < end, "redis-server did not start"
-            time.sleep(0.02)
-        yield process
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-
-
 @pytest.fixture(scope="module")
 def redis_url(tmp_path_factory) -> Iterator[str]:
     port = free_port()
@@ -80,20 +74,21 @@ class Medium:
     def __init__(self, kind: str, path: Path, url: str) -> None:
         self.kind = kind
         self.clock = Clock()
+        self.prefix = f"{path}:"
         self._path = path
         self._url = url
         self._opened: list[Store] = []
 
-    def open(self) -> Store:
+    def open(self, quotas: Quotas = DEFAULT_QUOTAS) -> Store:
         store: Store
         match self.kind:
             case "memory":
                 # Replicas of a store in one process are the store.
-                store = self._opened[0] if self._opened else MemoryStore(clock=self.clock)
+                store = self._opened[0] if self._opened else MemoryStore(quotas, self.clock)
             case "sqlite":
-                store = SqliteStore(self._path / "store.db", clock=self.clock)
+                store = SqliteStore(self._path / "store.db", quotas, clock=self.clock)
             case _:
-                store = RedisStore(self._url, prefix=f"{self._path}:")
+                store = RedisStore(self._url, quotas, prefix=self.prefix)
         self._opened.append(store)
         return store
 
@@ -119,7 +114,7 @@ def store(medium) -> Store:
 @pytest.mark.parametrize("data", [b"", b"\0", bytes(range(256)), LARGE], ids=["empty", "nul", "all", "5 MB"])
 async def test_what_was_put_is_found_by_every_replica(medium, data):
     one, other = medium.open(), medium.open()
-    await one.put(A, "n", data, 60, 600)
+    await one.put(A, "n", data, 60, 600, ACCOUNT)
     assert await other.get(A, "n") == data
     assert await one.get(A, "n") == data
 
@@ -130,9 +125,9 @@ async def test_nothing_is_found_where_nothing_was_put(store):
 
 
 async def test_each_owner_has_names_of_its_own(store):
-    await store.put(A, "n", b"a", 60, 600)
+    await store.put(A, "n", b"a", 60, 600, ACCOUNT)
     assert await store.get(B, "n") is None
-    await store.put(B, "n", b"b", 60, 600)
+    await store.put(B, "n", b"b", 60, 600, ACCOUNT)
     await store.forget(B, "n")
     assert await store.get(A, "n") == b"a"
 
@@ -150,35 +145,35 @@ async def test_owners_and_names_may_be_any_text(store):
     ]
     places += [("\ud800", "é"), ("é", "\ud800"), ("e\u0301", "é"), ("o" * 100_000, "n" * 100_000), ("../x", "*?[a]")]
     for place, (owner, name) in enumerate(places):
-        assert await store.add(owner, name, b"%d" % place, 60, 600)
+        assert await store.add(owner, name, b"%d" % place, 60, 600, ACCOUNT)
     for place, (owner, name) in enumerate(places):
         assert await store.get(owner, name) == b"%d" % place
 
 
 async def test_the_last_put_counts(store):
     for data in (b"first", b"", LARGE, b"last"):
-        await store.put(A, "n", data, 60, 600)
+        await store.put(A, "n", data, 60, 600, ACCOUNT)
         assert await store.get(A, "n") == data
 
 
 async def test_what_was_forgotten_is_gone_and_its_name_free(store):
-    await store.put(A, "n", b"old", 60, 600)
+    await store.put(A, "n", b"old", 60, 600, ACCOUNT)
     await store.forget(A, "n")
     assert await store.get(A, "n") is None
-    assert await store.add(A, "n", b"new", 60, 600)
+    assert await store.add(A, "n", b"new", 60, 600, ACCOUNT)
     assert await store.get(A, "n") == b"new"
 
 
 async def test_one_of_fifty_that_add_at_once_succeeds(medium):
     replicas = [medium.open(), medium.open()]
-    added = await asyncio.gather(*(replicas[i % 2].add(A, "n", b"%d" % i, 60, 600) for i in range(50)))
+    added = await asyncio.gather(*(replicas[i % 2].add(A, "n", b"%d" % i, 60, 600, ACCOUNT) for i in range(50)))
     assert added.count(True) == 1
     assert await replicas[0].get(A, "n") == b"%d" % added.index(True)
 
 
 async def test_add_leaves_alone_what_was_put(store):
-    await store.put(A, "n", b"put", 60, 600)
-    assert not await store.add(A, "n", b"added", 60, 600)
+    await store.put(A, "n", b"put", 60, 600, ACCOUNT)
+    assert not await store.add(A, "n", b"added", 60, 600, ACCOUNT)
     assert await store.get(A, "n") == b"put"
 
 
@@ -187,7 +182,7 @@ async def test_hundreds_of_tasks_do_not_get_in_each_others_way(medium):
 
     async def one(i: int) -> bool:
         data = b"%d" % i * 1000
-        await replicas[i % 2].put(A, str(i), data, 60, 600)
+        await replicas[i % 2].put(A, str(i), data, 60, 600, ACCOUNT)
         return bool(await replicas[(i + 1) % 2].get(A, str(i)) == data)
 
     assert all(await asyncio.gather(*map(one, range(300))))
@@ -195,21 +190,21 @@ async def test_hundreds_of_tasks_do_not_get_in_each_others_way(medium):
 
 async def test_a_cancelled_call_leaves_all_or_nothing_and_a_store_that_works(store):
     for turns in range(12):
-        task = asyncio.ensure_future(store.put(A, str(turns), LARGE, 60, 600))
+        task = asyncio.ensure_future(store.put(A, str(turns), LARGE, 60, 600, ACCOUNT))
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     for turns in range(12):
         assert await store.get(A, str(turns)) in (None, LARGE)
-    await store.put(A, "n", b"x", 60, 600)
+    await store.put(A, "n", b"x", 60, 600, ACCOUNT)
     assert await store.get(A, "n") == b"x"
 
 
 async def test_after_close_a_store_can_be_used_again(store):
-    await store.put(A, "n", b"x", 60, 600)
+    await store.put(A, "n", b"x", 60, 600, ACCOUNT)
     await store.close()
-    await store.put(A, "n", b"y", 60, 600)
+    await store.put(A, "n", b"y", 60, 600, ACCOUNT)
     assert await store.get(A, "n") == b"y"
 
 
@@ -218,16 +213,16 @@ async def test_after_close_a_store_can_be_used_again(store):
 
 async def test_what_nobody_reads_is_forgotten(medium):
     store = medium.open()
-    await store.put(A, "n", b"x", 0.2, 600)
+    await store.put(A, "n", b"x", 0.2, 600, ACCOUNT)
     medium.clock.now += 0.2
     # Attempts to add do not prolong its life, so one succeeds.
-    await until(lambda: store.add(A, "n", b"y", 60, 600))
+    await until(lambda: store.add(A, "n", b"y", 60, 600, ACCOUNT))
     assert await store.get(A, "n") == b"y"
 
 
 async def test_what_is_read_all_the_time_ends_too(medium):
     store = medium.open()
-    await store.put(A, "n", b"x", 600, 0.3)
+    await store.put(A, "n", b"x", 600, 0.3, ACCOUNT)
 
     async def gone() -> bool:
         medium.clock.now += 0.05
@@ -239,7 +234,7 @@ async def test_what_is_read_all_the_time_ends_too(medium):
 @pytest.mark.parametrize("medium", ["memory", "sqlite"], indirect=True)
 async def test_each_reading_gives_it_its_seconds_again_up_to_its_end(medium):
     store = medium.open()
-    await store.put(A, "n", b"x", 10, 35)
+    await store.put(A, "n", b"x", 10, 35, ACCOUNT)
     for _ in range(3):
         medium.clock.now += 9
         assert await store.get(A, "n") == b"x"
@@ -252,9 +247,9 @@ async def test_each_reading_gives_it_its_seconds_again_up_to_its_end(medium):
 @pytest.mark.parametrize("medium", ["memory", "sqlite"], indirect=True)
 async def test_a_look_by_add_or_by_another_owner_prolongs_nothing(medium):
     store = medium.open()
-    await store.put(A, "n", b"x", 10, 35)
+    await store.put(A, "n", b"x", 10, 35, ACCOUNT)
     medium.clock.now += 9
-    assert not await store.add(A, "n", b"y", 10, 35)
+    assert not await store.add(A, "n", b"y", 10, 35, ACCOUNT)
     assert await store.get(B, "n") is None
     medium.clock.now += 1
     assert await store.get(A, "n") is None
@@ -265,14 +260,14 @@ async def test_in_redis_reading_prolongs_a_life_but_not_beyond_its_end(medium, r
     from redis.asyncio import Redis
 
     store = medium.open()
-    await store.put(A, "sliding", b"x", 1000, 5000)
-    await store.put(A, "ending", b"x", 5000, 1000)
+    await store.put(A, "sliding", b"x", 1000, 5000, ACCOUNT)
+    await store.put(A, "ending", b"x", 5000, 1000, ACCOUNT)
     async with Redis.from_url(redis_url) as raw:
         keys = {await raw.pttl(key): key async for key in raw.scan_iter(match="*:" + hash_key(A, "sliding"))}
         ((left, sliding),) = keys.items()
         assert 0 < left <= 1_000_000
         await raw.pexpire(sliding, 500_000)
-        assert not await store.add(A, "sliding", b"y", 1000, 5000)
+        assert not await store.add(A, "sliding", b"y", 1000, 5000, ACCOUNT)
         assert await raw.pttl(sliding) <= 500_000
         assert await store.get(A, "sliding") == b"x"
         assert 500_000 < await raw.pttl(sliding) <= 1_000_000
@@ -284,77 +279,196 @@ async def test_in_redis_reading_prolongs_a_life_but_not_beyond_its_end(medium, r
 
 # Bounds
 
+ENTRY = 1000 + ENTRY_BYTES
+QUOTAS = Quotas(5 * ENTRY, 3 * ENTRY)
 
-def bounded(kind: str, path: Path, most_bytes: int, clock: Callable[[], float]) -> Store:
-    return MemoryStore(most_bytes, clock) if kind == "memory" else SqliteStore(path / "store.db", most_bytes, clock)
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+async def bounded(request, tmp_path) -> AsyncIterator[Store]:
+    """A store with room for five entries of 1,000 bytes, three of them of one account."""
+    store: Store
+    match request.param:
+        case "memory":
+            store = MemoryStore(QUOTAS)
+        case "sqlite":
+            store = SqliteStore(tmp_path / "store.db", QUOTAS)
+        case _:
+            store = RedisStore(request.getfixturevalue("redis_url"), QUOTAS, prefix=f"{tmp_path}:")
+    yield store
+    await store.close()
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_where_it_is_full_the_one_unread_the_longest_goes_first(kind, tmp_path):
-    clock = Clock()
-    store = bounded(kind, tmp_path, 3 * (1000 + ENTRY_BYTES), clock)
+async def found(store: Store, *names: str) -> str:
+    return "".join([name for name in names if await store.get(A, name) is not None])
+
+
+async def test_where_an_account_is_full_its_own_entry_that_was_unread_the_longest_goes_first(bounded):
+    await bounded.put(A, "other", bytes(1000), 60, 600, "another account")
     for name in "abc":
-        await store.put(A, name, bytes(1000), 60, 600)
-    await store.get(A, "a")
-    await store.put(A, "d", bytes(1000), 60, 600)
-    assert [await store.get(A, name) is not None for name in "abcd"] == [True, False, True, True]
-    await store.put(A, "large", bytes(2000), 60, 600)
-    assert [await store.get(A, name) is not None for name in ("a", "c", "d", "large")] == [False, False, True, True]
-    await store.close()
+        await bounded.put(A, name, bytes(1000), 60, 600, ACCOUNT)
+    await bounded.get(A, "a")
+    await bounded.put(A, "d", bytes(1000), 60, 600, ACCOUNT)
+    assert await found(bounded, *"abcd") == "acd"
+    assert await bounded.add(A, "e", bytes(2000), 60, 600, ACCOUNT)
+    assert await found(bounded, *"acde") == "de"
+    assert await bounded.get(A, "other") == bytes(1000)
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_what_has_expired_goes_before_what_has_not(kind, tmp_path):
-    clock = Clock()
-    store = bounded(kind, tmp_path, 2 * (1000 + ENTRY_BYTES), clock)
-    await store.put(A, "long", bytes(1000), 60, 600)
-    await store.put(A, "short", bytes(1000), 5, 600)
-    clock.now += 5
-    await store.put(A, "new", bytes(1000), 60, 600)
-    assert await store.get(A, "long") is not None
-    await store.close()
+async def test_where_the_store_is_full_nothing_is_stored_and_nothing_is_lost(bounded):
+    for name, account in zip("abcde", ["one", "one", "two", "two", "two"], strict=True):
+        await bounded.put(A, name, bytes(1000), 60, 600, account)
+    for account in ("one", "three"):
+        with pytest.raises(StoreFullError, match=r"^The store keeps 25,480 bytes in all, and is full\.$"):
+            await bounded.put(A, "f", bytes(1000), 60, 600, account)
+        with pytest.raises(StoreFullError):
+            await bounded.add(A, "f", bytes(1000), 60, 600, account)
+        with pytest.raises(StoreFullError):
+            await bounded.put(A, "a", bytes(1001), 60, 600, account)
+    assert await found(bounded, *"abcdef") == "abcde"
+    assert await bounded.get(A, "a") == bytes(1000)
+    await bounded.put(A, "f", bytes(1000), 60, 600, "two")
+    assert await found(bounded, *"abcdef") == "abdef", "an account that is full gives up its own oldest"
+    await bounded.forget(A, "a")
+    assert await bounded.add(A, "a", bytes(1000), 60, 600, "three")
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_what_could_never_fit_is_refused_and_costs_nothing_else(kind, tmp_path):
-    store = bounded(kind, tmp_path, 1000 + ENTRY_BYTES, Clock())
-    await store.put(A, "n", bytes(1000), 60, 600)
-    with pytest.raises(StoreError, match=r"keeps 1,512 bytes in all, too few for one result of 1,001\.$"):
-        await store.put(A, "n", bytes(1001), 60, 600)
-    with pytest.raises(StoreError):
-        await store.add(A, "m", bytes(1001), 60, 600)
-    assert await store.get(A, "n") == bytes(1000)
-    await store.close()
+async def test_what_was_read_counts_as_one_entry_and_what_was_replaced_as_none(bounded):
+    for size in (1000, 2000, 5, 1000, 900):
+        for _ in range(3):
+            await bounded.put(A, "a", bytes(size), 60, 600, ACCOUNT)
+            await bounded.get(A, "a")
+    for name in "bc":
+        await bounded.put(A, name, bytes(1000), 60, 600, ACCOUNT)
+    assert await found(bounded, *"abc") == "abc"
+    await bounded.put(A, "c", bytes(1000), 60, 600, "another account")  # which it counts for from now on
+    await bounded.put(A, "d", bytes(1000), 60, 600, ACCOUNT)
+    assert await found(bounded, *"abcd") == "abcd"
+
+
+async def test_what_could_never_fit_is_refused_and_costs_nothing_else(bounded):
+    await bounded.put(A, "n", bytes(1000), 60, 600, ACCOUNT)
+    large = bytes(3 * ENTRY - ENTRY_BYTES + 1)
+    with pytest.raises(
+        StoreFullError, match=r"keeps 15,288 bytes for one account, too few for one result of 11,193\.$"
+    ):
+        await bounded.put(A, "n", large, 60, 600, ACCOUNT)
+    with pytest.raises(StoreFullError):
+        await bounded.add(A, "m", large, 60, 600, ACCOUNT)
+    assert await bounded.get(A, "n") == bytes(1000)
+    await bounded.put(A, "n", large[1:], 60, 600, ACCOUNT)
+    assert await bounded.get(A, "n") == large[1:]
+
+
+async def test_what_has_expired_counts_no_more(medium):
+    store = medium.open(QUOTAS)
+    for name, account in zip("abc", ["one", "two", "three"], strict=True):
+        await store.put(A, name, bytes(1000), 0.2, 600, account)
+    for name, account in zip("de", ["one", "two"], strict=True):
+        await store.put(A, name, bytes(1000), 60, 600, account)
+    medium.clock.now += 0.2
+
+    async def has_room() -> bool:
+        with contextlib.suppress(StoreFullError):
+            return bool(await store.add(A, "f", bytes(1000), 60, 600, "four"))
+        return False
+
+    await until(has_room)
+    for name in "ghi":
+        with contextlib.suppress(StoreFullError):
+            await store.put(A, name, bytes(1000), 60, 600, "five")
+    assert await found(store, *"abcdefghi") == "defgh"
+
+
+@pytest.mark.parametrize("medium", ["redis"], indirect=True)
+async def test_in_redis_nothing_is_left_of_what_has_ended(medium, redis_url):
+    from redis.asyncio import Redis
+
+    store = medium.open()
+    for name in "abc":
+        await store.put(A, name, bytes(1000), 0.1, 0.2, name)
+    async with Redis.from_url(redis_url) as raw:
+
+        async def is_empty() -> bool:
+            return not [key async for key in raw.scan_iter(match=f"{medium.prefix}*")]
+
+        await until(is_empty)
+
+
+@pytest.mark.parametrize("medium", ["redis"], indirect=True)
+async def test_in_redis_what_an_older_version_stored_can_be_read_and_replaced(medium, redis_url):
+    from redis.asyncio import Redis
+
+    store = medium.open(QUOTAS)
+    async with Redis.from_url(redis_url) as raw:
+        await raw.set(medium.prefix + hash_key(A, "a"), b"%016d%016d" % (10**15, 60_000) + b"old", px=60_000)
+    assert await store.get(A, "a") == b"old"
+    assert not await store.add(A, "a", b"new", 60, 600, ACCOUNT)
+    await store.put(A, "a", b"new", 60, 600, ACCOUNT)
+    assert await store.get(A, "a") == b"new"
+
+
+@pytest.mark.parametrize("medium", ["redis"], indirect=True)
+async def test_in_redis_replicas_share_one_account(medium):
+    replicas = [medium.open(QUOTAS), medium.open(QUOTAS)]
+    await asyncio.gather(*(replicas[i % 2].put(A, str(i), bytes(1000), 60, 600, ACCOUNT) for i in range(40)))
+    left = [i for i in range(40) if await replicas[0].get(A, str(i)) is not None]
+    assert len(left) == 3
 
 
 async def test_memory_keeps_the_very_object():
     store = MemoryStore()
-    await store.put(A, "n", LARGE, 60, 600)
+    await store.put(A, "n", LARGE, 60, 600, ACCOUNT)
     assert await store.get(A, "n") is LARGE
 
 
 async def test_memory_holds_nothing_of_what_it_has_forgotten():
     clock = Clock()
-    store = MemoryStore(10_000 + ENTRY_BYTES, clock)
+    store = MemoryStore(Quotas(10_000 + ENTRY_BYTES, 10_000 + ENTRY_BYTES), clock)
     for turn in range(1000):
-        await store.put(A, "same", bytes(10), 60, 600)
-        await store.put(A, str(turn), bytes(10), 60, 600)
+        await store.put(A, "same", bytes(10), 60, 600, ACCOUNT)
+        await store.put(A, str(turn), bytes(10), 60, 600, ACCOUNT)
         await store.forget(A, str(turn))
-        await store.put(A, "full", bytes(10_000), 60, 600)
+        await store.put(A, "full", bytes(10_000), 60, 600, ACCOUNT)
     assert len(store._entries) == 1
     assert len(store._expiry_queue) < 100
     clock.now += 60
     assert await store.get(A, "anything") is None
-    assert not store._entries and not store._expiry_queue and store._total_bytes == 0
+    assert not store._entries and not store._accounts and not store._expiry_queue and store._total_bytes == 0
+
+
+async def test_memory_deletes_what_has_expired_little_by_little():
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    for turn in range(1000):
+        await store.put(A, str(turn), b"", 60, 600, ACCOUNT)
+    clock.now += 60
+    assert await store.get(A, "999") is None
+    assert len(store._entries) > 800
+    assert await store.add(A, "999", b"", 60, 600, ACCOUNT)
+    for _ in range(10):
+        await store.get(A, "anything")
+    assert len(store._entries) == 1
 
 
 # Against a model
 
 NAMES = st.sampled_from("pqrst")
 OWNERS = st.sampled_from([A, B])
-SIZES = st.sampled_from([0, 1, 300, 900, 1500, 4000])
+ACCOUNTS = st.sampled_from(["one", "two", "three"])
+SIZES = st.sampled_from([0, 1, 300, 900, 1500, 4000, 9000, 12_000])
 LIVES = st.integers(1, 60)
-MOST = 3 * (900 + ENTRY_BYTES)
+
+
+class KeptInModel(NamedTuple):
+    data: bytes
+    account: str
+    seconds: float
+    ends: float
+    expires: float
+
+    @property
+    def size(self) -> int:
+        return len(self.data) + ENTRY_BYTES
 
 
 class Against(RuleBasedStateMachine):
@@ -363,19 +477,18 @@ class Against(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        self.model: dict[tuple[str, str], tuple[bytes, float, float, float]] = {}
+        self.model: dict[tuple[str, str], KeptInModel] = {}
         self.directory = TemporaryDirectory()
         self.loop = asyncio.Runner()
-        self.stores: list[Store] = [
-            bounded(kind, Path(self.directory.name), MOST, self.clock) for kind in ("memory", "sqlite")
-        ]
+        file = Path(self.directory.name) / "store.db"
+        self.stores: list[Store] = [MemoryStore(QUOTAS, self.clock), SqliteStore(file, QUOTAS, clock=self.clock)]
         self.count = 0
 
     def both(self, ask: Callable[[Store], Awaitable[object]]) -> object:
         async def answer(store: Store) -> object:
             try:
                 return await ask(store)
-            except StoreError as error:
+            except StoreFullError as error:
                 return str(error)
 
         one, other = (self.loop.run(answer(store)) for store in self.stores)
@@ -383,42 +496,42 @@ class Against(RuleBasedStateMachine):
         return one
 
     def expire(self) -> None:
-        self.model = {key: kept for key, kept in self.model.items() if kept[3] > self.clock.now}
+        self.model = {key: kept for key, kept in self.model.items() if kept.expires > self.clock.now}
 
-    def keep(self, key: tuple[str, str], data: bytes, seconds: float, longest: float) -> None:
-        self.model.pop(key, None)
+    def keep(self, key: tuple[str, str], data: bytes, seconds: float, longest: float, account: str) -> bool:
         now = self.clock.now
-        self.model[key] = (data, seconds, now + longest, now + min(seconds, longest))
-        while sum(len(kept[0]) + ENTRY_BYTES for kept in self.model.values()) > MOST:
-            del self.model[next(iter(self.model))]
+        new = KeptInModel(data, account, seconds, now + longest, now + min(seconds, longest))
+        kept = {other: entry for other, entry in self.model.items() if other != key}
+        own = [other for other, entry in kept.items() if entry.account == account]
+        while own and sum(kept[other].size for other in own) + new.size > QUOTAS.per_account:
+            del kept[own.pop(0)]
+        fits = new.size <= QUOTAS.per_account and sum(entry.size for entry in kept.values()) + new.size <= QUOTAS.total
+        if fits:
+            self.model = {**kept, key: new}
+        return fits
 
     def data(self, size: int) -> bytes:
         self.count += 1
         return (b"%d " % self.count * size)[:size]
 
-    @rule(owner=OWNERS, name=NAMES, size=SIZES, seconds=LIVES, longest=LIVES)
-    def put(self, owner, name, size, seconds, longest):
+    @rule(owner=OWNERS, name=NAMES, size=SIZES, seconds=LIVES, longest=LIVES, account=ACCOUNTS)
+    def put(self, owner, name, size, seconds, longest, account):
         data = self.data(size)
-        said = self.both(lambda store: store.put(owner, name, data, seconds, longest))
+        said = self.both(lambda store: store.put(owner, name, data, seconds, longest, account))
         self.expire()
-        if size + ENTRY_BYTES > MOST:
-            assert isinstance(said, str)
-        else:
-            assert said is None
-            self.keep((owner, name), data, seconds, longest)
+        assert (said is None) is self.keep((owner, name), data, seconds, longest, account)
 
-    @rule(owner=OWNERS, name=NAMES, size=SIZES, seconds=LIVES, longest=LIVES)
-    def add(self, owner, name, size, seconds, longest):
+    @rule(owner=OWNERS, name=NAMES, size=SIZES, seconds=LIVES, longest=LIVES, account=ACCOUNTS)
+    def add(self, owner, name, size, seconds, longest, account):
         data = self.data(size)
         self.expire()
-        free = (owner, name) not in self.model
-        said = self.both(lambda store: store.add(owner, name, data, seconds, longest))
-        if size + ENTRY_BYTES > MOST:
+        said = self.both(lambda store: store.add(owner, name, data, seconds, longest, account))
+        if size + ENTRY_BYTES > QUOTAS.per_account:
             assert isinstance(said, str)
-            return
-        assert said is free
-        if free:
-            self.keep((owner, name), data, seconds, longest)
+        elif (owner, name) in self.model:
+            assert said is False
+        else:
+            assert (said is True) is self.keep((owner, name), data, seconds, longest, account)
 
     @rule(owner=OWNERS, name=NAMES)
     def get(self, owner, name):
@@ -428,9 +541,9 @@ class Against(RuleBasedStateMachine):
         if kept is None:
             assert found is None
         else:
-            data, seconds, ends, _ = kept
-            assert found == data
-            self.model[owner, name] = (data, seconds, ends, min(ends, self.clock.now + seconds))
+            assert found == kept.data
+            expires = min(kept.ends, self.clock.now + kept.seconds)
+            self.model[owner, name] = kept._replace(expires=expires)
 
     @rule(owner=OWNERS, name=NAMES)
     def forget(self, owner, name):
@@ -458,6 +571,40 @@ class Against(RuleBasedStateMachine):
 TestAgainstAModel = Against.TestCase
 TestAgainstAModel.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
+CALLS = st.lists(
+    st.tuples(st.sampled_from(["put", "add", "get", "forget"]), OWNERS, NAMES, SIZES, ACCOUNTS), max_size=40
+)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(calls=CALLS)
+def test_redis_does_what_memory_does(redis_url, calls):
+    async def answer(store: Store, call: tuple[str, str, str, int, str]) -> object:
+        do, owner, name, size, account = call
+        place = (owner, name, bytes(size), 60, 600, account)
+        try:
+            match do:
+                case "put":
+                    await store.put(*place)
+                case "add":
+                    return await store.add(*place)
+                case "get":
+                    return await store.get(owner, name)
+                case _:
+                    await store.forget(owner, name)
+        except StoreFullError as error:
+            return str(error)
+        return None
+
+    async def main() -> None:
+        memory, redis = MemoryStore(QUOTAS), RedisStore(redis_url, QUOTAS, prefix=f"{uuid.uuid4()}:")
+        everything = [("get", owner, name, 0, "") for owner in (A, B) for name in "pqrst"]
+        for call in [*calls, *everything]:
+            assert await answer(memory, call) == await answer(redis, call), call
+        await redis.close()
+
+    asyncio.run(main())
+
 
 # Files
 
@@ -469,7 +616,7 @@ async def main():
     store = SqliteStore(sys.argv[1])
     assert await store.get("alice@example.org", "n") == b"put before"
     sys.stdin.readline()
-    added = [await store.add("alice@example.org", str(i), b"child", 60, 600) for i in range(200)]
+    added = [await store.add("alice@example.org", str(i), b"child", 60, 600, "an account") for i in range(200)]
     await store.close()
     print(sum(added))
 
@@ -480,7 +627,7 @@ asyncio.run(main())
 async def test_processes_share_a_file(tmp_path):
     path = tmp_path / "store.db"
     store = SqliteStore(path)
-    await store.put(A, "n", b"put before", 60, 600)
+    await store.put(A, "n", b"put before", 60, 600, ACCOUNT)
     children = [
         await asyncio.create_subprocess_exec(
             sys.executable, "-c", OTHER_PROCESS, str(path), stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -488,7 +635,7 @@ async def test_processes_share_a_file(tmp_path):
         for _ in range(2)
     ]
     outputs = [asyncio.ensure_future(child.communicate(b"go\n")) for child in children]
-    added = [await store.add(A, str(i), b"parent", 60, 600) for i in range(200)]
+    added = [await store.add(A, str(i), b"parent", 60, 600, ACCOUNT) for i in range(200)]
     theirs = sum([int((await output)[0]) for output in outputs])
     assert sum(added) + theirs == 200
     for i in range(200):
@@ -500,13 +647,13 @@ async def test_a_file_outlives_its_store(tmp_path):
     for expected in (None, b"x"):
         store = SqliteStore(tmp_path / "store.db")
         assert await store.get(A, "n") == expected
-        await store.put(A, "n", b"x", 60, 600)
+        await store.put(A, "n", b"x", 60, 600, ACCOUNT)
         await store.close()
 
 
 async def test_a_file_is_its_owners_alone_and_names_nobody(tmp_path):
     store = SqliteStore(tmp_path / "store.db")
-    await store.put(A, "a-name-of-a-result", b"x", 60, 600)
+    await store.put(A, "a-name-of-a-result", b"x", 60, 600, ACCOUNT)
     files = sorted(tmp_path.iterdir())
     assert [file.name for file in files] == ["store.db", "store.db-shm", "store.db-wal"]
     for file in files:
@@ -516,47 +663,136 @@ async def test_a_file_is_its_owners_alone_and_names_nobody(tmp_path):
     await store.close()
 
 
+async def test_a_file_that_others_could_read_is_made_its_owners_alone(tmp_path):
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    await store.put(A, "n", b"x", 60, 600, ACCOUNT)
+    other = SqliteStore(path)
+    files = [path, tmp_path / "store.db-wal", tmp_path / "store.db-shm"]
+    for file in files:
+        file.chmod(0o666)
+    assert await other.get(A, "n") == b"x"
+    assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * 3
+    await other.close()
+    await store.close()
+
+
+async def test_a_file_that_is_a_link_of_its_owners_may_be_used(tmp_path):
+    (tmp_path / "real.db").touch(0o644)
+    (tmp_path / "link.db").symlink_to(tmp_path / "real.db")
+    store = SqliteStore(tmp_path / "link.db")
+    await store.put(A, "n", b"x", 60, 600, ACCOUNT)
+    assert stat.S_IMODE((tmp_path / "real.db").stat().st_mode) == 0o600
+    await store.close()
+
+
+@pytest.mark.parametrize("name", ["store.db", "store.db-wal", "store.db-shm"])
+async def test_a_file_of_another_user_that_others_can_read_is_refused(name, tmp_path, monkeypatch):
+    for file in ("store.db", name):
+        (tmp_path / file).touch(0o600)
+    (tmp_path / name).chmod(0o644)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    store = SqliteStore(tmp_path / "store.db")
+    with pytest.raises(
+        StoreError, match=rf"^The store at \S+{name} cannot be used: it is another user's, and others can"
+    ):
+        await store.get(A, "n")
+    assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o644
+    await store.close()
+
+
+async def test_a_link_of_another_user_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "link.db").symlink_to(tmp_path / "real.db")
+    if os.getuid() == 0:
+        os.chown(tmp_path / "link.db", 12345, 12345, follow_symlinks=False)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    (tmp_path / "real.db").touch(0o600)
+    store = SqliteStore(tmp_path / "link.db")
+    with pytest.raises(StoreError, match="cannot be used: it is another user's link"):
+        await store.get(A, "n")
+    await store.close()
+
+
+async def test_a_file_of_an_older_version_starts_over(tmp_path):
+    path = tmp_path / "store.db"
+    file = sqlite3.connect(path)
+    file.executescript(
+        "CREATE TABLE kept (id INTEGER PRIMARY KEY, key TEXT UNIQUE, size INTEGER, used INTEGER, seconds REAL,"
+        " ends REAL, expires REAL); CREATE INDEX kept_used ON kept (used);"
+        "CREATE TABLE data (id INTEGER PRIMARY KEY, bytes BLOB);"
+        "CREATE TABLE total (id INTEGER PRIMARY KEY, bytes INTEGER); INSERT INTO total VALUES (1, 600);"
+        "CREATE TRIGGER kept_more AFTER INSERT ON kept BEGIN UPDATE total SET bytes = bytes + new.size; END;"
+        "INSERT INTO kept VALUES (1, 'key', 600, 1, 60, 9e9, 9e9); INSERT INTO data VALUES (1, x'00');"
+    )
+    file.close()
+    stores = [SqliteStore(path) for _ in range(4)]
+    added = await asyncio.gather(*(store.add(A, "n", b"x", 60, 600, ACCOUNT) for store in stores))
+    assert added.count(True) == 1
+    assert await stores[1].get(A, "n") == b"x"
+    for store in stores:
+        await store.close()
+
+
+async def test_a_database_of_something_else_is_left_alone(tmp_path):
+    path = tmp_path / "store.db"
+    for tables in (["customers"], ["data"], ["kept", "data", "total", "customers"]):
+        path.unlink(missing_ok=True)
+        file = sqlite3.connect(path)
+        for table in tables:
+            file.execute(f"CREATE TABLE {table} (name TEXT)")
+            file.execute(f"INSERT INTO {table} VALUES ('Ann')")
+        file.commit()
+        store = SqliteStore(path)
+        with pytest.raises(
+            StoreError, match=r"^The store at \S+ cannot be used: it is a database of something else\.$"
+        ):
+            await store.put(A, "n", b"x", 60, 600, ACCOUNT)
+        await store.close()
+        assert [file.execute(f"SELECT name FROM {table}").fetchall() for table in tables] == [[("Ann",)]] * len(tables)
+        file.close()
+
+
 async def test_a_file_grows_no_larger_than_its_bound_and_a_bit(tmp_path):
     clock = Clock()
-    store = SqliteStore(tmp_path / "store.db", 4_000_000, clock)
+    store = SqliteStore(tmp_path / "store.db", Quotas(4_000_000, 4_000_000), clock=clock)
     for turn in range(30):
-        await store.put(A, str(turn), LARGE[:1_500_000], 60, 600)
+        await store.put(A, str(turn), LARGE[:1_500_000], 60, 600, ACCOUNT)
         clock.now += 25 * (turn % 3)
     await store.close()
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 8_000_000
 
 
 async def test_what_has_expired_leaves_the_file_though_nothing_is_put(tmp_path):
-    import sqlite3
-
     clock = Clock()
     store = SqliteStore(tmp_path / "store.db", clock=clock)
     for i in range(10):
-        await store.put(A, str(i), b"x", 5, 600)
+        await store.put(A, str(i), b"x", 5, 600, ACCOUNT)
     clock.now += 100
     assert await store.get(A, "other") is None
     await store.close()
     with sqlite3.connect(tmp_path / "store.db") as file:
         assert file.execute("SELECT (SELECT count(*) FROM kept), (SELECT count(*) FROM data)").fetchone() == (0, 0)
         assert file.execute("SELECT bytes FROM total").fetchone() == (0,)
+        assert file.execute("SELECT count(*) FROM accounts").fetchone() == (0,)
     file.close()
 
 
 def test_a_file_in_a_missing_directory_is_told_at_once(tmp_path):
     with pytest.raises(ConfigurationError, match=r"^The directory of the store at \S+ does not exist\.$"):
-        open_store(f"sqlite:///{tmp_path}/missing/store.db")
+        open_store(f"sqlite:///{tmp_path}/missing/store.db", Limits())
 
 
 async def test_a_file_of_something_else_is_told_and_replaced_in_good_time(tmp_path):
     path = tmp_path / "store.db"
     path.write_bytes(b"something else " * 1000)
     store = SqliteStore(path)
-    for call in (store.put(A, "n", b"x", 60, 600), store.get(A, "n"), store.forget(A, "n")):
+    for call in (store.put(A, "n", b"x", 60, 600, ACCOUNT), store.get(A, "n"), store.forget(A, "n")):
         with pytest.raises(StoreError, match=r"^The store at \S+ cannot be used: file is not a database\.$"):
             await call
     assert path.read_bytes() == b"something else " * 1000
     path.unlink()
-    await store.put(A, "n", b"x", 60, 600)
+    await store.put(A, "n", b"x", 60, 600, ACCOUNT)
     assert await store.get(A, "n") == b"x"
     await store.close()
 
@@ -565,7 +801,7 @@ async def test_a_damaged_file_is_told(tmp_path):
     path = tmp_path / "store.db"
     store = SqliteStore(path)
     for i in range(100):
-        await store.put(A, str(i), bytes(2000), 60, 600)
+        await store.put(A, str(i), bytes(2000), 60, 600, ACCOUNT)
     await store.close()
     whole = path.read_bytes()
     path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
@@ -586,15 +822,19 @@ async def test_a_directory_is_no_file(tmp_path):
 
 async def test_redis_out_of_reach_is_told_without_the_password():
     port = free_port()
-    store = open_store(f"redis://user:s3cret@127.0.0.1:{port}/0")
-    for call in (store.put(A, "n", b"x", 60, 600), store.add(A, "n", b"x", 60, 600), store.get(A, "n")):
+    store = open_store(f"redis://user:s3cret@127.0.0.1:{port}/0", Limits())
+    for call in (
+        store.put(A, "n", b"x", 60, 600, ACCOUNT),
+        store.add(A, "n", b"x", 60, 600, ACCOUNT),
+        store.get(A, "n"),
+    ):
         with pytest.raises(StoreError, match=rf"^The store at 127\.0\.0\.1:{port} cannot be reached\.$"):
             await call
     await store.close()
 
 
 async def test_a_wrong_password_is_told_without_it(redis_url):
-    store = open_store(redis_url.replace("//", "//nobody:s3cret@"))
+    store = open_store(redis_url.replace("//", "//nobody:s3cret@"), Limits())
     with pytest.raises(StoreError, match=r"^The store at \S+ does not accept the credentials given\.$"):
         await store.get(A, "n")
     await store.close()
@@ -603,12 +843,12 @@ async def test_a_wrong_password_is_told_without_it(redis_url):
 async def test_a_full_redis_refuses(redis_url):
     from redis.asyncio import Redis
 
-    store = open_store(redis_url)
+    store = open_store(redis_url, Limits())
     async with Redis.from_url(redis_url) as raw:
         await raw.config_set("maxmemory", "1")
         try:
             with pytest.raises(StoreError, match=r"^The store at \S+ refused: .*maxmemory'?\.$"):
-                await store.put(A, "n", b"x", 60, 600)
+                await store.put(A, "n", b"x", 60, 600, ACCOUNT)
         finally:
             await raw.config_set("maxmemory", "0")
     await store.close()
@@ -619,7 +859,7 @@ async def test_a_redis_that_forbids_what_reading_needs_is_told_in_one_line(redis
 
     async with Redis.from_url(redis_url) as raw:
         await raw.execute_command("ACL", "SETUSER", "weak", "on", ">s3cret", "~*", "+@all", "-@scripting")
-    store = open_store(redis_url.replace("//", "//weak:s3cret@"))
+    store = open_store(redis_url.replace("//", "//weak:s3cret@"), Limits())
     with pytest.raises(StoreError, match=r"^The store at \S+ refused: [^\n]*'eval'[^\n]*\.$") as caught:
         await store.get(A, "n")
     assert "local head" not in str(caught.value)
@@ -630,12 +870,12 @@ async def test_a_redis_that_went_and_came_back_is_found_again(tmp_path):
     port = free_port()
     store = RedisStore(f"redis://127.0.0.1:{port}/0")
     with redis_server(port, tmp_path):
-        await asyncio.gather(*(store.put(A, str(i), b"x", 60, 600) for i in range(10)))
+        await asyncio.gather(*(store.put(A, str(i), b"x", 60, 600, ACCOUNT) for i in range(10)))
     with pytest.raises(StoreError):
         await store.get(A, "1")
     with redis_server(port, tmp_path):
         assert await asyncio.gather(*(store.get(A, str(i)) for i in range(10))) == [None] * 10
-        await store.put(A, "n", b"y", 60, 600)
+        await store.put(A, "n", b"y", 60, 600, ACCOUNT)
         assert await store.get(A, "n") == b"y"
     await store.close()
 
@@ -644,11 +884,11 @@ async def test_connections_that_lay_idle_while_redis_restarted_do_no_harm(tmp_pa
     port = free_port()
     store = RedisStore(f"redis://127.0.0.1:{port}/0")
     with redis_server(port, tmp_path):
-        await asyncio.gather(*(store.put(A, str(i), b"x", 60, 600) for i in range(10)))
+        await asyncio.gather(*(store.put(A, str(i), b"x", 60, 600, ACCOUNT) for i in range(10)))
     with redis_server(port, tmp_path):
         for _ in range(5):
             await asyncio.sleep(0)  # a loop that runs has seen them close
-        await store.put(A, "n", b"y", 60, 600)
+        await store.put(A, "n", b"y", 60, 600, ACCOUNT)
         assert await store.get(A, "n") == b"y"
     await store.close()
 
@@ -658,15 +898,16 @@ async def test_connections_that_lay_idle_while_redis_restarted_do_no_harm(tmp_pa
 
 async def test_each_kind_of_store_has_its_url(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert isinstance(open_store("memory://"), MemoryStore)
-    assert isinstance(open_store("redis://localhost:6379/0"), RedisStore)
-    assert isinstance(open_store("rediss://localhost"), RedisStore)
+    assert isinstance(open_store("memory://", Limits()), MemoryStore)
+    for url in ("redis://localhost:6379/0", "rediss://localhost"):
+        guarded = open_store(url, Limits())
+        assert isinstance(guarded, CircuitBreaker) and isinstance(guarded._store, RedisStore)
     for url, path in (("sqlite:///here.db", "here.db"), (f"sqlite:///{tmp_path}/there.db", "there.db")):
-        store = open_store(url)
-        await store.put(A, "n", b"x", 60, 600)
+        store = open_store(url, Limits())
+        await store.put(A, "n", b"x", 60, 600, ACCOUNT)
         await store.close()
         assert (tmp_path / path).exists()
-    await (store := open_store("sqlite:///:memory:")).put(A, "n", b"x", 60, 600)
+    await (store := open_store("sqlite:///:memory:", Limits())).put(A, "n", b"x", 60, 600, ACCOUNT)
     await store.close()
     assert await store.get(A, "n") == b"x"
     await store.close()
@@ -678,7 +919,7 @@ async def test_each_kind_of_store_has_its_url(tmp_path, monkeypatch):
 )
 def test_any_other_url_is_told_what_is_possible(url):
     with pytest.raises(ConfigurationError, match=r'^A store is "memory://", "sqlite:///path", .*\.$') as caught:
-        open_store(url)
+        open_store(url, Limits())
     assert "s3cret" not in str(caught.value)
 
 
@@ -687,14 +928,14 @@ def test_any_other_url_is_told_what_is_possible(url):
 )
 def test_a_redis_url_that_is_none_is_told_without_its_password(url):
     with pytest.raises(ConfigurationError, match=r"^The url of a store in Redis must read \S+\.$") as caught:
-        open_store(url)
+        open_store(url, Limits())
     assert caught.value.__cause__ is None
 
 
 def test_stores_that_are_not_used_are_not_loaded():
     script = (
         "import sys, deltamcp.stores.store, deltamcp.stores.memory, deltamcp.stores.redis\n"
-        "deltamcp.stores.store.open_store('memory://')\n"
+        "deltamcp.stores.store.open_store('memory://', deltamcp.limits.Limits())\n"
         "assert not {'sqlite3', 'redis'} & set(sys.modules), sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -6,6 +6,7 @@ same dialect writes that. The engine only dispatches: one module of this package
 a failure with an id under which the server's log has the traceback; clients see nothing else of it.
 """
 
+import hashlib
 from collections.abc import Coroutine, Sequence
 from typing import Any, assert_never
 
@@ -44,7 +45,6 @@ from deltamcp.runtime.watchdog import Watchdog
 from deltamcp.stores.store import Store
 from deltamcp.values import (
     ANONYMOUS,
-    ANONYMOUS_CALLER,
     JSON,
     LOCAL,
     Answer,
@@ -66,6 +66,10 @@ from deltamcp.values import (
     ResultShape,
     Terms,
 )
+
+_CACHED_CALLERS = 4096
+"""The number of addresses whose callers are kept, so that most requests need not make one."""
+_ADDRESS_CHARS = 64
 
 
 class Engine:
@@ -93,6 +97,7 @@ class Engine:
         self.capabilities = Capabilities(catalog, info, instructions)
         self.lifespan = ServerLifespan(lifespan, lambda: Watchdog(limits.stall_seconds, catalog.registered_label))
         self._store_is_private = store.private
+        self._callers_by_address: dict[str, Caller] = {}
         continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"
         stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
         computations = Computations(limits.work_steps)
@@ -114,13 +119,29 @@ class Engine:
         self._resources = Resources(catalog, self.capabilities, runner, continuation, changes, cache_seconds)
         self._prompts = Prompts(catalog, self.capabilities, self._lists, runner)
 
-    def identify(self, principal: Principal, conversation: str | None = None) -> Caller:
-        """Returns the caller of a request, by its principal and the connection or session it came by."""
+    def identify(self, principal: Principal, conversation: str | None = None, address: str = "") -> Caller:
+        """Returns the caller of a request, by its principal and the connection, session or address it came by.
+
+        What the caller stores counts towards its principal, if that is known; else towards its connection or session,
+        or towards its address.
+        """
         if principal is ANONYMOUS and conversation is None:
-            return ANONYMOUS_CALLER
-        # Other processes that use the same store are the local principal too.
-        shares = principal.id == ANONYMOUS.id or (principal is LOCAL and not self._store_is_private)
-        return Caller(principal, conversation, shares)
+            return self._callers_by_address.get(address) or self._identify_address(address)
+        if principal.id == ANONYMOUS.id or principal is LOCAL:
+            account = f"address {address}" if conversation is None else f"conversation {conversation}"
+            # Other processes that use the same store are the local principal too.
+            shares = principal is not LOCAL or not self._store_is_private
+            return Caller(principal, conversation, shares, account)
+        return Caller(principal, conversation, False, f"principal {principal.id}")
+
+    def _identify_address(self, address: str) -> Caller:
+        if len(address) > _ADDRESS_CHARS:  # behind a proxy it may be any text
+            address = hashlib.sha256(address.encode(errors="surrogatepass")).hexdigest()
+        if len(self._callers_by_address) >= _CACHED_CALLERS:
+            self._callers_by_address.clear()
+        caller = Caller(ANONYMOUS, None, True, f"address {address}")
+        self._callers_by_address[address] = caller
+        return caller
 
     def perform(
         self, ask: EngineAsk, terms: Terms, channel: Channel, request_id: RequestId

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from deltamcp.context import MissingCapabilityError
 from deltamcp.errors import Fault, PeerError
+from deltamcp.stores.store import StoreUnreachableError
 from deltamcp.values import Failure
 
 logger = logging.getLogger("deltamcp")
@@ -21,6 +22,8 @@ def log_failure(subject: str, error: BaseException) -> str:
     """
     if isinstance(error, PeerError):
         return f"{subject} failed: the client refused a request ({error})."
+    if isinstance(error, StoreUnreachableError):  # its circuit breaker has logged it
+        return f"{subject} failed: stored results cannot be reached now; try again in a few seconds."
     error_id = secrets.token_hex(4)
     logger.error("%s failed, error %s", subject, error_id, exc_info=error)
     return f"{subject} failed (error {error_id}); {_log_name()} says why."

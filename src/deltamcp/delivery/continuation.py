@@ -78,7 +78,9 @@ class Continuation:
         handle, (window, holds) = await self._stored.store(source.data, caller, show_part, root)
         content: list[Content] = [Text(window.text)]
         meta = _window_meta(window, "")
-        if handle is not None:
+        if handle is None:
+            meta["rest"] = "not stored"
+        else:
             meta = {"handle": handle.name, **meta}
             content += [handle.link] if result_windows.is_linked(part.policy, window) else []
         # Clients accept a result without the structured content of its output schema only as an error.

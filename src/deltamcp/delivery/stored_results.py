@@ -17,7 +17,7 @@ from deltamcp.limits import Limits
 from deltamcp.results import document
 from deltamcp.results.notes import Handle
 from deltamcp.results.stored_result import StoredHeader, StoredResult, pack_result
-from deltamcp.stores.store import Store, StoreError
+from deltamcp.stores.store import Store, StoreError, StoreUnreachableError
 from deltamcp.values import ANONYMOUS, JSON, LOCAL, Caller, ResourceLink
 from deltamcp.wire import jsonrpc
 
@@ -25,8 +25,11 @@ _HANDLE_LETTERS = "23456789abcdefghjkmnpqrstvwxyz"
 _HANDLE_TOKENS = 3
 _OPEN_SECONDS = 10.0
 """How long an opened result is used before it is read from the store again; clients read pages in quick succession."""
-_OPEN_RESULTS = 4
-_OPEN_BYTES = 64 * 1024 * 1024
+_OPEN_RESULTS = 16
+_OPEN_RESULTS_PER_ACCOUNT = 4
+_OPEN_BYTES = 48 * 1024 * 1024
+"""The memory of opened results with the views of them, one result apart; further ones are read from the store again."""
+_OPEN_BYTES_PER_ACCOUNT = 24 * 1024 * 1024
 _NOTES = "page"
 """The part of a store key that marks values remembered beside results."""
 
@@ -48,6 +51,16 @@ class ResultRoot(NamedTuple):
         return f"root {self.root[:SHORT_DIGITS]} {self.call}"
 
 
+class _OpenedResult(NamedTuple):
+    result: StoredResult
+    account: str
+    until: float
+
+    @property
+    def bytes(self) -> int:
+        return self.result.size + self.result.view_bytes
+
+
 class StoredResults:
     """Stores results under handles, and finds them by handle, by root or by URI."""
 
@@ -64,7 +77,12 @@ class StoredResults:
         self._server = server
         self._base_uri = f"{scheme}://results/"
         self._tool = tool
-        self._opened: OrderedDict[tuple[str, str], tuple[float, StoredResult]] = OrderedDict()
+        self._opened: OrderedDict[tuple[str, str], _OpenedResult] = OrderedDict()
+
+    @property
+    def idle_seconds(self) -> float:
+        """The time after which a stored result that nobody reads is deleted."""
+        return self._lifetimes[0]
 
     async def store(
         self,
@@ -88,23 +106,22 @@ class StoredResults:
                 handle = self.handle(name)
                 head, shown = await make(handle)  # called again in the rare case that the handle is taken
                 packed = pack_result(head, data)
-                if await self._store.add(self._owner(caller), name, packed, *self._lifetimes):
+                if await self._store.add(self._owner(caller), name, packed, *self._lifetimes, self._account(caller)):
                     if root is not None and not named_by_root:
                         await self.remember(root.note_name, name, caller)
                     return handle, shown
                 if root is not None and named_by_root and await self._holds(name, root.root, caller):
-                    await self._store.put(self._owner(caller), name, packed, *self._lifetimes)
+                    await self._store.put(self._owner(caller), name, packed, *self._lifetimes, self._account(caller))
                     self._opened.pop((self._owner(caller), name), None)
                     return handle, shown
         except StoreError as error:
-            logger.error("a result could not be stored, so its caller gets only a part: %s", error)
+            _log_failure("a result could not be stored, so its caller gets only a part: %s", error)
         return None, (await make(None))[1]
 
     async def _holds(self, name: str, root: str, caller: Caller) -> bool:
-        try:
-            return (await self.open(name, caller)).root == root
-        except UsageError:
-            return False
+        key = (self._owner(caller), name)
+        found = self._opened[key].result if key in self._opened else await self._load(*key)
+        return found is not None and found.root == root
 
     async def contains(self, name: str, root: str, caller: Caller) -> bool:
         """Whether the result with this root is stored under this name."""
@@ -155,26 +172,41 @@ class StoredResults:
             UsageError: nothing is stored under this handle, or not for this caller.
             StoreError: the store cannot be reached.
         """
-        key, now = (self._owner(caller), name), time.monotonic()
-        for stale in [key for key, (until, _) in self._opened.items() if until <= now]:
+        key, now, account = (self._owner(caller), name), time.monotonic(), self._account(caller)
+        for stale in [key for key, opened in self._opened.items() if opened.until <= now]:
             del self._opened[stale]
-        if key in self._opened:
-            self._opened.move_to_end(key)
-            return self._opened[key][1]
-        packed = await self._store.get(*key)
+        if key not in self._opened:
+            found = await self._load(*key)
+            if found is None:
+                raise UsageError(f"Nothing is kept under the handle {name[:40]!r} any more; call the tool again.")
+            self._opened[key] = _OpenedResult(found, account, now + self._open_seconds)
+        self._opened.move_to_end(key)
+        opened = self._opened[key].result
+        self._close_excess(account)
+        return opened
+
+    async def _load(self, owner: str, name: str) -> StoredResult | None:
+        packed = await self._store.get(owner, name)
         try:
-            stored = None if packed is None else StoredResult(packed)
+            return None if packed is None else StoredResult(packed)
         except msgspec.DecodeError:  # written by another version of this program
-            stored = None
-        if stored is None:
-            raise UsageError(f"Nothing is kept under the handle {name[:40]!r} any more; call the tool again.")
-        self._opened[key] = (now + self._open_seconds, stored)
+            return None
+
+    def _close_excess(self, account: str) -> None:
+        """Closes the results that were unused for longest: first those of an account above its share, then any.
+
+        The result that was opened last stays open.
+        """
+        own = {key: opened.bytes for key, opened in self._opened.items() if opened.account == account}
+        for key in list(own)[:-1]:
+            if len(own) <= _OPEN_RESULTS_PER_ACCOUNT and sum(own.values()) <= _OPEN_BYTES_PER_ACCOUNT:
+                break
+            del self._opened[key], own[key]
         while len(self._opened) > 1 and (len(self._opened) > _OPEN_RESULTS or self._opened_bytes() > _OPEN_BYTES):
             self._opened.popitem(last=False)
-        return stored
 
     def _opened_bytes(self) -> int:
-        return sum(stored.size for _, stored in self._opened.values())
+        return sum(opened.bytes for opened in self._opened.values())
 
     def parse_uri(self, uri: str) -> tuple[str, str] | None:
         """Returns the handle and the path that a URI names; None if it is not the URI of a stored result."""
@@ -186,18 +218,19 @@ class StoredResults:
     # Values remembered beside results
 
     async def remember(self, name: str, value: JSON, caller: Caller) -> None:
-        """Stores a value under a name of its own, if the store can be reached."""
+        """Stores a value under a name of its own, if the store can be reached and has room."""
+        owner, data = self._owner(caller, _NOTES), jsonrpc.encode(value)
         try:
-            await self._store.put(self._owner(caller, _NOTES), name, jsonrpc.encode(value), *self._lifetimes)
+            await self._store.put(owner, name, data, *self._lifetimes, self._account(caller))
         except StoreError as error:
-            logger.error("a reply could not be recorded, so later replies may repeat it: %s", error)
+            _log_failure("a reply could not be recorded, so later replies may repeat it: %s", error)
 
     async def forget(self, name: str, caller: Caller) -> None:
         """Removes a remembered value, if the store can be reached."""
         try:
             await self._store.forget(self._owner(caller, _NOTES), name)
         except StoreError as error:
-            logger.error("the record of replies to a caller could not be deleted: %s", error)
+            _log_failure("the record of replies to a caller could not be deleted: %s", error)
 
     async def recall(self, name: str, caller: Caller) -> JSON | None:
         """Returns a remembered value; None if there is none."""
@@ -215,12 +248,21 @@ class StoredResults:
         origin = "local" if principal is LOCAL else "open" if principal is ANONYMOUS else "named"
         return f"{self._server}\0{kind}\0{origin}\0{principal.id}"
 
+    def _account(self, caller: Caller) -> str:
+        """Returns the store's account of a caller, which differs between servers that share a store."""
+        return f"{self._server}\0{caller.account}"
+
     def _root_names(self, digits: str) -> Iterator[str]:
         """Returns names for a result of a caller that does not share handles: a short one, then a longer one."""
         # Each digit may be a token; a model should have to repeat no more than three.
         cheap = (digits[:size] for size in range(8, 5, -1) if tokens.count(f" {digits[:size]}") <= _HANDLE_TOKENS)
         yield next(cheap, digits[:5])
         yield digits[:SHORT_DIGITS]
+
+
+def _log_failure(message: str, error: StoreError) -> None:
+    """Logs that something was not stored; the circuit breaker itself logs when a store cannot be reached."""
+    logger.log(logging.DEBUG if isinstance(error, StoreUnreachableError) else logging.ERROR, message, error)
 
 
 def _random_names(caller: Caller) -> Iterator[str]:

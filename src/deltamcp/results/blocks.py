@@ -65,7 +65,7 @@ def truncate_blocks(
         return _cost(candidates[chars], policy, work)
 
     shown = find_largest(min(ends[-1], policy.max_chars), policy.max_tokens * 3, cost, policy.max_tokens)
-    meta = {**(result.meta or {}), META_KEY: {"handle": handle.name} if handle is not None else {}}
+    meta = {**(result.meta or {}), META_KEY: {"handle": handle.name} if handle is not None else {"rest": "not stored"}}
     if shown is None:
         # The links and embedded resources alone exceed the budget.
         return ToolResult([Text(_rest_note(reason, 0, texts, handle))], is_error=promised, meta=meta)
@@ -75,7 +75,8 @@ def truncate_blocks(
 def _rest_note(reason: str, shown: int, texts: list[str], handle: Handle | None) -> str:
     total = sum(map(len, texts))
     if handle is None:
-        return f"[{reason}{shown} of {total} characters; the rest could not be kept.]"
+        shown_part = f"{reason}{shown} of {total} characters"
+        return f"[{shown_part}. The rest could not be stored; call again with narrower arguments.]"
     place = next((place for place, end in enumerate(accumulate(map(len, texts))) if end > shown), 0)
     call = f'{handle.continue_tool}(handle="{handle.name}", path="/content/{place}")'
     return f"[{reason}{shown} of {total} characters; {call} and further on has the rest.]"

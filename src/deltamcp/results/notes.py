@@ -65,7 +65,7 @@ def first_note(window: Window, handle: Handle | None, tokens: int) -> str:
     """Write the note of a first reply with a budget of `tokens`; the handle is None where the result is not stored."""
     if handle is None:
         shown = _CUT_NOTE if window.unit == "whole" else _span_text(window)
-        return f"{shown}. The rest could not be kept; ask for less of it."
+        return f"{shown}. The rest could not be stored; call again with narrower arguments."
     cut = next((short for cut in window.cuts if (short := _short_path(cut))), "")
     call = f'{handle.continue_tool}(handle="{handle.name}"'
     places = {
@@ -97,7 +97,7 @@ def row_count_note(window: Window, rows: int) -> str:
 def all_fields_note(handle: Handle | None, reason: str) -> str:
     """Write the note of a reply that lacks only the fields the policy does not select; a reason begins it."""
     if handle is None:
-        return f"[{reason.rstrip()}]" if reason else ""
+        return f"[{reason}The other fields could not be stored.]"
     return f'[{reason}All fields: {handle.continue_tool}(handle="{handle.name}", path="")]'
 
 

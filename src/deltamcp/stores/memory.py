@@ -7,16 +7,34 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from deltamcp.stores.store import ENTRY_BYTES, check_size
+from deltamcp.stores.store import DEFAULT_QUOTAS, ENTRY_BYTES, Quotas
+
+_STALE_AT_ONCE = 128
+"""The number of expired entries that one call deletes, so that it takes no longer than a millisecond or two."""
 
 _Key = tuple[str, str]
 
 
 class _MemoryEntry(Struct):
     data: bytes
+    account: str
     idle_seconds: float
     ends_at: float
     expires_at: float
+
+    @property
+    def size(self) -> int:
+        return len(self.data) + ENTRY_BYTES
+
+
+class _MemoryAccount:
+    """The entries of one account, the most recently read one last, and their size."""
+
+    __slots__ = ("entries", "size")
+
+    def __init__(self) -> None:
+        self.entries: OrderedDict[_Key, _MemoryEntry] = OrderedDict()
+        self.size = 0
 
 
 class MemoryStore:
@@ -24,46 +42,52 @@ class MemoryStore:
 
     private = True
 
-    def __init__(self, max_bytes: int = 256 * 1024 * 1024, clock: Callable[[], float] = time.monotonic) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, quotas: Quotas = DEFAULT_QUOTAS, clock: Callable[[], float] = time.monotonic) -> None:
+        self._quotas = quotas
         self._clock = clock
         self._total_bytes = 0
-        self._entries: OrderedDict[_Key, _MemoryEntry] = OrderedDict()  # the most recently read entry comes last
+        self._entries: dict[_Key, _MemoryEntry] = {}
+        self._accounts: dict[str, _MemoryAccount] = {}
         # When to check whether an entry has expired. A read only moves the expiry later, so one check for each entry is
         # enough. Checks of forgotten entries go when they come due, or when they outnumber the others.
         self._expiry_queue: list[tuple[float, _Key]] = []
 
-    async def put(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> None:
-        check_size(data, self._max_bytes)
+    async def put(
+        self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
+    ) -> None:
+        self._quotas.check_size(data)
         now, key = self._clock(), (owner, name)
         self._forget_stale(now)
-        self._forget(key)
-        self._entries[key] = entry = _MemoryEntry(
-            data, idle_seconds, now + max_seconds, now + min(idle_seconds, max_seconds)
-        )
-        self._total_bytes += len(data) + ENTRY_BYTES
-        while self._total_bytes > self._max_bytes:
-            self._forget(next(iter(self._entries)))
+        entry = _MemoryEntry(data, account, idle_seconds, now + max_seconds, now + min(idle_seconds, max_seconds))
+        self._make_room(key, entry)
+        self._entries[key] = entry
+        own = self._accounts.setdefault(account, _MemoryAccount())
+        own.entries[key] = entry
+        own.size += entry.size
+        self._total_bytes += entry.size
         heapq.heappush(self._expiry_queue, (entry.expires_at, key))
         if len(self._expiry_queue) > 2 * len(self._entries) + 64:
             self._expiry_queue = [(entry.expires_at, key) for key, entry in self._entries.items()]
             heapq.heapify(self._expiry_queue)
 
-    async def add(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> bool:
-        check_size(data, self._max_bytes)
-        self._forget_stale(self._clock())
-        if (owner, name) in self._entries:
+    async def add(
+        self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
+    ) -> bool:
+        self._quotas.check_size(data)
+        now = self._clock()
+        self._forget_stale(now)
+        if self._find((owner, name), now) is not None:
             return False
-        await self.put(owner, name, data, idle_seconds, max_seconds)
+        await self.put(owner, name, data, idle_seconds, max_seconds, account)
         return True
 
     async def get(self, owner: str, name: str) -> bytes | None:
-        now = self._clock()
+        now, key = self._clock(), (owner, name)
         self._forget_stale(now)
-        entry = self._entries.get((owner, name))
+        entry = self._find(key, now)
         if entry is None:
             return None
-        self._entries.move_to_end((owner, name))
+        self._accounts[entry.account].entries.move_to_end(key)
         entry.expires_at = min(now + entry.idle_seconds, entry.ends_at)
         return entry.data
 
@@ -72,11 +96,40 @@ class MemoryStore:
 
     async def close(self) -> None:
         self._entries.clear()
+        self._accounts.clear()
         self._expiry_queue.clear()
         self._total_bytes = 0
 
+    def _make_room(self, key: _Key, entry: _MemoryEntry) -> None:
+        """Forgets what the entry replaces, and what its account has to give up for it.
+
+        Raises:
+            StoreFullError: the entry does not fit all the same.
+        """
+        replaced, own = self._entries.get(key), self._accounts.get(entry.account)
+        doomed = {} if replaced is None else {key: replaced}
+        excess = 0 if own is None else own.size + entry.size - self._quotas.per_account
+        if replaced is not None and replaced.account == entry.account:
+            excess -= replaced.size
+        for other, oldest in () if own is None else own.entries.items():
+            if excess <= 0:
+                break
+            if other != key:
+                doomed[other] = oldest
+                excess -= oldest.size
+        if self._total_bytes + entry.size - sum(old.size for old in doomed.values()) > self._quotas.total:
+            raise self._quotas.full_error()
+        for old_key in doomed:
+            self._forget(old_key)
+
+    def _find(self, key: _Key, now: float) -> _MemoryEntry | None:
+        entry = self._entries.get(key)
+        return entry if entry is not None and entry.expires_at > now else None
+
     def _forget_stale(self, now: float) -> None:
-        while self._expiry_queue and self._expiry_queue[0][0] <= now:
+        for _ in range(_STALE_AT_ONCE):
+            if not self._expiry_queue or self._expiry_queue[0][0] > now:
+                return
             _, key = heapq.heappop(self._expiry_queue)
             entry = self._entries.get(key)
             if entry is not None and entry.expires_at > now:
@@ -87,4 +140,9 @@ class MemoryStore:
     def _forget(self, key: _Key) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
-            self._total_bytes -= len(entry.data) + ENTRY_BYTES
+            own = self._accounts[entry.account]
+            del own.entries[key]
+            own.size -= entry.size
+            self._total_bytes -= entry.size
+            if not own.entries:
+                del self._accounts[entry.account]

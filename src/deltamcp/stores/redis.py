@@ -5,7 +5,15 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.stores.store import StoreError, hash_key
+from deltamcp.stores.store import (
+    DEFAULT_QUOTAS,
+    ENTRY_BYTES,
+    Quotas,
+    StoreError,
+    StoreUnreachableError,
+    hash_key,
+    hash_text,
+)
 
 _MAX_CONNECTIONS = 32
 """Connections open at once. Further calls wait, where redis-py's own pool would fail the 101st."""
@@ -18,26 +26,122 @@ _ANSWER_SECONDS = 30.0
 _HEADER_BYTES = 32
 """The header before the data: the time at which it ends and the time it may stay unread, in ms, of 16 digits each."""
 
-_TOUCH_SCRIPT = """
-local head = redis.call('GETRANGE', KEYS[1], 0, 31)
-if head == '' then return 0 end
+# The accounts, beside the entries: `sizes` has the size and the account of each entry, `expiry` when it expires,
+# `bytes` the bytes of each account and, under the empty name, of all; `used` with an account has when its entries were
+# last read.
+_PRELUDE = """
+local entry, sizes, expiry, bytes, used = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local time = redis.call('TIME')
-local unread = time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(string.sub(head, 17))
-redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', math.min(tonumber(string.sub(head, 1, 16)), unread)))
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now_us = string.format('%.0f', time[1] * 1000000 + time[2])
+
+local function read(key)
+  local known = redis.call('HGET', sizes, key)
+  if not known then return 0, '' end
+  local size, account = string.match(known, '^(%d+) (.*)$')
+  return tonumber(size), account
+end
+
+local function total(account)
+  return tonumber(redis.call('HGET', bytes, account) or 0)
+end
+
+local function release(key)
+  local size, account = read(key)
+  if size == 0 then return end
+  redis.call('HDEL', sizes, key)
+  redis.call('ZREM', expiry, key)
+  redis.call('ZREM', used .. account, key)
+  for _, name in ipairs({account, ''}) do
+    if redis.call('HINCRBY', bytes, name, -size) <= 0 then redis.call('HDEL', bytes, name) end
+  end
+end
+"""
+
+_SET_SCRIPT = (
+    _PRELUDE
+    + """
+local data, only_new, account, size = ARGV[2], ARGV[3] == '1', ARGV[4], tonumber(ARGV[5])
+local idle_ms, max_ms = tonumber(ARGV[6]), tonumber(ARGV[7])
+local most_in_account, most = tonumber(ARGV[8]), tonumber(ARGV[9])
+for _, key in ipairs(redis.call('ZRANGEBYSCORE', expiry, '-inf', now, 'LIMIT', 0, 200)) do release(key) end
+if only_new and redis.call('EXISTS', entry) == 1 then return 0 end
+
+local in_account, in_all = total(account) + size, total('') + size
+local replaced_size, replaced_account = read(entry)
+in_all = in_all - replaced_size
+if replaced_account == account then in_account = in_account - replaced_size end
+local doomed, start = {}, 0
+while in_account > most_in_account do
+  local oldest = redis.call('ZRANGE', used .. account, start, start + 99)
+  if #oldest == 0 then return -1 end
+  start = start + 100
+  for _, key in ipairs(oldest) do
+    if in_account > most_in_account and key ~= entry then
+      local freed = read(key)
+      in_account, in_all = in_account - freed, in_all - freed
+      table.insert(doomed, key)
+    end
+  end
+end
+if in_all > most then return -1 end
+
+local expires = now + math.max(1, math.min(idle_ms, max_ms))
+local header = string.format('%016.0f%016.0f', now + max_ms, idle_ms)
+redis.call('SET', entry, header .. data, 'PX', math.max(1, math.min(idle_ms, max_ms)))
+release(entry)
+for _, key in ipairs(doomed) do
+  release(key)
+  redis.call('UNLINK', key)
+end
+redis.call('HSET', sizes, entry, size .. ' ' .. account)
+redis.call('ZADD', expiry, string.format('%.0f', expires), entry)
+redis.call('ZADD', used .. account, now_us, entry)
+redis.call('HINCRBY', bytes, account, size)
+redis.call('HINCRBY', bytes, '', size)
+for _, key in ipairs({sizes, expiry, bytes, used .. account}) do
+  if redis.call('PTTL', key) < max_ms then redis.call('PEXPIRE', key, max_ms) end
+end
 return 1
 """
+)
+
+_TOUCH_SCRIPT = (
+    _PRELUDE
+    + """
+local header = redis.call('GETRANGE', entry, 0, 31)
+if header == '' then return 0 end
+local expires = math.min(tonumber(string.sub(header, 1, 16)), now + tonumber(string.sub(header, 17)))
+redis.call('PEXPIREAT', entry, string.format('%.0f', expires))
+local size, account = read(entry)
+if size > 0 then
+  redis.call('ZADD', expiry, 'XX', string.format('%.0f', expires), entry)
+  redis.call('ZADD', used .. account, 'XX', now_us, entry)
+end
+return 1
+"""
+)
+
+_FORGET_SCRIPT = _PRELUDE + "release(entry) redis.call('UNLINK', entry)"
 
 
 class RedisStore:
     """A `Store` in Redis. Needs the extra `redis`, and Redis 5 or later or a compatible server.
 
-    The Redis server bounds its size: with `maxmemory-policy volatile-lru` it evicts the entry that was not read for the
-    longest time, with `noeviction` it refuses to store more. Data is stored in clear; owners and names are hashed.
+    Replicas share the quotas. A Redis server with a `maxmemory` of its own should have the policy `noeviction`, so that
+    it refuses to store more rather than evict others' entries. Data is stored in clear; owners and names are hashed.
     """
 
     private = False
 
-    def __init__(self, url: str, prefix: str = "deltamcp:") -> None:
+    def __init__(
+        self,
+        url: str,
+        quotas: Quotas = DEFAULT_QUOTAS,
+        answer_seconds: float = _ANSWER_SECONDS,
+        prefix: str = "deltamcp:",
+    ) -> None:
+        """`answer_seconds` is how long to wait for one answer."""
         try:
             from redis.asyncio import BlockingConnectionPool, Redis
             from redis.asyncio.retry import Retry
@@ -50,9 +154,9 @@ class RedisStore:
             pool = BlockingConnectionPool.from_url(
                 url,
                 max_connections=_MAX_CONNECTIONS,
-                timeout=_ANSWER_SECONDS,
-                socket_connect_timeout=_CONNECT_SECONDS,
-                socket_timeout=_ANSWER_SECONDS,
+                timeout=answer_seconds,
+                socket_connect_timeout=min(_CONNECT_SECONDS, answer_seconds),
+                socket_timeout=answer_seconds,
                 # A retried `add` would find the entry of its first attempt and report that it failed.
                 retry=Retry(NoBackoff(), 0),
                 # With protocol 3 redis-py does not check whether an idle connection was closed.
@@ -65,44 +169,63 @@ class RedisStore:
                 "The url of a store in Redis must read redis://user:password@host:port/0."
             ) from None
         self._redis = Redis.from_pool(pool)
+        self._quotas = quotas
         self._prefix = prefix
+        self._used = f"{prefix}used "
 
-    async def put(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> None:
-        await self._set(owner, name, data, idle_seconds, max_seconds, only_new=False)
+    async def put(
+        self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
+    ) -> None:
+        await self._set(owner, name, data, idle_seconds, max_seconds, account, only_new=False)
 
-    async def add(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> bool:
-        return await self._set(owner, name, data, idle_seconds, max_seconds, only_new=True)
+    async def add(
+        self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
+    ) -> bool:
+        return await self._set(owner, name, data, idle_seconds, max_seconds, account, only_new=True)
 
     async def get(self, owner: str, name: str) -> bytes | None:
-        key = self._key(owner, name)
+        keys = self._keys(owner, name)
         with self._translate_errors():
             async with self._redis.pipeline(transaction=True) as pipeline:
-                pipeline.eval(_TOUCH_SCRIPT, 1, key)
-                pipeline.getrange(key, _HEADER_BYTES, -1)
+                pipeline.eval(_TOUCH_SCRIPT, len(keys), *keys, self._used)
+                pipeline.getrange(keys[0], _HEADER_BYTES, -1)
                 found, data = await pipeline.execute()
         return data if found else None
 
     async def forget(self, owner: str, name: str) -> None:
+        keys = self._keys(owner, name)
         with self._translate_errors():
-            await self._redis.unlink(self._key(owner, name))
+            await self._redis.eval(_FORGET_SCRIPT, len(keys), *keys, self._used)
 
     async def close(self) -> None:
         with self._translate_errors():
             await self._redis.aclose()
 
     async def _set(
-        self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, *, only_new: bool
+        self,
+        owner: str,
+        name: str,
+        data: bytes,
+        idle_seconds: float,
+        max_seconds: float,
+        account: str,
+        *,
+        only_new: bool,
     ) -> bool:
+        self._quotas.check_size(data)
+        keys = self._keys(owner, name)
+        about: list[str | int] = [int(only_new), hash_text(account).hex(), len(data) + ENTRY_BYTES]
+        times = [round(idle_seconds * 1000), round(max_seconds * 1000)]
+        most = [self._quotas.per_account, self._quotas.total]
         with self._translate_errors():
-            # The clock of the Redis server, which expires the entries; the clocks of replicas differ.
-            seconds, microseconds = await self._redis.time()
-            ends_at_ms = seconds * 1000 + microseconds // 1000 + round(max_seconds * 1000)
-            header = b"%016d%016d" % (ends_at_ms, round(idle_seconds * 1000))
-            ttl_ms = max(1, round(min(idle_seconds, max_seconds) * 1000))
-            return bool(await self._redis.set(self._key(owner, name), header + data, px=ttl_ms, nx=only_new))
+            # The clock of the Redis server expires the entries; the clocks of replicas differ.
+            stored = await self._redis.eval(_SET_SCRIPT, len(keys), *keys, self._used, data, *about, *times, *most)
+        if stored < 0:
+            raise self._quotas.full_error()
+        return bool(stored)
 
-    def _key(self, owner: str, name: str) -> str:
-        return self._prefix + hash_key(owner, name)
+    def _keys(self, owner: str, name: str) -> list[str]:
+        return [self._prefix + key for key in (hash_key(owner, name), "sizes", "expiry", "bytes")]
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -113,8 +236,8 @@ class RedisStore:
         except exceptions.AuthenticationError as error:
             raise StoreError(f"The store at {self._address} does not accept the credentials given.") from error
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
-            raise StoreError(f"The store at {self._address} cannot be reached.") from error
+            raise StoreUnreachableError(f"The store at {self._address} cannot be reached.") from error
         except exceptions.RedisError as error:
-            # redis-py puts the command before the reason.
-            reason = str(error).rpartition("caused error: ")[2].rstrip(".")
+            # redis-py puts the command before the reason, and Redis the script after it.
+            reason = str(error).rpartition("caused error: ")[2].partition(" script: ")[0].rstrip(".")
             raise StoreError(f"The store at {self._address} refused: {reason}.") from error

@@ -1,7 +1,10 @@
 """A store in a SQLite file, which the processes of one host share and which outlives them."""
 
 import asyncio
+import contextlib
+import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +12,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from deltamcp.errors import ConfigurationError
-from deltamcp.stores.store import ENTRY_BYTES, StoreError, check_size, hash_key
+from deltamcp.stores.store import (
+    DEFAULT_QUOTAS,
+    ENTRY_BYTES,
+    Quotas,
+    StoreError,
+    StoreUnreachableError,
+    hash_key,
+    hash_text,
+)
 
 _BUSY_SECONDS = 30.0
 """How long to wait for other processes; each locks the file for one entry, some 100 ms for a large one."""
@@ -17,25 +28,43 @@ _BUSY_SECONDS = 30.0
 _SWEEP_SECONDS = 60.0
 """How often expired entries are deleted; until then `get` ignores them."""
 
+_APPLICATION = 0x444D4350
+_VERSION = 2
+"""The version of the schema. A file of another version starts over, as what it holds lasts half an hour at most."""
+
+_TABLES = {"kept", "data", "total", "accounts"}
 # `data` is a table of its own so that recording a read does not rewrite the bytes. `used` is a counter, as clocks can
 # stand still.
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS kept (
-    id INTEGER PRIMARY KEY, key TEXT UNIQUE, size INTEGER, used INTEGER, seconds REAL, ends REAL, expires REAL);
-CREATE INDEX IF NOT EXISTS kept_used ON kept (used);
-CREATE INDEX IF NOT EXISTS kept_expires ON kept (expires);
-CREATE TABLE IF NOT EXISTS data (id INTEGER PRIMARY KEY, bytes BLOB);
-CREATE TABLE IF NOT EXISTS total (id INTEGER PRIMARY KEY, bytes INTEGER);
-INSERT OR IGNORE INTO total VALUES (1, 0);
-CREATE TRIGGER IF NOT EXISTS kept_more AFTER INSERT ON kept BEGIN
-    UPDATE total SET bytes = bytes + new.size;
-END;
-CREATE TRIGGER IF NOT EXISTS kept_less AFTER DELETE ON kept BEGIN
-    UPDATE total SET bytes = bytes - old.size;
-    DELETE FROM data WHERE id = old.id;
-END;
-"""
+_SCHEMA = (
+    "CREATE TABLE kept (id INTEGER PRIMARY KEY, key TEXT UNIQUE, account BLOB, size INTEGER, used INTEGER,"
+    " seconds REAL, ends REAL, expires REAL)",
+    "CREATE INDEX kept_used ON kept (used)",
+    "CREATE INDEX kept_account_used ON kept (account, used)",
+    "CREATE INDEX kept_expires ON kept (expires)",
+    "CREATE TABLE data (id INTEGER PRIMARY KEY, bytes BLOB)",
+    "CREATE TABLE total (id INTEGER PRIMARY KEY, bytes INTEGER)",
+    "INSERT INTO total VALUES (1, 0)",
+    "CREATE TABLE accounts (account BLOB PRIMARY KEY, bytes INTEGER) WITHOUT ROWID",
+    """
+    CREATE TRIGGER kept_more AFTER INSERT ON kept BEGIN
+        UPDATE total SET bytes = bytes + new.size;
+        INSERT INTO accounts VALUES (new.account, new.size)
+            ON CONFLICT (account) DO UPDATE SET bytes = bytes + excluded.bytes;
+    END
+    """,
+    """
+    CREATE TRIGGER kept_less AFTER DELETE ON kept BEGIN
+        UPDATE total SET bytes = bytes - old.size;
+        UPDATE accounts SET bytes = bytes - old.size WHERE account = old.account;
+        DELETE FROM accounts WHERE account = old.account AND bytes <= 0;
+        DELETE FROM data WHERE id = old.id;
+    END
+    """,
+    f"PRAGMA application_id = {_APPLICATION}",
+    f"PRAGMA user_version = {_VERSION}",
+)
 
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _WorkResult = TypeVar("_WorkResult")
 
 
@@ -48,28 +77,32 @@ class SqliteStore:
     private = True
 
     def __init__(
-        self, path: str | Path, max_bytes: int = 1024 * 1024 * 1024, clock: Callable[[], float] = time.time
+        self,
+        path: str | Path,
+        quotas: Quotas = DEFAULT_QUOTAS,
+        busy_seconds: float = _BUSY_SECONDS,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        """`busy_seconds` is how long to wait while another process locks the file."""
         self._path = Path(path).absolute()
         if not self._path.parent.is_dir():
             raise ConfigurationError(f"The directory of the store at {self._path} does not exist.")
-        self._max_bytes = max_bytes
+        self._quotas = quotas
+        self._busy_seconds = busy_seconds
         self._clock = clock
         self._next_sweep = 0.0
         self._connection: sqlite3.Connection | None = None
         self._thread = ThreadPoolExecutor(1, "deltamcp-store")  # stops when the store is garbage collected
 
-    async def put(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> None:
-        check_size(data, self._max_bytes)
-        await self._run(
-            lambda file: self._insert(file, hash_key(owner, name), data, idle_seconds, max_seconds, replace=True)
-        )
+    async def put(
+        self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
+    ) -> None:
+        await self._insert(owner, name, data, idle_seconds, max_seconds, account, replace=True)
 
-    async def add(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> bool:
-        check_size(data, self._max_bytes)
-        return await self._run(
-            lambda file: self._insert(file, hash_key(owner, name), data, idle_seconds, max_seconds, replace=False)
-        )
+    async def add(
+        self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
+    ) -> bool:
+        return await self._insert(owner, name, data, idle_seconds, max_seconds, account, replace=False)
 
     async def get(self, owner: str, name: str) -> bytes | None:
         return await self._run(lambda file: self._get(file, hash_key(owner, name)))
@@ -95,47 +128,128 @@ class SqliteStore:
         except (sqlite3.Error, OSError) as error:
             # The file may have been moved or replaced, so the next call opens it anew.
             self._close()
+            if _is_busy(error):
+                raise StoreUnreachableError(f"The store at {self._path} is locked by another process.") from error
             raise StoreError(f"The store at {self._path} cannot be used: {error}.") from error
 
+    # Opening
+
     def _open(self) -> sqlite3.Connection:
-        self._path.touch(0o600)  # SQLite gives the files beside it the same permissions
-        file = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
+        self._restrict_access()
+        file = sqlite3.connect(self._path, timeout=self._busy_seconds, isolation_level=None)
         try:
-            _enable_wal(file)
+            self._enable_wal(file)
             file.execute("PRAGMA synchronous = NORMAL")
             file.execute("PRAGMA journal_size_limit = 16777216")
-            file.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+            with file:
+                file.execute("BEGIN IMMEDIATE")
+                self._create_tables(file)
         except BaseException:
             file.close()
             raise
         return file
+
+    def _restrict_access(self) -> None:
+        """Creates the file, and makes it and the files beside it unreadable for other users.
+
+        Raises:
+            StoreError: the file or a link to it is another user's, who could read or change what is stored.
+        """
+        # Existing files are not opened here: closing one would drop the locks that this process has on it.
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        if os.name != "posix":
+            return
+        for path in (self._path, Path(f"{self._path}-wal"), Path(f"{self._path}-shm")):
+            with contextlib.suppress(FileNotFoundError):
+                link, file = path.lstat(), path.stat()
+                if stat.S_ISLNK(link.st_mode) and link.st_uid not in (os.geteuid(), 0):
+                    raise StoreError(f"The store at {path} cannot be used: it is another user's link.")
+                if not stat.S_ISREG(file.st_mode) or not stat.S_IMODE(file.st_mode) & _OTHERS:
+                    continue
+                if file.st_uid != os.geteuid():
+                    raise StoreError(
+                        f"The store at {path} cannot be used: it is another user's, and others can read it."
+                    )
+                path.chmod(0o600)
+
+    def _enable_wal(self, file: sqlite3.Connection) -> None:
+        """Enables WAL; retries while busy, as SQLite fails all but one of the processes that create it together."""
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                file.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+    def _create_tables(self, file: sqlite3.Connection) -> None:
+        marks = [file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+        if marks == [_APPLICATION, _VERSION]:
+            return
+        found = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if found and (not found <= _TABLES or "kept" not in found):
+            raise StoreError(f"The store at {self._path} cannot be used: it is a database of something else.")
+        for name in found:
+            file.execute(f"DROP TABLE {name}")
+        for statement in _SCHEMA:
+            file.execute(statement)
 
     def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def _insert(
-        self, file: sqlite3.Connection, key: str, data: bytes, idle_seconds: float, max_seconds: float, *, replace: bool
+    # Entries
+
+    async def _insert(
+        self,
+        owner: str,
+        name: str,
+        data: bytes,
+        idle_seconds: float,
+        max_seconds: float,
+        account: str,
+        *,
+        replace: bool,
     ) -> bool:
-        with file:
-            file.execute("BEGIN IMMEDIATE")
-            now = self._clock()
-            file.execute("DELETE FROM kept WHERE key = ? AND (? OR expires <= ?)", [key, replace, now])
-            inserted = file.execute(
-                "INSERT OR IGNORE INTO kept (key, size, used, seconds, ends, expires)"
-                " VALUES (?, ?, (SELECT coalesce(max(used), 0) + 1 FROM kept), ?, ?, ?)",
-                [key, len(data) + ENTRY_BYTES, idle_seconds, now + max_seconds, now + min(idle_seconds, max_seconds)],
-            )
-            if not inserted.rowcount:
-                return False
-            file.execute("INSERT INTO data VALUES (?, ?)", [inserted.lastrowid, data])
-            if _total_bytes(file) > self._max_bytes:
-                _forget_stale(file, now)
-            delete_oldest = "DELETE FROM kept WHERE used = (SELECT min(used) FROM kept)"
-            while _total_bytes(file) > self._max_bytes and file.execute(delete_oldest).rowcount:
-                pass
-        return True
+        self._quotas.check_size(data)
+        key, account_hash = hash_key(owner, name), hash_text(account)
+
+        def insert(file: sqlite3.Connection) -> bool:
+            with file:
+                file.execute("BEGIN IMMEDIATE")
+                now = self._clock()
+                file.execute("DELETE FROM kept WHERE key = ? AND (? OR expires <= ?)", [key, replace, now])
+                size, expires = len(data) + ENTRY_BYTES, now + min(idle_seconds, max_seconds)
+                inserted = file.execute(
+                    "INSERT OR IGNORE INTO kept (key, account, size, used, seconds, ends, expires)"
+                    " VALUES (?, ?, ?, (SELECT coalesce(max(used), 0) + 1 FROM kept), ?, ?, ?)",
+                    [key, account_hash, size, idle_seconds, now + max_seconds, expires],
+                )
+                if not inserted.rowcount:
+                    return False
+                self._make_room(file, account_hash, now)
+                file.execute("INSERT INTO data VALUES (?, ?)", [inserted.lastrowid, data])
+            return True
+
+        return await self._run(insert)
+
+    def _make_room(self, file: sqlite3.Connection, account: bytes, now: float) -> None:
+        """Deletes what the account has to give up for its newest entry.
+
+        Raises:
+            StoreFullError: the entry does not fit all the same.
+        """
+        if _account_bytes(file, account) > self._quotas.per_account or _total_bytes(file) > self._quotas.total:
+            _forget_stale(file, now)
+        delete_oldest = "DELETE FROM kept WHERE used = (SELECT min(used) FROM kept WHERE account = ?)"
+        while _account_bytes(file, account) > self._quotas.per_account:
+            file.execute(delete_oldest, [account])
+        if _total_bytes(file) > self._quotas.total:
+            raise self._quotas.full_error()
 
     def _get(self, file: sqlite3.Connection, key: str) -> bytes | None:
         now = self._clock()
@@ -157,22 +271,19 @@ class SqliteStore:
                 return blob.read()
 
 
-def _enable_wal(file: sqlite3.Connection) -> None:
-    """Enables WAL; retries while busy, as SQLite fails all but one of the processes that create the file together."""
-    deadline = time.monotonic() + _BUSY_SECONDS
-    while True:
-        try:
-            file.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
+def _is_busy(error: Exception) -> bool:
+    busy = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in busy
 
 
 def _total_bytes(file: sqlite3.Connection) -> int:
     total: int = file.execute("SELECT bytes FROM total").fetchone()[0]
     return total
+
+
+def _account_bytes(file: sqlite3.Connection, account: bytes) -> int:
+    size: int = file.execute("SELECT bytes FROM accounts WHERE account = ?", [account]).fetchone()[0]
+    return size
 
 
 def _forget_stale(file: sqlite3.Connection, now: float) -> None:

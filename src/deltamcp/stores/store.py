@@ -1,12 +1,14 @@
 """The interface of every store, and `open_store`, which opens the store at a URL."""
 
 import hashlib
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from deltamcp.errors import ConfigurationError, DeltaError
+from deltamcp.limits import Limits
 
-ENTRY_BYTES = 512
-"""The overhead of one entry, measured in memory; the bounds of stores include it."""
+ENTRY_BYTES = 4096
+"""What one entry counts beside its data. In memory it takes some 500 bytes; the rest bounds the number of entries that
+have to go at once for a large one."""
 
 _STORE_URLS = 'A store is "memory://", "sqlite:///path", "redis://host:port/0" or "rediss://host:port/0".'
 
@@ -15,23 +17,62 @@ class StoreError(DeltaError):
     """A store cannot be reached or cannot store more. The text is one sentence, for a log rather than for a model."""
 
 
+class StoreUnreachableError(StoreError):
+    """A store does not answer, or not in time. What was asked of it may have happened; a later call may succeed."""
+
+
+class StoreFullError(StoreError):
+    """A store has no room for the data, and has not changed."""
+
+
+class Quotas(NamedTuple):
+    """How many bytes a store holds, `ENTRY_BYTES` for each entry included."""
+
+    total: int
+    per_account: int
+
+    def check_size(self, data: bytes) -> None:
+        """Checks that `data` fits into an empty account.
+
+        Raises:
+            StoreFullError: `data` is too large.
+        """
+        if len(data) + ENTRY_BYTES > min(self):
+            raise StoreFullError(
+                f"The store keeps {min(self):,} bytes for one account, too few for one result of {len(data):,}."
+            )
+
+    def full_error(self) -> StoreFullError:
+        """Returns the error for data that does not fit beside the data of all accounts."""
+        return StoreFullError(f"The store keeps {self.total:,} bytes in all, and is full.")
+
+
+DEFAULT_QUOTAS = Quotas(Limits().stored_bytes, Limits().stored_bytes_per_account)
+
+
 class Store(Protocol):
     """Stores bytes under an owner and a name for a limited time. Every method may raise `StoreError`.
 
-    `idle_seconds` and `max_seconds` are finite and above 0. A full store forgets entries early, first the one that was
-    not read for the longest time.
+    The owner says who can read an entry, the account whose quota it counts towards. `idle_seconds` and `max_seconds`
+    are finite and above 0. Where an account is full, the store forgets entries of that account early, first the one
+    that was not read for the longest time. Where the whole store is full, it stores nothing new: nobody's data
+    displaces another's.
     """
 
     private: bool
     """Whether only the user who runs this process can read the store."""
 
-    async def put(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> None:
+    async def put(
+        self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
+    ) -> None:
         """Stores `data` in place of earlier data until it is unread for `idle_seconds`, but at most for `max_seconds`.
 
-        Data that is larger than the whole store raises `StoreError` and leaves the earlier data in place.
+        Data that does not fit raises `StoreFullError` and leaves everything in place.
         """
 
-    async def add(self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float) -> bool:
+    async def add(
+        self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
+    ) -> bool:
         """Stores `data` and returns True if the owner has no data under this name; else returns False.
 
         Of several concurrent calls, in any process, one succeeds. A call that fails does not prolong the life of the
@@ -48,8 +89,8 @@ class Store(Protocol):
         """Releases connections, files and memory; a later call opens them again."""
 
 
-def open_store(url: str) -> Store:
-    """Opens the store at `url`; a store on disk or in a network connects at the first call.
+def open_store(url: str, limits: Limits) -> Store:
+    """Opens the store at `url`, with the limits' quotas; one on disk or in a network connects at the first call.
 
     A path after `sqlite:///` is relative unless it begins with one more slash.
 
@@ -59,32 +100,31 @@ def open_store(url: str) -> Store:
     if not isinstance(url, str):
         raise ConfigurationError(_STORE_URLS)
     scheme, _, rest = url.partition("://")
+    quotas = Quotas(limits.stored_bytes, limits.stored_bytes_per_account)
     if url == "memory://":
         from deltamcp.stores.memory import MemoryStore
 
-        return MemoryStore()
+        return MemoryStore(quotas)
+    store: Store
     if scheme == "sqlite" and rest.startswith("/") and rest != "/":
         from deltamcp.stores.sqlite import SqliteStore
 
-        return SqliteStore(rest[1:])
-    if scheme in ("redis", "rediss"):
+        store = SqliteStore(rest[1:], quotas, limits.store_seconds)
+    elif scheme in ("redis", "rediss"):
         from deltamcp.stores.redis import RedisStore
 
-        return RedisStore(url)
-    raise ConfigurationError(_STORE_URLS)  # without the url, which may contain a password
+        store = RedisStore(url, quotas, limits.store_seconds)
+    else:
+        raise ConfigurationError(_STORE_URLS)  # without the url, which may contain a password
+    from deltamcp.stores.circuit_breaker import CircuitBreaker
+
+    return CircuitBreaker(store, limits.store_seconds)
 
 
 def hash_key(owner: str, name: str) -> str:
     """Hashes an owner and a name into one key, which reveals neither to other readers of the medium."""
-    inner = hashlib.sha256(owner.encode(errors="surrogatepass")).digest()
-    return hashlib.sha256(inner + name.encode(errors="surrogatepass")).hexdigest()
+    return hashlib.sha256(hash_text(owner) + name.encode(errors="surrogatepass")).hexdigest()
 
 
-def check_size(data: bytes, max_bytes: int) -> None:
-    """Checks that `data` fits into an empty store of `max_bytes`.
-
-    Raises:
-        StoreError: `data` is too large.
-    """
-    if len(data) + ENTRY_BYTES > max_bytes:
-        raise StoreError(f"The store keeps {max_bytes:,} bytes in all, too few for one result of {len(data):,}.")
+def hash_text(text: str) -> bytes:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).digest()

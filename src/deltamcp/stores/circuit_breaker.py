@@ -1,0 +1,105 @@
+"""A store in front of another one that may hang, so that callers do not wait for it."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from deltamcp.stores.store import Store, StoreError, StoreUnreachableError
+
+_RETRY_SECONDS = 0.25
+"""The time after the first probe that failed; it doubles with each further one."""
+_MAX_RETRY_SECONDS = 30.0
+_PROBE = "probe"
+"""The owner and the name of the entry that a probe reads; nobody has stored it."""
+
+logger = logging.getLogger("deltamcp")
+
+
+class CircuitBreaker:
+    """A `Store` whose operations have a deadline.
+
+    If the other store does not answer one of them, all further ones fail at once, until it has answered a probe in the
+    background. An operation whose deadline has passed may have happened all the same.
+    """
+
+    def __init__(self, store: Store, seconds: float, retry_seconds: float = _RETRY_SECONDS) -> None:
+        """
+        Args:
+            seconds: The deadline of one operation.
+            retry_seconds: The time between the first two probes.
+        """
+        self.private = store.private
+        self._store = store
+        self._seconds = seconds
+        self._retry_seconds = retry_seconds
+        self._probe: asyncio.Task[None] | None = None
+        self._reason = ""
+
+    async def put(
+        self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
+    ) -> None:
+        async with self._deadline():
+            await self._store.put(owner, name, data, idle_seconds, max_seconds, account)
+
+    async def add(
+        self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
+    ) -> bool:
+        async with self._deadline():
+            return await self._store.add(owner, name, data, idle_seconds, max_seconds, account)
+
+    async def get(self, owner: str, name: str) -> bytes | None:
+        async with self._deadline():
+            return await self._store.get(owner, name)
+
+    async def forget(self, owner: str, name: str) -> None:
+        async with self._deadline():
+            await self._store.forget(owner, name)
+
+    async def close(self) -> None:
+        if self._probe is not None:
+            self._probe.cancel()
+            self._probe = None
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._store.close()
+        except (TimeoutError, StoreError) as error:
+            logger.warning("the store was not closed: %s", error or "it did not answer")
+
+    @contextlib.asynccontextmanager
+    async def _deadline(self) -> AsyncIterator[None]:
+        if self._probe is not None and not self._probe.done():
+            raise StoreUnreachableError(self._reason)
+        try:
+            async with asyncio.timeout(self._seconds):
+                yield
+        except TimeoutError as error:
+            reason = f"The store did not answer within {self._seconds:g} s."
+            self._open_circuit(reason)
+            raise StoreUnreachableError(reason) from error
+        except StoreUnreachableError as error:
+            self._open_circuit(str(error))
+            raise
+
+    def _open_circuit(self, reason: str) -> None:
+        if self._probe is None or self._probe.done():
+            logger.error("nothing is stored until the store answers again: %s", reason)
+            self._reason = reason
+            self._probe = asyncio.get_running_loop().create_task(self._wait_for_answer())
+
+    async def _wait_for_answer(self) -> None:
+        """Probes the store until it answers. An error is an answer too, and must not keep others from trying."""
+        pause = self._retry_seconds
+        while True:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await self._store.get(_PROBE, _PROBE)
+            except (TimeoutError, StoreUnreachableError):
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _MAX_RETRY_SECONDS)
+                continue
+            except Exception as error:
+                logger.warning("the store answers again, with an error: %s", error)
+            else:
+                logger.warning("the store answers again")
+            return
