@@ -524,22 +524,18 @@ async def test_a_reset_counts_whatever_becomes_of_the_call(how):
 
 async def test_a_reset_holds_where_the_store_does_not(monkeypatch):
     server, _ = changing_server(books(*range(20)))
-    put, get = MemoryStore.put, MemoryStore.get
+    put, add = MemoryStore.put, MemoryStore.add
 
-    async def no_room(self: MemoryStore, owner: str, *rest: Any) -> None:
-        if "\0page\0" in owner:
-            raise StoreError("no room")
-        await put(self, owner, *rest)
+    async def no_room(self: MemoryStore, *place: Any) -> Any:
+        raise StoreError("no room")
 
-    async def no_era(self: MemoryStore, owner: str, name: str) -> bytes | None:
-        return None if name.endswith(" era") else await get(self, owner, name)
-
-    monkeypatch.setattr(MemoryStore, "get", no_era)
     async with change_reader(server) as reader:
         await reader.get()
         monkeypatch.setattr(MemoryStore, "put", no_room)
-        await reader.get("reset", query="other")
+        monkeypatch.setattr(MemoryStore, "add", no_room)
+        await reader.peer.result_of("get", query="other", pack_root="reset")
         monkeypatch.setattr(MemoryStore, "put", put)
+        monkeypatch.setattr(MemoryStore, "add", add)
         assert (await reader.get()).outcome == "full"
         assert (await reader.get()).outcome == "unchanged"
 

@@ -2,20 +2,32 @@
 
 import asyncio
 import contextlib
+import json
 import threading
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import uvicorn
 
-from deltamcp import DeltaServer, Principal, ResultPolicy
+from deltamcp import DeltaServer, Principal, ResultPolicy, connect
+from deltamcp.delivery.sent_results import (
+    _MAX_BYTES,
+    _MAX_BYTES_PER_ACCOUNT,
+    _MAX_BYTES_PER_CONVERSATION,
+    CallKey,
+    RowLocation,
+    SentResults,
+)
 from deltamcp.deltas.root import root_of
+from deltamcp.gcf import Symbol
 from deltamcp.results.encode import decode
 from deltamcp.values import Caller, CallTool, Era, Terms
 from tests.support.change_reader import PACK_ROOT, UNCHANGED, change_reader, http_change_readers, read_by_handle
 from tests.support.changing_server import DELTAS, STATES, ChangingValue, changing_server, shop_items, with_value_at
 from tests.support.equality import is_same
 from tests.support.era_client import ERAS, RESULT_KEY, texts
+from tests.support.http_server import serve_uvicorn
 from tests.support.raw_client import META, raw_client
 
 # Who remembers whom
@@ -130,6 +142,133 @@ async def test_the_handles_of_strangers_are_not_made_of_the_result(era_of):
         if got.handle in got.root or len(got.handle) < 22:
             for other in ERAS:
                 assert (await (await join(other)).peer.use("continue", handle=got.handle)).get("isError"), got.handle
+
+
+@pytest.mark.parametrize("policy", [ResultPolicy(deltas=True, dedup=True), ResultPolicy(dedup=True)], ids=str)
+async def test_a_principal_without_a_conversation_is_sent_everything_and_the_root(policy):
+    """It may have several conversations, and each has only what it was sent itself."""
+    server, current = changing_server(shop_items(), policy)
+
+    async def ask(**arguments: Any) -> tuple[dict[str, Any], str]:
+        caller = server.engine.identify(Principal("ann"), None, "10.0.0.1")
+        terms = Terms(Era.MODERN, "2026-07-28", {}, {}, {}, caller=caller)
+        answer: Any = await server.engine.perform(CallTool("get", arguments), terms, Channel(), 1)  # type: ignore[arg-type]
+        return answer.value.meta[RESULT_KEY], answer.value.content[0].text
+
+    async with raw_client(server):
+        for query in ("one", "one", "other"):
+            meta, text = await ask(query=query)
+            assert meta["outcome"] == "full" and "$seen" not in text
+            assert text.endswith(f"[pack_root {meta['root'].removeprefix('sha256:')[:12]}]")
+        if policy.deltas:
+            held = meta["root"]
+            assert (await ask(query="one", pack_root=held))[0]["outcome"] == "unchanged"
+            current.value = STATES["rows"][1]
+            assert (await ask(query="one", pack_root=held))[0]["outcome"] == "delta"
+
+
+async def test_our_client_names_the_root_it_holds_where_it_has_no_conversation():
+    server, current = changing_server(shop_items())
+    app: Any = server.asgi()
+    bodies: list[dict[str, Any]] = []
+
+    async def authenticated(scope: Any, receive: Any, send: Any) -> None:
+        async def read() -> Any:
+            event = await receive()
+            if event.get("body"):
+                bodies.append(json.loads(event["body"]))
+            return event
+
+        await app({**scope, "deltamcp.principal": Principal("ann")}, read, send)
+
+    config = uvicorn.Config(authenticated, port=0, log_level="error", lifespan="off")
+    outcomes = []
+    async with (
+        server.engine.lifespan.running(),
+        serve_uvicorn(uvicorn.Server(config)) as url,
+        connect(f"{url}/mcp", deltas=True) as client,
+    ):
+        for value in (shop_items(), shop_items(), STATES["rows"][1]):
+            current.value = value
+            reply = await client.call_tool("get")
+            assert is_same(reply.value, value)
+            outcomes.append(reply.delta_meta["outcome"])
+    assert outcomes == ["full", "unchanged", "delta"]
+    roots = [body["params"]["_meta"][RESULT_KEY]["pack_root"] for body in bodies if body.get("method") == "tools/call"]
+    assert roots == ["", root_of(shop_items()), root_of(shop_items())]
+
+
+# Bounds
+
+
+def conversation(number: int, account: str = "") -> CallKey:
+    return CallKey(Caller(Principal("ann"), str(number), account=account or f"account {number}"), "digest")
+
+
+def remembers(sent: SentResults, call: CallKey) -> bool:
+    return sent.last_sent(call) is not None
+
+
+def places(number: int, count: int) -> dict[str, RowLocation]:
+    return {f"{number} {row}": RowLocation(f"R{row}/{row}", "root") for row in range(count)}
+
+
+def test_one_conversation_does_not_displace_anothers_records():
+    sent = SentResults(300)
+    sent.record(conversation(0), "root", 0)
+    for number in range(1, 200):
+        sent.record(conversation(number), "root", 0)
+        sent.record_rows(conversation(number), places(number, 5_000))
+    assert remembers(sent, conversation(0))
+    assert sent._total_bytes <= _MAX_BYTES
+    known = [number for number in range(200) if remembers(sent, conversation(number))]
+    assert known == list(range(len(known))), "those who came when there was room"
+    assert sent.sent_symbols(conversation(1)) is not None
+
+
+def test_there_is_room_again_once_others_stay_away():
+    sent = SentResults(0)
+    for number in range(200):
+        sent.record(conversation(number), "root", 0)
+        sent.record_rows(conversation(number), places(number, 5_000))
+        assert remembers(sent, conversation(number))
+        assert sent._total_bytes <= _MAX_BYTES
+
+
+def test_an_account_above_its_share_loses_its_own_records_only():
+    sent = SentResults(300)
+    sent.record(conversation(0), "root", 0)
+    for number in range(1, 30_000):
+        sent.record(conversation(number, "one account"), "root", 0)
+    for number in range(30_000, 30_010):
+        sent.record_rows(conversation(number, "one account"), places(number, 5_000))
+    assert remembers(sent, conversation(0))
+    assert sent._account_bytes["one account"] <= _MAX_BYTES_PER_ACCOUNT
+    assert sent._total_bytes == sum(known.bytes for known in sent._conversations.values())
+    assert sum(sent._account_bytes.values()) == sent._total_bytes
+
+
+def test_symbols_without_end_are_forgotten_but_their_ids_are_not_used_again():
+    sent, call = SentResults(300), conversation(1)
+    last = -1
+    for number in range(40):
+        session = sent.sent_symbols(call)
+        assert session is not None
+        session = session.copy()
+        for symbol in range(50):
+            sid, known = session.write(Symbol(f"pkg.{number}.{symbol}.{'x' * 4000}", "function", provenance="x"))
+            assert sid == last + 1 and not known
+            last = sid
+        sent.record_symbols(call, session)
+        assert sent._total_bytes <= _MAX_BYTES_PER_CONVERSATION
+
+
+def test_many_calls_of_one_conversation():
+    sent = SentResults(300)
+    calls = [conversation(1)._replace(digest=str(number)) for number in range(3000)]
+    for call in calls:
+        sent.record(call, "root", 0)
+    assert [remembers(sent, call) for call in calls] == [False] * 2000 + [True] * 1000
 
 
 # Stores

@@ -178,3 +178,26 @@ def test_a_forgotten_symbol_is_declared_under_a_fresh_id():
     assert "@3 fn pkg.A" in encode_with_session(Payload("t", symbols=[A]), session)
     with pytest.raises(ValueError, match="at least one"):
         Session(0)
+
+
+def test_a_session_knows_how_much_memory_it_takes():
+    session = Session(max_symbols=100)
+    sizes = []
+    for number in range(300):
+        session.write(replace(A, qualified_name=f"pkg.{'x' * 1000}{number % 150}"))
+        sizes.append(session.nbytes)
+    assert sizes[0] > 2000 and sizes[99] > 100 * 2000
+    assert max(sizes) < 1.1 * sizes[99]
+    session.refer("function", f"pkg.{'x' * 1000}149", 1)
+    assert session.nbytes == sizes[-1]
+    copied = session.copy()
+    session.reset()
+    assert session.nbytes == 0 and copied.nbytes == sizes[-1] and len(copied) == 100
+
+
+def test_a_copy_and_its_original_do_not_share_what_they_learn():
+    session = Session()
+    session.write(A)
+    copied = session.copy()
+    assert copied.write(A) == (0, True) and copied.write(B) == (1, False)
+    assert session.write(B) == (1, False) and len(session) == len(copied) == 2

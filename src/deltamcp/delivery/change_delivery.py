@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import Literal, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -36,6 +37,8 @@ _MAX_BYTES_PER_TOKEN = 400
 _ROOT_NOTE_BYTES = 300
 """Results above this size get a note with their root, for a caller that may send the root back."""
 _NO_BUDGET = 1 << 40
+_MAX_REFERRED_RESULTS = 64
+"""The number of earlier results to whose rows one result may refer; each of them is looked up in the store."""
 _MAX_SESSION_SHARE = 2.0
 """The most that a text with the symbol ids of a session may cost, as a multiple of the whole result.
 
@@ -78,7 +81,7 @@ class ChangeDelivery:
         self._stored = stored
         self._continuation = continuation
         self._computations = computations
-        self._sent = SentResults(stored)
+        self._sent = SentResults(stored.idle_seconds)
 
     async def accept_root(self, requested_root: str | None, caller: Caller) -> None:
         """Forgets what the server has sent to the caller, if the caller sends a reset because it lost everything."""
@@ -92,7 +95,7 @@ class ChangeDelivery:
             return await self._continuation.first_reply(source, policy, call.caller)
         shown, result = comparison
         overtaken = self._sent.is_overtaken(call, since)
-        if policy.dedup:
+        if policy.dedup and call.caller.is_remembered:
             # Two concurrent replies must neither refer to each other's rows nor assign the same symbol ids.
             async with self._sent.lock(call):
                 return await self._choose(source, shown, result, policy, call, overtaken)
@@ -167,14 +170,15 @@ class ChangeDelivery:
         """Returns the rows of this result that the caller has, as far as the results they came in are still stored."""
         if not policy.dedup or not call.caller.is_remembered:
             return None
-        sent = await self._sent.sent_rows(call)
         places = await self._compute(call, result.pointers_by_digest)
         if places is None:
             return None
+        sent = self._sent.sent_rows(call)
         repeated = {digest: sent[digest] for digest in places if digest in sent}
+        referred = dict.fromkeys((address.partition("/")[0], root) for address, root in repeated.values())
         readable = {
             (name, root)
-            for name, root in {(address.partition("/")[0], root) for address, root in repeated.values()}
+            for name, root in islice(referred, _MAX_REFERRED_RESULTS)
             if await self._stored.contains(name, root, call.caller)
         }
         rows = {
@@ -188,7 +192,7 @@ class ChangeDelivery:
         """Returns the base of a delta: the result that the caller names or was last sent; None if it is not stored."""
         if policy.deltas is False or (not policy.deltas and policy.pack_root is None):
             return None
-        sent = await self._sent.last_sent(call)
+        sent = self._sent.last_sent(call)
         if policy.pack_root is None:
             found = (
                 None
@@ -226,7 +230,7 @@ class ChangeDelivery:
         text = pending.result.unchanged_text(path, sent.root, pending.policy, elsewhere)
         if not await self._compute(pending.call, lambda work: pending.is_cheaper(text, 1.0, work)):
             return None
-        await self._sent.record(pending.call, sent.root, sent.deltas, sent.is_part)
+        self._sent.record(pending.call, sent.root, sent.deltas, sent.is_part)
         return _reply(text, "unchanged", (sent.root, sent.root), handle)
 
     async def _reply_delta(self, pending: _Pending, sent: LastSent, base: StoredResult) -> ToolResult | None:
@@ -240,7 +244,7 @@ class ChangeDelivery:
         )
         if not await self._compute(pending.call, lambda work: pending.is_cheaper(text, MAX_DELTA_SHARE, work)):
             return None
-        await self._record(pending, handle, sent.deltas + 1, delta, sent.is_part)
+        self._record(pending, handle, sent.deltas + 1, delta, sent.is_part)
         return _reply(text, "delta", roots, handle, references=delta.references)
 
     async def _make_delta(
@@ -283,7 +287,7 @@ class ChangeDelivery:
         handle = await self._store(pending)
         if handle is None:
             return None
-        await self._record(pending, handle, 0, brief)
+        self._record(pending, handle, 0, brief)
         reply = _reply(brief.text, "full", (None, pending.result.root), handle, brief.form, brief.references)
         return add_notes(reply, [brief.note] if brief.note else [])
 
@@ -297,7 +301,7 @@ class ChangeDelivery:
         reply = await self._continuation.first_reply(pending.source, policy, call.caller, root=result_root)
         meta = (reply.meta or {}).get(META_KEY, {})
         if "handle" in meta:
-            await self._record(pending, self._stored.handle(meta["handle"]), 0, ChangeText(""), "unit" in meta)
+            self._record(pending, self._stored.handle(meta["handle"]), 0, ChangeText(""), "unit" in meta)
         meta = {**meta, "outcome": "full", "root": ALGORITHM + result.root}
         reply = replace(reply, meta={**(reply.meta or {}), META_KEY: meta})
         return add_notes(reply, [note] if note else [])
@@ -315,12 +319,10 @@ class ChangeDelivery:
 
         return (await self._stored.store(data, call.caller, make, result_root))[0]
 
-    async def _record(
-        self, pending: _Pending, handle: Handle, deltas: int, text: ChangeText, is_part: bool = False
-    ) -> None:
+    def _record(self, pending: _Pending, handle: Handle, deltas: int, text: ChangeText, is_part: bool = False) -> None:
         """Records a reply. Later results may refer only to rows that the caller was shown."""
         root = pending.result.root
-        await self._sent.record(pending.call, root, deltas, is_part)
+        self._sent.record(pending.call, root, deltas, is_part)
         if pending.before is None:
             return
         if text.session is not None:
@@ -334,7 +336,7 @@ class ChangeDelivery:
             for digest, pointer in places.items()
             if digest not in before
         }
-        await self._sent.record_rows(pending.call, new)
+        self._sent.record_rows(pending.call, new)
 
 
 def _comparison(source: ResultData, policy: ResolvedPolicy, work: Work) -> tuple[str | bytes, ComparableResult] | None:

@@ -1,16 +1,14 @@
-"""Records of what the server sent to each caller: the last result of every call, and all rows and symbols."""
+"""Records of what the server sent in each conversation: the last result of every call, and all rows and symbols."""
 
 import asyncio
-import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
-import msgspec
 from msgspec import Struct
 
-from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.deltas.root import ALGORITHM, root_of
 from deltamcp.results.dedup import MAX_REMEMBERED_ROWS
 from deltamcp.values import JSON, Caller
@@ -18,10 +16,13 @@ from deltamcp.values import JSON, Caller
 if TYPE_CHECKING:
     from deltamcp.gcf import Session
 
-_RECORDED_CALLS = 10_000
-"""The number of calls whose last reply's time is recorded, and of callers whose last reset is."""
-_SESSIONS = 1_000
-"""The number of conversations whose symbols are recorded; a new one replaces the one that was unused for longest."""
+_MAX_CALLS = 1_000
+"""The number of calls of one conversation whose last result is recorded."""
+_MAX_BYTES = 32 * 1024 * 1024
+_MAX_BYTES_PER_ACCOUNT = 8 * 1024 * 1024
+_MAX_BYTES_PER_CONVERSATION = 4 * 1024 * 1024
+_CONVERSATION_BYTES, _REPLY_BYTES, _ROW_BYTES = 2_000, 500, 400
+"""About how much memory a conversation, the record of a reply and that of a row take."""
 
 
 class CallKey(NamedTuple):
@@ -37,14 +38,6 @@ class CallKey(NamedTuple):
     def owner(self) -> tuple[str, str]:
         """The principal and the conversation."""
         return self.caller.principal.id, self.caller.conversation or ""
-
-    @property
-    def record(self) -> tuple[str, str, str]:
-        return *self.owner, self.digest
-
-    def note_name(self, name: str) -> str:
-        """Returns the name of a stored value that belongs to the caller's conversation."""
-        return f"{self.caller.conversation or ''} {name}"
 
 
 def call_digest(call: list[JSON]) -> str:
@@ -67,81 +60,110 @@ class LastSent(Struct, frozen=True):
     """The number of deltas since the result was sent whole."""
     is_part: bool = False
     """Whether the caller was shown only a part of the result."""
-    era: str = ""
-    """A random text that changes with every reset; a record of an earlier era is void."""
+
+
+class _SentReply(NamedTuple):
+    result: LastSent
+    time: float
+
+
+class _Conversation:
+    """What the server sent in one conversation."""
+
+    __slots__ = ("account", "counted_bytes", "replies", "rows", "session", "used_at")
+
+    def __init__(self, account: str) -> None:
+        self.account = account
+        self.replies: OrderedDict[str, _SentReply] = OrderedDict()
+        self.rows: dict[str, RowLocation] = {}
+        self.session: Session | None = None
+        self.used_at = 0.0
+        self.counted_bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        symbols = 0 if self.session is None else self.session.nbytes
+        return _CONVERSATION_BYTES + _REPLY_BYTES * len(self.replies) + _ROW_BYTES * len(self.rows) + symbols
+
+    def clear(self) -> None:
+        """Forgets everything but which ids symbols had, for these are not used again."""
+        self.replies.clear()
+        self.rows.clear()
+        if self.session is not None:
+            self.session = self.session.copy()  # a thread may be using the other one
+            self.session.reset()
 
 
 class SentResults:
-    """Records in the store what the server sent, so that replicas share it.
+    """Records what the server sent, in this process, because conversations do not move to another.
 
-    Symbols are recorded in this process only, because each replica assigns its own ids.
+    The records are bounded. A conversation that is not recorded is sent whole results.
     """
 
-    def __init__(self, stored: StoredResults) -> None:
-        self._stored = stored
-        self._sessions: OrderedDict[tuple[str, str], Session] = OrderedDict()
-        self._times: OrderedDict[tuple[str, str, str], float] = OrderedDict()
-        self._eras: OrderedDict[tuple[str, str], str] = OrderedDict()
+    def __init__(self, idle_seconds: float) -> None:
+        """`idle_seconds` is how long a stored result stays unread, and so a record of it is of use."""
+        self._idle_seconds = idle_seconds
+        self._conversations: OrderedDict[tuple[str, str], _Conversation] = OrderedDict()  # the last used one comes last
+        self._total_bytes = 0
+        self._account_bytes: Counter[str] = Counter()
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
-    async def last_sent(self, call: CallKey) -> LastSent | None:
+    def last_sent(self, call: CallKey) -> LastSent | None:
         """Returns the last result that the caller was sent for this call; None if none is recorded."""
-        found = await self._recall(call, call.digest)
-        try:
-            sent = None if found is None else msgspec.convert(found, LastSent)
-        except msgspec.ValidationError:  # written by another version of this program
-            return None
-        return sent if sent is not None and sent.era == await self._era(call) else None
+        reply = self._last_reply(call)
+        return None if reply is None else reply.result
 
     def is_overtaken(self, call: CallKey, since: float) -> bool:
         """Whether the server replied to the same call after this one began; the client may read them in any order."""
-        return self._times.get(call.record, since) > since
+        reply = self._last_reply(call)
+        return reply is not None and reply.time > since
 
-    async def record(self, call: CallKey, root: str, deltas: int, is_part: bool = False) -> None:
+    def _last_reply(self, call: CallKey) -> _SentReply | None:
+        conversation = self._find(call)
+        return None if conversation is None else conversation.replies.get(call.digest)
+
+    def record(self, call: CallKey, root: str, deltas: int, is_part: bool = False) -> None:
         """Records the result that the caller was sent, and how many deltas it was sent since a whole result."""
-        if call.caller.is_remembered:
-            self._times[call.record] = time.monotonic()
-            self._times.move_to_end(call.record)
-            if len(self._times) > _RECORDED_CALLS:
-                self._times.popitem(last=False)
-            sent = LastSent(root, deltas, is_part, await self._era(call))
-            await self._remember(call, call.digest, msgspec.to_builtins(sent))
-
-    async def sent_rows(self, call: CallKey) -> dict[str, RowLocation]:
-        """Returns the locations of the rows that the caller was sent, by digest, and of whole results, by root."""
-        found = await self._recall(call, "rows")
-        try:
-            return {} if found is None else msgspec.convert(found, dict[str, RowLocation])
-        except msgspec.ValidationError:  # written by another version of this program
-            return {}
-
-    async def record_rows(self, call: CallKey, places: dict[str, RowLocation]) -> None:
-        if not call.caller.is_remembered:
+        conversation = self._find_or_open(call)
+        if conversation is None:
             return
-        known = await self.sent_rows(call)
-        for digest in places:
-            known.pop(digest, None)
-        merged = {**known, **places}
-        excess = len(merged) - MAX_REMEMBERED_ROWS
-        newest = dict(list(merged.items())[excess:]) if excess > 0 else merged
-        await self._remember(call, "rows", {digest: list(place) for digest, place in newest.items()})
+        conversation.replies[call.digest] = _SentReply(LastSent(root, deltas, is_part), time.monotonic())
+        conversation.replies.move_to_end(call.digest)
+        if len(conversation.replies) > _MAX_CALLS:
+            conversation.replies.popitem(last=False)
+        self._bound(conversation)
+
+    def sent_rows(self, call: CallKey) -> dict[str, RowLocation]:
+        """Returns the locations of the rows that the caller was sent, by digest, and of whole results, by root."""
+        conversation = self._find(call)
+        return {} if conversation is None else conversation.rows
+
+    def record_rows(self, call: CallKey, places: dict[str, RowLocation]) -> None:
+        conversation = self._find_or_open(call)
+        if conversation is None:
+            return
+        rows = conversation.rows
+        for digest, place in places.items():
+            rows.pop(digest, None)
+            rows[digest] = place
+        for digest in list(islice(rows, max(0, len(rows) - MAX_REMEMBERED_ROWS))):
+            del rows[digest]
+        self._bound(conversation)
 
     def sent_symbols(self, call: CallKey) -> "Session | None":
-        """Returns the symbols that the caller knows; None if the caller has no conversation to record them for."""
-        if call.caller.conversation is None:
+        """Returns the symbols that the caller knows; None if they cannot be recorded."""
+        conversation = self._find_or_open(call)
+        if conversation is None:
             return None
         from deltamcp.gcf import Session
 
-        known = self._sessions.get(call.owner)
-        return Session() if known is None else known
+        return Session() if conversation.session is None else conversation.session
 
     def record_symbols(self, call: CallKey, session: "Session") -> None:
-        assert call.caller.conversation is not None, "sent_symbols gives a session only to a conversation"
-        key = call.owner
-        self._sessions[key] = session
-        self._sessions.move_to_end(key)
-        if len(self._sessions) > _SESSIONS:
-            self._sessions.popitem(last=False)
+        conversation = self._find_or_open(call)
+        if conversation is not None:
+            conversation.session = session
+            self._bound(conversation)
 
     def lock(self, call: CallKey) -> asyncio.Lock:
         """Returns the caller's lock, for code that reads what the caller was sent and then records more."""
@@ -152,23 +174,84 @@ class SentResults:
         if not call.caller.is_remembered:
             return
         async with self.lock(call):
-            era = secrets.token_hex(4)
-            self._eras[call.owner] = era  # valid in this process even if the store cannot be reached
-            if len(self._eras) > _RECORDED_CALLS:
-                self._eras.popitem(last=False)
-            await self._remember(call, "era", era)
-            await self._stored.forget(call.note_name("rows"), call.caller)
-            if call.caller.conversation is not None and call.owner in self._sessions:
-                self._sessions[call.owner].reset()
+            conversation = self._find(call)
+            if conversation is not None:
+                conversation.clear()
+                self._count(conversation)
 
-    async def _era(self, call: CallKey) -> str:
-        """Returns the caller's era, which differs after a reset by any process, and after the store lost it."""
-        return f"{self._eras.get(call.owner, '')}{await self._recall(call, 'era') or ''}"
+    # The bounds
 
-    async def _recall(self, call: CallKey, name: str) -> JSON | None:
+    def _find(self, call: CallKey) -> _Conversation | None:
         if not call.caller.is_remembered:
             return None
-        return await self._stored.recall(call.note_name(name), call.caller)
+        conversation = self._conversations.get(call.owner)
+        if conversation is not None:
+            self._conversations.move_to_end(call.owner)
+            conversation.used_at = time.monotonic()
+        return conversation
 
-    async def _remember(self, call: CallKey, name: str, value: JSON) -> None:
-        await self._stored.remember(call.note_name(name), value, call.caller)
+    def _find_or_open(self, call: CallKey) -> _Conversation | None:
+        """Returns the caller's conversation; None if it has none, or if there is no room to record another one."""
+        found = self._find(call)
+        if found is not None or not call.caller.is_remembered:
+            return found
+        self._drop_idle()
+        if self._total_bytes + _CONVERSATION_BYTES > _MAX_BYTES:
+            return None
+        conversation = self._conversations[call.owner] = _Conversation(call.caller.account)
+        conversation.used_at = time.monotonic()
+        self._count(conversation)
+        return conversation
+
+    def _bound(self, conversation: _Conversation) -> None:
+        """Counts what was recorded. Where it is too much, the account's own records go, never another's in use."""
+        self._count(conversation)
+        if conversation.counted_bytes > _MAX_BYTES_PER_CONVERSATION:
+            self._clear(conversation)
+        if self._account_bytes[conversation.account] > _MAX_BYTES_PER_ACCOUNT:
+            self._halve_account(conversation)
+        if self._total_bytes > _MAX_BYTES:
+            self._drop_idle()
+        if self._total_bytes > _MAX_BYTES:
+            self._clear(conversation)
+
+    def _halve_account(self, conversation: _Conversation) -> None:
+        """Clears the other conversations of an account, and drops them if that is not enough, the oldest first."""
+        account, half = conversation.account, _MAX_BYTES_PER_ACCOUNT // 2
+        others = [
+            (owner, other)
+            for owner, other in self._conversations.items()
+            if other.account == account and other is not conversation
+        ]
+        for _, other in others:
+            if self._account_bytes[account] > half:
+                self._clear(other)
+        for owner, other in others:
+            if self._account_bytes[account] > half:
+                del self._conversations[owner]
+                self._add_bytes(account, -other.counted_bytes)
+
+    def _drop_idle(self) -> None:
+        """Drops conversations whose stored results have expired, as far as there is no room without that."""
+        until = time.monotonic() - self._idle_seconds
+        while self._conversations and self._total_bytes + _CONVERSATION_BYTES > _MAX_BYTES:
+            owner, oldest = next(iter(self._conversations.items()))
+            if oldest.used_at > until:
+                return
+            del self._conversations[owner]
+            self._add_bytes(oldest.account, -oldest.counted_bytes)
+
+    def _clear(self, conversation: _Conversation) -> None:
+        conversation.clear()
+        self._count(conversation)
+
+    def _count(self, conversation: _Conversation) -> None:
+        size = conversation.bytes
+        self._add_bytes(conversation.account, size - conversation.counted_bytes)
+        conversation.counted_bytes = size
+
+    def _add_bytes(self, account: str, size: int) -> None:
+        self._total_bytes += size
+        self._account_bytes[account] += size
+        if not self._account_bytes[account]:
+            del self._account_bytes[account]

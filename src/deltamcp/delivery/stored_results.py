@@ -225,13 +225,6 @@ class StoredResults:
         except StoreError as error:
             _log_failure("a reply could not be recorded, so later replies may repeat it: %s", error)
 
-    async def forget(self, name: str, caller: Caller) -> None:
-        """Removes a remembered value, if the store can be reached."""
-        try:
-            await self._store.forget(self._owner(caller, _NOTES), name)
-        except StoreError as error:
-            _log_failure("the record of replies to a caller could not be deleted: %s", error)
-
     async def recall(self, name: str, caller: Caller) -> JSON | None:
         """Returns a remembered value; None if there is none."""
         data: bytes | None = None

@@ -1,6 +1,5 @@
 """Compares a result with the one its caller was sent before, and writes the text for either outcome."""
 
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from deltamcp.deltas.root import ALGORITHM, SHORT_DIGITS, canonical_bytes, root_of
@@ -45,7 +44,7 @@ class SentBefore(NamedTuple):
     @property
     def after_reset(self) -> "SentBefore":
         """The same without rows and symbols, for a caller that has lost them; symbol ids are not used again."""
-        session = deepcopy(self.session)
+        session = None if self.session is None else self.session.copy()
         if session is not None:
             session.reset()
         return SentBefore({}, session, self.used_in_deltas, self.pointers_by_digest)

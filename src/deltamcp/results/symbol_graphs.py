@@ -1,6 +1,5 @@
 """Writes graphs of symbols as GCF text, and compares them by GCF's own roots and deltas."""
 
-from copy import deepcopy
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -54,7 +53,7 @@ class ComparableGraph(NamedTuple):
         delta = replace(delta, delta_tokens=cost, full_tokens=count(graph_text(self.payload)))
         if before is None or before.session is None:
             return ChangeText(gcf.encode_delta(delta).rstrip("\n"))
-        session = deepcopy(before.session)
+        session = before.session.copy()
         return ChangeText(
             gcf.encode_delta(delta, session=session, combine=before.used_in_deltas).rstrip("\n"), session=session
         )
@@ -63,7 +62,7 @@ class ComparableGraph(NamedTuple):
         self._count_pass(work)
         if before.session is None:
             return None
-        session = deepcopy(before.session)
+        session = before.session.copy()
         return ChangeText(gcf.encode_with_session(_with_root(self.payload), session).rstrip("\n"), session=session)
 
     def pointers_by_digest(self, work: Work) -> dict[str, str]:

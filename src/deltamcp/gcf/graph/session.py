@@ -11,6 +11,9 @@ REFERENCE = "# previously transmitted"
 
 DEFAULT_MAX_SYMBOLS = 10_000
 
+_SYMBOL_BYTES = 500
+"""About how many bytes of memory a symbol takes beside the characters of its texts."""
+
 
 @dataclass(frozen=True, slots=True)
 class _SentSymbol:
@@ -32,6 +35,18 @@ class Session:
         self._max = max_symbols
         self._sent: OrderedDict[tuple[str, str], _SentSymbol] = OrderedDict()
         self._next = 0
+        self._chars = 0
+
+    def copy(self) -> "Session":
+        """Return a session that knows the same symbols, for a text that may not be sent."""
+        copied = Session(self._max)
+        copied._sent, copied._next, copied._chars = OrderedDict(self._sent), self._next, self._chars
+        return copied
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes of memory the symbols take."""
+        return self._chars + _SYMBOL_BYTES * len(self._sent)
 
     def __len__(self) -> int:
         """Return how many symbols a later text can refer to."""
@@ -43,7 +58,7 @@ class Session:
         With `same_distance` the reader must know the symbol at its distance too, for texts without a group heading.
         """
         declaration = symbol.declaration
-        sent = self._sent.pop(symbol.identity, None)
+        sent = self._pop(symbol.identity)
         known = (
             sent is not None
             and sent.declaration == declaration
@@ -53,10 +68,20 @@ class Session:
             sid, self._next = self._next, self._next + 1
         else:
             sid = sent.sid
-        self._sent[symbol.identity] = _SentSymbol(sid, declaration, symbol.distance)
+        self._add(symbol.identity, _SentSymbol(sid, declaration, symbol.distance))
         if len(self._sent) > self._max:
-            self._sent.popitem(last=False)
+            self._pop(next(iter(self._sent)))
         return sid, known
+
+    def _add(self, identity: tuple[str, str], sent: _SentSymbol) -> None:
+        self._sent[identity] = sent
+        self._chars += len(identity[0]) + len(identity[1]) + len(sent.declaration)
+
+    def _pop(self, identity: tuple[str, str]) -> _SentSymbol | None:
+        sent = self._sent.pop(identity, None)
+        if sent is not None:
+            self._chars -= len(identity[0]) + len(identity[1]) + len(sent.declaration)
+        return sent
 
     def refer(self, kind: str, qualified_name: str, distance: int) -> int:
         """Return the id of a symbol that the reader knows.
@@ -65,15 +90,16 @@ class Session:
             GcfError: the symbol was never written, or the session has forgotten it.
         """
         identity = Symbol(qualified_name, kind).identity
-        sent = self._sent.pop(identity, None)
+        sent = self._pop(identity)
         if sent is None:
             raise GcfError("invalid_symbol_id", f"this session knows no {kind} {qualified_name!a:.80}")
-        self._sent[identity] = replace(sent, distance=distance)
+        self._add(identity, replace(sent, distance=distance))
         return sent.sid
 
     def reset(self) -> None:
         """Forget all symbols, because the reader's context was compacted or a text did not arrive."""
         self._sent.clear()
+        self._chars = 0
 
 
 class ReaderSession:
