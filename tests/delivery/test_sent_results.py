@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import threading
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -22,9 +21,10 @@ from deltamcp.delivery.sent_results import (
 from deltamcp.deltas.root import root_of
 from deltamcp.gcf import Symbol
 from deltamcp.results.encode import decode
-from deltamcp.values import Caller, CallTool, Era, Terms
+from deltamcp.values import Caller
 from tests.support.change_reader import PACK_ROOT, UNCHANGED, change_reader, http_change_readers, read_by_handle
 from tests.support.changing_server import DELTAS, STATES, ChangingValue, changing_server, shop_items, with_value_at
+from tests.support.engine_calls import call_as
 from tests.support.equality import is_same
 from tests.support.era_client import ERAS, RESULT_KEY, texts
 from tests.support.http_server import serve_uvicorn
@@ -60,16 +60,6 @@ async def test_a_root_is_known_on_another_connection_of_the_same_owner(era):
         assert is_same(got.value, current.value) and got.outcome == "delta"
 
 
-@dataclass
-class Channel:
-    """The way back to a client, as a transport has it."""
-
-    fairness_key = "x"
-
-    def on_wait(self) -> None: ...
-    def on_end(self) -> None: ...
-
-
 @pytest.mark.parametrize("conversation", [None, "the same"])
 @pytest.mark.parametrize("way", ["argument", "meta"])
 async def test_what_one_principal_was_sent_is_no_base_for_another(way, conversation):
@@ -78,10 +68,9 @@ async def test_what_one_principal_was_sent_is_no_base_for_another(way, conversat
     async def ask(who: str, root: str | None = None) -> tuple[str, Any]:
         by_meta: dict[str, Any] = {} if way == "argument" or root is None else {RESULT_KEY: {"pack_root": root}}
         arguments: dict[str, Any] = {"pack_root": root} if way == "argument" and root is not None else {}
-        terms = Terms(Era.MODERN, "2026-07-28", {}, {}, by_meta, caller=Caller(Principal(who), conversation))
-        answer: Any = await server.engine.perform(CallTool("get", arguments), terms, Channel(), 1)  # type: ignore[arg-type]
-        meta = answer.value.meta[RESULT_KEY]
-        shown = answer.value.content[0].text[: meta.get("lengths", [None])[0]]
+        reply: Any = await call_as(server, Caller(Principal(who), conversation), "get", by_meta, **arguments)
+        meta = reply.meta[RESULT_KEY]
+        shown = reply.content[0].text[: meta.get("lengths", [None])[0]]
         return meta["outcome"], decode(shown) if meta["outcome"] == "full" else meta
 
     async with raw_client(server):
@@ -151,9 +140,8 @@ async def test_a_principal_without_a_conversation_is_sent_everything_and_the_roo
 
     async def ask(**arguments: Any) -> tuple[dict[str, Any], str]:
         caller = server.engine.identify(Principal("ann"), None, "10.0.0.1")
-        terms = Terms(Era.MODERN, "2026-07-28", {}, {}, {}, caller=caller)
-        answer: Any = await server.engine.perform(CallTool("get", arguments), terms, Channel(), 1)  # type: ignore[arg-type]
-        return answer.value.meta[RESULT_KEY], answer.value.content[0].text
+        reply: Any = await call_as(server, caller, "get", **arguments)
+        return reply.meta[RESULT_KEY], reply.content[0].text
 
     async with raw_client(server):
         for query in ("one", "one", "other"):

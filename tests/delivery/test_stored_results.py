@@ -2,15 +2,22 @@
 
 from typing import Any
 
+import httpx2
 import pytest
 from pydantic import BaseModel
 
-from deltamcp import DeltaServer, Principal, ResultPolicy, Text, ToolResult
+from deltamcp import DeltaServer, Limits, Principal, ResultPolicy, Text, ToolResult
+from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.results.encode import encode
+from deltamcp.results.policy import ResolvedPolicy
+from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments
+from deltamcp.stores.memory import MemoryStore
 from deltamcp.tokens import count
-from deltamcp.values import ANONYMOUS, Caller, CallTool, Era, ResultShape, Terms
-from tests.support.office_server import ROWS, call, handle_of, office_server, result_text
-from tests.support.raw_client import answer_text, raw_client
+from deltamcp.values import ANONYMOUS, LOCAL, Caller, CallTool, Era, ResultShape, Terms
+from tests.support.asgi_client import INITIALIZE
+from tests.support.engine_calls import call_as
+from tests.support.office_server import KEY, ROWS, call, handle_of, office_server, result_text
+from tests.support.raw_client import META, answer_text, raw_client
 
 PATCHES = [
     [{"op": "copy", "from": "", "path": "/0"}] * 40,
@@ -79,6 +86,159 @@ async def test_servers_on_one_store_keep_apart(tmp_path):
         handle = await handle_of(one, "get")
         assert not (await call(one, "continue", handle=handle)).get("isError")
         assert (await call(other, "continue", handle=handle))["isError"]
+
+
+# Accounts
+
+ANN, BOB = Principal("ann"), Principal("bob")
+CALLERS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
+    "principals": ((ANN, None, "10.0.0.1"), (BOB, None, "10.0.0.1")),
+    "sessions": ((ANONYMOUS, "one", "10.0.0.1"), (ANONYMOUS, "two", "10.0.0.1")),
+    "connections": ((LOCAL, "one"), (LOCAL, "two")),
+    "addresses": ((ANONYMOUS, None, "10.0.0.1"), (ANONYMOUS, None, "10.0.0.2")),
+}
+
+
+def small_office(store: Any = "memory://", **limits: int) -> Any:
+    server: Any = DeltaServer(
+        "office",
+        results=ResultPolicy(max_tokens=300),
+        store=store,
+        limits=Limits(**{"stored_bytes": 500_000, **limits}),
+    )
+    server.tool(name="get")(lambda n: [{"id": id_, "name": f"row {id_} of {n}"} for id_ in range(300)])
+    return server
+
+
+async def ask(server: Any, caller: tuple[Any, ...], tool: str, **arguments: Any) -> Any:
+    return await call_as(server, server.engine.identify(*caller), tool, **arguments)
+
+
+def forget_views(server: Any) -> None:
+    server.engine._tool_calls._continuation._stored._opened.clear()
+
+
+@pytest.mark.parametrize("callers", CALLERS)
+async def test_many_calls_of_one_caller_do_not_evict_anothers_result(callers):
+    server = small_office(stored_bytes_per_account=100_000)
+    one, other = CALLERS[callers]
+    async with raw_client(server):
+        handle = (await ask(server, one, "get", n=0)).meta[KEY]["handle"]
+        last = [(await ask(server, other, "get", n=n)).meta[KEY]["handle"] for n in range(66)]
+        forget_views(server)
+        assert not (await ask(server, one, "continue", handle=handle)).is_error
+        assert not (await ask(server, other, "continue", handle=last[-1])).is_error
+        assert (await ask(server, other, "continue", handle=last[0])).is_error, "its own oldest made room"
+
+
+async def test_where_the_store_is_full_replies_say_so_and_what_is_stored_stays():
+    server = small_office(stored_bytes=60_000, stored_bytes_per_account=60_000)
+    async with raw_client(server):
+        handles = {}
+        for n in range(20):
+            reply = await ask(server, (Principal(f"user {n}"),), "get", n=n)
+            meta, text = reply.meta[KEY], reply.content[0].text
+            if "handle" in meta:
+                handles[n] = meta["handle"]
+                continue
+            assert not reply.is_error and meta["rest"] == "not stored" and meta["total"] == 300
+            assert text.endswith(" of 300 rows. The rest could not be stored; call again with narrower arguments.]")
+            assert "continue" not in text and "handle" not in text
+        assert 2 < len(handles) < 10 and list(handles) == list(range(len(handles)))
+        forget_views(server)
+        for n, handle in handles.items():
+            assert not (await ask(server, (Principal(f"user {n}"),), "continue", handle=handle)).is_error
+
+
+async def test_blocks_and_fields_say_what_was_not_stored():
+    server = small_office(stored_bytes=5_000, stored_bytes_per_account=5_000)
+    server.tool(name="blocks")(lambda: ToolResult([Text("a" * 9000), Text("b" * 9000)]))
+    server.tool(name="few", results=ResultPolicy(fields=["id"], max_tokens=3000))(
+        lambda: [{"id": id_, "name": "row " * 40} for id_ in range(100)]
+    )
+    async with raw_client(server):
+        reply = await ask(server, (ANN,), "blocks")
+        assert reply.meta[KEY] == {"rest": "not stored"}
+        assert "characters. The rest could not be stored; call again" in reply.content[-1].text
+        reply = await ask(server, (ANN,), "few")
+        assert reply.meta[KEY]["rest"] == "not stored" and "handle" not in reply.meta[KEY]
+        assert "The other fields could not be stored." in "".join(block.text for block in reply.content)
+
+
+async def test_what_is_recorded_beside_results_counts_too():
+    server = small_office(stored_bytes_per_account=30_000)
+    server.tool(name="delta", results=ResultPolicy(deltas=True))(lambda n: ROWS)
+    async with raw_client(server):
+        for n in range(40):
+            await ask(server, CALLERS["addresses"][0], "delta", n=n)
+        [account] = server._store._accounts.values()
+        assert account.size <= 30_000
+        assert any(name.startswith("root ") for _, name in server._store._entries)
+
+
+async def test_over_http_strangers_count_by_their_address_and_sessions_each_for_itself():
+    server = small_office()
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    headers = {"accept": "application/json, text/event-stream"}
+    async with server.engine.lifespan.running():
+        app = server.asgi()
+        for address in ("10.0.0.1", "10.0.0.2", "2001:db8::1", "2001:db8::2"):
+            transport = httpx2.ASGITransport(app=app, client=(address, 5000))
+            async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+                params = {"name": "get", "arguments": {"n": 1}, "_meta": META}
+                mirrored = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "get"}
+                answer = await http.post("/mcp", json={**call, "params": params}, headers={**headers, **mirrored})
+                assert "handle" in answer.json()["result"]["_meta"][KEY]
+                opened = await http.post(
+                    "/mcp", json={**call, "method": "initialize", "params": INITIALIZE}, headers=headers
+                )
+                session = {"mcp-session-id": opened.headers["mcp-session-id"]}
+                params = {"name": "get", "arguments": {"n": 1}}
+                await http.post("/mcp", json={**call, "params": params}, headers={**headers, **session})
+        kinds = [account.removeprefix("office\0").partition(" ") for account in server._store._accounts]
+    addresses = [name for kind, _, name in kinds if kind == "address"]
+    assert addresses == ["10.0.0.1", "10.0.0.2", "2001:db8::/64"]
+    assert len([kind for kind, _, _ in kinds if kind == "conversation"]) == 4
+
+
+# Views
+
+
+async def opened_by(stored: StoredResults, account: str, count: int, size: int) -> list[StoredResult]:
+    caller = Caller(Principal(account), account=account)
+    handles = []
+    for _ in range(count):
+        data = b'["' + b"x" * size + b'"]'
+        handle, _ = await stored.store(
+            data, caller, lambda handle: (StoredHeader("json", None, ResolvedPolicy()), None)
+        )
+        assert handle is not None
+        handles.append(handle.name)
+    return [await stored.open(name, caller) for name in handles]
+
+
+async def test_opened_results_are_few_and_an_account_closes_its_own_first():
+    stored = StoredResults(MemoryStore(), Limits(), "x", "x", "continue")
+    first = await opened_by(stored, "ann", 2, 10)
+    await opened_by(stored, "bob", 40, 10)
+    assert [opened.account for opened in stored._opened.values()] == ["x\0ann"] * 2 + ["x\0bob"] * 4
+    assert [opened.result for opened in stored._opened.values()][:2] == first
+    for number in range(40):
+        await opened_by(stored, f"user {number}", 1, 10)
+    assert len(stored._opened) == 16
+
+
+async def test_opened_results_are_counted_with_their_views():
+    stored = StoredResults(MemoryStore(), Limits(), "x", "x", "continue")
+    for account in ("ann", "bob", "cid"):
+        opened = await opened_by(stored, account, 4, 10_000_000)
+        assert [entry.result for entry in stored._opened.values()][-1] is opened[-1]
+        own = [entry.bytes for entry in stored._opened.values() if entry.account == f"x\0{account}"]
+        assert sum(own) <= 24 * 1024 * 1024 and len(own) == 2
+        assert stored._opened_bytes() <= 48 * 1024 * 1024
+    for result in opened[-1:]:
+        result.read(parse_continue_arguments({"handle": "h", "path": "raw:"}))
+        assert result.view_bytes > 0
 
 
 class Small(BaseModel):

@@ -1,0 +1,41 @@
+"""Whom the engine takes the sender of a request for, and whose account its stored data counts towards."""
+
+import pytest
+
+from deltamcp import DeltaServer, Principal
+from deltamcp.values import ANONYMOUS, LOCAL
+
+
+@pytest.mark.parametrize(
+    ("principal", "conversation", "address", "account"),
+    [
+        (Principal("ann"), None, "10.0.0.1", "principal ann"),
+        (Principal("ann"), "session", "10.0.0.1", "principal ann"),
+        (ANONYMOUS, "session", "10.0.0.1", "conversation session"),
+        (ANONYMOUS, None, "10.0.0.1", "address 10.0.0.1"),
+        (ANONYMOUS, None, "2001:db8::/64", "address 2001:db8::/64"),
+        (Principal("anonymous", scopes=frozenset({"read"})), None, "10.0.0.1", "address 10.0.0.1"),
+        (LOCAL, "connection", "", "conversation connection"),
+    ],
+)
+def test_data_counts_towards_the_principal_or_else_the_conversation_or_else_the_address(
+    principal, conversation, address, account
+):
+    caller = DeltaServer("x").engine.identify(principal, conversation, address)
+    assert (caller.principal, caller.conversation, caller.account) == (principal, conversation, account)
+
+
+def test_callers_without_a_name_are_made_once_for_each_address_and_are_few():
+    engine = DeltaServer("x").engine
+    assert engine.identify(ANONYMOUS, None, "10.0.0.1") is engine.identify(ANONYMOUS, None, "10.0.0.1")
+    for number in range(20_000):
+        engine.identify(ANONYMOUS, None, f"10.0.{number // 256}.{number % 256}")
+    assert len(engine._callers_by_address) <= 4096
+
+
+def test_an_address_of_any_length_is_kept_at_a_few_characters():
+    engine = DeltaServer("x").engine
+    first, second = (engine.identify(ANONYMOUS, None, "1" * 100_000 + end) for end in "ab")
+    assert first.account != second.account
+    assert max(len(caller.account) for caller in (first, second)) < 100
+    assert all(len(address) < 100 for address in engine._callers_by_address)
