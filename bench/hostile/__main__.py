@@ -1,0 +1,116 @@
+"""`python -m bench.hostile`: attacks servers and clients; exits with 1 if ours breaks the rule of the threat model."""
+
+import argparse
+import json
+import resource
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import machine
+from bench.hostile import client_attacks, measurement, stdio_attacks
+from bench.hostile.attacks import ATTACKS
+from bench.hostile.client_attacks import CLIENT_ATTACKS
+from bench.hostile.rule import ATTEMPTS, MAX_GROWTH_MB, MAX_WAIT_MS, Measured
+from bench.hostile.stdio_attacks import STDIO_ATTACKS
+from bench.hostile.stores import SkippedError
+from bench.hostile.table import AttackRow, describe, markdown
+from bench.peers import NO_PEERS, OURS, find_peers
+from bench.server_process import run_as_client
+
+
+class Planned(NamedTuple):
+    """An attack that can be made on a library, given by its name, with a bound in seconds and a number of attempts."""
+
+    name: str
+    title: str
+    for_peers: bool
+    measure: Callable[[str, float, int], Measured]
+
+
+def plan() -> list[Planned]:
+    return [
+        *(Planned(one.name, one.title, one.for_peers, partial(measurement.measure, one)) for one in ATTACKS),
+        *(Planned(one.name, one.title, True, partial(stdio_attacks.measure, one)) for one in STDIO_ATTACKS),
+        *(Planned(one.name, one.title, True, partial(client_attacks.measure, one)) for one in CLIENT_ATTACKS),
+    ]
+
+
+def main() -> None:
+    planned = plan()
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.hostile",
+        description=__doc__,
+        epilog="\n".join(["attacks:", *(f"  {one.name:<20}{one.title}" for one in planned)]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    names = [one.name for one in planned]
+    parser.add_argument("--only", default=",".join(names), metavar="NAME,...", help="some of the attacks")
+    parser.add_argument("--no-peers", action="store_true", help="without the official SDK and FastMCP")
+    parser.add_argument(
+        "--bound", type=float, default=20.0, metavar="N", help="seconds after which an attack ends (20)"
+    )
+    parser.add_argument(
+        "--peers-bound", type=float, default=10.0, metavar="N", help="the same for attacks on the peers (10)"
+    )
+    parser.add_argument("--attempts", type=int, default=ATTEMPTS, metavar="N", help="at what breaks the rule (3)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table of the docs there")
+    given = parser.parse_args()
+    wanted = given.only.split(",")
+    if unknown := [name for name in wanted if name not in names]:
+        parser.error(f"there is no attack {unknown[0]!r}; there are {', '.join(names)}")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    peers = NO_PEERS if given.no_peers else find_peers()
+    about, began = machine.describe() | peers.versions, time.monotonic()
+    print("\n".join(f"{key}: {value}" for key, value in about.items()))
+    print("\n".join(peers.missing))
+    print(f"the rule: others wait at most {MAX_WAIT_MS:g} ms, memory grows by at most {MAX_GROWTH_MB:g} MB", flush=True)
+    rows: list[AttackRow] = []
+    try:
+        with run_as_client():
+            for one in planned:
+                if one.name in wanted:
+                    rows.append(_measure(one, peers.names, given))
+    except KeyboardInterrupt:
+        raise SystemExit("stopped") from None
+    libraries = [OURS, *peers.names]
+    table = markdown(rows, libraries)
+    broken = [row for row in rows if row.breaches]
+    print(f"\n{table}\n\n{len(rows) - len(broken)} of {len(rows)} attacks keep to the rule, {_elapsed(began)}")
+    for row in broken:
+        print(f"{row.name}: {'; '.join(row.breaches)}")
+    if given.json is not None:
+        given.json.write_text(json.dumps({"machine": about, "rows": [row.as_json() for row in rows]}, indent=1))
+    if given.markdown is not None:
+        given.markdown.write_text(table + "\n")
+    raise SystemExit(1 if broken else 0)
+
+
+def _elapsed(began: float) -> str:
+    return f"in {time.monotonic() - began:.0f} s"
+
+
+def _measure(one: Planned, peers: list[str], given: argparse.Namespace) -> AttackRow:
+    row = AttackRow(one.name, one.title)
+    print(f"\n==> {one.name}: {one.title}", flush=True)
+    try:
+        for library in (OURS, *(peers if one.for_peers else ())):
+            is_ours = library == OURS
+            measured = one.measure(
+                library, given.bound if is_ours else given.peers_bound, given.attempts if is_ours else 1
+            )
+            row.measured[library] = measured
+            verdict = f"\n            {'; '.join(measured.breaches())}" if is_ours and measured.breaches() else ""
+            print(f"{library:<12}{describe(measured)}{verdict}", flush=True)
+    except SkippedError as skipped:
+        row.skipped = f"not measured: {skipped}"
+        print(row.skipped)
+    return row
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""This library, started as its users start it."""
+
+import sys
+from typing import Any
+
+from deltamcp import Context, DeltaServer, Limits, ResultPolicy
+
+from . import tools
+from .tools import ServerOptions
+
+
+def build(options: ServerOptions) -> DeltaServer:
+    limits = Limits()
+    if options.short_lifetimes:
+        limits = Limits(session_idle_seconds=1, kept_seconds=1, kept_seconds_in_all=2)
+    disclosure: Any = options.disclosure
+    server = DeltaServer("attacked", "1", limits=limits, store=options.store, disclosure=disclosure)
+    for function in tools.PLAIN:
+        server.tool(function)
+    for function in tools.CUT:
+        server.tool(name=f"{function.__name__}_in_parts", results=ResultPolicy(max_tokens=2_000))(function)
+    server.tool(name="list_rows_as_changes", results=ResultPolicy(deltas=True, dedup=True))(tools.list_rows)
+    server.tool(name="delete_everything", policy="confirm")(tools.echo)
+
+    @server.tool
+    async def chatter(ctx: Context) -> str:
+        """Sends progress and log messages while it works."""
+        for done in range(tools.CHATTER_MESSAGES):
+            await ctx.progress(done, tools.CHATTER_MESSAGES)
+            await ctx.log("info", tools.CHATTER_TEXT)
+        return "done"
+
+    server.prompt(tools.greet)
+    server.resource(tools.TEMPLATE)(tools.read_place)
+
+    @server.completion(prompt="greet", argument="name")
+    async def complete(value: str) -> list[str]:
+        return [name for name in tools.NAMES if name.startswith(value)]
+
+    return server
+
+
+if __name__ == "__main__":
+    transport, options = sys.argv[1:3]
+    if transport == "stdio":
+        build(ServerOptions.parse(options)).run()
+    else:
+        build(ServerOptions.parse(options)).run("http", port=int(transport))
