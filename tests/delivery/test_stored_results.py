@@ -9,11 +9,13 @@ from pydantic import BaseModel
 from deltamcp import DeltaServer, Limits, Principal, ResultPolicy, Text, ToolResult
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.results.encode import encode
+from deltamcp.results.notes import Handle
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.tokens import count
 from deltamcp.values import ANONYMOUS, LOCAL, Caller, CallTool, Era, ResultShape, Terms
+from deltamcp.work import Work
 from tests.support.asgi_client import INITIALIZE
 from tests.support.engine_calls import call_as
 from tests.support.office_server import KEY, ROWS, call, handle_of, office_server, result_text
@@ -204,14 +206,16 @@ async def test_over_http_strangers_count_by_their_address_and_sessions_each_for_
 # Views
 
 
+async def show_nothing(handle: Handle | None) -> tuple[StoredHeader, None]:
+    return StoredHeader("json", None, ResolvedPolicy()), None
+
+
 async def opened_by(stored: StoredResults, account: str, count: int, size: int) -> list[StoredResult]:
     caller = Caller(Principal(account), account=account)
     handles = []
     for _ in range(count):
         data = b'["' + b"x" * size + b'"]'
-        handle, _ = await stored.store(
-            data, caller, lambda handle: (StoredHeader("json", None, ResolvedPolicy()), None)
-        )
+        handle, _ = await stored.store(data, caller, show_nothing)
         assert handle is not None
         handles.append(handle.name)
     return [await stored.open(name, caller) for name in handles]
@@ -237,7 +241,7 @@ async def test_opened_results_are_counted_with_their_views():
         assert sum(own) <= 24 * 1024 * 1024 and len(own) == 2
         assert stored._opened_bytes() <= 48 * 1024 * 1024
     for result in opened[-1:]:
-        result.read(parse_continue_arguments({"handle": "h", "path": "raw:"}))
+        result.read(parse_continue_arguments({"handle": "h", "path": "raw:"}), None, Work(1_000_000))
         assert result.view_bytes > 0
 
 

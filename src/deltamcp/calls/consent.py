@@ -41,7 +41,8 @@ class Consents:
         """
         name = hashlib.sha256(f"{answers.state_digest} {key}".encode()).hexdigest()
         try:
-            is_first = await self._store.add(self._owner, name, b"", self._seconds, self._seconds)
+            # In an account of their own: a caller whose account is full would evict the records of its own consents.
+            is_first = await self._store.add(self._owner, name, b"", self._seconds, self._seconds, self._owner)
         except StoreError as error:
             logger.error("a consent to %s could not be recorded, so it did not run: %s", operation, error)
             raise ToolError(f"The user's consent to {operation} could not be recorded; try again later.") from None
