@@ -30,6 +30,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.process import configure_process
+from deltamcp.runtime.stderr_log import take_unhandled_records
 from deltamcp.stores.circuit_breaker import CircuitBreaker
 from deltamcp.stores.store import Store, open_store
 from deltamcp.values import JSON, Icon, Kind
@@ -403,13 +404,14 @@ class DeltaServer:
 
         Over stdio the server has one client, and also stops when that client closes its end. Over HTTP it listens at
         `host` and `port`, where 0 is any free port, and then prints its address to stderr; the other arguments are
-        those of `asgi`.
+        those of `asgi`. Warnings and errors that no log handler takes go to stderr, as far as somebody reads it.
 
         Raises:
             ConfigurationError: there is no such transport, or the server cannot listen at this address.
             Exception: the author's lifespan raised it.
         """
         self._engine.lifespan.add_task(configure_process)
+        take_unhandled_records()
         if transport == "stdio":
             from deltamcp.transports import stdio
 

@@ -2,10 +2,10 @@
 
 import argparse
 import logging
-import sys
 from pathlib import Path
 
 from deltamcp.errors import ConfigurationError
+from deltamcp.runtime.stderr_log import StderrHandler
 
 LEVELS = ("debug", "info", "warning", "error")
 _STDERR_FORMAT = "%(levelname)s %(name)s: %(message)s"
@@ -29,7 +29,7 @@ def configure_log(level: str, path: Path | None) -> None:
         ConfigurationError: the file cannot be written.
     """
     try:
-        handler = logging.StreamHandler(sys.stderr) if path is None else logging.FileHandler(path, encoding="utf-8")
+        handler = StderrHandler() if path is None else logging.FileHandler(path, encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}; name another --log-file.") from None
     log_format = _STDERR_FORMAT if path is None else _FILE_FORMAT

@@ -1,0 +1,69 @@
+"""The log on stderr, which a reader may leave full: a record that does not fit is dropped and counted.
+
+A plain handler waits until somebody reads the pipe, and with it the event loop and every client.
+"""
+
+import logging
+import os
+import select
+import sys
+from typing import TextIO
+
+_PIECE_BYTES = 512
+"""What a pipe that is ready for output takes without waiting: POSIX's least PIPE_BUF."""
+
+
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes records to stderr as far as that does not wait; the next record that fits says how many were dropped."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self._dropped = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fd = _pollable_fd(self.stream)
+        if fd is None:
+            super().emit(record)
+            return
+        try:
+            text = self.format(record) + self.terminator
+            if self._dropped:
+                text = f"\n({self._dropped} records of this log were dropped, because nobody read it.)\n{text}"
+            self._dropped = 0 if _write(fd, text.encode("utf-8", "backslashreplace")) else self._dropped + 1
+        except Exception:
+            self.handleError(record)
+
+
+def _pollable_fd(stream: TextIO) -> int | None:
+    """Returns the descriptor of a stream; None if it has none, or the platform cannot poll it."""
+    if not hasattr(select, "poll"):
+        return None
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):
+        return None
+
+
+def _write(fd: int, data: bytes) -> bool:
+    """Writes bytes as far as that does not wait; returns whether all were written."""
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    written = 0
+    while written < len(data):
+        if not poll.poll(0):
+            return False
+        try:
+            written += os.write(fd, data[written : written + _PIECE_BYTES])
+        except OSError:  # the reader has gone
+            return False
+    return True
+
+
+def take_unhandled_records() -> None:
+    """Writes warnings and errors for which the program has no handler by a `StderrHandler`, as Python does by its own.
+
+    It is for a process that does nothing but serve.
+    """
+    handler = StderrHandler()
+    handler.setLevel(logging.WARNING)
+    logging.lastResort = handler
