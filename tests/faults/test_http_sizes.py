@@ -247,3 +247,52 @@ async def test_a_path_of_100_kb_is_refused(served: FaultServer, era: HttpEra) ->
 async def test_a_header_section_of_16_kb_is_taken(served: FaultServer, era: HttpEra) -> None:
     headers = {**await era.headers(served.port, "tools/list", {}), "X-Long": "x" * 16_384}
     assert (await send_http(served.port, era.body("tools/list", {}), headers)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("framing", "status"),
+    [
+        ({"Content-Length": str(LARGE)}, 413),
+        ({"Content-Length": str(LARGE), "Connection": "close"}, 413),
+        ({"Content-Length": None, "Transfer-Encoding": "chunked"}, 413),
+        ({"Content-Length": str(LARGE), "Content-Type": "text/plain"}, 415),
+    ],
+    ids=["length", "length and close", "chunks", "another refusal"],
+)
+async def test_a_client_that_reads_only_when_it_has_sent_100_mb_reads_the_refusal(
+    served: FaultServer, framing: dict[str, str | None], status: int
+) -> None:
+    headers = await in_modern.headers(served.port)
+    await still_serves(served.port)
+    before = served.memory()
+    served.forget_peak()
+    async with HttpWire.open(served.port) as wire:
+        await wire.send(request_bytes(served.port, b"", {**headers, **framing}))
+        for piece in filler(LARGE):
+            await wire.send(b"%x\r\n%s\r\n" % (len(piece), piece) if "Transfer-Encoding" in framing else piece)
+        reply = await wire.reply()
+    assert (reply.status, reply.error()["code"]) == (status, -32600)
+    assert served.peak() - before < SLACK
+
+
+async def test_a_client_that_reads_only_when_it_has_sent_3_mb_of_headers_reads_the_refusal(served: FaultServer) -> None:
+    async with HttpWire.open(served.port) as wire:
+        await wire.send(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n")
+        for number in range(3_000):
+            await wire.send(b"X-%d: %s\r\n" % (number, b"x" * 1_000))
+        status, _ = await wire.head()
+    assert status == 431
+
+
+async def test_tiny_requests_behind_a_call_that_does_not_end_wait_as_bytes(tmp_path: Path) -> None:
+    with fault_server(tmp_path) as served:
+        await still_serves(served.port)
+        before = served.memory()
+        params = call_params("never")
+        call = request_bytes(served.port, in_modern.body("tools/call", params), modern_headers("tools/call", params))
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(20):
+                wire = await stack.enter_async_context(HttpWire.open(served.port))
+                await wire.send(call + b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n" * 9_000)
+            await still_serves(served.port)
+            assert served.memory() - before < SLACK

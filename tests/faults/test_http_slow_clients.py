@@ -128,3 +128,50 @@ async def test_clients_that_leave_in_the_middle_of_a_request_are_forgotten(serve
             await wire.send(request[:cut])
     await still_serves(served.port)
     await wait_until(lambda: served.sockets() <= idle + 1, "the end of the connections")
+
+
+async def test_a_client_that_never_reads_its_response_is_cut_off(tmp_path: Path) -> None:
+    with fault_server(tmp_path, send_seconds=0.2) as served:
+        idle = served.sockets()
+        params = call_params("give", kind="big")
+        request = request_bytes(served.port, in_modern.body("tools/call", params), modern_headers("tools/call", params))
+        async with HttpWire.open(served.port) as wire, HttpWire.open(served.port) as closing:
+            await wire.send(request)
+            await closing.send(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+            await wait_until(lambda: served.sockets() > idle, "the connections")
+            await wait_until(lambda: served.sockets() <= idle, "the end of the connections")
+            with pytest.raises(ConnectionAbortedError):
+                await wire.reply()
+
+
+async def test_responses_that_nobody_reads_are_bounded_together(tmp_path: Path) -> None:
+    with fault_server(tmp_path, response_bytes=16_000_000, owner_share=1) as served:
+        idle = served.sockets()
+        params = call_params("give", kind="big")
+        request = request_bytes(served.port, in_modern.body("tools/call", params), modern_headers("tools/call", params))
+        async with contextlib.AsyncExitStack() as stack:
+            wires = [await stack.enter_async_context(HttpWire.open(served.port)) for _ in range(6)]
+            for wire in wires:
+                await wire.send(request)
+                assert (await wire.take(12)).startswith(b"HTTP/1.1 ")
+            dropped = await in_modern.ask(served.port, "tools/call", params)
+            assert (dropped.status, dropped.error()["code"]) == (503, -32603)
+            assert "unread" in dropped.error()["message"]
+        await wait_until(lambda: served.sockets() <= idle, "the end of the connections")
+        assert (await in_modern.ask(served.port, "tools/call", params)).status == 200
+
+
+async def test_one_address_has_a_share_of_the_connections(tmp_path: Path) -> None:
+    with fault_server(tmp_path, connections=16, owner_share=0.5) as served:
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(8):
+                await stack.enter_async_context(HttpWire.open(served.port))
+            await wait_until(lambda: served.sockets() >= 8, "the connections")
+            for _ in range(3):
+                async with HttpWire.open(served.port) as wire:
+                    assert (await wire.ended()).startswith(b"HTTP/1.1 503 ")
+            async with HttpWire.open(served.port, address="127.0.0.2") as wire:
+                await wire.send(request_bytes(served.port, in_modern.body("ping", {}), modern_headers("ping", {})))
+                assert (await wire.reply()).status == 404, "another address is served"
+        await wait_until(lambda: served.sockets() < 8, "the end of the connections")
+        await still_serves(served.port)

@@ -135,10 +135,11 @@ class HttpWire:
 
     @staticmethod
     @contextlib.asynccontextmanager
-    async def open(port: int, patience: float = HANG_SECONDS) -> "AsyncIterator[HttpWire]":
+    async def open(port: int, patience: float = HANG_SECONDS, address: str = "127.0.0.1") -> "AsyncIterator[HttpWire]":
         async with asyncio.timeout(patience):
             with socket.socket() as plug:
                 plug.setblocking(False)
+                plug.bind((address, 0))
                 plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 await asyncio.get_running_loop().sock_connect(plug, ("127.0.0.1", port))
                 yield HttpWire(plug)

@@ -9,24 +9,47 @@ import socket
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import get_remote_addr
 
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
-from deltamcp.transports.asgi_messages import WHOLE_RESPONSE
+from deltamcp.transports.asgi_messages import PIECE_BYTES, WHOLE_RESPONSE, client_address
 from deltamcp.transports.http_app import LOOPBACK, HttpApp
+from deltamcp.transports.quota import Quota
 
-_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-_TOO_LARGE = b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+def _refusal(status: bytes) -> bytes:
+    return b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status
+
+
+_NOT_HTTP = _refusal(b"400 Bad Request")
+_TOO_SLOW = _refusal(b"408 Request Timeout")
+_TOO_LARGE = _refusal(b"413 Content Too Large")
+_HEAD_TOO_LARGE = _refusal(b"431 Request Header Fields Too Large")
+_TOO_MANY_CONNECTIONS = _refusal(b"503 Service Unavailable")
 
 _MAX_CHUNK_OVERHEAD = 8
 """The bytes on the wire for one byte of body; a client that sends each byte as a chunk needs six."""
+
+_MAX_DROPPED_BYTES = 256 * 1024 * 1024
+"""What the server reads of a refused body, so that the client gets to read the refusal; it keeps none of it."""
+
+_SLOW_LINGER_SECONDS = 1.0
+"""How long the server reads on after it refused a slow client, of whose request little can be under way."""
+
+_MAX_PIPELINED = 8
+"""The requests that wait on one connection for the one before, some 3 kB each; further ones wait unparsed."""
+_MAX_TINY_PIPELINED = 32
+"""The same where they arrive in one small piece; requests of MCP are not so short that it has more."""
+_UNCUT_BYTES = 4096
+"""A larger piece is parsed in cuts, because it may have thousands of requests, which take twenty times its memory."""
+_CUT_BYTES = 1024
 
 _MAX_COPIED_BODY = 4096
 """A body of up to so many bytes is copied behind its head; a longer one is passed to the socket uncopied."""
@@ -59,34 +82,150 @@ def _send_whole(cycle_ref: "weakref.ref[RequestResponseCycle]", status: int, bod
     return True
 
 
-def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
-    """Returns uvicorn's HTTP protocol with limits on the time, bytes and pipelined requests of a client."""
+class LingeringConnection(asyncio.Protocol):
+    """A connection after its last response: reads and drops what the client still sends, until the client closes it.
+
+    If the server closed it at once, TCP would reset it as soon as more arrives, and the client might lose the response.
+    """
+
+    def __init__(self, protocol: HttpToolsProtocol, seconds: float) -> None:
+        """The protocol hears of the connection's end, `seconds` from now at the latest."""
+        self._protocol = protocol
+        self._transport = protocol.transport
+        self._left = _MAX_DROPPED_BYTES
+        self._end = protocol.loop.call_later(seconds, self._transport.abort)
+        self._transport.set_protocol(self)
+        self._transport.write_eof()
+        protocol.flow.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self._left < 0:
+            self._transport.abort()
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end.cancel()
+        self._protocol.connection_lost(exc)
+
+
+class _LastResponse:
+    """The transport of a request after whose response the server closes the connection, as the client asked for."""
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self._transport = transport
+        self.close = close
+        self.write = transport.write
+        self.writelines = transport.writelines
+        self.is_closing = transport.is_closing
+
+
+def bounded_protocol(limits: Limits, connections: Quota) -> type[HttpToolsProtocol]:
+    """Returns uvicorn's HTTP protocol with limits on a client's connections, time, bytes and pipelined requests."""
+    unparsed = Quota(limits.body_bytes, limits.owner_share)
 
     class Bounded(HttpToolsProtocol):
         message: object = None
         """The scope of the request that the last received piece ended in."""
         beside_bytes = 0
         """The bytes of that request, without its body, in pieces that did not complete it."""
+        dropped_bytes = 0
+        """The bytes of bodies that came after the response."""
         timer: asyncio.TimerHandle | None = None
         timed_head = False
+        send_timer: asyncio.TimerHandle | None = None
         large_piece = False
+        address: str | None = None
+        lingers = False
+        body_bytes = 0
+        """The bytes of the last request's body so far."""
+        waiting = b""
+        """What is parsed when fewer requests wait."""
 
         def connection_made(self, transport: Any) -> None:
+            address = client_address({"client": get_remote_addr(transport)})
+            if not connections.take(address):
+                transport.set_protocol(asyncio.Protocol())
+                transport.write(_TOO_MANY_CONNECTIONS)
+                transport.close()
+                return
+            self.address = address
             super().connection_made(transport)
+            transport.set_write_buffer_limits(high=0)  # so that writing is paused while anything is unsent
             self.set_timer(in_head=True)
 
         def connection_lost(self, exc: Exception | None) -> None:
             self.clear_timer()
+            self.clear_send_timer()
+            if self.address is not None:
+                self.take_waiting()
+                connections.give_back(self.address)
+                self.address = None
             super().connection_lost(exc)
 
+        # What the client sends
+
         def data_received(self, data: bytes) -> None:
+            if len(data) > _UNCUT_BYTES or self.waiting:
+                self.parse_cuts(self.take_waiting() + data)
+            else:
+                self.parse(data)
+
+        def parse_cuts(self, data: bytes) -> None:
+            at = 0
+            while at < len(data) and not self.lingers:
+                if self.pipeline and (len(self.pipeline) >= _MAX_PIPELINED or len(self.cycle.body) > PIECE_BYTES):
+                    self.wait(data[at:])
+                    return
+                end = at + max(_CUT_BYTES, self.body_left())
+                self.parse(data[at:end])
+                at = end
+
+        def body_left(self) -> int:
+            if self.cycle is None or self.cycle.scope is not self.scope:
+                return 0
+            declared = next((value for name, value in self.headers if name == b"content-length"), b"0")
+            return int(declared) - self.body_bytes
+
+        def wait(self, data: bytes) -> None:
+            """Parses the data when a request that waits has begun."""
+            assert self.address is not None, "the connection is open"
+            if not unparsed.take(self.address, len(data)):
+                self.refuse(_TOO_MANY_CONNECTIONS)
+                return
+            self.waiting = data
+            self.flow.pause_reading()
+
+        def take_waiting(self) -> bytes:
+            data, self.waiting = self.waiting, b""
+            if data and self.address is not None:
+                unparsed.give_back(self.address, len(data))
+            return data
+
+        def parse_waiting(self) -> None:
+            if self.transport.is_closing() or self.lingers:
+                return
+            self.parse_cuts(self.take_waiting())
+            if not self.waiting and not self.pipeline:
+                self.flow.resume_reading()
+
+        def parse(self, data: bytes) -> None:
             cycle = self.cycle
             received = len(cycle.body) if cycle is not None else 0
+            dropped = self.dropped_bytes
             self.large_piece = len(data) > limits.header_bytes
             super().data_received(data)
+            if self.lingers:
+                return
             in_head = self.scope is not None and "method" not in self.scope  # uvicorn adds it at the head's end
             if in_head or (self.cycle is not None and self.cycle.more_body):
                 body = len(self.cycle.body) - (received if self.cycle is cycle else 0) if self.cycle is not None else 0
+                body += self.dropped_bytes - dropped
                 self.check_piece(len(data) - _MAX_CHUNK_OVERHEAD * body, in_head)
             elif self.timer is not None and self.scope is not None:
                 self.clear_timer()
@@ -101,6 +240,8 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
                 self.beside_bytes += max(0, beside)
             if self.beside_bytes > limits.header_bytes:
                 self.refuse(_HEAD_TOO_LARGE if in_head else _TOO_LARGE)
+            elif self.dropped_bytes > _MAX_DROPPED_BYTES:
+                self.transport.abort()
             elif self.timer is None or self.timed_head != in_head:
                 self.clear_timer()
                 self.set_timer(in_head)
@@ -113,13 +254,21 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
                     self.refuse(_HEAD_TOO_LARGE)
                     return
                 self.beside_bytes = 0
+            if len(self.pipeline) >= _MAX_TINY_PIPELINED:
+                raise ValueError("too many pipelined requests")  # which ends the parser's loop
+            self.body_bytes = 0
             super().on_headers_complete()
-            self.scope[WHOLE_RESPONSE] = functools.partial(_send_whole, weakref.ref(self.cycle))  # type: ignore[literal-required]
+            cycle = self.cycle
+            self.scope[WHOLE_RESPONSE] = functools.partial(_send_whole, weakref.ref(cycle))  # type: ignore[literal-required]
+            if not cycle.keep_alive:
+                cycle.transport = _LastResponse(self.transport, self.close_after_response)  # type: ignore[assignment]
 
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            if self.pipeline:  # uvicorn would read on, however many requests wait
-                self.flow.pause_reading()
+        def on_body(self, body: bytes) -> None:
+            self.body_bytes += len(body)
+            if self.cycle is None or self.cycle.response_complete:
+                self.dropped_bytes += len(body)
+            else:
+                super().on_body(body)
 
         def set_timer(self, in_head: bool) -> None:
             # The application times bodies too and sends a better response, so its time ends first.
@@ -132,13 +281,61 @@ def bounded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
                 self.timer.cancel()
                 self.timer = None
 
+        # What the client reads
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            if self.send_timer is None:
+                self.send_timer = self.loop.call_later(limits.send_seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            self.clear_send_timer()
+            super().resume_writing()
+
+        def clear_send_timer(self) -> None:
+            if self.send_timer is not None:
+                self.send_timer.cancel()
+                self.send_timer = None
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.pipeline or self.waiting:  # uvicorn would read on, however many requests wait
+                self.flow.pause_reading()
+            if self.waiting:
+                self.loop.call_soon(self.parse_waiting)
+
+        # The end
+
         def refuse(self, answer: bytes) -> None:
-            self.clear_timer()
-            if self.transport.is_closing():
+            if self.transport.is_closing() or self.lingers:
                 return
-            if self.cycle is None or not self.cycle.response_started:
+            cycle = self.cycle
+            if (
+                cycle is None
+                or not cycle.response_started
+                or (cycle.response_complete and cycle.scope is not self.scope)
+            ):
                 self.transport.write(answer)
-            self.transport.close()
+            self.linger(_SLOW_LINGER_SECONDS if answer is _TOO_SLOW else limits.body_seconds)
+
+        def send_400_response(self, msg: str) -> None:
+            self.refuse(_NOT_HTTP)
+
+        def close_after_response(self) -> None:
+            if self.cycle.more_body:
+                self.linger(limits.body_seconds)
+            else:
+                self.transport.close()
+
+        def linger(self, seconds: float) -> None:
+            """Lets the client read its last response, then ends the connection."""
+            self.clear_timer()
+            self.take_waiting()
+            self.lingers = True
+            if self.cycle is not None and not self.cycle.response_complete:
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
+            LingeringConnection(self, seconds)
 
     return Bounded
 
@@ -249,6 +446,25 @@ class HttpServer(uvicorn.Server):
             await self._running.aclose()
 
 
+def _allowed_connections(wanted: int) -> int:
+    """Returns how many connections the process can have; it raises its own limit on descriptors as far as it may.
+
+    A quarter of the descriptors stay free for files, stores and upstreams, and accepting connections never fails.
+    """
+    if sys.platform == "win32":
+        return wanted
+    import resource
+
+    descriptors, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        return wanted
+    needed = wanted * 4 // 3 + 1
+    if descriptors < needed:
+        descriptors = needed if most == resource.RLIM_INFINITY else min(needed, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, most))
+    return min(wanted, descriptors * 3 // 4)
+
+
 def make_server(
     engine: Engine,
     host: str = "127.0.0.1",
@@ -262,11 +478,13 @@ def make_server(
     if allowed_hosts is None and host not in ("0.0.0.0", "::", *LOOPBACK):  # noqa: S104
         allowed_hosts = [host, *LOOPBACK]
     app = HttpApp(engine, path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
+    limits = engine.limits
+    connections = Quota(_allowed_connections(limits.connections), limits.owner_share)
     config = uvicorn.Config(
         app,
         host,
         port,
-        http=bounded_protocol(engine.limits),
+        http=bounded_protocol(limits, connections),
         ws="none",
         lifespan="off",  # the server enters the engine's lifespan itself, whose errors uvicorn would hide
         access_log=False,
@@ -275,6 +493,6 @@ def make_server(
         log_level="warning",
         server_header=False,
         timeout_keep_alive=60,
-        timeout_graceful_shutdown=max(1, int(engine.limits.drain_seconds)),
+        timeout_graceful_shutdown=max(1, int(limits.drain_seconds)),
     )
     return HttpServer(config, app, engine, path)
