@@ -183,3 +183,13 @@ def test_whatever_happens_the_table_keeps_its_laws(monkeypatch, limit, owner_sha
 
     with clock(monkeypatch) as now:
         asyncio.run(run())
+
+
+async def test_one_session_watches_a_thousand_resources_at_most():
+    sessions = make_sessions(owner_share=1)
+    opened = open_one(sessions)
+    outcomes = [opened.apply(Watch(f"a://{number}", on=True)) for number in range(1_001)]
+    assert [isinstance(outcome, Failure) for outcome in outcomes] == [False] * 1_000 + [True]
+    assert not isinstance(opened.apply(Watch("a://0", on=True)), Failure), "it is subscribed to already"
+    sessions.forget(opened)
+    assert not sessions._quotas.watched._held

@@ -76,7 +76,7 @@ class HandshakeSession:
             case Watch():
                 if self.watched is None:
                     self.watched = set()
-                if ask.on and len(self.watched) >= _MAX_WATCHED:
+                if ask.on and ask.uri not in self.watched and len(self.watched) >= _MAX_WATCHED:
                     return Failure(
                         Fault.INVALID_PARAMS,
                         f"A session may subscribe to at most {_MAX_WATCHED} resources; unsubscribe from some first.",

@@ -21,15 +21,19 @@ from deltamcp.transports.http_reply import RETRY_MS
 from deltamcp.transports.http_session_requests import SessionRequests
 from deltamcp.transports.http_stateless import StatelessPosts
 from deltamcp.transports.quota import HttpQuotas
+from deltamcp.transports.rare_warnings import RARE_WARNINGS
 from deltamcp.values import ANONYMOUS, Failure, Message, Principal, Request
 from deltamcp.wire import codecs, sse
 from deltamcp.wire.codecs import Codec
 
-logger = logging.getLogger("deltamcp")
+logger = logging.getLogger("deltamcp.http")
+logger.addFilter(RARE_WARNINGS)
 
 PRINCIPAL = "deltamcp.principal"
 """The key in the ASGI scope under which an authentication middleware puts the `Principal`."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_MAX_NAMES = 300
+"""The characters of a Host and an Origin that are remembered or logged; names of hosts have at most 253."""
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in versions.HANDSHAKE)
 
 
@@ -111,10 +115,11 @@ class HttpApp:
                 refused = Failure(Fault.WRONG_HOST, "This Host is not among the allowed_hosts.")
             elif names[1] is not None and not self._is_origin(names[1]):
                 refused = Failure(Fault.WRONG_ORIGIN, "This Origin is not among the allowed_origins.")
-            elif len(self._admitted) < 1024:
+            elif len(self._admitted) < 1024 and sum(len(name or b"") for name in names) < _MAX_NAMES:
                 self._admitted.add(names)
         if refused is not None:
-            logger.warning("refused Host %r, Origin %r: %s", *names, refused.message)
+            host, origin = (name and name[:_MAX_NAMES] for name in names)
+            logger.warning("refused Host %r, Origin %r: %s", host, origin, refused.message)
         return refused
 
     def _path_within(self, scope: Scope) -> str:

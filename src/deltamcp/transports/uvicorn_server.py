@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import functools
+import logging
 import signal
 import socket
 import sys
@@ -22,6 +23,7 @@ from deltamcp.limits import Limits
 from deltamcp.transports.asgi_messages import PIECE_BYTES, WHOLE_RESPONSE, client_address
 from deltamcp.transports.http_app import LOOPBACK, HttpApp
 from deltamcp.transports.quota import Quota
+from deltamcp.transports.rare_warnings import RARE_WARNINGS
 
 
 def _refusal(status: bytes) -> bytes:
@@ -478,6 +480,7 @@ def make_server(
     if allowed_hosts is None and host not in ("0.0.0.0", "::", *LOOPBACK):  # noqa: S104
         allowed_hosts = [host, *LOOPBACK]
     app = HttpApp(engine, path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
+    logging.getLogger("uvicorn.error").addFilter(RARE_WARNINGS)
     limits = engine.limits
     connections = Quota(_allowed_connections(limits.connections), limits.owner_share)
     config = uvicorn.Config(
