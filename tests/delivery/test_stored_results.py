@@ -12,6 +12,7 @@ from deltamcp.results.encode import encode
 from deltamcp.results.notes import Handle
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.results.stored_result import StoredHeader, StoredResult, parse_continue_arguments
+from deltamcp.runtime.computations import Computations
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.tokens import count
 from deltamcp.values import ANONYMOUS, LOCAL, Caller, CallTool, Era, ResultShape, Terms
@@ -201,6 +202,22 @@ async def test_over_http_strangers_count_by_their_address_and_sessions_each_for_
     addresses = [name for kind, _, name in kinds if kind == "address"]
     assert addresses == ["10.0.0.1", "10.0.0.2", "2001:db8::/64"]
     assert len([kind for kind, _, _ in kinds if kind == "conversation"]) == 4
+
+
+async def test_callers_whom_the_server_cannot_tell_apart_take_turns_by_their_address(monkeypatch):
+    server, turns = small_office(), []
+    run = Computations.run
+
+    async def note(self: Computations, caller: Any, compute: Any) -> Any:
+        turns.append(caller)
+        return await run(self, caller, compute)
+
+    monkeypatch.setattr(Computations, "run", note)
+    async with raw_client(server):
+        for caller in CALLERS["addresses"]:
+            handle = (await ask(server, caller, "get", n=0)).meta[KEY]["handle"]
+            await ask(server, caller, "continue", handle=handle)
+    assert list(dict.fromkeys(turns)) == ["address 10.0.0.1", "address 10.0.0.2"]
 
 
 # Views

@@ -133,7 +133,7 @@ class ChangeDelivery:
     async def _compute(self, call: CallKey, compute: Callable[[Work], T]) -> T | None:
         """Returns what a computation returns; None if it is too large: the function has run, so its result is sent."""
         try:
-            return await self._computations.run(call.owner, compute)
+            return await self._computations.run(call.caller.account, compute)
         except UsageError:
             return None
 

@@ -176,7 +176,7 @@ class Continuation:
         return TextResource(uri, str(memoryview(data), "utf-8"), "application/json")
 
     async def _run(self, caller: Caller, compute: Callable[[Work], T]) -> T:
-        return await self._computations.run((caller.principal.id, caller.conversation), compute)
+        return await self._computations.run(caller.account, compute)
 
 
 class _FirstPart:

@@ -68,10 +68,13 @@ class DeltaMcpDelivery:
         # Anonymous callers would get each other's snapshots, and a tool's result may depend on its caller.
         if caller.is_anonymous:
             return None
-        snapshot = await self._stored.recall(request.snapshot, caller)
-        if snapshot is None:
+        data = await self._stored.recall(request.snapshot, caller)
+        if data is None:
             return None
-        name, value = snapshot
+        try:
+            name, value = await self._run(call, lambda work: document.decode_counted(data, work))
+        except UsageError:
+            return None
         return await self._reply(value, call, None if name is None else self._stored.handle(name))
 
     async def deliver(self, value: Any, call: DeliveryRequest) -> ToolResult:
@@ -115,7 +118,9 @@ class DeltaMcpDelivery:
         handle = None if policy.compat else await self._store(source, policy, caller)
         snapshot = None if call.page is None else call.page.snapshot
         if snapshot is not None and isinstance(value, list) and not caller.is_anonymous:
-            await self._stored.remember(snapshot, [handle and handle.name, value], caller)
+            size = len(source.data)
+            data = await self._run(call, lambda work: _encode_snapshot(value, size, handle, work))
+            await self._stored.remember(snapshot, data, caller)
         return await self._reply(value, call, handle)
 
     async def _store(self, source: ResultData, policy: ResolvedPolicy, caller: Caller) -> Handle | None:
@@ -136,8 +141,12 @@ class DeltaMcpDelivery:
             return await self._run(call, lambda work: _reply(text, policy, page, handle, work))
 
     async def _run(self, call: DeliveryRequest, compute: Callable[[Work], T]) -> T:
-        caller = call.terms.caller
-        return await self._computations.run((caller.principal.id, caller.conversation), compute)
+        return await self._computations.run(call.terms.caller.account, compute)
+
+
+def _encode_snapshot(value: list[JSON], size: int, handle: Handle | None, work: Work) -> bytes:
+    work.scan(size)  # as much as it took to decode the value, so that the steps suffice here too
+    return jsonrpc.encode([handle and handle.name, value])
 
 
 def _decode(data: str | bytes, work: Work) -> JSON:

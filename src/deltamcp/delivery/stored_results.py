@@ -14,12 +14,10 @@ from deltamcp import tokens
 from deltamcp.deltas.root import SHORT_DIGITS, root_digits
 from deltamcp.errors import UsageError
 from deltamcp.limits import Limits
-from deltamcp.results import document
 from deltamcp.results.notes import Handle
 from deltamcp.results.stored_result import StoredHeader, StoredResult, pack_result
 from deltamcp.stores.store import Store, StoreError, StoreUnreachableError
-from deltamcp.values import ANONYMOUS, JSON, LOCAL, Caller, ResourceLink
-from deltamcp.wire import jsonrpc
+from deltamcp.values import ANONYMOUS, LOCAL, Caller, ResourceLink
 
 _HANDLE_LETTERS = "23456789abcdefghjkmnpqrstvwxyz"
 _HANDLE_TOKENS = 3
@@ -31,7 +29,7 @@ _OPEN_BYTES = 48 * 1024 * 1024
 """The memory of opened results with the views of them, one result apart; further ones are read from the store again."""
 _OPEN_BYTES_PER_ACCOUNT = 24 * 1024 * 1024
 _NOTES = "page"
-"""The part of a store key that marks values remembered beside results."""
+"""The part of a store key that marks data remembered beside results."""
 
 T = TypeVar("T")
 logger = logging.getLogger("deltamcp")
@@ -108,7 +106,7 @@ class StoredResults:
                 packed = pack_result(head, data)
                 if await self._store.add(self._owner(caller), name, packed, *self._lifetimes, self._account(caller)):
                     if root is not None and not named_by_root:
-                        await self.remember(root.note_name, name, caller)
+                        await self.remember(root.note_name, name.encode(), caller)
                     return handle, shown
                 if root is not None and named_by_root and await self._holds(name, root.root, caller):
                     await self._store.put(self._owner(caller), name, packed, *self._lifetimes, self._account(caller))
@@ -154,7 +152,7 @@ class StoredResults:
         names = [] if caller.shares_handles else list(self._root_names(digits))
         if len(digits) >= SHORT_DIGITS:
             found = await self.recall(root.note_name, caller)
-            names += [found] if isinstance(found, str) else []
+            names += [found.decode()] if found is not None else []
         for name in names:
             with contextlib.suppress(UsageError, StoreError):
                 stored = await self.open(name, caller)
@@ -215,22 +213,21 @@ class StoredResults:
         name, slash, path = uri.removeprefix(self._base_uri).partition("/")
         return name, slash + path
 
-    # Values remembered beside results
+    # Data remembered beside results
 
-    async def remember(self, name: str, value: JSON, caller: Caller) -> None:
-        """Stores a value under a name of its own, if the store can be reached and has room."""
-        owner, data = self._owner(caller, _NOTES), jsonrpc.encode(value)
+    async def remember(self, name: str, data: bytes, caller: Caller) -> None:
+        """Stores data under a name of its own, if the store can be reached and has room."""
+        owner = self._owner(caller, _NOTES)
         try:
             await self._store.put(owner, name, data, *self._lifetimes, self._account(caller))
         except StoreError as error:
             _log_failure("a reply could not be recorded, so later replies may repeat it: %s", error)
 
-    async def recall(self, name: str, caller: Caller) -> JSON | None:
-        """Returns a remembered value; None if there is none."""
-        data: bytes | None = None
+    async def recall(self, name: str, caller: Caller) -> bytes | None:
+        """Returns remembered data; None if there is none."""
         with contextlib.suppress(StoreError):
-            data = await self._store.get(self._owner(caller, _NOTES), name)
-        return None if data is None else document.decode(data)
+            return await self._store.get(self._owner(caller, _NOTES), name)
+        return None
 
     def _owner(self, caller: Caller, kind: str = "result") -> str:
         """Returns the store's owner of a caller's entries.
