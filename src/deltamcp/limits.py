@@ -123,7 +123,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     callers keep the others from storing anything."""
 
     store_seconds: float = 1.0
-    """Deadline of one operation of the store; callers wait no longer for a store that does not answer."""
+    """Deadline of one operation of the store, and one second more for each 32 MB to store; callers wait no longer for a
+    store that does not answer."""
 
     ping_seconds: float = 15.0
     """Silence on an open stream after which the server sends a comment line, so that proxies keep the stream open."""

@@ -158,6 +158,22 @@ async def test_a_caller_that_leaves_says_nothing_of_the_store():
     assert await store.get("owner", "name") is None and slow.probes == 0
 
 
+async def test_a_deadline_leaves_time_for_the_data(monkeypatch):
+    deadlines: list[float] = []
+    timeout = asyncio.timeout
+
+    def note(seconds: float) -> asyncio.Timeout:
+        deadlines.append(seconds)
+        return timeout(seconds)
+
+    monkeypatch.setattr("deltamcp.stores.circuit_breaker.asyncio.timeout", note)
+    store = CircuitBreaker(HangingStore(), 60)
+    await store.put("owner", "name", bytes(1024), 60, 600, "account")
+    await store.add("owner", "large", bytes(48 * 1024 * 1024), 60, 600, "account")
+    await store.get("owner", "large")
+    assert [round(seconds, 3) for seconds in deadlines] == [60, 61.5, 60]
+
+
 async def test_closing_does_not_wait_for_a_store_that_hangs():
     class Endless(HangingStore):
         async def close(self) -> None:
@@ -180,7 +196,7 @@ async def test_a_redis_that_stands_still(tmp_path, monkeypatch):
     with redis_server(port, tmp_path) as process:
         patient = RedisStore(f"redis://127.0.0.1:{port}/0")
         await patient.put("owner", "before", b"x", 60, 600, "account")
-        slow = RedisStore(f"redis://127.0.0.1:{port}/0", answer_seconds=0.2)
+        slow = RedisStore(f"redis://127.0.0.1:{port}/0", connect_seconds=0.2)
         store = CircuitBreaker(slow, 0.2, retry_seconds=0.01)
         process.send_signal(signal.SIGSTOP)
         try:

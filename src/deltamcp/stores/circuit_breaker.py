@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 
 from deltamcp.stores.store import Store, StoreError, StoreUnreachableError
 
+_BYTES_PER_SECOND = 32 * 1024 * 1024
+"""How fast a store takes data at least; a deadline is longer by the time for the data."""
 _RETRY_SECONDS = 0.25
 """The time after the first probe that failed; it doubles with each further one."""
 _MAX_RETRY_SECONDS = 30.0
@@ -26,7 +28,7 @@ class CircuitBreaker:
     def __init__(self, store: Store, seconds: float, retry_seconds: float = _RETRY_SECONDS) -> None:
         """
         Args:
-            seconds: The deadline of one operation.
+            seconds: The deadline of one operation, beside the time that its data takes.
             retry_seconds: The time between the first two probes.
         """
         self.private = store.private
@@ -39,13 +41,13 @@ class CircuitBreaker:
     async def put(
         self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
     ) -> None:
-        async with self._deadline():
+        async with self._deadline(data):
             await self._store.put(owner, name, data, idle_seconds, max_seconds, account)
 
     async def add(
         self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
     ) -> bool:
-        async with self._deadline():
+        async with self._deadline(data):
             return await self._store.add(owner, name, data, idle_seconds, max_seconds, account)
 
     async def get(self, owner: str, name: str) -> bytes | None:
@@ -67,11 +69,11 @@ class CircuitBreaker:
             logger.warning("the store was not closed: %s", error or "it did not answer")
 
     @contextlib.asynccontextmanager
-    async def _deadline(self) -> AsyncIterator[None]:
+    async def _deadline(self, data: bytes = b"") -> AsyncIterator[None]:
         if self._probe is not None and not self._probe.done():
             raise StoreUnreachableError(self._reason)
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._seconds + len(data) / _BYTES_PER_SECOND):
                 yield
         except TimeoutError as error:
             reason = f"The store did not answer within {self._seconds:g} s."

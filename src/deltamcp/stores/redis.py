@@ -138,10 +138,10 @@ class RedisStore:
         self,
         url: str,
         quotas: Quotas = DEFAULT_QUOTAS,
-        answer_seconds: float = _ANSWER_SECONDS,
+        connect_seconds: float = _CONNECT_SECONDS,
         prefix: str = "deltamcp:",
     ) -> None:
-        """`answer_seconds` is how long to wait for one answer."""
+        """`connect_seconds` is how long to wait until a connection is open, and until it is closed."""
         try:
             from redis.asyncio import BlockingConnectionPool, Redis
             from redis.asyncio.retry import Retry
@@ -154,9 +154,9 @@ class RedisStore:
             pool = BlockingConnectionPool.from_url(
                 url,
                 max_connections=_MAX_CONNECTIONS,
-                timeout=answer_seconds,
-                socket_connect_timeout=min(_CONNECT_SECONDS, answer_seconds),
-                socket_timeout=answer_seconds,
+                timeout=_ANSWER_SECONDS,
+                socket_connect_timeout=connect_seconds,
+                socket_timeout=_ANSWER_SECONDS,
                 # A retried `add` would find the entry of its first attempt and report that it failed.
                 retry=Retry(NoBackoff(), 0),
                 # With protocol 3 redis-py does not check whether an idle connection was closed.
