@@ -1,5 +1,6 @@
 """Arguments by reference: a part of an earlier result, with changes, in place of a value."""
 
+import contextlib
 import copy
 import json
 from typing import Any
@@ -7,8 +8,16 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer, Disclosure, ResultPolicy
+from deltamcp.delivery import continuation
+from deltamcp.errors import UsageError
+from deltamcp.results import reference
+from deltamcp.results.policy import ResolvedPolicy
+from deltamcp.results.stored_result import StoredHeader, StoredResult, pack_result
+from deltamcp.wire import jsonrpc
+from deltamcp.work import Work, unlimited_work
 from tests.support.era_client import ERAS, EraClient, era_client, first_text, result_meta, texts
 from tests.support.sample_values import LINES, USERS
+from tests.support.steps import steps_of
 
 WRAPPED = {"total": 60, "items": USERS[:60], "text": LINES}
 
@@ -350,3 +359,55 @@ async def test_a_prefix_changes_nothing():
         params = {"body": {"$result": handle, "path": "/items/0/email"}}
         await peer.result_of("p_execute", operation="mail.send", params=params)
         assert server.got == [(USERS[0]["email"], 0)]
+
+
+# Bounds
+
+
+STORED = {"items": [{"id": number, "text": f"text {number}"} for number in range(3_000)], "log": LINES * 50}
+
+
+def resolve(arguments: Any, work: Work) -> Any:
+    header = StoredHeader("json", None, ResolvedPolicy())
+    results = {"R1": StoredResult(pack_result(header, jsonrpc.encode(STORED)))}
+    return continuation._resolve(arguments, list(reference.find_references(arguments, work)), results, True, work)
+
+
+def test_many_references_into_one_result_split_it_once() -> None:
+    def steps(count: int) -> int:
+        references = [{"$result": "R1", "path": f"/items/{place}/text"} for place in range(count)]
+        return steps_of(lambda work: resolve({"a": references}, work))
+
+    assert steps(3_000) < steps(1) + 3_000 * 20
+
+
+def test_each_reference_counts_by_the_size_of_what_it_stands_for() -> None:
+    for count, path in ((200, ""), (30, "/items"), (2_000, "/log")):
+        with pytest.raises(UsageError, match="come to more than 8 MiB"):
+            resolve({"a": [{"$result": "R1", "path": path}] * count}, unlimited_work())
+
+
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [
+        ("/log", {"find": "a", "replace": "a", "all": True}),
+        ("", {"op": "add", "path": "/items/0", "value": 1}),
+        ("", {"op": "move", "from": "/items/0", "path": "/items/9"}),
+        ("/items/0", {"op": "test", "path": "/" * 300, "value": 1}),
+    ],
+)
+def test_each_change_of_a_patch_takes_steps(path: str, change: dict[str, Any]) -> None:
+    def steps(times: int) -> int:
+        def run(work: Work) -> None:
+            with contextlib.suppress(UsageError):
+                resolve({"a": {"$result": "R1", "path": path, "patch": [change] * times}}, work)
+
+        return steps_of(run)
+
+    assert steps(1_000) > 200 * (steps(2) - steps(1)) > 0
+
+
+def test_large_arguments_without_references_are_not_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[Any] = []
+    monkeypatch.setattr(reference, "is_reference", walked.append)
+    assert not reference.has_reference({"a": [[] for _ in range(50_000)]}) and len(walked) < 1_000

@@ -28,6 +28,8 @@ _CHANGE_OVERHEAD = 4
 _ENCODING_FACTOR = 4
 """Encoding with sorted members takes so many times as long as a scan."""
 _MEMBERS_PER_STEP = 8
+_STEPS_PER_PART = 4
+"""Steps that comparing two parts takes besides what is inside them, and writing their edit."""
 
 _encode_json = msgspec.json.Encoder().encode
 
@@ -56,7 +58,7 @@ class _Differ:
         self._effort = effort
 
     def diff(self, base: Any, new: Any, depth: int) -> CostedEdit | None:
-        self._effort.work.spend()
+        self._effort.work.spend(_STEPS_PER_PART)
         kind = type(base)
         if kind is not type(new):
             return self._put(new)
@@ -127,7 +129,7 @@ class _Differ:
     def _diff_rows(self, base: list[Any], new: list[Any], depth: int) -> CostedEdit:
         work = self._effort.work
         forms, new_forms = _comparison_forms(base, new)
-        work.spend(len(base) + len(new))
+        work.spend(2 * (len(base) + len(new)))
         work.scan(_ENCODING_FACTOR * sum(map(len, (*forms, *new_forms))) if forms is not base else 0)
         key = next((key for key in self._keys if _is_shared_key(base, new, key)), None)
         key = key or find_key(base, new, forms, new_forms)
@@ -152,7 +154,7 @@ class _Differ:
         placed: list[PlacedRow] = []
         length = len(new) - len(matches.placed)
         for at, old in matches.placed:
-            work.spend(_MAX_MODELS if old is None else 1)
+            work.spend(_STEPS_PER_PART if old is not None else 4 * _MAX_MODELS)
             row, size = (
                 self._put_or_copy(new[at], _nearby_rows(base, name_of, at), depth) if old is None else (name_of(old), 6)
             )

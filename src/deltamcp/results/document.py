@@ -42,8 +42,11 @@ _PACKED_PER_STEP = 4
 _SMALL_BYTES = 64
 """Documents in which there is no need to count values."""
 _COUNTED_BYTES = 1024 * 1024
+_DECODED_BYTES = 256 * 1024
+"""Larger documents are decoded in chunks, so that no call of the decoder takes long."""
 _VALUE_MARKS = 3
 _KEYS_PER_STEP = 8
+_RAW_BYTES = 80
 _SPACE = b" \t\r\n"
 
 T = TypeVar("T", list[Raw], dict[str, Raw])
@@ -102,7 +105,31 @@ def decode_counted(data: RawJSON, work: Work) -> JSON:
     if values > MAX_VALUES:
         raise TooManyValuesError(f"More than {MAX_VALUES} values cannot be read at once; give the path of a part.")
     work.spend(values // _DECODED_PER_STEP)
-    return decode(data)
+    return _decode_in_chunks(data, work)
+
+
+def _decode_in_chunks(data: RawJSON, work: Work) -> JSON:
+    if len(data) <= _DECODED_BYTES:
+        return decode(data)
+    match kind(data):
+        case "list":
+            values: list[JSON] = []
+            for chunk, text in _chunks(data, _decode_items, work):
+                if len(text) <= _DECODED_BYTES:
+                    values += decode(b"".join((b"[", text, b"]")))
+                else:
+                    values += (_decode_in_chunks(unit, work) for unit in chunk)
+            return values
+        case "object":
+            found: dict[str, JSON] = {}
+            for some, text in _chunks(data, _decode_members, work):
+                if len(text) <= _DECODED_BYTES:
+                    found |= decode(b"".join((b"{", text, b"}")))
+                else:
+                    found |= {name: _decode_in_chunks(unit, work) for name, unit in some.items()}
+            return found
+        case _:
+            return decode(data)
 
 
 def items(data: RawJSON, work: Work) -> Sequence[RawJSON]:
@@ -228,6 +255,13 @@ class PickedItems(Mapping[str, RawJSON]):
     def __init__(self, items: Sequence[RawJSON], places: "array[int]") -> None:
         self._items = items
         self._places = places
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes the items take, with the text."""
+        items = self._items
+        size = items.nbytes if isinstance(items, PackedItems) else sum(map(len, items)) + _RAW_BYTES * len(items)
+        return size + self._places.itemsize * len(self._places)
 
     def __len__(self) -> int:
         return len(self._places)

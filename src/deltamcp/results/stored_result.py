@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from deltamcp.errors import UsageError
 from deltamcp.results import document, grep
-from deltamcp.results.document import PackedItems, RawJSON, Units
+from deltamcp.results.document import PackedItems, PickedItems, RawJSON, Units
 from deltamcp.results.notes import RAW_PREFIX
 from deltamcp.results.pagination import find_rows
 from deltamcp.results.pointer import parse_path, pointer
@@ -80,7 +80,7 @@ class Selection:
         match self.units:
             case str() | bytes():
                 return size + sys.getsizeof(self.units)
-            case PackedItems():
+            case PackedItems() | PickedItems():
                 return size + self.units.nbytes
             case _:
                 return size + len(self.units) * (_MEMBER_BYTES if isinstance(self.units, Mapping) else _ITEM_BYTES)
