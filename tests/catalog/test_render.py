@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from deltamcp import tokens
 from deltamcp.catalog import prose, tool_text
+from deltamcp.catalog.parameter_text import deepest_names
+from tests.support.call_count import count_calls
 from tests.support.strategies import any_schema
 
 ISSUES = {
@@ -332,3 +335,51 @@ def test_wide_texts_are_cut_all_the_same(wide):
     assert len(prose.cut(wide, 60)) <= 60
     assert len(prose.summary(wide)) <= 60
     assert prose.drop_blank_lines(wide).split() == wide.split()
+
+
+def _doubling(levels: int, keyword: str) -> dict[str, Any]:
+    definitions: dict[str, Any] = {
+        f"d{level}": {keyword: [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(levels)
+    }
+    return {"$defs": {**definitions, f"d{levels}": {}}, "properties": {"x": {"$ref": "#/$defs/d0"}}}
+
+
+_HOSTILE: dict[str, dict[str, Any]] = {
+    "doubling allOf": _doubling(40, "allOf"),
+    "doubling anyOf": _doubling(40, "anyOf"),
+    "many fields": {"properties": {f"p{number}": {"type": "string"} for number in range(20_000)}},
+    "many alternatives": {"properties": {"x": {"anyOf": [{"properties": {f"p{n}": {}}} for n in range(20_000)]}}},
+    "long references": {"properties": {f"p{number}": {"$ref": "#" + "/a" * 10_000} for number in range(100)}},
+    "nested alternatives": {
+        "$defs": {"u": {"anyOf": [{"properties": {f"f{number}": {"$ref": "#/$defs/u"}}} for number in range(300)]}},
+        "properties": {f"p{number}": {"$ref": "#/$defs/u"} for number in range(50)},
+    },
+}
+
+
+@pytest.mark.parametrize("name", _HOSTILE)
+@pytest.mark.parametrize(
+    "write",
+    [
+        tool_text.signature_line,
+        tool_text.signature_with_notes,
+        tool_text.full_text,
+        lambda tool: tool_text.part_text(tool["inputSchema"], {"$ref": "#/properties/x"}),
+        lambda tool: deepest_names(tool["inputSchema"], "x.a.b"),
+    ],
+    ids=["line", "notes", "full", "part", "names"],
+)
+def test_a_schema_of_any_size_takes_bounded_work_to_write(name, write):
+    tool = {"name": "t", "inputSchema": _HOSTILE[name]}
+    assert count_calls(lambda: write(tool)) < 1_000_000
+
+
+def test_what_a_text_leaves_out_of_too_many_fields_is_told():
+    fields = {f"p{number}": {"type": "string"} for number in range(20_000)}
+    assert tool_text.full_text({"name": "t", "inputSchema": {"properties": fields}}).endswith("…)")
+
+
+@pytest.mark.parametrize("long", [{"x" * 4_000_000: {}}, {"x": {"enum": ["y" * 4_000_000]}}])
+def test_long_names_and_choices_are_left_out_of_a_line(long):
+    line = tool_text.signature_line({"name": "t", "inputSchema": {"properties": long}})
+    assert len(line) < 100

@@ -40,8 +40,11 @@ _PLAIN_NAME = re.compile(r"[^\s,:?(){}\x00-\x1f\x7f-\x9f]+")
 UNBOUNDED = 1 << 30
 _MAX_NESTING = 40
 """The deepest level that is visited; real schemas stay under 12."""
-MAX_STEPS = 50_000
-"""Nodes visited in one schema; nested references can make a small schema expand without end."""
+MAX_STEPS = 10_000
+"""Nodes visited in one schema; nested references can make a small schema expand without end. Published tools take up to
+1,200."""
+_NAMES_PER_STEP = 8
+"""Fields, alternatives or parts of a reference that take as long as the visit of a node."""
 
 
 _MIN_BRANCHES = 3
@@ -124,6 +127,10 @@ class Parameters:
         self._steps_left -= 1
         return self._steps_left > 0 and len(seen) <= _MAX_NESTING and id(node) not in seen
 
+    def _spend(self, names: int) -> None:
+        """Counts the fields, the alternatives or the parts of a reference that were read at once."""
+        self._steps_left -= names // _NAMES_PER_STEP
+
     def _omission(self, text: str = "…") -> str:
         self.has_omissions = True
         self.omitted_in = self.omitted_in or self._parameter
@@ -174,6 +181,9 @@ class Parameters:
         by_note: dict[str, int] = {}
         shown, omission = self._shown_fields(node, level, deepest, seen)
         for parameter in shown:
+            if self.is_too_large:
+                omission = omission or self._omission()
+                break
             self._parameter = self._parameter if level else parameter.name
             rows = self._property_rows(parameter, dots, f"{path}{parameter.name}", level, deepest, seen)
             text, note = rows[0]
@@ -282,6 +292,7 @@ class Parameters:
         required: set[str] = set()
         for part in self._all_of_parts(node, seen):
             properties, needed = part.get("properties"), part.get("required")
+            self._spend(sum(len(names) for names in (properties, needed) if isinstance(names, dict | list)))
             merged.update(properties if isinstance(properties, dict) else {})
             required.update(name for name in (needed if isinstance(needed, list) else ()) if isinstance(name, str))
         if (merged or node is self._start) and self._branches(node):
@@ -324,11 +335,15 @@ class Parameters:
         shown, omission = self._shown_fields(node, level, deepest, seen)
         texts: list[str] = []
         for parameter in shown:
+            if self.is_too_large:
+                omission = omission or self._omission()
+                break
             self._parameter = self._parameter if level else parameter.name
             texts.append(self._property_text(parameter, level, deepest, seen))
         return [*texts, omission] if omission else texts
 
     def _property_text(self, parameter: _Property, level: int, deepest: int, seen: tuple[int, ...]) -> str:
+        self._spend(len(parameter.name) // 32)
         name = _name_text(parameter.name)
         text = name if parameter.required else f"{name}?"
         inside = deepest if parameter.required else min(deepest, self._detail.optional_depth)
@@ -367,7 +382,8 @@ class Parameters:
     def _branches(self, node: dict[str, Any]) -> list[dict[str, Any]]:
         for key in ("anyOf", "oneOf"):
             if isinstance(node.get(key), list):
-                return [self._resolve(branch) for branch in node[key]]
+                self._spend(len(node[key]))
+                return [self._resolve(branch) for branch in node[key][: max(0, self._steps_left) + _MIN_BRANCHES]]
         return []
 
     def _type_text(self, node: Any, level: int, deepest: int, seen: tuple[int, ...]) -> str:
@@ -443,7 +459,8 @@ class Parameters:
             if not isinstance(reference, str) or not reference.startswith("#"):
                 return node
             found: Any = self._root
-            for part in reference[1:].split("/")[1:]:
+            self._spend(reference.count("/"))
+            for part in reference[1:].split("/", _MAX_NESTING)[1:]:
                 key = part.replace("~1", "/").replace("~0", "~")
                 found = found.get(key) if isinstance(found, dict) else None
             node = found

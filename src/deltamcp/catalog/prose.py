@@ -40,7 +40,7 @@ def cut(text: str, limit: int) -> str:
 
     A sentence that introduces a list, such as "Options are:", is no place to end, because the list says what to pass.
     """
-    text = _collapse_spaces(clean(text))
+    text = _collapse_spaces(clean(text[: _SUMMARY_SOURCE_CHARS + 8 * limit]))
     if len(text) <= limit:
         return _SPACE.sub(" ", text)
     text = text[: 2 * limit + 2]  # bounds the search, as the rest cannot fit

@@ -73,6 +73,10 @@ _SIGNATURE_TOKENS = 120
 """The budget of a signature in an error message."""
 _MAX_STEPS = 2000
 """Nodes of a schema that a text with a budget visits; a text that needs more does not fit its budget."""
+_MAX_EXHAUSTED = 6
+"""Texts of one tool that visit too many nodes, before the tool is written as `name(…)`."""
+_MAX_CHARS_PER_TOKEN = 64
+"""Longer texts than the budget times this are not counted; only runs of one character have so few tokens."""
 
 
 def signature_line(tool: Mapping[str, JSON], name: str | None = None, max_tokens: int = _SIGNATURE_TOKENS) -> str:
@@ -93,13 +97,17 @@ def signature_with_notes(
 
 
 def _notes(tool: Mapping[str, JSON], name: str, path: str) -> str:
+    exhausted = 0
     for detail in _NOTES_DETAILS:
+        if _is_too_costly(detail, exhausted):
+            continue
         parameters = Parameters(_input_schema(tool), detail, _MAX_STEPS, path)
         text = _signature_text(tool, name, parameters, 0 if path else detail.description_chars)
         if parameters.has_omissions:
             inside = f'"{name}.{parameters.omitted_in}" or ' if parameters.omitted_in and not path else ""
             text += f'\nWhat … leaves out: get_schema({inside}detail="full")'
-        if not parameters.is_too_large and tokens.count(text) <= NOTES_TOKENS:
+        exhausted += parameters.is_too_large
+        if not parameters.is_too_large and _fits(text, NOTES_TOKENS):
             return text
     return f'{name}(…): get_schema(detail="full")'
 
@@ -125,13 +133,17 @@ def signature_and_summary(tool: Mapping[str, JSON], name: str, summary: str, max
     shorter = prose.cut(summary, _SHORTER_SUMMARY_CHARS)
     choices = [(detail, summary) for detail in _SIGNATURE_DETAILS]
     choices += [(detail, shorter) for detail in (_SIGNATURE_DETAILS[-1], *_FEWER_NAMES)]
+    exhausted = 0
     for detail, shown_summary in choices:
+        if _is_too_costly(detail, exhausted):
+            continue
         parameters = Parameters(schema, detail, _MAX_STEPS)
         text = _one_line(name, parameters.inline_texts(), shown_summary)
-        if not parameters.is_too_large and tokens.count(text) <= max_tokens:
+        exhausted += parameters.is_too_large
+        if not parameters.is_too_large and _fits(text, max_tokens):
             return text
     text = _one_line(name, ["…"], shorter)
-    return text if tokens.count(text) <= max_tokens else _one_line(name, ["…"], "")
+    return text if _fits(text, max_tokens) else _one_line(name, ["…"], "")
 
 
 def has_omissions(line: str) -> bool:
@@ -141,13 +153,28 @@ def has_omissions(line: str) -> bool:
 
 def part_text(schema: Mapping[str, JSON], part: JSON) -> str:
     """Writes what one part of a schema takes: its type, required fields, allowed values and a note."""
+    exhausted = 0
+    text = "…"
     for detail in (_PART_DETAIL, *_SIGNATURE_DETAILS):
+        if _is_too_costly(detail, exhausted):
+            continue
         parameters = Parameters(schema, detail, _MAX_STEPS)
         text = parameters.type_text(part)
-        if not parameters.is_too_large and tokens.count(text) <= _PART_TOKENS:
+        exhausted += parameters.is_too_large
+        if not parameters.is_too_large and _fits(text, _PART_TOKENS):
             break
+    text = text if len(text) <= _PART_TOKENS * _MAX_CHARS_PER_TOKEN else "…"
     note = description_text(part.get("description"), _PART_NOTE_CHARS) if isinstance(part, dict) else ""
     return f"{text} # {note.removesuffix('.')}" if note else text
+
+
+def _is_too_costly(detail: TextDetail, exhausted: int) -> bool:
+    """Returns whether to leave out a detail after so many texts that visited too many nodes: few of the others fit."""
+    return exhausted >= (_MAX_EXHAUSTED if detail.depth == 0 else _MAX_EXHAUSTED // 2)
+
+
+def _fits(text: str, max_tokens: int) -> bool:
+    return len(text) <= max_tokens * _MAX_CHARS_PER_TOKEN and tokens.count(text) <= max_tokens
 
 
 def _one_line(name: str, parameters: list[str], summary: str) -> str:

@@ -28,6 +28,10 @@ _MAX_NOTES_CHARS = 1500
 """Characters of the parameters' descriptions that are indexed; the rest is examples and exceptions."""
 _MAX_CHOICES = 20
 """Values of an enumeration that are indexed; longer ones list the world's currencies or time zones."""
+_MAX_FIELD_CHARS = 50_000
+"""Characters of a field that are indexed."""
+_MAX_NODES = 10_000
+"""Nodes of a schema that are indexed; published tools have up to 2,000."""
 _SATURATION = 1.2
 """How soon further repetitions of a word stop adding weight; BM25's k1."""
 
@@ -45,7 +49,7 @@ def term_weights(tool: Mapping[str, JSON], group: str) -> dict[str, float]:
     counts: dict[str, float] = {}
     services: set[str] = set()
     for field, text in fields:
-        words = terms(text)
+        words = terms(text[:_MAX_FIELD_CHARS])
         unit = field.weight / (1 - field.slope + field.slope * len(words) / field.typical_words)
         for word in words:
             counts[word] = counts.get(word, 0.0) + unit
@@ -67,7 +71,9 @@ def _parameter_names_and_notes(schema: JSON) -> tuple[list[str], list[str]]:
     names: list[str] = []
     notes: list[str] = []
     pending = [schema]
-    while pending:
+    visited = 0
+    while pending and visited < _MAX_NODES:
+        visited += 1
         node = pending.pop()
         if isinstance(node, list):
             pending.extend(reversed(node))
