@@ -6,11 +6,19 @@ import re
 from typing import Any
 
 import pytest
+from rapidfuzz import process
 
-from deltamcp import DeltaServer
+from deltamcp import Context, DeltaServer
 from deltamcp.catalog import discovery
-from deltamcp.catalog.view import FoundOperation
+from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.directory import Directory
+from deltamcp.catalog.disclosure import Disclosure
+from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.search.words import terms
+from deltamcp.catalog.view import FoundOperation, View
+from deltamcp.errors import UsageError
 from deltamcp.tokens import count
+from deltamcp.work import Work, WorkLimitError
 from tests.support.meta_tools import (
     COMMUNITY_IDS,
     NOUNS,
@@ -433,3 +441,75 @@ async def test_a_failing_embedder_leaves_the_search_by_words(failure, caplog):
         async with meta_tool_client(large_server(84, embedder=FAILING[failure])) as peer:
             for _ in range(2):
                 assert "posts.delete(" in await peer.text_of("discover", query="delete posts")
+
+
+# Bounds
+
+
+def _view(size: int) -> View:
+    catalog = Catalog("x", disclosure=Disclosure(surface="meta"))
+    for number in range(size):
+        catalog.add(Operation(_nothing, Context, name=f"operation_{number}", category=f"c{number % 7}"))
+    return catalog.view()
+
+
+async def _nothing() -> None: ...
+
+
+def test_a_page_writes_no_line_that_it_does_not_show(monkeypatch):
+    view = _view(2_000)
+    written: list[str] = []
+    summary_of = Directory.summary_of
+
+    def counted(directory: Directory, operation: Operation) -> str:
+        written.append(operation.id)
+        return summary_of(directory, operation)
+
+    monkeypatch.setattr(Directory, "summary_of", counted)
+    arguments = discovery.parse_discover_arguments({"detail": "brief", "cursor": "100"})
+    shown = discovery.listing_text(view, arguments, Work(1)).splitlines()
+    assert len(written) == len(shown)
+
+
+def test_the_whole_tree_takes_work_for_each_operation():
+    arguments = discovery.parse_discover_arguments({"detail": "full"})
+    with pytest.raises(WorkLimitError):
+        discovery.listing_text(_view(2_000), arguments, Work(20_000))
+    assert "operation_1999" in discovery.listing_text(_view(2_000), arguments, Work(200_000))
+
+
+def test_few_names_of_a_large_catalogue_are_compared_in_every_way(monkeypatch):
+    compared: list[int] = []
+
+    def extract(query: str, choices: list[str], **options: Any) -> Any:
+        if "scorer" not in options:
+            compared.append(len(choices))
+        return original(query, choices, **options)
+
+    original = process.extract
+    monkeypatch.setattr(process, "extract", extract)
+    view = _view(5_000)
+    assert "c3.operation_1095" in view.nearest_ids("operatoin_1095")
+    assert view.nearest_ids("x" * 1_000_000) == []
+    assert max(compared) <= 1_000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"category": "a." * 1_000},
+        {"cursor": "9" * 1_000_000},
+        {"cursor": 10**1000},
+        {"cursor": ["1"]},
+        {"query": "x" * 20_001},
+        {"query": [str(number) for number in range(100_000)]},
+    ],
+)
+def test_arguments_beyond_their_bounds_are_refused_in_a_sentence(arguments):
+    with pytest.raises(UsageError) as refused:
+        discovery.parse_discover_arguments(arguments)
+    assert len(str(refused.value)) < 100
+
+
+def test_letters_that_become_many_are_searched_in_part():
+    assert len(terms("ﷺ" * 1_000)) <= len(terms("صلى الله عليه وسلم " * 250))

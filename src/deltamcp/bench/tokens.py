@@ -19,7 +19,9 @@ from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.view import View
 from deltamcp.context import Context
 from deltamcp.errors import DeltaError
+from deltamcp.limits import Limits
 from deltamcp.values import JSON, Kind, Surface
+from deltamcp.work import Work
 
 SIZES = (10, 84, 300, 1000, 2500)
 SEARCHED = 200
@@ -190,7 +192,8 @@ def _demo_figures(data: Path) -> Figures:
         options = {"name": tool["name"], "description": tool["description"], "input_schema": tool["inputSchema"]}
         catalog.add(Operation(_answer_nothing, Context, **options))
     view = catalog.view()
-    index = tokens.count(discovery.listing_text(view, discovery.parse_discover_arguments({"detail": "brief"})))
+    brief = discovery.parse_discover_arguments({"detail": "brief"})
+    index = tokens.count(discovery.listing_text(view, brief, Work(Limits().work_steps)))
     description = tokens.count(discovery.schemas_text(view, [tools[0]["name"]], DetailLevel.NOTES))
     page = view.page(Kind.TOOLS, Surface.PROGRESSIVE, None)
     listed = msgspec.json.encode({"tools": page.items if page is not None else []}).decode()

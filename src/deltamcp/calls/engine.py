@@ -114,9 +114,11 @@ class Engine:
         self._tool_calls = ToolCalls(
             runner, state, consents, continuation, changes, deliveries, (CallLog(), *observers)
         )
-        self._meta_calls = MetaCalls(search, continuation, changes, self._tool_calls)
+        self._meta_calls = MetaCalls(search, continuation, changes, self._tool_calls, computations)
         self._lists = Lists(catalog, self.capabilities, changes)
-        self._resources = Resources(catalog, self.capabilities, runner, continuation, changes, cache_seconds)
+        self._resources = Resources(
+            catalog, self.capabilities, runner, continuation, changes, computations, cache_seconds
+        )
         self._prompts = Prompts(catalog, self.capabilities, self._lists, runner)
 
     def identify(self, principal: Principal, conversation: str | None = None, address: str = "") -> Caller:

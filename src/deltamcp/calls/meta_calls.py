@@ -11,7 +11,6 @@ from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog import discovery
 from deltamcp.catalog.execute_arguments import parse_execute_arguments
 from deltamcp.catalog.meta_tools import MetaTool
-from deltamcp.catalog.view import View
 from deltamcp.delivery.call_policy import ResultOverride
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
@@ -21,6 +20,7 @@ from deltamcp.results import content, projection
 from deltamcp.results.content import ResultData
 from deltamcp.results.notes import add_notes
 from deltamcp.results.policy import ROOT_KEY, RequestPolicy, parse_root, requested_policy, requested_root
+from deltamcp.runtime.computations import Computations
 from deltamcp.values import JSON, Answer, CallTool, Outcome, ToolResult
 
 
@@ -28,12 +28,18 @@ class MetaCalls:
     """Performs calls of `discover`, `get_schema`, `execute`, `query` and `continue`."""
 
     def __init__(
-        self, search: OperationSearch, continuation: Continuation, changes: ChangeDelivery, tool_calls: ToolCalls
+        self,
+        search: OperationSearch,
+        continuation: Continuation,
+        changes: ChangeDelivery,
+        tool_calls: ToolCalls,
+        computations: Computations,
     ) -> None:
         self._search = search
         self._continuation = continuation
         self._changes = changes
         self._tool_calls = tool_calls
+        self._computations = computations
 
     async def call(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         try:
@@ -69,17 +75,19 @@ class MetaCalls:
             root = root if sent_root is None else sent_root
         await self._changes.accept_root(root, caller)
         policy = replace(request.view.resolved_policy, pack_root=root)
-        source = ResultData(await self._discovery_text(request.view, arguments))
+        source = ResultData(await self._discovery_text(request, arguments))
         if not policy.may_send_changes:
             return await self._continuation.first_reply(source, policy, caller)
         given = {name: value for name, value in arguments.items() if value is not None and value != ""}
         call = CallKey(caller, call_digest([MetaTool.DISCOVER.value, given]))
         return await self._changes.deliver(source, policy, call, time.monotonic())
 
-    async def _discovery_text(self, view: View, arguments: dict[str, JSON]) -> str:
-        discover = discovery.parse_discover_arguments(arguments)
+    async def _discovery_text(self, request: RequestContext, arguments: dict[str, JSON]) -> str:
+        view, discover = request.view, discovery.parse_discover_arguments(arguments)
         if not discover.queries:
-            return discovery.listing_text(view, discover)
+            return await self._computations.run(
+                request.terms.caller.account, lambda work: discovery.listing_text(view, discover, work)
+            )
         limit = discover.cursor + discovery.MAX_HITS + 1
         found = await self._search.find(view, discover.queries, limit, discovery.searched_names(view, discover))
         return discovery.hits_text(view, {query: hits[discover.cursor :] for query, hits in found.items()}, discover)

@@ -13,12 +13,13 @@ from deltamcp.catalog import discovery
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.resource import MAX_URI_CHARS
 from deltamcp.catalog.signature import InvalidArgumentsError
-from deltamcp.catalog.view import View, did_you_mean
+from deltamcp.catalog.view import did_you_mean
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.errors import Fault, ResourceNotFoundError, UsageError
 from deltamcp.results import content
+from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.deadline import Deadline
 from deltamcp.stores.store import StoreError
 from deltamcp.values import JSON, Answer, Contents, Failure, Kind, Outcome, ReadResource, TextResource
@@ -39,6 +40,7 @@ class Resources:
         runner: FunctionRunner,
         continuation: Continuation,
         changes: ChangeDelivery,
+        computations: Computations,
         cache_seconds: float,
     ) -> None:
         self._catalog = catalog
@@ -46,6 +48,7 @@ class Resources:
         self._runner = runner
         self._continuation = continuation
         self._changes = changes
+        self._computations = computations
         self._ttl_ms = int(cache_seconds * 1000)
 
     async def read(self, ask: ReadResource, request: RequestContext) -> Outcome:
@@ -73,7 +76,7 @@ class Resources:
         except WorkLimitError as error:
             return Failure(Fault.INVALID_PARAMS, f"params.uri fits templates in too many ways. {error}")
         if found is None:
-            return self._read_operation(ask.uri, request.view) or missing
+            return await self._read_operation(ask.uri, request) or missing
         resource, variables = found
         try:
             arguments = resource.bind(variables)
@@ -102,16 +105,24 @@ class Resources:
             return Failure(Fault.INTERNAL, log_failure(f"The resource {uri[:200]}", error))
         return None if stored is None else Answer(Contents([stored]))
 
-    def _read_operation(self, uri: str, view: View) -> Outcome | None:
+    async def _read_operation(self, uri: str, request: RequestContext) -> Outcome | None:
         """Reads the tree of operations, a category or an operation; returns None if the URI names none of these."""
-        path = view.operation_resources.parse_uri(uri) if view.operation_resources is not None else None
-        if view.operation_resources is None or path is None:
+        view, resources = request.view, request.view.operation_resources
+        path = resources.parse_uri(uri) if resources is not None else None
+        if resources is None or path is None:
             return None
-        value = view.operation_resources.read(uri, discovery.operation_details)
-        if value is not None:
-            text = TextResource(uri, jsonrpc.encode(value).decode(), "application/json")
-            return Answer(Contents([text], ttl_ms=self._ttl_ms))
-        ids = view.nearest_names(path.replace("/", ".")[:200], view.ids)
-        nearest = [view.operation_resources.uri(id_) for id_ in ids]
+
+        def read(work: Work) -> str | None:
+            value = resources.read(uri, discovery.operation_details, work)
+            return None if value is None else jsonrpc.encode(value).decode()
+
+        try:
+            text = await self._computations.run(request.terms.caller.account, read)
+        except WorkLimitError as error:
+            return Failure(Fault.INVALID_PARAMS, str(error))
+        if text is not None:
+            return Answer(Contents([TextResource(uri, text, "application/json")], ttl_ms=self._ttl_ms))
+        ids = view.nearest_names(path.replace("/", "."), view.ids)
+        nearest = [resources.uri(id_) for id_ in ids]
         message = f"There is no operation at {uri[:200]}.{did_you_mean(nearest)}"
         return Failure(Fault.RESOURCE_NOT_FOUND, message, {"uri": uri, "nearest": nearest})

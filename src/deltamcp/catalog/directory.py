@@ -7,6 +7,7 @@ from deltamcp import tokens
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.sibling_summaries import SiblingSummaries
 from deltamcp.values import JSON
+from deltamcp.work import Work
 
 OVERVIEW_TOKENS = 200
 """The budget of the overview for up to `_MAX_FULLY_NAMED` operations; each further one adds `_TOKENS_PER_OPERATION`."""
@@ -16,6 +17,9 @@ _CATEGORIES_ONLY_ABOVE = 300
 _MAX_OVERVIEW_TOKENS = 900
 _MIN_PREFIX_GROUP = 3
 """The number of names with the same first word from which they are written as `word_{a,b,c}`."""
+
+_STEPS_PER_SUMMARY = 40
+"""The work of a summary that is not known yet."""
 
 
 class Category:
@@ -42,15 +46,20 @@ class Category:
         """The summaries of its operations, which differ from each other."""
         return SiblingSummaries(self.operations.values())
 
-    def json_tree(self) -> dict[str, JSON]:
-        """Returns the category as JSON in the form of an operations file: names and summaries, without schemas."""
+    def json_tree(self, work: Work) -> dict[str, JSON]:
+        """Returns the category as JSON in the form of an operations file: names and summaries, without schemas.
+
+        Raises:
+            WorkLimitError: there are too many operations.
+        """
+        work.spend(_STEPS_PER_SUMMARY * len(self.operations))
         tree: dict[str, JSON] = {
             action: {"name": operation.name, "description": self.summaries.of(operation)}
             for action, operation in self.operations.items()
         }
         for name, child in self.children.items():
             # Where an operation and a category have the same name, the category is listed.
-            tree[name] = child.json_tree()
+            tree[name] = child.json_tree(work)
         return tree
 
 

@@ -1,6 +1,6 @@
 """The meta-tools `discover` and `get_schema`: parses their arguments and writes their answers."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import msgspec
@@ -13,6 +13,7 @@ from deltamcp.catalog.parameter_text import deepest_names, has_parameter
 from deltamcp.catalog.view import FoundOperation, View, did_you_mean
 from deltamcp.errors import UsageError
 from deltamcp.values import JSON
+from deltamcp.work import Work
 
 MAX_HITS = 5
 """Hits for each query."""
@@ -55,8 +56,11 @@ def parse_discover_arguments(arguments: Mapping[str, JSON]) -> DiscoverArguments
     category = arguments.get("category") or ""
     if not isinstance(category, str):
         raise UsageError("category must be a string.")
-    cursor = str(arguments.get("cursor") or "0")
-    if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 9:
+    if len(category) > _MAX_PATH_CHARS:
+        raise UsageError(f"category takes at most {_MAX_PATH_CHARS} characters.")
+    cursor = arguments.get("cursor") or "0"
+    cursor = str(cursor) if isinstance(cursor, str | int) else ""
+    if len(cursor) > 9 or not (cursor.isascii() and cursor.isdigit()):
         raise UsageError("cursor is not one discover gave; start without it.")
     if len(queries) > 1 and int(cursor):
         raise UsageError("cursor goes on in one query; send that query alone.")
@@ -148,31 +152,31 @@ def _other_words_hint(view: View) -> str:
     return f"Try other words, or {view.meta_tool_name(MetaTool.DISCOVER)}() for all {view.directory.size} operations."
 
 
-def listing_text(view: View, arguments: DiscoverArguments) -> str:
+def listing_text(view: View, arguments: DiscoverArguments, work: Work) -> str:
     """Writes the overview, or the operations of a category.
 
     Raises:
         UsageError: there is no such category.
+        WorkLimitError: the whole tree has too many operations.
     """
     if arguments.detail is DetailLevel.FULL:
         category = view.directory.category_at(arguments.category)
         if category is None:
             raise UsageError(_unknown_category_text(view, arguments.category))
-        return _json({"operations": category.json_tree()})
+        return _json({"operations": category.json_tree(work)})
     if not view.operations:
         return "There are no operations yet."
     if not arguments.category and arguments.detail is None:
         return view.directory.overview
     operations = _operations_in(view, arguments.category)
     if arguments.detail is DetailLevel.NAMES:
-        return _page_text([operation.id for operation in operations], arguments.cursor)
-    return _page_text(
-        [
-            f"{operation.id}: {summary}" if (summary := view.directory.summary_of(operation)) else operation.id
-            for operation in operations
-        ],
-        arguments.cursor,
-    )
+        return _page_text(operations, lambda operation: operation.id, arguments.cursor)
+
+    def line(operation: Operation) -> str:
+        summary = view.directory.summary_of(operation)
+        return f"{operation.id}: {summary}" if summary else operation.id
+
+    return _page_text(operations, line, arguments.cursor)
 
 
 def _operations_in(view: View, category: str) -> list[Operation]:
@@ -191,18 +195,21 @@ def _unknown_category_text(view: View, category: str) -> str:
     return f"There is no category {category[:200]!r}.{hint}"
 
 
-def _page_text(lines: list[str], start: int) -> str:
-    """Returns the lines of one page, at least one, and the cursor of the next page."""
-    if start >= len(lines):
+def _page_text(operations: list[Operation], line: Callable[[Operation], str], start: int) -> str:
+    """Returns the lines of one page, at least one, and the cursor of the next page; writes no other line."""
+    if start >= len(operations):
         raise UsageError("cursor is past the end; start without it.")
-    end, spent = start, 0
-    while end < len(lines):
-        spent += tokens.count(lines[end]) + 1
-        if spent > PAGE_TOKENS and end > start:
+    lines: list[str] = []
+    spent = 0
+    for operation in operations[start:]:
+        text = line(operation)
+        spent += tokens.count(text) + 1
+        if spent > PAGE_TOKENS and lines:
             break
-        end += 1
-    more = [f'{len(lines) - end} more: cursor="{end}"'] if end < len(lines) else []
-    return "\n".join([*lines[start:end], *more])
+        lines.append(text)
+    end = start + len(lines)
+    more = [f'{len(operations) - end} more: cursor="{end}"'] if end < len(operations) else []
+    return "\n".join([*lines, *more])
 
 
 # get_schema

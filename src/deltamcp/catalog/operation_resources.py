@@ -6,6 +6,7 @@ from urllib.parse import unquote
 from deltamcp.catalog.directory import Category, Directory
 from deltamcp.catalog.operation import Operation
 from deltamcp.values import JSON
+from deltamcp.work import Work
 
 MAX_LISTED_OPERATIONS = 500
 """With more operations, only the index, the categories and a template are listed."""
@@ -56,17 +57,21 @@ class OperationResources:
             "mimeType": _JSON,
         }
 
-    def read(self, uri: str, schema: Callable[[Operation], JSON]) -> JSON | None:
-        """Reads the index, category or operation at a URI; None where there is none."""
+    def read(self, uri: str, schema: Callable[[Operation], JSON], work: Work) -> JSON | None:
+        """Reads the index, category or operation at a URI; None where there is none.
+
+        Raises:
+            WorkLimitError: there are too many operations.
+        """
         path = self.parse_uri(uri)
         if path is None:
             return None
         if path == "index":
-            return {"operations": self._directory.root.json_tree()}
+            return {"operations": self._directory.root.json_tree(work)}
         *above, last = path.split("/")
         category = self._directory.category_at(".".join(above))
         if category is not None and last in category.children:
-            return {"operations": category.children[last].json_tree()}
+            return {"operations": category.children[last].json_tree(work)}
         if category is not None and last in category.operations:
             return schema(category.operations[last])
         return None

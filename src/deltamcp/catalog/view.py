@@ -26,6 +26,11 @@ RESOURCES_PER_PAGE = 100
 _COST_SAMPLE = 64
 """The average cost of a schema is measured on so many operations, or up to twice as many."""
 
+_MAX_COMPARED_CHARS = 200
+"""The characters of an unknown name that are compared with known ones."""
+_MAX_COMPARED_NAMES = 1000
+"""The names that are compared in every way, in up to 3 ms; of more, those that are most alike as a whole."""
+
 
 class SharedItems(msgspec.Struct, frozen=True):
     """The resources, templates and prompts of a server, which are the same for every caller."""
@@ -108,9 +113,15 @@ class View:
 
     def nearest_names(self, name: str, names: Iterable[str]) -> list[str]:
         """Returns up to three of `names` that are similar to an unknown name."""
-        from rapidfuzz import process  # 30 ms to import, needed only where a name is wrong
+        from rapidfuzz import fuzz, process  # 30 ms to import, needed only where a name is wrong
 
-        found = process.extract(name, list(names), processor=str.casefold, limit=3, score_cutoff=60)
+        name, compared = name[:_MAX_COMPARED_CHARS], list(names)
+        if len(compared) > _MAX_COMPARED_NAMES:
+            likely = process.extract(
+                name, compared, scorer=fuzz.ratio, processor=str.casefold, limit=_MAX_COMPARED_NAMES
+            )
+            compared = [match for match, _, _ in likely]
+        found = process.extract(name, compared, processor=str.casefold, limit=3, score_cutoff=60)
         return [match for match, _, _ in found]
 
     def nearest_ids(self, name: str) -> list[str]:
@@ -324,4 +335,4 @@ def did_you_mean(names: list[str]) -> str:
 def _parse_cursor(cursor: str | None) -> int | None:
     if cursor is None:
         return 0
-    return int(cursor) if cursor.isascii() and cursor.isdigit() and len(cursor) < 10 else None
+    return int(cursor) if len(cursor) < 10 and cursor.isascii() and cursor.isdigit() else None

@@ -15,6 +15,8 @@ _CLAUSE_END = re.compile(
     r"[.;?!\n]+(?:\s|$)|[。；？！]|\s\+\s|,\s(?:and|or|then)\s"
     r"|,?\s(?:and then|and also|then|as well as|additionally|finally)\s"
 )
+_MAX_EXPANSION = 4
+"""The times that a text may grow when its characters are decomposed; one Arabic sign alone becomes 18 letters."""
 _CACHED_WORDS, _MAX_CACHED_LETTERS = 50_000, 40
 """The number and the length of words whose terms are cached: a catalogue of 10,000 tools has some 20,000 words."""
 
@@ -22,7 +24,7 @@ _CACHED_WORDS, _MAX_CACHED_LETTERS = 50_000, 40
 def terms(text: str) -> list[str]:
     """Splits a text into terms, in order: words without case and ending, parts of identifiers, no stopwords."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
+        text = unicodedata.normalize("NFKC", text)[: _MAX_EXPANSION * len(text)]
     found: list[str] = []
     for word in _WORD.findall(text):
         found += _cached_word_terms(word) if len(word) <= _MAX_CACHED_LETTERS else _word_terms(word)
