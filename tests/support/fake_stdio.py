@@ -246,7 +246,6 @@ class Fake:
         self.reply(id_, {"answer": 1})
         self.reply(id_, {"answer": 2})
         self.reply(987654, {"answer": 3})
-        self.say(id=None, error={"code": -32700, "message": "What?"})
 
     def call_progress(self, id_: Any, params: dict[str, Any]) -> None:
         token = (params.get("_meta") or {}).get("progressToken")

@@ -1,5 +1,7 @@
 """Server-sent events: the reader reads what the encoder writes, however the bytes are split."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,3 +49,20 @@ def test_an_event_too_large_is_refused_wherever_it_is_cut():
     with pytest.raises(ValueError, match="larger than"):
         for _ in range(MOST):
             list(reader.feed(b"data: xxxx\n"))
+
+
+def test_an_event_of_a_million_lines_takes_little_more_than_its_bytes():
+    reader = sse.SseReader(10_000_000)
+    tracemalloc.start()
+    try:
+        for _ in range(1000):
+            assert list(reader.feed(b"data:\n" * 1000)) == []
+        for _ in range(100_000):
+            assert list(reader.feed(b"x")) == []
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 3_000_000
+
+    (event,) = reader.feed(b"\n\n")
+    assert event.data == b"\n" * 999_999

@@ -15,6 +15,8 @@ the user's answer: an `Elicited`, the filled-in form as a dict, or None if the u
 OnSampling: TypeAlias = Callable[[dict[str, JSON]], "dict[str, JSON] | str | Awaitable[Any]"]
 """Takes the params of `sampling/createMessage` and returns its result, or only the text that the model wrote."""
 
+_MAX_INPUT_REQUESTS = 64
+"""How many inputs a server may ask for at once; the client answers them concurrently."""
 _UNKNOWN_METHOD = FAULTS[Fault.UNKNOWN_METHOD].handshake
 
 
@@ -59,6 +61,8 @@ class ClientCallbacks:
         """
         input_requests: Any = result.get("inputRequests")
         params: dict[str, JSON] = {}
+        if isinstance(input_requests, dict) and len(input_requests) > _MAX_INPUT_REQUESTS:
+            raise PeerError(0, f"The server asks for more than {_MAX_INPUT_REQUESTS} inputs at once.")
         if isinstance(input_requests, dict):
             answers = await asyncio.gather(*(self._answer_input(request) for request in input_requests.values()))
             params["inputResponses"] = dict(zip(input_requests, answers, strict=True))

@@ -14,7 +14,7 @@ from deltamcp.client.callbacks import ClientCallbacks
 from deltamcp.client.connection import OnProgress
 from deltamcp.client.connector import Connector
 from deltamcp.client.definitions import Definition, Tool
-from deltamcp.client.links.link import ClientLink
+from deltamcp.client.links.link import ClientLink, message_limits
 from deltamcp.client.lists import ServerLists
 from deltamcp.client.local_results import LocalResults
 from deltamcp.client.negotiation import ClientProfile, Encoding, ProtocolChoice, ServerInfo
@@ -23,6 +23,7 @@ from deltamcp.client.options import ClientOptions
 from deltamcp.client.recovery import read_all, recover
 from deltamcp.client.reply import Reply, ToolCall
 from deltamcp.client.result_cache import ResultCache
+from deltamcp.client.size_total import DEFAULT_MAX_BYTES, SizeTotal
 from deltamcp.client.target import Address, InProcessServer, Program, Target, parse_target
 from deltamcp.deltas.edits import InvalidDeltaError as UnreadableError
 from deltamcp.errors import FAULTS, ArgumentsError, CallFailedError, ClientError, ConfigurationError, Fault, PeerError
@@ -62,6 +63,7 @@ class DeltaClient:
         _check_options(options)
         self._options = options
         self._deltas = options.get("deltas", False)
+        self._max_bytes = options.get("max_bytes", DEFAULT_MAX_BYTES)
         self._endpoint = parse_target(target)
         callbacks = ClientCallbacks(options.get("on_elicitation"), options.get("on_sampling"), options.get("roots"))
         profile = ClientProfile(
@@ -82,21 +84,22 @@ class DeltaClient:
             options.get("start_timeout", 30.0),
             options.get("timeout"),
         )
-        self._lists = ServerLists(self._connector, options.get("cache_seconds", 300.0))
+        self._lists = ServerLists(self._connector, options.get("cache_seconds", 300.0), self._max_bytes)
         self._notifications = NotificationListener(self._connector, self._lists, options)
         self._result_cache = ResultCache()
         self._local_results: LocalResults | None = None
         self._connector.on_reconnect = self._reset_after_reconnect
 
     def _link_factories(self) -> list[Callable[[], ClientLink]]:
-        endpoint = self._endpoint
+        endpoint, limits = self._endpoint, message_limits(self._max_bytes)
         match endpoint:
             case InProcessServer():
-                return [endpoint.make_link]
+                return [functools.partial(endpoint.make_link, limits)]
             case Program():
-                return [functools.partial(endpoint.make_link, self._options.get("quiet", False))]
+                quiet, on_stderr = self._options.get("quiet", False), self._options.get("on_stderr")
+                return [functools.partial(endpoint.make_link, quiet, limits, on_stderr)]
             case Address():
-                return endpoint.link_factories(self._options.get("headers", {}), self._options.get("token"))
+                return endpoint.link_factories(self._options.get("headers", {}), self._options.get("token"), limits)
 
     async def __aenter__(self) -> "DeltaClient":
         """Starts the server or connects to it, and negotiates the protocol.
@@ -308,7 +311,7 @@ class DeltaClient:
                 raise ClientError(
                     "The server sent changes to a result that this client does not have, and no handle to read it by."
                 ) from None
-            reply.value = await read_all(handle, self._continue)
+            reply.value = await read_all(handle, self._continue, self._max_bytes)
             self._result_cache.store_whole(reply, call_key, reply.value)
 
     # Results that the server sent in part
@@ -369,8 +372,13 @@ class DeltaClient:
             ResultLostError: the rest of the result cannot be read.
         """
         if reply.call is not None and reply.handle is None and self._may_repeat_for_pages(reply):
-            return [row async for row in self._rows_from(reply, reply.call.name)]
-        return await recover(reply, self._continue)
+            total = SizeTotal(f"The result of {reply.call.name}", self._max_bytes)
+            rows = []
+            async for row in self._rows_from(reply, reply.call.name):
+                total.add(jsonrpc.encode(row))
+                rows.append(row)
+            return rows
+        return await recover(reply, self._continue, self._max_bytes)
 
     async def pages(
         self, name: str, arguments: Mapping[str, JSON] | None = None, *, want: ResultPolicy | None = None
@@ -433,7 +441,7 @@ class DeltaClient:
             async for page in pages:
                 is_of_rows = not page.is_part or page.is_page or page.delta_meta.get("unit") == "rows"
                 if not is_of_rows or page.has_cut_rows:
-                    for row in _result_rows(await recover(page, self._continue))[read:]:
+                    for row in _result_rows(await recover(page, self._continue, self._max_bytes))[read:]:
                         yield row
                     return
                 for row in _result_rows(page.value):

@@ -3,15 +3,16 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from inspect import isawaitable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client.callbacks import ClientCallbacks
 from deltamcp.client.dialect import UNNEGOTIATED, ClientDialect
-from deltamcp.client.links.link import ClientLink
+from deltamcp.client.links.link import ClientLink, UnaddressedError
 from deltamcp.errors import FAULTS, ArgumentsError, ClientError, ConnectionLostError, Fault, PeerError
 from deltamcp.values import JSON, Era, Malformed, Message, Notification, Request, RequestId, Response
 
@@ -22,9 +23,20 @@ OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[No
 OnNotification: TypeAlias = Callable[[str, dict[str, JSON]], None]
 """Takes a notification that belongs to no request."""
 
+_LISTEN = "subscriptions/listen"
+"""The request that stays open as long as the client listens."""
 _CANCEL_SECONDS = 2.0
+_MAX_SERVER_REQUESTS = 64
+"""How many requests of the server the client answers at once; it ignores further ones."""
+_MAX_WAITING_PROGRESS = 64
+"""How many progress notifications wait for a slow callback; of more, it gets the last."""
 _MAX_ROUND_TRIPS = 50
 """How often the client sends one request again with answers to the server's input requests."""
+
+
+class _PendingRequest(NamedTuple):
+    method: str
+    future: "asyncio.Future[Response]"
 
 
 class ClientConnection:
@@ -36,10 +48,12 @@ class ClientConnection:
         self._callbacks = callbacks
         self._on_notification = on_notification
         self._ids = itertools.count(1)
-        self._pending: dict[RequestId, asyncio.Future[Response]] = {}
-        self._progress_callbacks: dict[RequestId, OnProgress] = {}
-        self._progress_tasks: dict[RequestId, asyncio.Task[None]] = {}
+        self._pending: dict[RequestId, _PendingRequest] = {}
+        self._progress_reports: dict[RequestId, _ProgressReports] = {}
         self._answer_tasks: dict[RequestId, asyncio.Task[None]] = {}
+        self._open_questions = 0
+        self.last_sign_of_life = 0.0
+        """When the server last reported progress, or got an answer to a question; by the event loop's clock."""
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # Requests
@@ -66,7 +80,9 @@ class ClientConnection:
             result = await self._request_once(method, sent, meta, progress, parameter_headers, dialect)
             if result.get("resultType") != "input_required" or dialect.era is not Era.MODERN:
                 return result
-            sent = {**params, **await self._callbacks.retry_params(result)}
+            with self._answering():
+                answers = await self._callbacks.retry_params(result)
+            sent = {**params, **answers}
         raise PeerError(0, f"The server answered {method} with input requests {_MAX_ROUND_TRIPS} times in a row.")
 
     async def _request_once(
@@ -81,16 +97,16 @@ class ClientConnection:
         id_ = next(self._ids)
         if progress is not None:
             meta = {**meta, "progressToken": id_}
-            self._progress_callbacks[id_] = progress
+            self._progress_reports[id_] = _ProgressReports(progress)
         message = {"jsonrpc": "2.0", "id": id_, "method": method, "params": dialect.request_params(params, meta)}
         headers = dialect.headers(method, params, parameter_headers) if self.link.carries_headers else {}
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self._pending[id_] = future
+        self._pending[id_] = _PendingRequest(method, future)
         try:
             await self._send(message, headers)
             response = await future
-            if id_ in self._progress_tasks:
-                await self._progress_tasks[id_]
+            if progress is not None:
+                await self._progress_reports[id_].finish()
         except asyncio.CancelledError:
             if method != "initialize":  # MCP 2025-11-25, "Cancellation": a client MUST NOT cancel it
                 self._start_task(self._notify_cancelled(id_))
@@ -98,8 +114,7 @@ class ClientConnection:
         finally:
             del self._pending[id_]
             if progress is not None:
-                del self._progress_callbacks[id_]
-                self._progress_tasks.pop(id_, None)
+                self._progress_reports.pop(id_).cancel()
             if not future.cancel() and not future.cancelled():
                 future.exception()  # else asyncio logs that the exception was never retrieved
         if response.error is not None:
@@ -137,42 +152,56 @@ class ClientConnection:
     # Messages from the server
 
     def is_awaiting(self, id_: RequestId) -> bool:
-        future = self._pending.get(id_)
-        return future is not None and not future.done()
+        pending = self._pending.get(id_)
+        return pending is not None and not pending.future.done()
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: Message | UnaddressedError) -> None:
         match message:
             case Response():
-                future = self._pending.get(message.id)
-                if future is not None and not future.done():
-                    future.set_result(message)
+                pending = self._pending.get(message.id)
+                if pending is not None and not pending.future.done():
+                    pending.future.set_result(message)
             case Notification():
                 self._receive_notification(message)
             case Request():
+                if len(self._answer_tasks) >= _MAX_SERVER_REQUESTS or message.id in self._answer_tasks:
+                    logger.debug("the server sent too many requests at once; one of them is ignored")
+                    return
                 task = self._start_task(self._answer_request(message))
                 self._answer_tasks[message.id] = task
                 task.add_done_callback(lambda _: self._answer_tasks.pop(message.id, None))
             case Malformed():
-                future = self._pending.get(message.id) if message.id is not None else None
-                if future is not None and not future.done():
-                    error = {"message": f"The server's answer cannot be read. {message.reason}"}
-                    future.set_result(Response(message.id or 0, error=error))
+                pending = self._pending.get(message.id) if message.id is not None else None
+                if pending is not None and not pending.future.done():
+                    hint = " Allow a larger max_bytes if you trust it." if message.fault is Fault.TOO_LARGE else ""
+                    error = {"message": f"The server's answer cannot be read. {message.reason}{hint}"}
+                    pending.future.set_result(Response(message.id or 0, error=error))
                 else:
                     logger.debug("the server sent something that is not a message: %s", message.reason)
+            case UnaddressedError():
+                self._fail_oldest(message.error)
+
+    def _fail_oldest(self, error: dict[str, JSON]) -> None:
+        """Fails the oldest request with an error that names none: a server that cannot read ids reads one by one."""
+        for id_, pending in self._pending.items():
+            if pending.method != _LISTEN and not pending.future.done():
+                pending.future.set_result(Response(id_, error=error))
+                return
 
     def fail_pending(self, error: ClientError) -> None:
-        for future in self._pending.values():
-            if not future.done():
-                future.set_exception(error)
+        for pending in self._pending.values():
+            if not pending.future.done():
+                pending.future.set_exception(error)
 
     def _receive_notification(self, notification: Notification) -> None:
         params = notification.params
         match notification.method:
             case "notifications/progress":
                 token = params.get("progressToken")
-                callback = self._progress_callbacks.get(token) if type(token) in (int, str) else None  # type: ignore[arg-type]
-                if callback is not None:
-                    self._report_progress(callback, params)
+                reports = self._progress_reports.get(token) if type(token) in (int, str) else None  # type: ignore[arg-type]
+                if reports is not None:
+                    self.last_sign_of_life = asyncio.get_running_loop().time()
+                    reports.add(params)
             case "notifications/cancelled":
                 id_ = params.get("requestId")
                 task = self._answer_tasks.get(id_) if type(id_) in (int, str) else None  # type: ignore[arg-type]
@@ -181,26 +210,26 @@ class ClientConnection:
             case method:
                 self._on_notification(method, params)
 
-    def _report_progress(self, callback: OnProgress, params: dict[str, JSON]) -> None:
-        done, total, text = params.get("progress"), params.get("total"), params.get("message")
-        if not isinstance(done, int | float):
-            return
+    @property
+    def is_answering(self) -> bool:
+        """Whether the program or its user is answering a question of the server."""
+        return self._open_questions > 0
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        self._open_questions += 1
         try:
-            awaitable = callback(
-                done, total if isinstance(total, int | float) else None, text if isinstance(text, str) else None
-            )
-        except Exception:
-            logger.exception("a progress callback failed")
-            return
-        if isawaitable(awaitable):
-            token = params["progressToken"]
-            self._progress_tasks[token] = self._start_task(_await_in_order(awaitable, self._progress_tasks.get(token)))
+            yield
+        finally:
+            self._open_questions -= 1
+            self.last_sign_of_life = asyncio.get_running_loop().time()
 
     async def _answer_request(self, request: Request) -> None:
         """Answers a request that the server sent; servers of the handshake era do."""
         message: dict[str, JSON] = {"jsonrpc": "2.0", "id": request.id}
         try:
-            message["result"] = await self._callbacks.answer(request.method, request.params)
+            with self._answering():
+                message["result"] = await self._callbacks.answer(request.method, request.params)
         except PeerError as error:
             message["error"] = {"code": error.code, "message": str(error)}
         except Exception:
@@ -221,7 +250,7 @@ class ClientConnection:
         """Closes the connection as soon as no request is pending."""
         try:
             while self._pending:
-                await asyncio.wait(self._pending.values())
+                await asyncio.wait([pending.future for pending in self._pending.values()])
                 await asyncio.sleep(0)  # lets the answered requests remove themselves from `_pending`
         finally:
             await self.close()
@@ -238,14 +267,51 @@ class ClientConnection:
             await self.link.close()
 
 
-async def _await_in_order(awaitable: Awaitable[None], previous: "asyncio.Task[None] | None") -> None:
-    """Awaits a callback after the previous one, so that callbacks run in the order of the notifications."""
-    try:
-        if previous is not None:
-            await previous
-        await awaitable
-    except Exception:
-        logger.exception("a progress callback failed")
+class _ProgressReports:
+    """Passes the progress notifications of one request to its callback, in their order and one after the other."""
+
+    def __init__(self, callback: OnProgress) -> None:
+        self._callback = callback
+        self._waiting: deque[tuple[float, float | None, str | None]] = deque(maxlen=_MAX_WAITING_PROGRESS)
+        self._running: asyncio.Future[None] | None = None
+
+    def add(self, params: Mapping[str, JSON]) -> None:
+        done, total, text = params.get("progress"), params.get("total"), params.get("message")
+        if not isinstance(done, int | float):
+            return
+        self._waiting.append(
+            (done, total if isinstance(total, int | float) else None, text if isinstance(text, str) else None)
+        )
+        if self._running is None:
+            self._call_back()
+
+    def _call_back(self) -> None:
+        while self._waiting and self._running is None:
+            try:
+                awaitable = self._callback(*self._waiting.popleft())
+            except Exception:
+                logger.exception("a progress callback failed")
+                continue
+            if isawaitable(awaitable):
+                self._running = asyncio.ensure_future(awaitable)
+                self._running.add_done_callback(self._called_back)
+
+    def _called_back(self, ended: "asyncio.Future[None]") -> None:
+        self._running = None
+        error = None if ended.cancelled() else ended.exception()
+        if error is not None:
+            logger.error("a progress callback failed", exc_info=error)
+        self._call_back()
+
+    async def finish(self) -> None:
+        """Waits until the callback has got the last notification."""
+        while self._running is not None:
+            await asyncio.wait([self._running])
+
+    def cancel(self) -> None:
+        self._waiting.clear()
+        if self._running is not None:
+            self._running.cancel()
 
 
 def _peer_error(error: Mapping[str, JSON]) -> PeerError:

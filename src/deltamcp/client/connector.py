@@ -4,6 +4,7 @@ A request that is not repeatable is sent again only if the server certainly did 
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,10 @@ from deltamcp.errors import (
 )
 from deltamcp.values import JSON, Era
 
+_MAX_SILENT_SECONDS = 300.0
+"""How long a request without a timeout waits for a sign of life; a server of this library ends a tool as early."""
+_MAX_SECONDS = 3600.0
+"""How long a request without a timeout may take in any case."""
 _MAX_ATTEMPTS = 6
 _MAX_WAIT_SECONDS = 5.0
 _FIRST_WAIT_SECONDS = 0.1
@@ -48,7 +53,7 @@ class Connector:
             label: the server's name in error messages.
             link_factories: make the links to try, the likeliest first.
             start_seconds: how long starting the server and negotiating may take.
-            timeout: how long a request may take that gives no timeout of its own.
+            timeout: how long a request may take that gives no timeout of its own; None for the default.
         """
         self._label, self._link_factories, self._profile = label, link_factories, profile
         self._callbacks, self._on_notification = callbacks, on_notification
@@ -117,14 +122,21 @@ class Connector:
             DeadlineError: the server did not answer in time.
         """
         timeout = self._timeout if timeout is None else timeout
-        deadline = asyncio.timeout(timeout)
+        seconds = _MAX_SECONDS if timeout is None else timeout
+        deadline = asyncio.timeout(None if seconds == math.inf else seconds)
+        watch = _SilenceWatch(self, deadline) if timeout is None else None
         try:
             async with deadline:
                 return await self._request_with_retries(method, params, meta, repeatable, progress, parameter_headers)
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise DeadlineError(f"{method} was not answered within {timeout:g} s, and was cancelled.") from None
+            if watch is not None and watch.has_ended:
+                seconds = _MAX_SILENT_SECONDS
+            raise DeadlineError(f"{method} was not answered within {seconds:g} s, and was cancelled.") from None
+        finally:
+            if watch is not None:
+                watch.cancel()
 
     async def _request_with_retries(
         self,
@@ -258,6 +270,35 @@ class Connector:
             is_modern = self.server.era is Era.MODERN
             self._profile = profile.choose_protocol("delta-mcp" if is_delta else "modern" if is_modern else "handshake")
         return connection
+
+
+class _SilenceWatch:
+    """Ends a request's deadline early if the server neither reports progress nor waits for an answer for long.
+
+    MCP 2025-11-25, "Timeouts": progress may restart the clock, and a maximum stays.
+    """
+
+    def __init__(self, connector: Connector, deadline: asyncio.Timeout) -> None:
+        self._connector, self._deadline = connector, deadline
+        self._loop = asyncio.get_running_loop()
+        self._start = self._loop.time()
+        self.has_ended = False
+        """Whether the deadline was ended."""
+        self._timer = self._loop.call_later(_MAX_SILENT_SECONDS, self._check)
+
+    def _check(self) -> None:
+        connection, now = self._connector.connection, self._loop.time()
+        last = self._start if connection is None else max(self._start, connection.last_sign_of_life)
+        if connection is not None and connection.is_answering:
+            last = now
+        if now - last >= _MAX_SILENT_SECONDS:
+            self.has_ended = True
+            self._deadline.reschedule(now)
+        else:
+            self._timer = self._loop.call_at(last + _MAX_SILENT_SECONDS, self._check)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
 
 
 def _backoff_seconds(attempt: int) -> float:

@@ -10,6 +10,7 @@ from deltamcp.catalog import param_headers, prose
 from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.param_headers import ParameterHeader
+from deltamcp.client.size_total import size_of
 from deltamcp.errors import ConfigurationError
 from deltamcp.results import reference
 from deltamcp.values import JSON
@@ -95,6 +96,10 @@ class Definition:
         return self.has_hint("readOnlyHint") or self.has_hint("idempotentHint")
 
 
+_MAX_DEFINITION_BYTES = 1024 * 1024
+"""The size of the largest definition; values count as in `size_total.py`. The largest known have 100 kB."""
+_MAX_SHOWN = 100
+"""The most characters of a name that a sentence quotes."""
 _META_TOOL_NAMES = tuple(meta.value for meta in MetaTool)
 """The names of meta-tools, before which a server may put a prefix."""
 _STRUCTURE_KEYWORDS = frozenset(
@@ -131,6 +136,48 @@ def parse_tool(raw: Any) -> Tool | None:
     return Tool(raw["name"], summary, title if isinstance(title, str) else None)
 
 
+def _is_too_large(raw: dict[str, JSON]) -> bool:
+    return size_of(jsonrpc.encode(raw)) > _MAX_DEFINITION_BYTES
+
+
+class ParsedTools:
+    """The items of a `tools/list`: the index, the definitions by their names, and why some were left out."""
+
+    def __init__(self, are_definitions: bool, mirrors_arguments: bool) -> None:
+        """
+        Args:
+            are_definitions: whether the items are full definitions, not only lines of an index.
+            mirrors_arguments: whether calls go over HTTP; only there an invalid `x-mcp-header` excludes a tool
+                (MCP 2026-07-28, "Custom Headers").
+        """
+        self.are_definitions, self._mirrors_arguments = are_definitions, mirrors_arguments
+        self.index: list[Tool] = []
+        self.definitions: dict[str, Definition] = {}
+        self.left_out: list[str] = []
+
+    def add(self, items: Iterable[JSON]) -> None:
+        for raw in items:
+            tool = parse_tool(raw)
+            if tool is None:
+                self.left_out.append("an item that is no tool")
+                continue
+            if self.are_definitions:
+                if _is_too_large(raw):
+                    self.left_out.append(
+                        f"{tool.name[:_MAX_SHOWN]!r}, whose definition has more than {_MAX_DEFINITION_BYTES:,} bytes"
+                    )
+                    continue
+                definition = Definition(raw)
+                try:
+                    if self._mirrors_arguments:
+                        _ = definition.parameter_headers
+                except ConfigurationError as error:
+                    self.left_out.append(str(error))
+                    continue
+                self.definitions[tool.name] = definition
+            self.index.append(tool)
+
+
 class ToolCache:
     """The index and the definitions of one server's tools. Callers pass in the time; the cache reads no clock."""
 
@@ -145,53 +192,30 @@ class ToolCache:
         """Whether the index may be used without fetching it again."""
         return self.index is not None and now < self._fresh_until
 
-    def store_list(
-        self, items: Iterable[JSON], fresh_until: float, are_definitions: bool, mirrors_arguments: bool
-    ) -> list[str]:
-        """Stores all items of `tools/list`; returns the reasons for which it left items out.
-
-        Args:
-            fresh_until: the time until which the index is fresh.
-            are_definitions: whether the items are full definitions, not only lines of an index.
-            mirrors_arguments: whether calls go over HTTP; only there an invalid `x-mcp-header` excludes a tool
-                (MCP 2026-07-28, "Custom Headers").
-        """
-        index: list[Tool] = []
-        known: dict[str, Definition] = {}
-        left_out: list[str] = []
-        for raw in items:
-            tool = parse_tool(raw)
-            if tool is None:
-                left_out.append("an item that is no tool")
-                continue
-            if are_definitions:
-                definition = Definition(raw)
-                try:
-                    if mirrors_arguments:
-                        _ = definition.parameter_headers
-                except ConfigurationError as error:
-                    left_out.append(str(error))
-                    continue
-                known[tool.name] = definition
-            index.append(tool)
-        self.index, self._fresh_until = index, fresh_until
-        if are_definitions:
-            self._by_name, self._valid_names = known, set(known)
+    def store_list(self, parsed: ParsedTools, fresh_until: float) -> None:
+        """Stores all items of `tools/list`; `fresh_until` is the time until which the index is fresh."""
+        self.index, self._fresh_until = parsed.index, fresh_until
+        if parsed.are_definitions:
+            self._by_name, self._valid_names = parsed.definitions, set(parsed.definitions)
         else:
-            gone = self._by_name.keys() - {tool.name for tool in index}
+            gone = self._by_name.keys() - {tool.name for tool in parsed.index}
             for name in gone:
                 del self._by_name[name]
-            self._by_digest = {definition.digest: definition for definition in self._by_name.values()}
-        return left_out
+            self._forget_replaced()
 
     def store_definitions(self, raws: Sequence[JSON]) -> None:
         """Stores definitions that `tools/describe` returned."""
         for raw in raws:
-            if parse_tool(raw) is not None:
+            if parse_tool(raw) is not None and not _is_too_large(raw):
                 definition = Definition(raw)
                 known = self._by_digest.setdefault(definition.digest, definition)
                 self._by_name[raw["name"]] = known
                 self._valid_names.add(raw["name"])
+        if len(self._by_digest) > 2 * len(self._by_name):
+            self._forget_replaced()
+
+    def _forget_replaced(self) -> None:
+        self._by_digest = {definition.digest: definition for definition in self._by_name.values()}
 
     def revalidate(self, entries: Sequence[JSON]) -> None:
         """Marks definitions as valid whose digest is in the server's manifest; the others have to be fetched."""

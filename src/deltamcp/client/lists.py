@@ -6,25 +6,41 @@ from collections.abc import Sequence
 from typing import Any
 
 from deltamcp.client.connector import Connector
-from deltamcp.client.definitions import Definition, Tool, ToolCache
+from deltamcp.client.definitions import Definition, ParsedTools, Tool, ToolCache
+from deltamcp.client.size_total import SizeTotal
 from deltamcp.errors import FAULTS, ClientError, Fault, PeerError
 from deltamcp.values import JSON, Era
+from deltamcp.wire import jsonrpc
 
 logger = logging.getLogger("deltamcp")
 
 _MAX_PAGES = 10_000
 """How many pages of one list the client fetches before it gives up."""
+_MIN_PAGE_BYTES = 1024
+"""The size that a page counts at least, so that a list of empty pages ends, too."""
+_MAX_TOOLS_AT_ONCE = 200
+"""How many tools the client reads before other tasks get their turn, some 5 ms."""
+_MAX_REASONS = 3
+"""For how many of the tools that it leaves out the client logs why."""
+_MAX_DESCRIBED_AT_ONCE = 64
+"""How many requests the client sends at once to a server that describes one tool per request."""
 _FOREVER = float("inf")
 _MAX_TTL_MS = 10**12
 _MAX_SUGGESTIONS = 3
+_MAX_COMPARED, _MAX_NAME_CHARS = 10_000, 200
+"""How many names, and how long ones, the client compares with a name that does not exist."""
 
 
 class ServerLists:
     """The lists of one server."""
 
-    def __init__(self, connector: Connector, cache_seconds: float) -> None:
-        """`cache_seconds` is how long a list is valid if the server neither gives a TTL nor notifies of changes."""
-        self._connector = connector
+    def __init__(self, connector: Connector, cache_seconds: float, max_bytes: int) -> None:
+        """
+        Args:
+            cache_seconds: how long a list is valid if the server neither gives a TTL nor notifies of changes.
+            max_bytes: the size of the largest list.
+        """
+        self._connector, self._max_bytes = connector, max_bytes
         self._cache_seconds = cache_seconds
         self._tool_cache = ToolCache()
         self._fetch_lock = asyncio.Lock()
@@ -103,9 +119,14 @@ class ServerLists:
     async def _describe(self, names: list[str]) -> None:
         settings: Any = (self._connector.server.progressive or {}).get("describe")
         max_names = settings.get("maxNames") if isinstance(settings, dict) else None
+        total = SizeTotal("The answer to tools/describe", self._max_bytes)
         if not isinstance(max_names, int) or max_names < 1:
             # The original Delta-MCP describes one tool per request.
-            self._tool_cache.store_definitions(await asyncio.gather(*map(self._describe_one, names)))
+            for start in range(0, len(names), _MAX_DESCRIBED_AT_ONCE):
+                batch = names[start : start + _MAX_DESCRIBED_AT_ONCE]
+                definitions = await asyncio.gather(*map(self._describe_one, batch))
+                total.add(jsonrpc.encode(definitions))
+                self._tool_cache.store_definitions(definitions)
             return
         for start in range(0, len(names), max_names):
             batch = names[start : start + max_names]
@@ -116,6 +137,7 @@ class ServerLists:
                 if isinstance(unknown, list) and unknown:
                     raise self._unknown_tool_error(str(unknown[0])) from None
                 raise
+            total.add(jsonrpc.encode(result))
             tools = result.get("tools")
             self._tool_cache.store_definitions(tools if isinstance(tools, list) else [])
 
@@ -137,7 +159,8 @@ class ServerLists:
         from rapidfuzz import process
 
         listed = [tool.name for tool in self._tool_cache.index or ()]
-        similar = [match for match, *_ in process.extract(name, listed, limit=_MAX_SUGGESTIONS, score_cutoff=65)]
+        candidates = [known for known in listed[:_MAX_COMPARED] if len(known) <= _MAX_NAME_CHARS]
+        similar = [match for match, *_ in process.extract(name, candidates, limit=_MAX_SUGGESTIONS, score_cutoff=65)]
         if similar:
             return UnknownToolError(name, f"There is no tool {name!r}; did you mean {' or '.join(similar)}?")
         return UnknownToolError(name, f"There is no tool {name!r} among the {len(listed)} there are.")
@@ -155,10 +178,15 @@ class ServerLists:
                 isinstance(item, dict) and "inputSchema" in item for item in items
             )
             fresh_until = now() + min(ttls, default=_FOREVER)
-            for reason in self._tool_cache.store_list(
-                items, fresh_until, not are_summaries, self._connector.mirrors_arguments
-            ):
+            parsed = ParsedTools(not are_summaries, self._connector.mirrors_arguments)
+            for start in range(0, len(items), _MAX_TOOLS_AT_ONCE):
+                parsed.add(items[start : start + _MAX_TOOLS_AT_ONCE])
+                await asyncio.sleep(0)
+            self._tool_cache.store_list(parsed, fresh_until)
+            for reason in parsed.left_out[:_MAX_REASONS]:
                 logger.warning("a tool was left out of the list: %s", reason)
+            if len(parsed.left_out) > _MAX_REASONS:
+                logger.warning("%d more tools were left out of the list", len(parsed.left_out) - _MAX_REASONS)
 
     @property
     def _has_tools(self) -> bool:
@@ -179,13 +207,15 @@ class ServerLists:
         """Fetches all pages of a list and returns their items; appends each page's TTL in seconds to `ttls`.
 
         Raises:
-            ClientError: the list has no end.
+            ClientError: the list has no end, or is too large.
         """
         items: list[dict[str, JSON]] = []
         cursor: str | None = None
         seen: set[str] = set()
+        total = SizeTotal(f"The answer to {method}", self._max_bytes)
         for _ in range(_MAX_PAGES):
             result = await self._connector.request(method, {} if cursor is None else {"cursor": cursor})
+            total.add(jsonrpc.encode(result), _MIN_PAGE_BYTES)
             page = result.get(key)
             items += page if isinstance(page, list) else []
             if ttls is not None:
@@ -194,9 +224,9 @@ class ServerLists:
             if not isinstance(cursor, str) or not cursor:
                 return items
             if cursor in seen:
-                break
+                raise ClientError(f"{method} has no end: its pages lead back to themselves.")
             seen.add(cursor)
-        raise ClientError(f"{method} has no end: its pages lead back to themselves.")
+        raise ClientError(f"{method} has more than {_MAX_PAGES} pages; that is no list to read to its end.")
 
     def _ttl_seconds(self, result: dict[str, JSON]) -> float:
         """Returns how long a page of a list is valid: for ever if the server notifies of changes, else `ttlMs`.

@@ -32,11 +32,15 @@ class ClientOptions(TypedDict, total=False):
     token: BearerToken
     """A bearer token, or a function, plain or async, that returns one; the client calls it again after HTTP 401."""
     timeout: float
-    """Seconds that a request may take; unlimited by default."""
+    """Seconds that a request may take, whatever comes meanwhile. By default it ends after 300 seconds in which the
+    server neither reports progress nor waits for an answer of the program, and after an hour in any case."""
     start_timeout: float
     """Seconds that starting the server and negotiating may take; 30 by default."""
     cache_seconds: float
     """Seconds that a list is valid if the server neither gives a TTL nor notifies of changes; 300 by default."""
+    max_bytes: int
+    """Size of the largest message of the server, and of a list or a result that comes in several messages; 16 MiB by
+    default. A value in them, or the name of a field, counts at least 24 bytes."""
     on_elicitation: OnElicitation
     """Answers the server's `elicitation/create`."""
     on_sampling: OnSampling
@@ -52,5 +56,7 @@ class ClientOptions(TypedDict, total=False):
     """The lowest level that the server should send; `info` by default."""
     quiet: bool
     """True to not show what a started server writes to stderr; if the server exits early, the error quotes it."""
+    on_stderr: Callable[[str], None]
+    """Called with each line that a started server writes to stderr, instead of showing it."""
     info: dict[str, JSON]
     """The client's `name` and `version`; delta-mcp's by default."""

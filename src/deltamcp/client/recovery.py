@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from deltamcp.client.reply import Reply
+from deltamcp.client.size_total import DEFAULT_MAX_BYTES, SizeTotal
 from deltamcp.errors import ResultLostError
 from deltamcp.results.encode import decode
 from deltamcp.results.notes import RAW_PREFIX
@@ -12,6 +13,9 @@ from deltamcp.values import JSON
 
 ContinueCall: TypeAlias = Callable[[dict[str, JSON]], Awaitable[Reply]]
 """Calls the server's `continue` tool with these arguments."""
+
+_MIN_PART_BYTES = 1024
+"""The size that a part counts at least, so that a result in endless small parts ends, too."""
 
 
 class _PendingValue(NamedTuple):
@@ -22,26 +26,29 @@ class _PendingValue(NamedTuple):
     key: str | int
 
 
-async def recover(first: Reply, continue_call: ContinueCall) -> JSON:
+async def recover(first: Reply, continue_call: ContinueCall, max_bytes: int = DEFAULT_MAX_BYTES) -> JSON:
     """Returns the complete result of which `first` is the first reply.
 
     Raises:
         ResultLostError: the rest of the result cannot be read.
+        ClientError: the result is larger than `max_bytes`.
     """
     if not first.is_part:
         return first.value
     handle = first.delta_meta.get("handle")
     if handle is None or "rest" in first.delta_meta:
         raise ResultLostError("the server sent a part, and no handle to read the rest by")
-    return first.whole(await read_all(str(handle), continue_call))
+    return first.whole(await read_all(str(handle), continue_call, max_bytes))
 
 
-async def read_all(handle: str, continue_call: ContinueCall) -> JSON:
+async def read_all(handle: str, continue_call: ContinueCall, max_bytes: int = DEFAULT_MAX_BYTES) -> JSON:
     """Returns the complete result that the server stores under a handle.
 
     Raises:
         ResultLostError: the result cannot be read.
+        ClientError: the result is larger than `max_bytes`.
     """
+    total = SizeTotal("The result", max_bytes)
     result: list[JSON] = [None]
     # A list instead of recursion: values may be nested deeper than Python's recursion limit.
     pending_values = [_PendingValue("", result, 0)]
@@ -49,7 +56,9 @@ async def read_all(handle: str, continue_call: ContinueCall) -> JSON:
         pending = pending_values.pop()
         reader = _ValueReader(pending.path)
         while reader.arguments is not None:
-            reader.add_reply(await continue_call({"handle": handle, **reader.arguments}))
+            reply = await continue_call({"handle": handle, **reader.arguments})
+            total.add(reply.text.encode(errors="replace"), _MIN_PART_BYTES)
+            reader.add_reply(reply)
         pending.container[pending.key] = reader.value
         pending_values += reader.missing
     return result[0]

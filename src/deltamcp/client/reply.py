@@ -178,6 +178,8 @@ def _is_abridged(value: Any) -> bool:
     )
 
 
+_MAX_MEMBER_CHARS = 1024
+"""The longest handle, root or name in a Delta-MCP server's `_meta`; the client stores some of them."""
 _COUNT_KEYS = frozenset({"start", "end", "total", "notes"})
 
 
@@ -186,7 +188,7 @@ def _is_valid_member(key: str, value: Any) -> bool:
         return isinstance(value, list) and all(isinstance(cut, str) for cut in value)
     if key == "lengths":
         return isinstance(value, list) and all(type(length) is int and length >= 0 for length in value)
-    return type(value) is int if key in _COUNT_KEYS else isinstance(value, str)
+    return type(value) is int if key in _COUNT_KEYS else isinstance(value, str) and len(value) <= _MAX_MEMBER_CHARS
 
 
 def _split_by_lengths(text: str, lengths: list[int]) -> list[str]:

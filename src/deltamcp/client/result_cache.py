@@ -13,10 +13,11 @@ from deltamcp.results.pointer import parse_path
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 
-_MAX_BYTES = 64 * 1024 * 1024
+_MAX_BYTES = 32 * 1024 * 1024
 """Size of all cached results as JSON. The cache drops the least recently used first; if a server sends changes to a
 dropped result, the client reads the complete result."""
 _MAX_ENTRIES = 4096
+"""Results, handles and calls that are cached; the least recently used are dropped first."""
 
 
 class ResultCache:
@@ -80,7 +81,7 @@ class ResultCache:
         data = jsonrpc.encode(value)
         self._size += len(data) - len(self._by_root.pop(root, b""))
         self._by_root[root] = data
-        while self._size > _MAX_BYTES:
+        while self._size > _MAX_BYTES or len(self._by_root) > _MAX_ENTRIES:
             self._size -= len(self._by_root.popitem(last=False)[1])
 
     def _load(self, root: str) -> JSON:

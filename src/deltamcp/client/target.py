@@ -17,6 +17,7 @@ from deltamcp.client.links.http import BearerToken, HttpLink
 from deltamcp.client.links.http1 import basic_authorization, split_url
 from deltamcp.client.links.link import ClientLink
 from deltamcp.errors import ConfigurationError
+from deltamcp.limits import Limits
 from deltamcp.values import JSON
 
 
@@ -56,7 +57,7 @@ class Program(Struct, frozen=True):
         """The server's name in error messages: only the program or file, because arguments may be secrets."""
         return f"The server {Path(self.file or self.command[0]).name!r}"
 
-    def make_link(self, quiet: bool) -> ClientLink:
+    def make_link(self, quiet: bool, limits: Limits, on_stderr: Callable[[str], None] | None = None) -> ClientLink:
         from deltamcp.client.links.process import ProcessLink
 
         inherited = dict(os.environ)
@@ -66,7 +67,7 @@ class Program(Struct, frozen=True):
             } | self.env
         # On Windows `npx` is a script with an extension, which only `which` finds.
         program = shutil.which(self.command[0], path=inherited.get("PATH")) or self.command[0]
-        return ProcessLink(self.label, (program, *self.command[1:]), inherited, self.cwd, quiet)
+        return ProcessLink(self.label, (program, *self.command[1:]), inherited, self.cwd, quiet, limits, on_stderr)
 
 
 class Address(Struct, frozen=True):
@@ -87,17 +88,19 @@ class Address(Struct, frozen=True):
         parts = urlsplit(self.url)
         return {} if parts.username is None else {"authorization": basic_authorization(parts)}
 
-    def link_factories(self, headers: Mapping[str, str], token: BearerToken | None) -> list[Callable[[], ClientLink]]:
+    def link_factories(
+        self, headers: Mapping[str, str], token: BearerToken | None, limits: Limits
+    ) -> list[Callable[[], ClientLink]]:
         """Returns functions that make the links to try: Streamable HTTP, then HTTP with SSE."""
         all_headers = {**self._authorization, **self.headers, **headers}
 
         def make_http_link() -> ClientLink:
-            return HttpLink(self.label, self.url, all_headers, token)
+            return HttpLink(self.label, self.url, all_headers, token, limits)
 
         def make_sse_link() -> ClientLink:
             from deltamcp.client.links.sse import SseLink
 
-            return SseLink(self.label, self.url, all_headers, token)
+            return SseLink(self.label, self.url, all_headers, token, limits)
 
         return [make_sse_link] if self.only_sse else [make_http_link, make_sse_link]
 
@@ -108,10 +111,10 @@ class InProcessServer(Struct, frozen=True):
     engine: Engine
     label = "The server"
 
-    def make_link(self) -> ClientLink:
+    def make_link(self, limits: Limits) -> ClientLink:
         from deltamcp.client.links.memory import MemoryLink
 
-        return MemoryLink(self.engine)
+        return MemoryLink(self.engine, limits)
 
 
 Endpoint: TypeAlias = InProcessServer | Program | Address

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+_BOM = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 KEEP_ALIVE = b":\n\n"
@@ -36,10 +37,11 @@ class SseReader:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._parts: list[bytes] = []
-        self._lines: list[bytes] = []
+        self._line = bytearray()
+        """The line that has begun. It grows in place, because many small pieces take more than their bytes."""
         self._size = 0
         self._after_cr = False
+        self._event: _PartialEvent | None = None
 
     def feed(self, data: bytes) -> Iterator[SseEvent]:
         """Yields each event that `data` completes.
@@ -54,36 +56,51 @@ class SseReader:
             return
         self._after_cr = data.endswith(b"\r")
         self._size += len(data)
-        self._parts.append(data)
+        self._line += data
         if b"\n" in data or b"\r" in data:
-            *lines, rest = _LINE_END.split(b"".join(self._parts))
-            self._parts = [rest]
-            for line in lines:
+            *lines, rest = _LINE_END.split(self._line)
+            self._line = bytearray(rest)
+            lines.reverse()
+            while lines:  # a line is given up as soon as it is read, because it may be the whole of a large event
+                line = lines.pop()
                 if line.startswith(b":"):
                     continue
                 if line:
-                    self._lines.append(line)
-                elif self._lines:
-                    yield _parse_event(self._lines)
-                    self._lines, self._size = [], len(rest)
+                    self._event = self._event or _PartialEvent()
+                    self._event.add(line)
+                elif self._event is not None:
+                    yield self._event.complete()
+                    self._event, self._size = None, len(rest)
         if self._size > self._max_bytes:
             raise ValueError(f"an event is larger than {self._max_bytes} bytes")
 
 
-def _parse_event(lines: list[bytes]) -> SseEvent:
-    data: list[bytes] = []
-    id_: str | None = None
-    retry: int | None = None
-    kind = "message"
-    for line in lines:
-        name, _, value = line.removeprefix(b"\xef\xbb\xbf").partition(b":")
+class _PartialEvent:
+    """An event of which more lines may come."""
+
+    def __init__(self) -> None:
+        self._data: bytes | bytearray | None = None
+        self._id: str | None = None
+        self._retry: int | None = None
+        self._kind = "message"
+
+    def add(self, line: bytes) -> None:
+        name, _, value = line.removeprefix(_BOM).partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
-            data.append(value)
+            if self._data is None:
+                self._data = value
+            else:
+                # In place, because many short lines take more than their bytes.
+                self._data = self._data if isinstance(self._data, bytearray) else bytearray(self._data)
+                self._data += b"\n"
+                self._data += value
         elif name == b"id" and b"\0" not in value:
-            id_ = value.decode("utf-8", "replace")
+            self._id = value.decode("utf-8", "replace")
         elif name == b"retry" and value.isdigit() and len(value) < 10:
-            retry = int(value)
+            self._retry = int(value)
         elif name == b"event":
-            kind = value.decode("utf-8", "replace")
-    return SseEvent(b"\n".join(data), id_, retry, kind)
+            self._kind = value.decode("utf-8", "replace")
+
+    def complete(self) -> SseEvent:
+        return SseEvent(bytes(self._data or b""), self._id, self._retry, self._kind)

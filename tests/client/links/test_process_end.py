@@ -12,11 +12,14 @@ import uvloop
 
 from deltamcp.client.connect import connect
 from deltamcp.client.links import process
+from deltamcp.client.links.link import UnaddressedError, message_limits
 from deltamcp.client.links.process import ProcessLink
+from deltamcp.client.size_total import DEFAULT_MAX_BYTES
 from deltamcp.errors import ClientError, ConnectionLostError, UnreachableError
 from deltamcp.values import Message, RequestId, Response
 from tests.support.conditions import wait_until
 
+LIMITS = message_limits(DEFAULT_MAX_BYTES)
 ANSWER = b'{"jsonrpc": "2.0", "id": 1, "result": {}}\n'
 HELD = "import os, subprocess, sys; subprocess.Popen(['sh', '-c', sys.argv[1]]); os._exit(7)"
 """A process that ends at once and leaves another one, which holds its pipes."""
@@ -26,9 +29,9 @@ class RecordingReceiver:
     """Records what the link passes to its receiver, in order."""
 
     def __init__(self) -> None:
-        self.heard: list[Message | ClientError] = []
+        self.heard: list[Message | UnaddressedError | ClientError] = []
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: Message | UnaddressedError) -> None:
         self.heard.append(message)
 
     def is_awaiting(self, id_: RequestId) -> bool:
@@ -113,7 +116,7 @@ async def start(monkeypatch):
             return transport, protocol
 
         monkeypatch.setattr(asyncio.get_running_loop(), "subprocess_exec", subprocess_exec)
-        link, hearer = ProcessLink("The server", ["server"], {}, None, quiet), RecordingReceiver()
+        link, hearer = ProcessLink("The server", ["server"], {}, None, quiet, LIMITS), RecordingReceiver()
         await link.open(hearer)
         return FakeProcess(link, hearer, transport, link._process)
 
@@ -247,7 +250,7 @@ def test_a_process_that_has_ended_before_anything_is_sent_is_told_with_its_last_
 
     async def main() -> str:
         words = [sys.executable, "-c", "import sys; sys.exit('no database there')"]
-        link = ProcessLink("The server", words, dict(os.environ), None, True)
+        link = ProcessLink("The server", words, dict(os.environ), None, True, LIMITS)
         await link.open(RecordingReceiver())
         assert link._process is not None
         wait_for_exit(link._process.transport.get_pid())

@@ -18,10 +18,13 @@ from deltamcp.client.links.http1 import (
     HttpConnection,
     HttpConnectionPool,
     HttpResponse,
+    OversizedResponseError,
     origin,
 )
-from deltamcp.client.links.link import LIMITS, NO_HEADERS, MessageReceiver, read_messages
+from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, UnaddressedError, read_messages
+from deltamcp.client.size_total import too_large_error
 from deltamcp.errors import ClientError, ConfigurationError, ConnectionLostError, HttpStatusError, UnauthorizedError
+from deltamcp.limits import Limits
 from deltamcp.values import JSON, RequestId
 from deltamcp.values import Response as Answer
 from deltamcp.wire import sse
@@ -41,6 +44,11 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _PERMANENT_REDIRECTS = frozenset({301, 308})
 _MAX_REDIRECTS = 5
 _RETRY_SECONDS = 1.0
+_MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.01, 60.0
+"""How long the client waits before it resumes a stream, whatever the server asks for."""
+_MAX_EVENT_ID_CHARS = 1024
+_MAX_SHOWN = 200
+"""The most characters of a redirect's address that an error quotes."""
 _CLOSE_SECONDS = 2.0
 
 
@@ -56,12 +64,15 @@ class HttpLink:
 
     carries_headers = True
 
-    def __init__(self, label: str, url: str, headers: Mapping[str, str], token: BearerToken | None) -> None:
+    def __init__(
+        self, label: str, url: str, headers: Mapping[str, str], token: BearerToken | None, limits: Limits
+    ) -> None:
         self.codec = JSON_CODEC
         self.ended = False
         self._label = label
         self._url = url
-        self._pool = HttpConnectionPool(url, LIMITS.message_bytes)
+        self._limits = limits
+        self._pool = HttpConnectionPool(url, limits.message_bytes)
         self._headers = {_check_header_name(name): _check_header_value(value, name) for name, value in headers.items()}
         self._token = token
         self._bearer: str | None = None
@@ -135,6 +146,8 @@ class HttpLink:
         for _ in range(1 + _MAX_REDIRECTS):
             try:
                 response = await self._pool.exchange(self._head(method, url, headers), body)
+            except OversizedResponseError:
+                raise too_large_error(f"An answer of {self._label}", self._limits.message_bytes) from None
             except BrokenExchangeError as error:
                 raise ConnectionLostError(f"{self._label} cannot be reached: {error}.", maybe_done=error.sent) from None
             next_url = _redirect_url(method, url, response)
@@ -187,20 +200,35 @@ class HttpLink:
             self._session_id = new_id if _SESSION_ID.fullmatch(new_id) else None
         if response.events is not None:
             return await self._read_events(response.events, id_, None)
-        for message in read_messages(response.body, _response_codec(response)) if response.body else ():
-            self._receiver.receive(message)
-        if response.status >= 300 and (id_ is None or self._receiver.is_awaiting(id_)):
-            error = _response_error(response)
-            if id_ is None or error is None or response.status in (401, 403):
+        codec = self._response_codec(response)
+        unaddressed: UnaddressedError | None = None
+        for message in read_messages(response.body, codec, self._limits) if response.body and codec else ():
+            if isinstance(message, UnaddressedError):
+                unaddressed = message
+            else:
+                self._receiver.receive(message)
+        if id_ is None or not self._receiver.is_awaiting(id_):
+            if id_ is None and response.status >= 300:
                 raise self._status_error(response)
-            self._receiver.receive(Answer(id_, error=error))
-        elif id_ is not None and self._receiver.is_awaiting(id_):
+        elif unaddressed is not None and response.status not in (401, 403):
+            self._receiver.receive(Answer(id_, error=unaddressed.error))  # it is about the request of this response
+        elif response.status >= 300:
+            text = None if codec is None or response.status in (401, 403) else _error_text(response.body, codec)
+            if text is None:
+                raise self._status_error(response)
+            self._receiver.receive(Answer(id_, error={"code": 0, "message": text}))
+        else:
             self._pool.close_idle()  # responses on these connections may be out of step with requests
             kind = response.headers.get(b"content-type", b"nothing").decode("latin-1").partition(";")[0][:60]
             raise HttpStatusError(
                 f"{self._label} answered with {kind} that is no message; is this the address of an MCP server?"
             )
         return _StreamEnd("", 0.0)
+
+    def _response_codec(self, response: HttpResponse) -> Codec | None:
+        """Returns the codec of a response; None if the request did not accept it."""
+        codec = codec_for_content_type(response.headers.get(b"content-type", b"").decode("latin-1"))
+        return codec if codec in (self.codec, JSON_CODEC) else None
 
     def _status_error(self, response: HttpResponse) -> ClientError:
         status = response.status
@@ -214,7 +242,7 @@ class HttpLink:
                 challenge,
             )
         if status in _REDIRECTS:
-            location = response.headers.get(b"location", b"").decode("latin-1").partition("?")[0]
+            location = response.headers.get(b"location", b"").decode("latin-1").partition("?")[0][:_MAX_SHOWN]
             return HttpStatusError(f"{self._label} has moved to {location or 'elsewhere'}; use that address.")
         if status in (408, 429, 502, 503, 504):
             # RFC 6585: the server did not act on a request that it answers with 429. The others leave it open.
@@ -230,17 +258,21 @@ class HttpLink:
     ) -> _StreamEnd:
         """Reads events until the request is answered or the stream closes."""
         last_id, retry_seconds = before or ("", _RETRY_SECONDS)
-        reader = sse.SseReader(LIMITS.message_bytes)
+        reader = sse.SseReader(self._limits.message_bytes)
         try:
             async for chunk in stream.chunks():
                 for event in reader.feed(chunk):
-                    last_id = event.id if event.id and event.id.isprintable() else last_id
-                    retry_seconds = retry_seconds if event.retry_ms is None else event.retry_ms / 1000
-                    for message in read_messages(event.data, JSON_CODEC) if event.data else ():
+                    last_id = event.id if event.id and _is_usable_id(event.id) else last_id
+                    if event.retry_ms is not None:
+                        retry_seconds = min(max(event.retry_ms / 1000, _MIN_RETRY_SECONDS), _MAX_RETRY_SECONDS)
+                    for message in read_messages(event.data, JSON_CODEC, self._limits) if event.data else ():
                         self._receiver.receive(message)
                 if id_ is not None and not self._receiver.is_awaiting(id_):
                     break
-        except (BrokenExchangeError, ValueError) as error:
+        except ValueError:
+            self._pool.drop(stream)
+            raise too_large_error(f"An event of {self._label}", self._limits.message_bytes) from None
+        except BrokenExchangeError as error:
             self._pool.drop(stream)
             if not last_id:
                 raise ConnectionLostError(f"{self._label} broke off its answer: {error}.") from None
@@ -294,6 +326,11 @@ def _redirect_url(method: str, url: str, response: HttpResponse) -> str | None:
         return None
 
 
+def _is_usable_id(event_id: str) -> bool:
+    """Whether the client can send an event's id back in a header."""
+    return len(event_id) <= _MAX_EVENT_ID_CHARS and event_id.isprintable()
+
+
 def _encode_event_id(id_: str) -> str:
     """Returns an event's id as a header value that is encoded to the same bytes."""
     return id_.encode().decode("latin-1")
@@ -319,20 +356,14 @@ async def _get_token(token: BearerToken) -> str:
     return await result if isawaitable(result) else result
 
 
-def _response_codec(response: HttpResponse) -> Codec:
-    return codec_for_content_type(response.headers.get(b"content-type", b"").decode("latin-1"))
-
-
-def _response_error(response: HttpResponse) -> dict[str, JSON] | None:
-    """Returns a JSON-RPC error without an id, which is then about this request; Delta-MCP's errors are plain texts."""
+def _error_text(body: bytes, codec: Codec) -> str | None:
+    """Returns the text of an error of the original Delta-MCP, which is no JSON-RPC."""
     try:
-        body = _response_codec(response).decode(response.body)
+        decoded = codec.decode(body)
     except ValueError:
         return None
-    error = body.get("error") if isinstance(body, dict) else None
-    if isinstance(error, str):
-        return {"code": 0, "message": error}
-    return error if isinstance(error, dict) else None
+    error = decoded.get("error") if isinstance(decoded, dict) else None
+    return error if isinstance(error, str) else None
 
 
 def _parse_seconds(text: bytes) -> float:

@@ -25,8 +25,13 @@ _MAX_BUFFERED_BYTES = 256 * 1024
 """How much of a stream of events is buffered for its reader before the connection stops reading."""
 _EVENT_STREAM = b"text/event-stream"
 _DRAIN_SECONDS = 1.0
-_MAX_HEAD_BYTES = 256 * 1024
-"""The largest head of a response; common servers send less than 8 kB."""
+_MAX_HEAD_BYTES = 64 * 1024
+"""The largest head of a response, and the most that the framing of its body may take beyond its share; common servers
+send less than 8 kB."""
+_MAX_FRAMING_SHARE = 16
+"""How many times its body's bytes a response may have: a chunk of one byte has six, without extensions."""
+_MAX_CHUNK_BYTES = 64 * 1024
+"""How much of a stream of events is read before other tasks get their turn."""
 
 
 class BrokenExchangeError(Exception):
@@ -36,6 +41,10 @@ class BrokenExchangeError(Exception):
         super().__init__(reason)
         self.sent = sent
         """Whether the server may have read any of the request."""
+
+
+class OversizedResponseError(BrokenExchangeError):
+    """The server's response is larger than the client allows."""
 
 
 class HttpResponse(NamedTuple):
@@ -65,6 +74,7 @@ class HttpConnection(asyncio.Protocol):
         self._parser: Any = None
         self._headers: dict[bytes, bytes] = {}
         self._head_bytes = self._buffered_bytes = 0
+        self._wire_bytes = self._body_bytes = 0
         self._body = bytearray()
         self._chunks: deque[bytes] = deque()
         self._streaming = self._complete = self._headers_complete = self._paused = False
@@ -121,7 +131,10 @@ class HttpConnection(asyncio.Protocol):
                 self._buffered_bytes -= len(chunk)
                 if self._buffered_bytes < _MAX_BUFFERED_BYTES // 2:
                     self._resume()
-                yield chunk
+                for start in range(0, len(chunk), _MAX_CHUNK_BYTES):
+                    yield chunk[start : start + _MAX_CHUNK_BYTES]
+                    if start + _MAX_CHUNK_BYTES < len(chunk) or self._chunks:
+                        await asyncio.sleep(0)
             if self._complete:
                 return
             if self._failure is not None:
@@ -169,12 +182,15 @@ class HttpConnection(asyncio.Protocol):
             if self._head_bytes > _MAX_HEAD_BYTES + len(data):
                 self._fail(f"the answer's headers are larger than {_MAX_HEAD_BYTES} bytes")
                 return
+        self._wire_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._fail("the server changed to another protocol")
         except httptools.HttpParserError:
             self._fail("the answer is not HTTP")
+        if self._wire_bytes > 2 * _MAX_HEAD_BYTES + len(data) + _MAX_FRAMING_SHARE * self._body_bytes:
+            self._fail("the answer is framed in more bytes than it has")
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._complete:
@@ -188,8 +204,8 @@ class HttpConnection(asyncio.Protocol):
     def _is_close_delimited(self) -> bool:
         return b"content-length" not in self._headers and b"transfer-encoding" not in self._headers
 
-    def _fail(self, reason: str) -> None:
-        self._failure = BrokenExchangeError(reason, sent=True)
+    def _fail(self, reason: str, kind: type[BrokenExchangeError] = BrokenExchangeError) -> None:
+        self._failure = kind(reason, sent=True)
         if self._response_waiter is not None and not self._response_waiter.done():
             self._response_waiter.set_exception(self._failure)
         self._wake_reader()
@@ -207,7 +223,8 @@ class HttpConnection(asyncio.Protocol):
         self._headers = {}
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.lower()] = value
+        if not self._headers_complete:  # trailers come later; none of them means anything here
+            self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -222,12 +239,13 @@ class HttpConnection(asyncio.Protocol):
             self._deliver_response(HttpResponse(status, self._headers, b"", self))
 
     def on_body(self, body: bytes) -> None:
-        if self._complete or self._on_drained is not None:
+        self._body_bytes += len(body)
+        if self._complete or self._on_drained is not None or self._failure is not None:
             return
         if not self._streaming:
             self._body += body
             if len(self._body) > self._max_body_bytes:
-                self._fail(f"the answer is larger than {self._max_body_bytes} bytes")
+                self._fail(f"the answer is larger than {self._max_body_bytes} bytes", OversizedResponseError)
             return
         self._chunks.append(body)
         self._buffered_bytes += len(body)

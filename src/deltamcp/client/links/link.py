@@ -3,31 +3,57 @@
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
+from deltamcp.client.size_total import BYTES_PER_VALUE
 from deltamcp.errors import ClientError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, Malformed, Message, RequestId
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import JSON_CODEC, Codec
 
-LIMITS = Limits(message_bytes=256 * 1024 * 1024, values=1_000_000, depth=900)
-"""The limits of a message from a server. They are generous, because the client asked for the result; Python nests no
-deeper."""
+_DEPTH = 900
+"""The deepest nesting of a result; Python nests no deeper."""
+
+
+def message_limits(max_bytes: int) -> Limits:
+    """Returns the limits of a message from a server, which may have so many bytes."""
+    return Limits(message_bytes=max_bytes, values=max_bytes // BYTES_PER_VALUE, depth=_DEPTH)
 
 
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,18})\b')
+_MAX_ERROR_BYTES = 64 * 1024
 _EDGE_BYTES = 200
 """How many bytes at each end of a message are searched for its id; servers write the id first or last."""
 
 
-def read_messages(body: bytes, codec: Codec) -> list[Message]:
+class UnaddressedError(NamedTuple):
+    """An error response whose id is null: the server could not read the id of the request that it is about."""
+
+    error: dict[str, JSON]
+
+
+def read_messages(body: bytes, codec: Codec, limits: Limits) -> list[Message | UnaddressedError]:
     """Reads the message, or the batch of messages, that a server sent in one piece."""
-    messages = jsonrpc.read_reply(body, LIMITS) if codec is JSON_CODEC else codecs.read(body, codec, LIMITS)
+    messages = jsonrpc.read_reply(body, limits) if codec is JSON_CODEC else codecs.read(body, codec, limits)
     if isinstance(messages, Malformed):
+        error = _find_unaddressed_error(body, codec)
+        if error is not None:
+            return [error]
         id_ = _find_answered_id(body) if codec is JSON_CODEC else messages.id
         messages = Malformed(messages.fault, messages.reason, id_)
-    return messages if isinstance(messages, list) else [messages]
+    return [*messages] if isinstance(messages, list) else [messages]
+
+
+def _find_unaddressed_error(body: bytes, codec: Codec) -> UnaddressedError | None:
+    try:
+        decoded: Any = codec.decode(body) if len(body) <= _MAX_ERROR_BYTES else None
+    except ValueError:
+        return None
+    if not isinstance(decoded, dict) or "jsonrpc" not in decoded or "method" in decoded:
+        return None
+    error = decoded.get("error")
+    return UnaddressedError(error) if isinstance(error, dict) and decoded.get("id") is None else None
 
 
 def _find_answered_id(body: bytes) -> RequestId | None:
@@ -48,7 +74,7 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 class MessageReceiver(Protocol):
     """Receives the messages that a link reads; the client's connection implements it."""
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: Message | UnaddressedError) -> None:
         """Takes one message. Never raises."""
 
     def is_awaiting(self, id_: RequestId) -> bool:

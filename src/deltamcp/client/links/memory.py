@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from deltamcp.calls.engine import Engine
 from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, read_messages
 from deltamcp.errors import ConnectionLostError
+from deltamcp.limits import Limits
 from deltamcp.transports.duplex import Duplex
 from deltamcp.values import JSON
 from deltamcp.wire.codecs import JSON_CODEC
@@ -16,10 +17,10 @@ class MemoryLink:
 
     carries_headers = False
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, limits: Limits) -> None:
         self.codec = JSON_CODEC
         self.ended = False
-        self._engine = engine
+        self._engine, self._limits = engine, limits
         self._exit_stack = contextlib.AsyncExitStack()
         self._duplex: Duplex | None = None
 
@@ -48,7 +49,7 @@ class MemoryLink:
     # The output that the server's duplex writes to
 
     def write(self, message: bytes) -> None:
-        for parsed in read_messages(message, self.codec):
+        for parsed in read_messages(message, self.codec, self._limits):
             self._receiver.receive(parsed)
 
     async def wait_writable(self) -> None:

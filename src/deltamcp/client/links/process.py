@@ -1,6 +1,7 @@
 """The stdio link: starts the server as a process and exchanges one message per line with it."""
 
 import asyncio
+import logging
 import os
 import re
 import signal
@@ -9,13 +10,17 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
 
-from deltamcp.client.links.link import LIMITS, NO_HEADERS, MessageReceiver, read_messages
+from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, read_messages
+from deltamcp.client.size_total import too_large_error
 from deltamcp.errors import ConnectionLostError, UnreachableError
+from deltamcp.limits import Limits
 from deltamcp.values import JSON, Malformed
 from deltamcp.wire.codecs import JSON_CODEC
 from deltamcp.wire.lines import LineReader
+
+logger = logging.getLogger("deltamcp")
 
 _CLOSE_SECONDS = 2.0
 _HOST_PORT = re.compile(r"[\w.\-]+(:\d+)(/.*)?")
@@ -32,8 +37,15 @@ not all of them."""
 _MAX_FINAL_BYTES = 1024 * 1024
 """How much of stderr the client reads after the end has begun: as much as Linux keeps in a pipe (pipe-max-size in
 pipe(7)). Later bytes were written by another process."""
+_MAX_INDENT = 256
+"""How far a message may be indented on its line."""
+_MAX_STDERR_CHARS = 8192
+"""How much of a line of stderr is kept until its end comes; more is taken for a line."""
 _MAX_STDERR_LINES = 200
 """How many lines of a server's stderr are kept for the error that reports its end."""
+
+OnStderr: TypeAlias = Callable[[str], None]
+"""Takes a line that a server wrote to stderr, without its end."""
 
 
 class ProcessLink:
@@ -42,13 +54,25 @@ class ProcessLink:
     carries_headers = False
 
     def __init__(
-        self, label: str, command: Sequence[str], environment: Mapping[str, str], cwd: str | None, quiet: bool
+        self,
+        label: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str | None,
+        quiet: bool,
+        limits: Limits,
+        on_stderr: OnStderr | None = None,
     ) -> None:
-        """`quiet` keeps the server's stderr for the error that reports an early end, instead of showing it."""
+        """
+        Args:
+            quiet: keep the server's stderr for the error that reports an early end, instead of showing it.
+            on_stderr: takes each line of the server's stderr, which is then kept, too.
+        """
         self.codec = JSON_CODEC
         self.ended = False
         self.label = label
         self._command, self._environment, self._cwd, self._quiet = command, environment, cwd, quiet
+        self.limits, self.on_stderr = limits, on_stderr
         self._process: _Process | None = None
 
     async def open(self, receiver: MessageReceiver) -> None:
@@ -57,7 +81,7 @@ class ProcessLink:
             _, self._process = await loop.subprocess_exec(
                 lambda: _Process(self, receiver),
                 *self._command,
-                stderr=asyncio.subprocess.PIPE if self._quiet else None,
+                stderr=asyncio.subprocess.PIPE if self._quiet or self.on_stderr is not None else None,
                 env=dict(self._environment),
                 cwd=self._cwd,
                 start_new_session=True,  # a process group, so that what `npx` and the like start ends with it
@@ -137,7 +161,7 @@ class _Process(asyncio.SubprocessProtocol):
 
     def __init__(self, link: ProcessLink, receiver: MessageReceiver) -> None:
         self._link, self._receiver = link, receiver
-        self._lines = LineReader(LIMITS)
+        self._lines = LineReader(link.limits)
         self._stderr_lines: deque[str] = deque(maxlen=_MAX_STDERR_LINES)
         self._stderr_rest = ""
         self._open_pipes: set[int] = set()
@@ -157,23 +181,37 @@ class _Process(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 1:
             for line in self._lines.feed(data):
-                if isinstance(line, Malformed):
+                if isinstance(line, Malformed) and line.id is not None:
+                    self._receiver.receive(line)
+                elif isinstance(line, Malformed):
                     # It may answer any pending request: its id cannot be read.
                     self._receiver.fail_pending(
-                        ConnectionLostError(f"{self._link.label} sent a message that is too large.")
+                        too_large_error(f"A message of {self._link.label}", self._link.limits.message_bytes)
                     )
                 # Some servers print a greeting or a warning to stdout, which is ignored.
-                elif line.lstrip()[:1] in (b"{", b"["):
-                    for message in read_messages(line, self._link.codec):
+                elif line[:_MAX_INDENT].lstrip()[:1] in (b"{", b"["):
+                    for message in read_messages(line, self._link.codec, self._link.limits):
                         self._receiver.receive(message)
             return
         if self._end_timer is not None:
             self._final_bytes += len(data)
-        lines = (self._stderr_rest + data.decode("utf-8", "replace")).split("\n")
-        self._stderr_rest = lines[-1][-1000:]
-        self._stderr_lines.extend(line.strip()[:500] for line in lines[:-1] if line.strip())
+        *lines, rest = (self._stderr_rest + data.decode("utf-8", "replace")).split("\n")
+        if len(rest) > _MAX_STDERR_CHARS:
+            lines.append(rest)
+            rest = ""
+        self._stderr_rest = rest
+        self._add_stderr(lines)
         if self._final_bytes > _MAX_FINAL_BYTES:
             self._report_end()
+
+    def _add_stderr(self, lines: list[str]) -> None:
+        self._stderr_lines.extend(line.strip()[:500] for line in lines if line.strip())
+        if self._link.on_stderr is not None:
+            try:
+                for line in lines:
+                    self._link.on_stderr(line)
+            except Exception:
+                logger.exception("a callback for stderr failed")
 
     def end_text(self) -> str:
         """Says how the process ended, with the error line of its stderr."""
@@ -189,7 +227,7 @@ class _Process(asyncio.SubprocessProtocol):
 
     def error_line(self) -> str:
         """Returns the line of stderr that most likely says why the process ended."""
-        lines = [*self._stderr_lines, self._stderr_rest.strip()]
+        lines = [*self._stderr_lines, self._stderr_rest.strip()[:500]]
         candidates = [line for line in lines if _ERROR_LINE.search(line)] or [
             line for line in lines if _TEXT_LINE.search(line)
         ]
@@ -203,6 +241,9 @@ class _Process(asyncio.SubprocessProtocol):
             self.writable.set()
         elif fd == 1:
             self._begin_end()
+        elif self._stderr_rest:
+            self._add_stderr([self._stderr_rest])
+            self._stderr_rest = ""
         self._report_end_if_complete()
 
     def process_exited(self) -> None:

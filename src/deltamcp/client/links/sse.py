@@ -9,11 +9,16 @@ from urllib.parse import urljoin
 
 from deltamcp.client.links.http import BearerToken, HttpLink
 from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnection, origin
-from deltamcp.client.links.link import LIMITS, NO_HEADERS, MessageReceiver, read_messages
-from deltamcp.errors import ConfigurationError, ConnectionLostError, UnreachableError
+from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, read_messages
+from deltamcp.client.size_total import too_large_error
+from deltamcp.errors import ClientError, ConfigurationError, ConnectionLostError, UnreachableError
+from deltamcp.limits import Limits
 from deltamcp.values import JSON
 from deltamcp.wire import sse
 from deltamcp.wire.codecs import JSON_CODEC
+
+_MAX_URL_BYTES = 8192
+"""The longest address to post to; common servers accept no longer ones."""
 
 
 class SseLink:
@@ -21,12 +26,16 @@ class SseLink:
 
     carries_headers = False
 
-    def __init__(self, label: str, url: str, headers: Mapping[str, str], token: BearerToken | None) -> None:
+    def __init__(
+        self, label: str, url: str, headers: Mapping[str, str], token: BearerToken | None, limits: Limits
+    ) -> None:
         self.codec = JSON_CODEC
         self.ended = False
-        self._label, self._url = label, url
-        self._stream_link = HttpLink(label, url, headers, token)
-        self._make_post_link: Callable[[str], HttpLink] = lambda post_url: HttpLink(label, post_url, headers, token)
+        self._label, self._url, self._limits = label, url, limits
+        self._stream_link = HttpLink(label, url, headers, token, limits)
+        self._make_post_link: Callable[[str], HttpLink] = lambda post_url: HttpLink(
+            label, post_url, headers, token, limits
+        )
         self._post_link: HttpLink | None = None
         self._read_task: asyncio.Task[None] | None = None
 
@@ -49,17 +58,19 @@ class SseLink:
         await self._post_link.open(receiver)
 
     async def _read_stream(self, stream: HttpConnection, endpoint: "asyncio.Future[str]") -> None:
-        reader = sse.SseReader(LIMITS.message_bytes)
-        lost = ConnectionLostError(f"{self._label} closed its stream.")
+        reader = sse.SseReader(self._limits.message_bytes)
+        lost: ClientError = ConnectionLostError(f"{self._label} closed its stream.")
         try:
             async for chunk in stream.chunks():
                 for event in reader.feed(chunk):
                     if event.kind == "endpoint" and not endpoint.done():
-                        endpoint.set_result(event.data.decode("utf-8", "replace"))
+                        endpoint.set_result(event.data[:_MAX_URL_BYTES].decode("utf-8", "replace"))
                     elif event.kind == "message" and event.data:
-                        for message in read_messages(event.data, JSON_CODEC):
+                        for message in read_messages(event.data, JSON_CODEC, self._limits):
                             self._receiver.receive(message)
-        except (BrokenExchangeError, ValueError) as error:
+        except ValueError:
+            lost = too_large_error(f"An event of {self._label}", self._limits.message_bytes)
+        except BrokenExchangeError as error:
             lost = ConnectionLostError(f"{self._label} broke off its stream: {error}.")
         finally:
             self.ended = True
