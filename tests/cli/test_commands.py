@@ -1178,7 +1178,7 @@ def test_bash_completes_verbs_and_options(say):
     script = say("completion", "bash").out
 
     assert completed(script, "delta-mcp", "de") == ["describe", "dev"]
-    assert completed(script, "delta-mcp", "call", "--max") == ["--max-tokens"]
+    assert completed(script, "delta-mcp", "call", "--max-t") == ["--max-tokens"]
     assert completed(script, "delta-mcp", "bench", "tok") == ["tokens"]
 
 

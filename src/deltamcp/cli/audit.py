@@ -135,11 +135,11 @@ def _print_report(report: AuditReport) -> None:
         console.print()
         console.print(_summary(report))
     for sentence in uncounted_sentences(report):
-        console.print(output.printable_text(sentence))
+        console.print(sentence)
     if report.next_steps:
         console.print("\nWhat you can do now:")
     for sentence in report.next_steps:
-        console.print(output.printable_text(f"- {sentence}"))
+        console.print(f"- {sentence}")
     if not report.servers and not report.skipped:
         console.print("No host here has servers; name a file of mcpServers: delta-mcp audit CONFIG")
 

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         output.print_json(report)
     else:
-        print(output.printable_text(table))
+        output.print_text(table)
 
 
 def _measure_target(args: argparse.Namespace, parser: argparse.ArgumentParser) -> tuple[dict[str, Any], str]:

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace, words: list[str]) -> None:
         if args.json:
             output.print_json(reply.raw)
         else:
-            print(output.printable_text(reply.text or "The tool failed and did not say why."), file=sys.stderr)
+            print(reply.text or "The tool failed and did not say why.", file=sys.stderr)
             if "stderr" in reply.text and not args.debug and "://" not in command.target[0]:
                 print("delta-mcp: --debug shows the stderr of a server that this command starts.", file=sys.stderr)
         raise SystemExit(1)

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace, words: list[str]) -> None:
         output.print_json(definition)
         return
     text = tool_text.full_text(definition)
-    print(output.printable_text(text))
+    output.print_text(text)
     figures = f"{tokens.count(text):,} tokens so, {definition_tokens(definition):,} in full"
     output.make_console().print(f"\n{figures}.", style="dim")
 

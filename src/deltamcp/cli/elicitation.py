@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 from deltamcp.cli.arguments import load_json
 from deltamcp.cli.form import Field, Form, UnfitAnswerError
-from deltamcp.cli.output import printable_text
 from deltamcp.context import Elicited
 from deltamcp.errors import ConfigurationError, DeltaError, PeerError
 from deltamcp.values import JSON
@@ -218,7 +217,7 @@ def _read_line(prompt: str) -> str:
     Raises:
         EOFError: the user pressed Ctrl-D.
     """
-    print(printable_text(prompt), end="", file=sys.stderr, flush=True)
+    print(prompt, end="", file=sys.stderr, flush=True)
     line = b""
     # Not `input`, which prompts on a redirected stdout; not the buffered reader, whose lock the waiting thread would
     # hold while the interpreter ends.
@@ -231,4 +230,4 @@ def _read_line(prompt: str) -> str:
 
 
 def _say(text: str) -> None:
-    print(printable_text(text), file=sys.stderr)
+    print(text, file=sys.stderr)

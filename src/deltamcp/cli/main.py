@@ -1,6 +1,7 @@
 """The entry point of `delta-mcp`: imports the module of the verb, runs it, and turns errors into exit codes."""
 
 import argparse
+import contextlib
 import importlib
 import importlib.metadata
 import io
@@ -11,7 +12,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from deltamcp.cli.output import printable_text
+from deltamcp.cli.output import PrintableStream, printable_text, shorten
 from deltamcp.errors import (
     CallFailedError,
     ConnectionLostError,
@@ -30,6 +31,8 @@ class Verb(NamedTuple):
 
     module: str
     help: str
+    runs_author_code: bool = False
+    """Whether the stderr of the command is that of an author's program, which may write what it likes."""
 
 
 VERBS: Mapping[str, Verb] = MappingProxyType(
@@ -43,8 +46,8 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "prompt": Verb("get_prompt", "a prompt of any MCP server, filled in"),
         "bench": Verb("bench", "measure any server, or this library over a corpus"),
         "audit": Verb("audit", "what your servers cost a model now, and would behind the planned gateway"),
-        "serve": Verb("serve", "run a server written in Python, or an operations.json"),
-        "dev": Verb("dev", "run a server while you write it, with the MCP Inspector"),
+        "serve": Verb("serve", "run a server written in Python, or an operations.json", runs_author_code=True),
+        "dev": Verb("dev", "run a server while you write it, with the MCP Inspector", runs_author_code=True),
         "validate": Verb("validate", "check an operations.json and tell every fault in it"),
         "completion": Verb("completion", "a completion script for your shell"),
     }
@@ -78,12 +81,15 @@ def main(arguments: list[str] | None = None) -> None:
 
         words = insert_target(words)
     args = make_parser([verb]).parse_args(words)
+    stderr = sys.stderr if VERBS[args.verb].runs_author_code else PrintableStream(sys.stderr)
     try:
-        args.run(args)
+        with contextlib.redirect_stderr(stderr):
+            args.run(args)
         sys.stdout.flush()
     except DeltaError as error:
-        said = "".join(traceback.format_exception(error)).rstrip() if args.debug else f"delta-mcp: {error}"
-        # The text may quote a server, whose control characters must not reach the terminal.
+        said = (
+            "".join(traceback.format_exception(error)).rstrip() if args.debug else f"delta-mcp: {shorten(str(error))}"
+        )
         print(printable_text(said), file=sys.stderr)
         raise SystemExit(next(code for kind, code in EXIT_CODES if isinstance(error, kind))) from None
     except KeyboardInterrupt as error:
@@ -92,6 +98,9 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(EXIT_INTERRUPTED) from None
     except BrokenPipeError:  # the reader of the output closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception:  # a defect; its text may quote a server, too
+        print(printable_text(traceback.format_exc()), file=sys.stderr)
+        raise SystemExit(EXIT_FAILED) from None
 
 
 def make_parser(verb_names: Collection[str]) -> argparse.ArgumentParser:

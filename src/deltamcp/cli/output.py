@@ -4,19 +4,26 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
 from deltamcp.values import JSON
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_CONTROLS = "\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
-"""DEL, C1 and bidirectional controls (UAX #9), and lone surrogates: a terminal acts on them, or cannot write them."""
+_CONTROLS = (
+    "\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+    "\u180e\u200b\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f"
+)
+"""DEL, C1 and bidirectional controls (UAX #9), and lone surrogates: a terminal acts on them, or
+cannot write them. Then characters that no terminal shows, and that could hide a part of a name; the joiners U+200C and
+U+200D stay, because scripts and emoji need them."""
 _UNESCAPED_CONTROL = re.compile(f"[{_CONTROLS}]")
 """A control character that JSON need not escape."""
 _TERMINAL_CONTROL = re.compile(f"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f{_CONTROLS}]")
 """A character of a text that a terminal would act on; a tab and an end of line are harmless."""
+_MAX_SENTENCE_CHARS = 2000
 _DEFAULT_WIDTH = 200
 """Columns of output that does not go to a terminal."""
 
@@ -27,7 +34,7 @@ def print_json(value: JSON) -> None:
         ValueError: the value is nested too deeply.
     """
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    write_lines(_UNESCAPED_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+    write_lines(_UNESCAPED_CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], text))
 
 
 def write_lines(text: str) -> None:
@@ -46,11 +53,36 @@ def write_bytes(data: bytes) -> None:
     sys.stdout.buffer.write(data)
 
 
-def make_console() -> "Console":
-    from rich.console import Console
+def print_text(text: str) -> None:
+    """Prints a text, which may quote a server, to stdout."""
+    print(printable_text(text))
 
+
+def make_console() -> "Console":
+    """Makes a console on stdout that prints texts, which may quote a server, without control characters of theirs."""
     width = None if sys.stdout.isatty() else _DEFAULT_WIDTH
-    return Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    return _printable_console()(width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def make_error_console() -> "Console":
+    """Makes such a console on stderr, for what draws on the terminal."""
+    return _printable_console()(file=sys.stderr.stream if isinstance(sys.stderr, PrintableStream) else sys.stderr)
+
+
+def _printable_console() -> "type[Console]":
+    from rich.console import Console
+    from rich.text import Text
+
+    def printable(each: Any) -> Any:
+        if isinstance(each, Text):  # while a bar is shown, what is written to stderr comes as such
+            return Text(printable_text(each.plain))
+        return printable_text(each) if isinstance(each, str) else each
+
+    class PrintableConsole(Console):
+        def print(self, *objects: Any, **options: Any) -> None:
+            super().print(*map(printable, objects), **options)
+
+    return PrintableConsole
 
 
 def print_table(
@@ -61,7 +93,7 @@ def print_table(
     from rich.table import Table
 
     table = Table(
-        title=title or None,
+        title=printable_text(title) or None,
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD if console.is_terminal else None,
@@ -74,6 +106,28 @@ def print_table(
     for row in rows:
         table.add_row(*map(printable_text, row))
     console.print(table)
+
+
+class PrintableStream:
+    """A stream to a terminal or a file that texts are written to without control characters.
+
+    stderr is one while a command runs: sentences, logs and tracebacks may quote a server.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        """The stream itself, for what draws on the terminal."""
+
+    def write(self, text: str) -> int:
+        return self.stream.write(printable_text(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def shorten(text: str) -> str:
+    """Cuts a sentence that quotes more of a server's text than a user reads."""
+    return text if len(text) <= _MAX_SENTENCE_CHARS else f"{text[:_MAX_SENTENCE_CHARS]}…"
 
 
 def printable_text(text: str) -> str:

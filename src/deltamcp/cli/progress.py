@@ -5,7 +5,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from deltamcp.cli.output import printable_text
+from deltamcp.cli.output import make_error_console, printable_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -19,17 +19,16 @@ class ProgressBar:
 
     def __init__(self, label: str, total: float | None = None) -> None:
         """`total` is how often the caller will call `advance`, if that is known."""
-        self._label, self._total = label, total
+        self._label, self._total = printable_text(label), total
         self._progress: Progress | None = None
         self._timer: threading.Timer | None = None
 
     def __enter__(self) -> "ProgressBar":
         if sys.stderr.isatty():
-            from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
             columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._progress = Progress(*columns, console=make_error_console(), transient=True)
             self._task = self._progress.add_task(self._label, total=self._total)
             self._timer = threading.Timer(_DELAY_SECONDS, self._progress.start)
             self._timer.daemon = True
@@ -54,7 +53,7 @@ class ProgressBar:
 
     def set_label(self, text: str) -> None:
         if self._progress is not None:
-            self._progress.update(self._task, description=text)
+            self._progress.update(self._task, description=printable_text(text))
 
     def show_progress(self, done: float, total: float | None, text: str | None) -> None:
         """Shows a server's progress notification."""

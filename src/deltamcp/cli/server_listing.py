@@ -44,5 +44,5 @@ def print_listing(
 
 def _print_server_line(summary: dict[str, JSON], console: "Console") -> None:
     name, protocol = f"{summary['name']} {summary['version']}".strip(), summary["protocol"]
-    console.print(output.printable_text(name), style="bold", end=" ")
-    console.print(output.printable_text(f"speaks {'' if protocol.startswith('delta') else 'MCP '}{protocol}"))
+    console.print(output.shorten(name), style="bold", end=" ")
+    console.print(output.shorten(f"speaks {'' if protocol.startswith('delta') else 'MCP '}{protocol}"))

@@ -64,6 +64,12 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--token", metavar="TOKEN", help="a bearer token (or set DELTA_MCP_TOKEN)")
     verb.add_argument("--timeout", type=_parse_seconds, metavar="SECONDS", help="for starting, and for every answer")
     verb.add_argument(
+        "--max-bytes",
+        type=_parse_bytes,
+        metavar="N",
+        help="size of the largest message, list or result of the server (default 16 MiB)",
+    )
+    verb.add_argument(
         "--speak",
         choices=("auto", "modern", "handshake", "delta-mcp"),
         default="auto",
@@ -88,6 +94,13 @@ def _parse_seconds(text: str) -> float:
         if 0 < (seconds := float(text)) < 1e6:
             return seconds
     raise argparse.ArgumentTypeError(f"a number of seconds above 0, not {text!r}")
+
+
+def _parse_bytes(text: str) -> int:
+    with contextlib.suppress(ValueError):
+        if (size := int(text)) > 0:
+            return size
+    raise argparse.ArgumentTypeError(f"a number of bytes above 0, not {text!r}")
 
 
 def read_words(args: argparse.Namespace, parser: argparse.ArgumentParser) -> list[str]:
@@ -204,8 +217,12 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: Unp
         "encoding": args.encoding,
         "headers": dict(map(_parse_header, args.header)),
         "listen": False,
-        "quiet": not args.debug,
+        "quiet": True,
     }
+    if args.debug:
+        options["on_stderr"] = lambda line: print(line, file=sys.stderr)
+    if args.max_bytes is not None:
+        options["max_bytes"] = args.max_bytes
     options.update(verb_options)
     token = args.token or os.environ.get("DELTA_MCP_TOKEN")
     if token:
