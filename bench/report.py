@@ -46,7 +46,8 @@ class Verdict:
         sign = "≥" if self.at_least else "≤"
         measured, target = f"{format_number(self.measured)}{self.unit}", f"{format_number(self.target)}{self.unit}"
         missing = abs(self.measured - self.target)
-        short = f"short by {format_number(missing)}{self.unit} ({missing / self.target:.0%})"
+        share = f" ({missing / self.target:.0%})" if self.target else ""
+        short = f"short by {format_number(missing)}{self.unit}{share}"
         return f"{self.what}: {measured}, target {sign} {target}: {'met' if self.met else short}"
 
 
