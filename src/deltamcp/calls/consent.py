@@ -10,7 +10,7 @@ from deltamcp.calls.middleware import CallNext, FunctionCall
 from deltamcp.calls.request_state import CONSENT_PREFIX, Answers
 from deltamcp.errors import InputDeclinedError, ToolError
 from deltamcp.stores.store import Store, StoreError
-from deltamcp.values import JSON, Era
+from deltamcp.values import JSON, Caller, Era
 from deltamcp.wire import jsonrpc
 
 logger = logging.getLogger("deltamcp")
@@ -33,16 +33,19 @@ class Consents:
         self._owner = f"consents of {server}"
         self._seconds = seconds
 
-    async def use(self, operation: str, answers: Answers, key: str) -> None:
+    async def use(self, operation: str, answers: Answers, key: str, caller: Caller) -> None:
         """Uses the consent that the client sent in answer to the question with this key.
+
+        It counts towards an account of its own for each caller, so that neither results nor other callers displace it.
 
         Raises:
             ToolError: it was used before, or the store fails and cannot tell, so that the operation must not run.
         """
         name = hashlib.sha256(f"{answers.state_digest} {key}".encode()).hexdigest()
         try:
-            # In an account of their own: a caller whose account is full would evict the records of its own consents.
-            is_first = await self._store.add(self._owner, name, b"", self._seconds, self._seconds, self._owner)
+            is_first = await self._store.add(
+                self._owner, name, b"", self._seconds, self._seconds, f"consents, {caller.account}"
+            )
         except StoreError as error:
             logger.error("a consent to %s could not be recorded, so it did not run: %s", operation, error)
             raise ToolError(f"The user's consent to {operation} could not be recorded; try again later.") from None
@@ -74,7 +77,7 @@ class Consent:
         if not answer.accepted:
             raise InputDeclinedError(f"The user declined to run {call.name}.")
         if era is Era.MODERN and key not in self._used:
-            await self._consents.use(call.name, self._answers, key)
+            await self._consents.use(call.name, self._answers, key, call.context.terms.caller)
             self._used.add(key)
         return await call_next(call)
 
