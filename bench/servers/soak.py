@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 from deltamcp import Context, DeltaServer, Limits, ResultPolicy, ToolError
-from deltamcp.stores.store import open_store
+from deltamcp.stores.memory import MemoryStore
 
 LIFETIMES = Limits(
     session_idle_seconds=5,
@@ -30,8 +30,8 @@ LIFETIMES = Limits(
 
 
 def build(store: str, operations: str) -> DeltaServer:
-    opened = open_store(store)
-    server = DeltaServer("soak", "1", limits=LIFETIMES, results=ResultPolicy(max_tokens=400), store=opened)
+    used = MemoryStore() if store == "memory://" else store
+    server = DeltaServer("soak", "1", limits=LIFETIMES, results=ResultPolicy(max_tokens=400), store=used)
     counter = itertools.count()
 
     @server.tool
@@ -104,7 +104,7 @@ def build(store: str, operations: str) -> DeltaServer:
         if deep:
             gc.collect()
             classes = Counter(type(held).__qualname__ for held in gc.get_objects() if _is_ours(held))
-        entries = getattr(opened, "_entries", {})
+        entries = getattr(used, "_entries", {})
         now = time.monotonic()
         live = sum(entry.expires_at > now for entry in list(entries.values()))
         return {"tasks": len(asyncio.all_tasks()), "classes": classes, "stored": live}
