@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -417,3 +418,11 @@ async def test_a_result_that_was_cancelled_is_no_base(threaded, era):
                 reader.take(answer["result"])
         got = await reader.get()
         assert is_same(got.value, current.value), "it was told as known, and never sent"
+
+
+def test_conversations_whose_results_have_expired_go_when_others_begin(monkeypatch):
+    sent, now = SentResults(10.0), time.monotonic()
+    for number in range(500):
+        monkeypatch.setattr(time, "monotonic", lambda number=number: now + number)
+        sent.record(CallKey(Caller(Principal("p"), f"conversation {number}"), "call"), "root", 0)
+    assert len(sent._conversations) <= 11

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _MAX_CALLS = 1_000
 """The number of calls of one conversation whose last result is recorded."""
 _MAX_BYTES = 32 * 1024 * 1024
+_DROPPED_AT_ONCE = 64
+"""The number of expired conversations that a new one displaces, so that their number falls and no call takes long."""
 _MAX_BYTES_PER_ACCOUNT = 8 * 1024 * 1024
 _MAX_BYTES_PER_CONVERSATION = 4 * 1024 * 1024
 _CONVERSATION_BYTES, _REPLY_BYTES, _ROW_BYTES = 2_000, 500, 400
@@ -232,12 +234,16 @@ class SentResults:
                 self._add_bytes(account, -other.counted_bytes)
 
     def _drop_idle(self) -> None:
-        """Drops conversations whose stored results have expired, as far as there is no room without that."""
+        """Drops conversations whose stored results have expired: some of them, and more where there is no room."""
         until = time.monotonic() - self._idle_seconds
-        while self._conversations and self._total_bytes + _CONVERSATION_BYTES > _MAX_BYTES:
+        dropped = 0
+        while self._conversations and (
+            dropped < _DROPPED_AT_ONCE or self._total_bytes + _CONVERSATION_BYTES > _MAX_BYTES
+        ):
             owner, oldest = next(iter(self._conversations.items()))
             if oldest.used_at > until:
                 return
+            dropped += 1
             del self._conversations[owner]
             self._add_bytes(oldest.account, -oldest.counted_bytes)
 
