@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import machine
-from bench.hostile import client_attacks, measurement, stdio_attacks
+from bench.hostile import client_attacks, measurement, search, searched_server, stdio_attacks
 from bench.hostile.attacks import ATTACKS
 from bench.hostile.client_attacks import CLIENT_ATTACKS
 from bench.hostile.rule import ATTEMPTS, MAX_GROWTH_MB, MAX_WAIT_MS, Measured
@@ -56,6 +56,10 @@ def main() -> None:
         "--peers-bound", type=float, default=10.0, metavar="N", help="the same for attacks on the peers (10)"
     )
     parser.add_argument("--attempts", type=int, default=ATTEMPTS, metavar="N", help="at what breaks the rule (3)")
+    parser.add_argument(
+        "--seconds", type=float, default=90.0, metavar="N", help="of the search for other costly requests (90; 0: none)"
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the search's chance (1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table of the docs there")
     given = parser.parse_args()
@@ -75,6 +79,8 @@ def main() -> None:
             for one in planned:
                 if one.name in wanted:
                     rows.append(_measure(one, peers.names, given))
+            if given.seconds > 0:
+                rows += _search(given.seconds, given.seed)
     except KeyboardInterrupt:
         raise SystemExit("stopped") from None
     libraries = [OURS, *peers.names]
@@ -110,6 +116,26 @@ def _measure(one: Planned, peers: list[str], given: argparse.Namespace) -> Attac
         row.skipped = f"not measured: {skipped}"
         print(row.skipped)
     return row
+
+
+def _search(seconds: float, seed: int) -> list[AttackRow]:
+    """Looks for costly requests, and measures the ten worst again on new servers."""
+    print(f"\n==> search: requests made of the schemas of all endpoints, for {seconds:g} s, seed {seed}", flush=True)
+    try:
+        endpoints = searched_server.find_endpoints()
+    except SkippedError as skipped:
+        print(f"not measured: {skipped}")
+        return [AttackRow("search", "requests found by search", skipped=f"not measured: {skipped}")]
+    with searched_server.SearchedServer(endpoints) as server:
+        found = search.search(endpoints, server.try_, seconds, seed)
+        print(f"{server.tried:,} requests were tried")
+    rows = []
+    for number, one in enumerate(found, 1):
+        measured = searched_server.confirm(one.candidate, endpoints)
+        row = AttackRow(f"search-{number}", f"found: {search.describe(one.candidate, endpoints)}", {OURS: measured})
+        rows.append(row)
+        print(f"{row.title}\n            {describe(measured)} {'; '.join(row.breaches)}", flush=True)
+    return rows
 
 
 if __name__ == "__main__":

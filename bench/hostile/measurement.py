@@ -38,7 +38,7 @@ def measure(attack: Attack, server: str, bound: float, attempts: int = ATTEMPTS)
         if attack.keeps and not found.timed_out and server == OURS:
             found.expired_mb = _measure_once(attack, server, bound, short=True).retained_mb
         made.append(found)
-        if found.timed_out or not found.breaches():
+        if not found.is_doubtful:
             break
     return best_of(made)
 

@@ -114,7 +114,5 @@ def _is_whole(reply: bytes) -> bool:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(OSError):
-        os.nice(-10)
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as given:
         OtherCaller(json.loads(given.readline())).run()

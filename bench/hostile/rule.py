@@ -49,6 +49,13 @@ class Measured:
             found.append(self.broken)
         return found
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the rule is broken by so little that the rest of the machine may have done it."""
+        most = 2 * (MAX_GROWTH_MB + self.stored_mb)
+        figures = [((self.waited_ms or 0) / 10, MAX_WAIT_MS), (self.grown_mb or 0, most), (self.expired_mb or 0, most)]
+        return bool(self.breaches()) and not self.timed_out and all(figure <= limit for figure, limit in figures)
+
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 

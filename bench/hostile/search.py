@@ -1,0 +1,179 @@
+"""Looks for costly requests: every field of every endpoint in every costly shape, then the worst of them, changed.
+
+The requests that cost others most for each byte are kept, changed at random (size, shape, encoding, a second field), and
+kept again if that makes them worse, until the time is up.
+"""
+
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import cbor2
+
+from bench.hostile.endpoints import Endpoint, FieldPath
+from bench.hostile.rule import MAX_GROWTH_MB, MAX_WAIT_MS
+from bench.hostile.shapes import SHAPES
+
+SIZES = (10_000, 100_000, 1_000_000)
+LARGEST = 4_000_000
+ENCODINGS = ("json", "compact-json", "cbor")
+_LEAST_BYTES = 10_000
+"""Smaller requests count as of this size: what any request costs must not decide the search."""
+_KEPT = 24
+_HOLE = "@@@"
+
+
+class FilledField(NamedTuple):
+    """A field of a request and what is put there."""
+
+    path: FieldPath
+    shape: str
+    size: int
+
+
+class Candidate(NamedTuple):
+    """A request to try."""
+
+    endpoint: int
+    """The place of its endpoint in the list."""
+    fields: tuple[FilledField, ...]
+    encoding: str = "json"
+
+
+class Cost(NamedTuple):
+    """What a request cost others."""
+
+    waited_ms: float
+    grown_mb: float
+    bytes: int
+    answered: str
+
+    @property
+    def severity(self) -> float:
+        """1 is what the rule allows."""
+        return max(self.waited_ms / MAX_WAIT_MS, self.grown_mb / MAX_GROWTH_MB)
+
+    @property
+    def per_byte(self) -> float:
+        return self.severity / max(self.bytes, _LEAST_BYTES)
+
+
+class Found(NamedTuple):
+    candidate: Candidate
+    cost: Cost
+
+
+Try = Callable[[Candidate], Cost]
+
+
+def every_candidate(endpoints: Sequence[Endpoint], size: int) -> list[Candidate]:
+    """Every field of every endpoint in every shape, at one size."""
+    return [
+        Candidate(place, (FilledField(path, shape, size),))
+        for place, endpoint in enumerate(endpoints)
+        for path in endpoint.fields
+        for shape in SHAPES
+    ]
+
+
+def mutate(candidate: Candidate, endpoints: Sequence[Endpoint], chance: random.Random) -> Candidate:
+    """A candidate that differs in one respect."""
+    fields = list(candidate.fields)
+    place = chance.randrange(len(fields))
+    field = fields[place]
+    match chance.choice(("size", "size", "shape", "path", "more", "encoding")):
+        case "size":
+            size = int(field.size * chance.choice((0.25, 0.5, 2, 4, 10)))
+            fields[place] = field._replace(size=min(LARGEST, max(1_000, size)))
+        case "shape":
+            fields[place] = field._replace(shape=chance.choice(list(SHAPES)))
+        case "path":
+            fields[place] = field._replace(path=chance.choice(endpoints[candidate.endpoint].fields))
+        case "more" if len(fields) < 3:
+            path = chance.choice(endpoints[candidate.endpoint].fields)
+            fields.append(FilledField(path, chance.choice(list(SHAPES)), field.size))
+        case _:
+            return candidate._replace(encoding=chance.choice(ENCODINGS))
+    total = sum(one.size for one in fields)
+    if total > LARGEST:
+        fields = [one._replace(size=one.size * LARGEST // total) for one in fields]
+    return candidate._replace(fields=tuple(fields))
+
+
+def encode(candidate: Candidate, message: dict[str, Any]) -> bytes:
+    """The body of a candidate: a sample message of its endpoint with the fields filled in."""
+    filled: dict[str, Any] = json.loads(json.dumps(message))
+    holes: list[tuple[str, bytes]] = []
+    for number, field in enumerate(candidate.fields):
+        hole = f"{_HOLE}{number}"
+        _put(filled, field.path, hole)
+        holes.append((hole, SHAPES[field.shape](field.size)))
+    body = json.dumps(filled, separators=(",", ":")).encode()
+    for hole, content in holes:
+        body = body.replace(f'"{hole}"'.encode(), content)
+    if candidate.encoding == "cbor":
+        try:
+            return cbor2.dumps(json.loads(body))
+        except (ValueError, RecursionError):  # not every shape is valid JSON
+            return body
+    return body
+
+
+def _put(message: dict[str, Any], path: FieldPath, value: str) -> None:
+    at = message
+    for name in path[:-1]:
+        if not isinstance(at.get(name), dict):
+            at[name] = {}
+        at = at[name]
+    at[path[-1]] = value
+
+
+def search(endpoints: Sequence[Endpoint], try_: Try, seconds: float, seed: int = 1) -> list[Found]:
+    """Tries candidates for so many seconds; what cost most, the worst first, one for each endpoint, field and shape."""
+    chance, end = random.Random(seed), time.monotonic() + seconds
+    found: dict[Candidate, Cost] = {}
+    first = every_candidate(endpoints, SIZES[1])
+    chance.shuffle(first)
+    sweep_end = time.monotonic() + seconds * 0.6
+    for candidate in first:
+        if time.monotonic() >= sweep_end:
+            break
+        found[candidate] = try_(candidate)
+    for candidate in _worst_per_byte(found, _KEPT):
+        for size in (SIZES[0], SIZES[2], LARGEST):
+            if time.monotonic() < end:
+                larger = candidate._replace(fields=(candidate.fields[0]._replace(size=size),))
+                found[larger] = try_(larger)
+    while time.monotonic() < end and found:
+        for candidate in _worst_per_byte(found, _KEPT // 2) + _worst(found, _KEPT // 2):
+            changed = mutate(candidate, endpoints, chance)
+            if changed not in found and time.monotonic() < end:
+                found[changed] = try_(changed)
+    return top(found, 10)
+
+
+def _worst_per_byte(found: dict[Candidate, Cost], count: int) -> list[Candidate]:
+    return sorted(found, key=lambda one: -found[one].per_byte)[:count]
+
+
+def _worst(found: dict[Candidate, Cost], count: int) -> list[Candidate]:
+    return sorted(found, key=lambda one: -found[one].severity)[:count]
+
+
+def top(found: dict[Candidate, Cost], count: int) -> list[Found]:
+    """The worst, one for each endpoint, field and shape."""
+    kept: dict[tuple[int, FieldPath, str], Found] = {}
+    for candidate in _worst(found, len(found)):
+        field = max(candidate.fields, key=lambda one: one.size)
+        kept.setdefault((candidate.endpoint, field.path, field.shape), Found(candidate, found[candidate]))
+    return list(kept.values())[:count]
+
+
+def describe(candidate: Candidate, endpoints: Sequence[Endpoint]) -> str:
+    """A candidate in words."""
+    endpoint = endpoints[candidate.endpoint]
+    parts = [f"{'.'.join(field.path)} = {field.size:,} bytes of {field.shape}" for field in candidate.fields]
+    encoded = "" if candidate.encoding == "json" else f", in {candidate.encoding}"
+    return f"{endpoint.label}: {'; '.join(parts)}{encoded}"

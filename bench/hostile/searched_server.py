@@ -1,0 +1,146 @@
+"""The server that costly requests are looked for on: it is started anew when a request has broken it."""
+
+import contextlib
+import json
+import time
+from typing import Any
+
+from bench import messages
+from bench.hostile import endpoints, search
+from bench.hostile.attacked_server import (
+    MEGABYTE,
+    AttackedServer,
+    HttpCaller,
+    HttpReply,
+    OtherCallerProcess,
+    discover_request,
+    modern_headers,
+    reset_peak,
+    resident_bytes,
+)
+from bench.hostile.endpoints import Endpoint
+from bench.hostile.rule import Measured
+from bench.hostile.search import Candidate, Cost
+from bench.hostile.servers.tools import ServerOptions
+from bench.hostile.stores import SkippedError
+from bench.peers import OURS
+from deltamcp.values import Era
+
+_OPTIONS = ServerOptions(disclosure="meta")
+_REQUEST_SECONDS = 6.0
+_MOST_MEGABYTES = 600
+"""A server that has grown by more is started anew."""
+_CONTENT_TYPES = {
+    "json": "application/json",
+    "compact-json": "application/json; variant=compact",
+    "cbor": "application/cbor",
+}
+_ENDLESS = "subscriptions/listen"
+FINAL_ATTEMPTS = 3
+
+
+def find_endpoints() -> list[Endpoint]:
+    """The endpoints of the attacked server.
+
+    Raises:
+        SkippedError: MCP's schemas are not there.
+    """
+    found: list[Endpoint] = []
+    for era in Era:
+        schema = endpoints.read_schema(era)
+        if schema is None:
+            raise SkippedError(
+                f"there are no schemas of MCP in {endpoints.SCHEMAS}; DELTA_MCP_SHARED names their folder"
+            )
+        found += endpoints.endpoints(schema, era)
+    samples = {"continue": {"handle": "@handle"}, "execute": {"operation": "echo", "params": {"text": "x"}}}
+    for options in (ServerOptions(), _OPTIONS):
+        with AttackedServer(OURS, options) as server:
+            listed = HttpCaller(server.port).request("tools/list", {}).result["tools"]
+        found += endpoints.calls([tool for tool in listed if tool["name"] != "settle"], samples)
+    return [*found, endpoints.policies("list_rows"), endpoints.policies("echo_in_parts")]
+
+
+class SearchedServer:
+    """Tries requests on one server. Leaving the `with` block kills it."""
+
+    def __init__(self, found: list[Endpoint]) -> None:
+        self._endpoints = found
+        self._stack = contextlib.ExitStack()
+        self.tried = 0
+
+    def __enter__(self) -> "SearchedServer":
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _start(self) -> None:
+        self._stack.close()
+        self._server = self._stack.enter_context(AttackedServer(OURS, _OPTIONS))
+        self._caller = HttpCaller(self._server.port, seconds=_REQUEST_SECONDS)
+        self._handle = self._caller.store("list_rows_in_parts")
+        self._session = self._caller.open_session().session
+        self._other = self._stack.enter_context(OtherCallerProcess(self._server.port, *discover_request()))
+        time.sleep(0.3)
+        self._usual = self._other.report().median
+        self._size = resident_bytes(self._server.process.pid)
+
+    def try_(self, candidate: Candidate) -> Cost:
+        """Sends a candidate and measures what others waited meanwhile, and how much the server grew."""
+        self.tried += 1
+        pid = self._server.process.pid
+        before = resident_bytes(pid)
+        reset_peak(pid)
+        size, reply = self._send(candidate)
+        waits = self._other.report()
+        cost = Cost(
+            max(0.0, waits.longest - self._usual) * 1e3,
+            (resident_bytes(pid, peak=True) - before) / MEGABYTE,
+            size,
+            "no answer in time" if reply is None else reply.sentence,
+        )
+        grown = (resident_bytes(pid) - self._size) / MEGABYTE
+        if reply is None or self._server.has_ended or not grown < _MOST_MEGABYTES:
+            self._start()
+        return cost
+
+    def _send(self, candidate: Candidate) -> tuple[int, HttpReply | None]:
+        """The size of the request, and the reply to it; None if there is none in time."""
+        endpoint = self._endpoints[candidate.endpoint]
+        sent = json.loads(messages.request(endpoint.era, endpoint.method, endpoint.params))
+        sent = json.loads(json.dumps(sent).replace("@handle", self._handle))
+        body = search.encode(candidate, sent)
+        headers = self._headers(endpoint, sent["params"]) | {"Content-Type": _CONTENT_TYPES[candidate.encoding]}
+        try:
+            if endpoint.method == _ENDLESS:
+                with self._caller.send(body, headers) as stream:
+                    return len(body), HttpReply(200 if b"200 OK" in stream.recv(64) else 400, b"")
+            return len(body), self._caller.post(body, headers)
+        except TimeoutError:
+            return len(body), None
+        except OSError:
+            return len(body), HttpReply(0, b"")
+
+    def _headers(self, endpoint: Endpoint, params: dict[str, Any]) -> dict[str, str]:
+        if endpoint.method == "initialize":
+            return messages.headers(None, "initialize")
+        name = params.get("name", params.get("uri"))
+        return modern_headers(endpoint.method, name, self._session if endpoint.era is Era.HANDSHAKE else None)
+
+
+def confirm(candidate: Candidate, found: list[Endpoint]) -> Measured:
+    """Measures a candidate on new servers, and takes the best figures."""
+    costs: list[Cost] = []
+    while len(costs) < FINAL_ATTEMPTS:
+        with SearchedServer(found) as server:
+            costs.append(server.try_(candidate))
+        if costs[-1].severity <= 1:
+            break
+    return Measured(
+        waited_ms=min(cost.waited_ms for cost in costs),
+        grown_mb=min(cost.grown_mb for cost in costs),
+        answered=costs[-1].answered,
+        attempts=len(costs),
+    )
