@@ -127,7 +127,8 @@ def _search(seconds: float, seed: int) -> list[AttackRow]:
         print(f"not measured: {skipped}")
         return [AttackRow("search", "requests found by search", skipped=f"not measured: {skipped}")]
     with searched_server.SearchedServer(endpoints) as server:
-        found = search.search(endpoints, server.try_, seconds, seed)
+        end = time.monotonic() + seconds
+        found = search.search(endpoints, server.try_, lambda: (end - time.monotonic()) / seconds, seed)
         print(f"{server.tried:,} requests were tried")
     rows = []
     for number, one in enumerate(found, 1):

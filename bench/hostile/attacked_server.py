@@ -15,9 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cbor2
+
 from bench import messages
 from bench.hostile.servers.tools import ServerOptions
 from bench.machine import CLIENT_CORE, run_on_core
+from bench.peers import OURS
 from bench.server_process import START_SECONDS, ServerProcess
 from deltamcp.values import Era
 
@@ -81,6 +84,7 @@ class AttackedServer:
     def __enter__(self) -> "AttackedServer":
         try:
             self._wait_for_port()
+            self._warm_up()
             self.settle()
         except BaseException:
             self.__exit__()
@@ -97,6 +101,27 @@ class AttackedServer:
                 return
             time.sleep(0.02)
         raise RuntimeError(f"{self.process.args!r} does not listen: {self._server.stderr_end()}")
+
+    def _warm_up(self) -> None:
+        """Uses every feature once as callers do, so that what a server loads at its first use is not counted."""
+        caller = HttpCaller(self.port, OTHER)
+        caller.call("total", {"values": ["x"]})
+        caller.call("no_such_tool", {})
+        caller.call("echo", {"text": "x"})
+        caller.request("resources/read", {"uri": "y://a-b-c-d!"})
+        caller.request("prompts/get", {"name": "greet", "arguments": {"name": "x"}})
+        caller.open_session()
+        if self.name == OURS:
+            body = cbor2.dumps(json.loads(messages.call(Era.MODERN, "echo", {"text": "x"})))
+            caller.post(body, modern_headers("tools/call", "echo") | {"Content-Type": "application/cbor"})
+            with contextlib.suppress(RuntimeError):  # nothing is stored where the store does not answer
+                handle = caller.store("list_rows_in_parts")
+                for more in ({"fields": "[?id>`9`]"}, {"fields": "id"}, {"grep": "user"}, {"offset": 50}):
+                    caller.call("continue", {"handle": handle, **more})
+                patch = [{"find": "x", "replace": "y"}]
+                caller.call("echo", {"text": {"$result": handle, "path": "/0/email", "patch": patch}})
+            caller.call("discover", {"query": "list users"})
+            caller.call("execute", {"operation": "ech", "params": {}})
 
     @property
     def has_ended(self) -> str:

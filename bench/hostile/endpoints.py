@@ -44,7 +44,10 @@ class Endpoint(NamedTuple):
 def read_schema(era: Era) -> dict[str, Any] | None:
     """MCP's schema of an era; None if it is not there."""
     file = SCHEMAS / _FILES[era]
-    return json.loads(file.read_text()) if file.exists() else None
+    if not file.exists():
+        return None
+    schema: dict[str, Any] = json.loads(file.read_text())
+    return schema
 
 
 def endpoints(schema: Mapping[str, Any], era: Era) -> Iterator[Endpoint]:
@@ -81,9 +84,8 @@ def policies(tool: str) -> Endpoint:
     return Endpoint(Era.MODERN, "tools/call", {"name": tool, "arguments": {}}, fields, f"{tool} with a policy")
 
 
-def _resolve(schema: Any, definitions: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(schema, dict):
-        return {}
+def _resolve(given: Any, definitions: Mapping[str, Any]) -> dict[str, Any]:
+    schema: dict[str, Any] = given if isinstance(given, dict) else {}
     for _ in range(20):
         if "$ref" in schema:
             schema = definitions.get(schema["$ref"].rpartition("/")[2], {})

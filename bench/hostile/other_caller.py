@@ -70,7 +70,7 @@ class OtherCaller:
             self._fail(selector)
             return True
         self._reply += data
-        if not _is_whole(self._reply):
+        if not is_whole(self._reply):
             return False
         self._times.append(time.perf_counter() - self._began)
         self._failed += not self._reply.startswith(b"HTTP/1.1 200")
@@ -103,7 +103,7 @@ class OtherCaller:
         self._times, self._failed = [], 0
 
 
-def _is_whole(reply: bytes) -> bool:
+def is_whole(reply: bytes) -> bool:
     head, end, body = reply.partition(b"\r\n\r\n")
     if not end:
         return False

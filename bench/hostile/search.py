@@ -1,12 +1,11 @@
 """Looks for costly requests: every field of every endpoint in every costly shape, then the worst of them, changed.
 
-The requests that cost others most for each byte are kept, changed at random (size, shape, encoding, a second field), and
-kept again if that makes them worse, until the time is up.
+The requests that cost others most for each byte are changed at random (size, shape, encoding, a second field), and kept
+again if that makes them worse, until the time is up.
 """
 
 import json
 import random
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +21,8 @@ ENCODINGS = ("json", "compact-json", "cbor")
 _LEAST_BYTES = 10_000
 """Smaller requests count as of this size: what any request costs must not decide the search."""
 _KEPT = 24
+_SWEEP_SHARE = 0.6
+"""The share of the time for requests with one field at one size; the rest is for changing the worst of them."""
 _HOLE = "@@@"
 
 
@@ -130,26 +131,28 @@ def _put(message: dict[str, Any], path: FieldPath, value: str) -> None:
     at[path[-1]] = value
 
 
-def search(endpoints: Sequence[Endpoint], try_: Try, seconds: float, seed: int = 1) -> list[Found]:
-    """Tries candidates for so many seconds; what cost most, the worst first, one for each endpoint, field and shape."""
-    chance, end = random.Random(seed), time.monotonic() + seconds
+def search(endpoints: Sequence[Endpoint], try_: Try, left: Callable[[], float], seed: int = 1) -> list[Found]:
+    """Tries candidates while there is time; what cost most, the worst first, one for each endpoint, field and shape.
+
+    `left` is the share of the time that is left, from 1 to 0.
+    """
+    chance = random.Random(seed)
     found: dict[Candidate, Cost] = {}
     first = every_candidate(endpoints, SIZES[1])
     chance.shuffle(first)
-    sweep_end = time.monotonic() + seconds * 0.6
     for candidate in first:
-        if time.monotonic() >= sweep_end:
+        if left() <= 1 - _SWEEP_SHARE:
             break
         found[candidate] = try_(candidate)
     for candidate in _worst_per_byte(found, _KEPT):
         for size in (SIZES[0], SIZES[2], LARGEST):
-            if time.monotonic() < end:
-                larger = candidate._replace(fields=(candidate.fields[0]._replace(size=size),))
-                found[larger] = try_(larger)
-    while time.monotonic() < end and found:
+            if left() > 0:
+                resized = candidate._replace(fields=(candidate.fields[0]._replace(size=size),))
+                found[resized] = try_(resized)
+    while left() > 0 and found:
         for candidate in _worst_per_byte(found, _KEPT // 2) + _worst(found, _KEPT // 2):
             changed = mutate(candidate, endpoints, chance)
-            if changed not in found and time.monotonic() < end:
+            if changed not in found and left() > 0:
                 found[changed] = try_(changed)
     return top(found, 10)
 

@@ -53,7 +53,10 @@ def find_endpoints() -> list[Endpoint]:
                 f"there are no schemas of MCP in {endpoints.SCHEMAS}; DELTA_MCP_SHARED names their folder"
             )
         found += endpoints.endpoints(schema, era)
-    samples = {"continue": {"handle": "@handle"}, "execute": {"operation": "echo", "params": {"text": "x"}}}
+    samples: dict[str, dict[str, Any]] = {
+        "continue": {"handle": "@handle"},
+        "execute": {"operation": "echo", "params": {"text": "x"}},
+    }
     for options in (ServerOptions(), _OPTIONS):
         with AttackedServer(OURS, options) as server:
             listed = HttpCaller(server.port).request("tools/list", {}).result["tools"]

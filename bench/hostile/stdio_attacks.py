@@ -166,6 +166,7 @@ def measure(attack: StdioAttack, server: str, bound: float, attempts: int = ATTE
 
 def _measure_once(attack: StdioAttack, server: str, bound: float) -> Measured:
     with PipedServer(server, attack.drains_stderr) as process:
+        process.ask(messages.call(Era.MODERN, "total", {"values": ["x"]}))  # what is loaded at first use does not count
         process.settle()
         before = resident_bytes(process.process.pid)
         reset_peak(process.process.pid)

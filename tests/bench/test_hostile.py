@@ -1,0 +1,251 @@
+"""The benchmark of attacks: how it makes requests, judges figures and searches, and one attack from end to end."""
+
+import ast
+import json
+import os
+import random
+import subprocess
+import sys
+
+import cbor2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.hostile import endpoints, other_caller, payloads, rule, search, table
+from bench.hostile.attacks import ATTACKS
+from bench.hostile.client_attacks import CLIENT_ATTACKS
+from bench.hostile.endpoints import Endpoint
+from bench.hostile.hostile_server import doubling_schema
+from bench.hostile.rule import Measured
+from bench.hostile.search import Candidate, Cost, FilledField
+from bench.hostile.shapes import SHAPES
+from bench.hostile.stdio_attacks import STDIO_ATTACKS
+from bench.peers import ROOT
+from deltamcp.values import Era
+
+ECHO = Endpoint(
+    Era.MODERN, "tools/call", {"name": "echo"}, (("params", "name"), ("params", "arguments", "text")), "echo"
+)
+PING = Endpoint(Era.HANDSHAKE, "ping", {}, (("id",),), "ping")
+
+
+def candidates() -> st.SearchStrategy[Candidate]:
+    fields = st.builds(
+        FilledField,
+        st.sampled_from(ECHO.fields),
+        st.sampled_from(list(SHAPES)),
+        st.integers(1_000, search.LARGEST // 3),
+    )
+    return st.builds(
+        Candidate, st.just(0), st.lists(fields, min_size=1, max_size=3).map(tuple), st.sampled_from(search.ENCODINGS)
+    )
+
+
+# The rule
+
+
+def test_a_figure_within_the_rule_is_no_breach():
+    assert Measured(waited_ms=100, grown_mb=64, retained_mb=64, expired_mb=64).breaches() == []
+    assert Measured(grown_mb=300, retained_mb=290, stored_mb=250).breaches() == []
+
+
+def test_every_breach_is_told():
+    broken = Measured(101, 1, 65, 66, 67, broken="another caller's result is gone")
+    assert broken.breaches() == [
+        "others waited 101 ms",
+        "memory grew by 65 MB",
+        "66 MB stayed",
+        "67 MB stayed after all lifetimes",
+        "another caller's result is gone",
+    ]
+    assert Measured(20_000, timed_out=True).breaches() == ["others waited > 20.0 s"]
+
+
+def test_stored_data_does_not_excuse_what_stays_after_its_lifetime():
+    assert Measured(expired_mb=65, stored_mb=1_000).breaches() == ["65 MB stayed after all lifetimes"]
+
+
+def test_only_what_the_machine_may_have_done_is_measured_again():
+    assert not Measured(waited_ms=50).is_doubtful
+    assert Measured(waited_ms=500).is_doubtful
+    assert not Measured(waited_ms=5_000).is_doubtful
+    assert not Measured(waited_ms=500, timed_out=True).is_doubtful
+    assert not Measured(waited_ms=50, grown_mb=500).is_doubtful
+
+
+def test_the_best_of_several_attempts_has_the_least_of_each_figure():
+    best = rule.best_of([Measured(200, 1, 70, None, broken="late"), Measured(90, 2, 80, 5, answered="413")])
+    assert best == Measured(90, 1, 70, 5, answered="413", attempts=2)
+
+
+def test_what_goes_wrong_every_time_stays():
+    assert rule.best_of([Measured(broken="gone"), Measured(broken="gone again")]).broken == "gone"
+
+
+# The table
+
+
+def test_the_table_has_a_row_an_attack_and_a_column_a_library():
+    rows = [
+        table.AttackRow("a", "an attack", {"ours": Measured(20, 1, 8, 2, 0), "sdk": Measured(11_000, 1, 900)}),
+        table.AttackRow("b", "another", {"ours": Measured(grown_mb=3, broken="no answer")}),
+        table.AttackRow("c", "a third", skipped="not measured: redis-server is not installed"),
+    ]
+    assert table.markdown(rows, ["ours", "sdk"]).splitlines() == [
+        "| attack | Delta-MCP: others waited, memory | official SDK: others waited, memory | stays, Delta-MCP |",
+        "|---|---|---|---|",
+        "| an attack | 20 ms, 8 MB | 11.0 s, 900 MB | 2 MB, later 0 MB |",
+        "| another | 3 MB; no answer | – | – |",
+        "| a third | not measured: redis-server is not installed | – | – |",
+    ]
+    assert [row.breaches for row in rows] == [[], ["no answer"], []]
+    assert json.loads(json.dumps(rows[1].as_json()))["measured"]["ours"]["broken"] == "no answer"
+
+
+def test_attacks_have_names_of_their_own():
+    names = [one.name for one in ATTACKS] + [one.name for one in STDIO_ATTACKS] + [one.name for one in CLIENT_ATTACKS]
+    assert len(names) == len(set(names))
+
+
+# Requests
+
+
+def test_sizes_go_down_by_halves_to_just_below_any_limit():
+    sizes = list(payloads.halves(1_000, 100))
+    assert sizes == [1_000, 500, 250, 125]
+
+
+def test_content_stands_where_the_parameters_leave_a_place():
+    body = json.loads(payloads.call("total", b'{"values":[[],[]]}', {"progressToken": "t"}))
+    assert body["params"]["arguments"] == {"values": [[], []]}
+    assert body["params"]["_meta"]["progressToken"] == "t"
+    assert "io.modelcontextprotocol/protocolVersion" in body["params"]["_meta"]
+    packed = cbor2.loads(payloads.cbor_request("server/discover", {"x": "@@@"}, payloads.cbor_array(b"\x80", 3)))
+    assert packed["params"]["x"] == [[], [], []]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_shape_has_about_the_size_that_is_asked_for(name):
+    content = SHAPES[name](9_999)
+    assert len(content) <= 10_100
+    assert name in ("deep lists", "a negative number") or len(content) > 8_000
+    if name not in ("too deep", "a long integer"):
+        json.loads(content)
+
+
+@given(candidates(), st.integers())
+def test_a_changed_candidate_is_one_that_a_server_may_be_sent(candidate, seed):
+    changed = search.mutate(candidate, [ECHO], random.Random(seed))
+    assert 1 <= len(changed.fields) <= 3
+    assert sum(field.size for field in changed.fields) <= search.LARGEST
+    assert all(field.path in ECHO.fields and field.shape in SHAPES for field in changed.fields)
+    assert changed.encoding in search.ENCODINGS
+
+
+def test_a_candidate_is_its_endpoints_message_with_fields_filled_in():
+    filled = (FilledField(("params", "arguments", "text"), "zeros", 5), FilledField(("id",), "letters", 3))
+    message = {"id": 1, "params": {"name": "echo", "arguments": {"text": "x"}}}
+    expected = {"id": "xxx", "params": {"name": "echo", "arguments": {"text": [0, 0]}}}
+    assert json.loads(search.encode(Candidate(0, filled), message)) == expected
+    assert cbor2.loads(search.encode(Candidate(0, filled, "cbor"), message)) == expected
+
+
+def test_the_search_finds_what_costs_most_and_makes_it_worse():
+    """A server that is slow only for many nulls in one field, and slower the more there are."""
+    tries = 0
+
+    def try_(candidate: Candidate) -> Cost:
+        nonlocal tries
+        tries += 1
+        total = sum(field.size for field in candidate.fields)
+        slow = sum(f.size for f in candidate.fields if (f.path, f.shape) == (("params", "arguments", "text"), "nulls"))
+        return Cost(slow / 1_000, 0.0, total, "")
+
+    found = search.search([PING, ECHO], try_, lambda: 1 - tries / 1_000)
+    worst = found[0]
+    assert worst.candidate.endpoint == 1
+    assert worst.cost.waited_ms > 1_000
+    assert tries == 1_000
+    assert "echo: params.arguments.text = " in search.describe(worst.candidate, [PING, ECHO])
+
+
+def test_a_search_with_the_same_seed_tries_the_same():
+    def run() -> list[Candidate]:
+        tried: list[Candidate] = []
+
+        def try_(candidate: Candidate) -> Cost:
+            tried.append(candidate)
+            return Cost(len(candidate.fields[0].shape), 0, 1, "")
+
+        search.search([ECHO], try_, lambda: 1 - len(tried) / 300, seed=7)
+        return tried
+
+    assert run() == run()
+
+
+def test_endpoints_are_read_from_a_schema_with_samples_of_what_is_required():
+    schema = {
+        "$defs": {
+            "ClientRequest": {"anyOf": [{"$ref": "#/$defs/ReadRequest"}]},
+            "ReadRequest": {"properties": {"method": {"const": "notes/read"}, "params": {"$ref": "#/$defs/Params"}}},
+            "Params": {
+                "type": "object",
+                "properties": {
+                    "_meta": {"type": "object", "properties": {"x": {}}},
+                    "at": {"$ref": "#/$defs/At"},
+                    "n": {"type": "integer"},
+                },
+                "required": ["at", "_meta"],
+            },
+            "At": {"type": "object", "properties": {"line": {"type": "integer"}}, "required": ["line"]},
+        }
+    }
+    [found] = endpoints.endpoints(schema, Era.MODERN)
+    assert (found.method, found.params) == ("notes/read", {"at": {"line": 1}})
+    assert {("params", "at"), ("params", "at", "line"), ("params", "n"), ("id",)} <= set(found.fields)
+    assert ("params", "_meta", "x") not in found.fields
+
+
+def test_a_schema_of_doubling_references_is_small_and_admits_texts():
+    assert len(json.dumps(doubling_schema())) < 6_000
+    assert doubling_schema(2)["$defs"]["d1"]["allOf"] == [{"$ref": "#/$defs/d2"}] * 2
+
+
+# Servers and other callers
+
+
+def test_another_caller_sees_when_a_reply_is_whole():
+    assert not other_caller.is_whole(b"HTTP/1.1 200 OK\r\nContent-Le")
+    assert not other_caller.is_whole(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na")
+    assert other_caller.is_whole(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab")
+    assert other_caller.is_whole(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n")
+
+
+def test_no_attacked_peer_imports_this_package():
+    for name in ("sdk", "fastmcp", "tools"):
+        tree = ast.parse((ROOT / "bench" / "hostile" / "servers" / f"{name}.py").read_text())
+        modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        assert not [module for module in modules if module.startswith("deltamcp")]
+
+
+def test_an_attack_is_made_and_measured_from_end_to_end(tmp_path):
+    file = tmp_path / "figures.json"
+    words = ["--only", "body", "--no-peers", "--seconds", "0", "--attempts", "1", "--json", str(file)]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.hostile", *words], cwd=ROOT, env=dict(os.environ), capture_output=True, text=True
+    )
+    assert done.returncode in (0, 1), done.stderr  # 1 if this machine is so busy that others waited
+    [row] = json.loads(file.read_text())["rows"]
+    measured = row["measured"]["ours"]
+    assert (measured["broken"], measured["timed_out"]) == ("", False)
+    assert measured["answered"].startswith("HTTP/1.1 413")
+    assert measured["waited_ms"] >= 0
+
+
+def test_an_unknown_attack_is_named():
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.hostile", "--only", "body,nothing"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "there is no attack 'nothing'" in done.stderr
