@@ -34,7 +34,7 @@ def plan() -> list[Planned]:
     return [
         *(Planned(one.name, one.title, one.for_peers, partial(measurement.measure, one)) for one in ATTACKS),
         *(Planned(one.name, one.title, True, partial(stdio_attacks.measure, one)) for one in STDIO_ATTACKS),
-        *(Planned(one.name, one.title, True, partial(client_attacks.measure, one)) for one in CLIENT_ATTACKS),
+        *(Planned(one.name, one.title, one.for_peers, partial(client_attacks.measure, one)) for one in CLIENT_ATTACKS),
     ]
 
 
@@ -53,7 +53,7 @@ def main() -> None:
         "--bound", type=float, default=20.0, metavar="N", help="seconds after which an attack ends (20)"
     )
     parser.add_argument(
-        "--peers-bound", type=float, default=10.0, metavar="N", help="the same for attacks on the peers (10)"
+        "--peers-bound", type=float, default=8.0, metavar="N", help="the same for attacks on the peers (8)"
     )
     parser.add_argument("--attempts", type=int, default=ATTEMPTS, metavar="N", help="at what breaks the rule (3)")
     parser.add_argument(
@@ -132,7 +132,7 @@ def _search(seconds: float, seed: int) -> list[AttackRow]:
         print(f"{server.tried:,} requests were tried")
     rows = []
     for number, one in enumerate(found, 1):
-        measured = searched_server.confirm(one.candidate, endpoints)
+        measured = searched_server.confirm(one, endpoints)
         row = AttackRow(f"search-{number}", f"found: {search.describe(one.candidate, endpoints)}", {OURS: measured})
         rows.append(row)
         print(f"{row.title}\n            {describe(measured)} {'; '.join(row.breaches)}", flush=True)

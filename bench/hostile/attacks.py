@@ -176,6 +176,15 @@ def _parse_together(server: AttackedServer, _: Prepared) -> Answered:
     return Answered(_summarize(replies))
 
 
+def _parse_cbor_together(server: AttackedServer, _: Prepared) -> Answered:
+    replies: list[HttpReply] = []
+    nested = b"\x81" * 100 + b"\x00"
+    for size in halves():
+        body = payloads.cbor_request("server/discover", {"x": "@@@"}, payloads.cbor_array(nested, size))
+        replies += _send_together(server, [body] * 8, modern_headers("server/discover") | _CBOR)
+    return Answered(_summarize(replies))
+
+
 def _batch(item: bytes) -> Callable[[AttackedServer, Prepared], Answered]:
     """Batches, which only sessions of one revision have."""
 
@@ -527,8 +536,8 @@ def _views(server: AttackedServer, handle: Prepared) -> Answered:
     given: list[dict[str, Any]] = [
         {"handle": handle, "grep": "|".join("0123456789"[: place + 2])} for place in range(8)
     ]
-    given += [{"handle": handle, "fields": "@" + "|@" * place} for place in range(8)]
-    given += [{"handle": handle, "path": "", "offset": 1_000_000 + place} for place in range(8)]
+    given += [{"handle": handle, "fields": "@" + "|@" * place} for place in range(4)]
+    given += [{"handle": handle, "path": "", "offset": 1_000_000 + place} for place in range(4)]
     return _calls(server, "continue", given)
 
 
@@ -611,6 +620,7 @@ ATTACKS: tuple[Attack, ...] = (
     Attack("parse-cbor", "4 MB of `[]` in CBOR", _parse_cbor(b"\x80")),
     Attack("parse-dates", "4 MB of CBOR dates", _parse_cbor(b"\xc1\x00")),
     Attack("parse-at-once", "4 MB of `[]` in JSON, eight at once", _parse_together, for_peers=True),
+    Attack("parse-cbor-at-once", "4 MB of nested lists in CBOR, eight at once", _parse_cbor_together),
     Attack(
         "batch", "a batch of 4 MB of pings", _batch(b'{"jsonrpc":"2.0","id":1,"method":"ping"}'), _open_batch_session
     ),
@@ -653,7 +663,7 @@ ATTACKS: tuple[Attack, ...] = (
     Attack("sessions", f"64 idle listeners, then {_SESSIONS:,} sessions", _idle_listeners, for_peers=True, keeps=True),
     Attack(
         "views",
-        "24 different `continue` on one 4 MB list",
+        "16 different `continue` on one 4 MB list",
         _views,
         _store("list_more_in_parts"),
         others=_others_continue,

@@ -18,7 +18,7 @@ from bench.hostile.attacks import Answered, Attack
 from bench.hostile.rule import ATTEMPTS, Measured, best_of
 from bench.peers import OURS
 
-_BASELINE_SECONDS = 1.0
+_BASELINE_SECONDS = 0.7
 _REST_SECONDS = 1.0
 _EXPIRY_SECONDS = 5.0
 

@@ -6,7 +6,8 @@ import time
 from typing import Any
 
 from bench import messages
-from bench.hostile import endpoints, search
+from bench.hostile import endpoints as schemas
+from bench.hostile import search
 from bench.hostile.attacked_server import (
     MEGABYTE,
     AttackedServer,
@@ -19,8 +20,8 @@ from bench.hostile.attacked_server import (
     resident_bytes,
 )
 from bench.hostile.endpoints import Endpoint
-from bench.hostile.rule import Measured
-from bench.hostile.search import Candidate, Cost
+from bench.hostile.rule import ATTEMPTS, Measured
+from bench.hostile.search import Candidate, Cost, Found
 from bench.hostile.servers.tools import ServerOptions
 from bench.hostile.stores import SkippedError
 from bench.peers import OURS
@@ -36,7 +37,6 @@ _CONTENT_TYPES = {
     "cbor": "application/cbor",
 }
 _ENDLESS = "subscriptions/listen"
-FINAL_ATTEMPTS = 3
 
 
 def find_endpoints() -> list[Endpoint]:
@@ -47,12 +47,10 @@ def find_endpoints() -> list[Endpoint]:
     """
     found: list[Endpoint] = []
     for era in Era:
-        schema = endpoints.read_schema(era)
+        schema = schemas.read_schema(era)
         if schema is None:
-            raise SkippedError(
-                f"there are no schemas of MCP in {endpoints.SCHEMAS}; DELTA_MCP_SHARED names their folder"
-            )
-        found += endpoints.endpoints(schema, era)
+            raise SkippedError(f"there are no schemas of MCP in {schemas.SCHEMAS}; DELTA_MCP_SHARED names their folder")
+        found += schemas.endpoints(schema, era)
     samples: dict[str, dict[str, Any]] = {
         "continue": {"handle": "@handle"},
         "execute": {"operation": "echo", "params": {"text": "x"}},
@@ -60,8 +58,8 @@ def find_endpoints() -> list[Endpoint]:
     for options in (ServerOptions(), _OPTIONS):
         with AttackedServer(OURS, options) as server:
             listed = HttpCaller(server.port).request("tools/list", {}).result["tools"]
-        found += endpoints.calls([tool for tool in listed if tool["name"] != "settle"], samples)
-    return [*found, endpoints.policies("list_rows"), endpoints.policies("echo_in_parts")]
+        found += schemas.calls([tool for tool in listed if tool["name"] != "settle"], samples)
+    return [*found, schemas.policies("list_rows"), schemas.policies("echo_in_parts")]
 
 
 class SearchedServer:
@@ -133,14 +131,12 @@ class SearchedServer:
         return modern_headers(endpoint.method, name, self._session if endpoint.era is Era.HANDSHAKE else None)
 
 
-def confirm(candidate: Candidate, found: list[Endpoint]) -> Measured:
-    """Measures a candidate on new servers, and takes the best figures."""
-    costs: list[Cost] = []
-    while len(costs) < FINAL_ATTEMPTS:
-        with SearchedServer(found) as server:
-            costs.append(server.try_(candidate))
-        if costs[-1].severity <= 1:
-            break
+def confirm(one: Found, endpoints: list[Endpoint]) -> Measured:
+    """The figures of what was found; what breaks the rule is measured again on new servers, for the best figures."""
+    costs = [one.cost]
+    while min(cost.severity for cost in costs) > 1 and len(costs) < ATTEMPTS:
+        with SearchedServer(endpoints) as server:
+            costs.append(server.try_(one.candidate))
     return Measured(
         waited_ms=min(cost.waited_ms for cost in costs),
         grown_mb=min(cost.grown_mb for cost in costs),

@@ -166,7 +166,7 @@ def test_the_search_finds_what_costs_most_and_makes_it_worse():
     worst = found[0]
     assert worst.candidate.endpoint == 1
     assert worst.cost.waited_ms > 1_000
-    assert tries == 1_000
+    assert 1_000 < tries <= 1_020  # the worst are tried again
     assert "echo: params.arguments.text = " in search.describe(worst.candidate, [PING, ECHO])
 
 
