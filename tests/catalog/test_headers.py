@@ -94,3 +94,15 @@ def test_data_that_looks_like_an_annotation_is_none():
         )
         == ()
     )
+
+
+@given(st.text(" \t=?x\xe9\0", max_size=6) | st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_verbatim_header_means_its_text(value):
+    for sent in (value.encode(), param_headers.encode(value).encode(), value.encode() + b" "):
+        if param_headers.is_verbatim(sent, value):
+            assert param_headers.decode(sent) == value
+
+
+def test_a_plain_header_is_verbatim():
+    assert param_headers.is_verbatim(b"tools/call", "tools/call")
+    assert not param_headers.is_verbatim(b"tools/call ", "tools/call")

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from deltamcp.dialects import methods, mirrored_headers, versions
+from deltamcp.dialects import methods, versions
 from deltamcp.dialects.delta_mcp import DeltaMcp
 from deltamcp.dialects.dialect import Agreement
 from deltamcp.dialects.handshake import HandshakeMcp
-from deltamcp.dialects.mirrored_headers import check_headers
 from deltamcp.dialects.modern import ModernMcp
 from deltamcp.errors import Fault
 from deltamcp.values import ANONYMOUS_CALLER, Failure, Listen, Request
@@ -133,17 +132,3 @@ def test_a_subscription_has_a_limit_of_uris(uris, fits):
     assert isinstance(read, Failure) != fits
     if not isinstance(read, Failure):
         assert isinstance(read[1], Listen) and len(read[1].filter.uris) == len(uris)
-
-
-def test_long_values_of_a_client_are_no_keys_of_a_cache():
-    mirrored_headers._compare_cached.cache_clear()
-    for method, name, version in ((HUGE, "x", "v"), ("tools/call", HUGE, "v"), ("tools/call", "x", HUGE)):
-        meta = {"io.modelcontextprotocol/protocolVersion": version}
-        request = Request(1, method, {"name": name, "_meta": meta})
-        assert isinstance(check_headers(request, {}, False), Failure)
-    short = Request(1, "tools/call", {"name": "x", "_meta": META})
-    sent = {b"mcp-protocol-version": versions.MODERN[0].encode(), b"mcp-method": b"tools/call"}
-    assert check_headers(short, {**sent, b"mcp-name": b"x" + b" " * 30_000}, False) is None
-    assert mirrored_headers._compare_cached.cache_info().currsize == 0
-    assert check_headers(short, {**sent, b"mcp-name": b"x"}, False) is None
-    assert mirrored_headers._compare_cached.cache_info().currsize == 1

@@ -267,6 +267,6 @@ async def test_a_batch_has_at_most_100_messages(server):
     async with asgi_client(server) as client:
         await client.initialize("2025-03-26")
         ping = {"jsonrpc": "2.0", "method": "ping"}
-        for count, status in ((100, 200), (101, 400)):
+        for count, status in ((100, 200), (101, 413)):
             batch = client.post([{**ping, "id": number} for number in range(count)])
             assert (await batch.start())[0] == status

@@ -86,6 +86,17 @@ def decode(value: bytes) -> str | None:
         return None
 
 
+def is_verbatim(sent: bytes, value: str) -> bool:
+    """Returns whether a header is plain and has the same characters as a text of the body."""
+    return (
+        value.isascii()
+        and value.isprintable()
+        and sent == value.encode()
+        and sent[:1] not in (b"=", b" ")
+        and sent[-1:] != b" "
+    )
+
+
 def encode(value: str) -> str:
     """Encodes text as the value of a header: unchanged where that is safe, else in base64."""
     plain = all(32 <= ord(char) <= 126 for char in value) and value == value.strip()

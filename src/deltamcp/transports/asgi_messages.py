@@ -11,7 +11,7 @@ from msgspec import Struct
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.limits import Limits
 from deltamcp.transports.quota import HttpQuotas
-from deltamcp.values import Failure, Malformed, Message, Notification, Principal, RequestId
+from deltamcp.values import Caller, Failure, Malformed, Message, Notification, RequestId
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import JSON_CODEC, Codec
 
@@ -42,19 +42,22 @@ class HttpRequest(Struct, gc=False):
     headers: dict[bytes, bytes]
     receive: Any
     send: Any
-    principal: Principal
-    """The principal that an authentication middleware identified."""
+    caller: Caller
+    """The caller, as far as the request tells without its session."""
     accepts: AcceptedTypes | None
     """None if the client accepts no type that the server can send."""
     has_unique_headers: bool
     """Whether the client sent no header more than once."""
-    owner: str
-    """The owner of what the request holds, see `quota.py`."""
     quotas: HttpQuotas
     codec: Codec = JSON_CODEC
     """The codec of a response that is no stream. Refusals and events are always JSON."""
     held_bytes: int = 0
     """The bytes of the body that count for the owner while the request is in progress."""
+
+    @property
+    def owner(self) -> str:
+        """The owner of what the request holds, see `quota.py`."""
+        return self.caller.account
 
     def hold(self, size: int) -> bool:
         """Counts bytes of the body for the owner; returns False if the owner may not hold so many."""

@@ -71,11 +71,11 @@ class HttpApp:
         handler = self._post if scope["method"] == "POST" else self._get_or_delete
         raw = scope["headers"]
         headers: dict[bytes, bytes] = dict(raw)
-        principal = _authenticated_principal(scope)
+        address = asgi_messages.client_address(scope)
+        caller = self._engine.identify(_authenticated_principal(scope), None, address)
         accepts = asgi_messages.read_accept(headers.get(b"accept", b"*/*"))
         unique = len(headers) == len(raw)
-        owner = asgi_messages.client_address(scope) if principal is ANONYMOUS else principal.id
-        incoming = HttpRequest(scope, headers, receive, send, principal, accepts, unique, owner, self._quotas)
+        incoming = HttpRequest(scope, headers, receive, send, caller, accepts, unique, self._quotas)
         followed = await handler(incoming)
         if followed is not None:
             await self._follow(followed, receive, send)

@@ -29,8 +29,6 @@ from deltamcp.values import (
 )
 from deltamcp.wire import jsonrpc
 
-_MAX_BATCH = 100
-"""The messages of one batch; each may be a call, and one HTTP request should not be thousands."""
 _BATCH_TOO_LARGE = Failure(
     Fault.TOO_LARGE, "The responses to this batch are too large together, so this one was dropped; send fewer at once."
 )
@@ -46,7 +44,7 @@ class SessionRequests:
         self._sessions = HttpSessions(engine.limits, quotas, engine.hub, engine.identify)
 
     def _find(self, incoming: HttpRequest) -> HttpSession | Failure:
-        return self._sessions.find(incoming.headers.get(b"mcp-session-id"), incoming.principal)
+        return self._sessions.find(incoming.headers.get(b"mcp-session-id"), incoming.caller.principal)
 
     # POST
 
@@ -83,7 +81,7 @@ class SessionRequests:
         if isinstance(agreement, Failure):
             await asgi_messages.respond_to(incoming, 200, dialect.write(request, agreement, versions.HANDSHAKE[0]))
             return
-        opened = self._sessions.open(dialect, agreement, incoming.principal, incoming.owner)
+        opened = self._sessions.open(dialect, agreement, incoming.caller.principal, incoming.owner)
         if isinstance(opened, Failure):
             await asgi_messages.refuse(incoming, opened, request.id)
             return
@@ -142,10 +140,6 @@ class SessionRequests:
         """Serves a batch, which only MCP 2025-03-26 has, and sends its responses as one batch."""
         if opened.session.agreement.version != versions.BATCHES_IN:
             await asgi_messages.refuse_message(messages, incoming)
-            return
-        if len(messages) > _MAX_BATCH:
-            refused = Failure(Fault.INVALID_REQUEST, f"A batch may have at most {_MAX_BATCH} messages; send several.")
-            await asgi_messages.refuse(incoming, refused)
             return
         responses: list[bytes] = []
         size = 0

@@ -6,7 +6,7 @@ from deltamcp.dialects.dialect import Dialect
 from deltamcp.dialects.mirrored_headers import check_headers, check_parameter_headers
 from deltamcp.errors import Fault
 from deltamcp.transports import asgi_messages
-from deltamcp.transports.asgi_messages import HttpRequest, client_address
+from deltamcp.transports.asgi_messages import HttpRequest
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.event_streams import FollowedStream, SubscriptionStream
 from deltamcp.transports.http_reply import UNREAD, HttpReply
@@ -71,7 +71,7 @@ class StatelessPosts:
         await reply.finish(body, status)
 
     def _read(self, request: Request, dialect: Dialect, incoming: HttpRequest) -> tuple[Terms, Ask] | Failure:
-        caller = self._engine.identify(incoming.principal, None, client_address(incoming.scope))
+        caller = incoming.caller
         headers = incoming.headers
         repeated = not incoming.has_unique_headers and incoming.has_repeated(_MIRRORED)
         mismatch = check_headers(request, headers, repeated)

@@ -1,6 +1,6 @@
 """Quotas: how much of something owners may hold, each of them and all together.
 
-An owner is a principal, if an authentication middleware names one, else a client address.
+An owner is the account of a caller: its principal, if an authentication middleware names one, else its address.
 """
 
 from deltamcp.limits import Limits
