@@ -2,7 +2,7 @@
 
 import sys
 
-from deltamcp import DeltaServer
+from deltamcp import DeltaServer, Limits
 
 from .tools import functions, read_listed
 
@@ -12,7 +12,8 @@ async def count_arguments(arguments: dict[str, object]) -> str:
 
 
 def build(tools: str) -> DeltaServer:
-    server = DeltaServer("bench", "1")
+    # All clients of a benchmark have one address.
+    server = DeltaServer("bench", "1", limits=Limits(owner_share=1))
     if tools.endswith(".json"):
         for tool in read_listed(tools):
             name, description, schema = tool["name"], tool["description"], tool["inputSchema"]

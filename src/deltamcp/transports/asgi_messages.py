@@ -93,8 +93,8 @@ PIECE_BYTES = 64 * 1024
 """A larger response or event is sent in pieces of this size, each when the client has read enough of those before."""
 _UNCOUNTED_BYTES = 1024
 """A body of up to this size is not counted, because calls are."""
-_VALUE_BYTES = 80
-"""The memory of a small value of a body once it is decoded."""
+_VALUE_BYTES = 160
+"""The memory of a small value of a body once it is decoded, with its name."""
 _EVENTS = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -207,7 +207,7 @@ def hold_values(incoming: HttpRequest, body: bytes, codec: Codec) -> Failure | N
         return None
     values = body.count(b",") if codec is JSON_CODEC else len(body)
     # A body of more values is refused as it is decoded, with a better reason.
-    most = incoming.quotas.bodies.share // 4
+    most = incoming.quotas.bodies.share // 2
     return None if incoming.hold(min(_VALUE_BYTES * values, most)) else _too_many()
 
 
