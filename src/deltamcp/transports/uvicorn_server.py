@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
 
@@ -172,11 +173,25 @@ def bounded_protocol(limits: Limits, connections: Quota) -> type[HttpToolsProtoc
 
         # What the client sends
 
-        def data_received(self, data: bytes) -> None:
-            if len(data) > _UNCUT_BYTES or self.waiting:
+        def data_received(self, data: bytes, cut: bool = False) -> None:
+            if not cut and (len(data) > _UNCUT_BYTES or self.waiting):
                 self.parse_cuts(self.take_waiting() + data)
-            else:
-                self.parse(data)
+                return
+            cycle = self.cycle
+            received = len(cycle.body) if cycle is not None else 0
+            dropped = self.dropped_bytes
+            self.large_piece = len(data) > limits.header_bytes
+            super().data_received(data)
+            if self.lingers:
+                return
+            in_head = self.scope is not None and "method" not in self.scope  # uvicorn adds it at the head's end
+            if in_head or (self.cycle is not None and self.cycle.more_body):
+                body = len(self.cycle.body) - (received if self.cycle is cycle else 0) if self.cycle is not None else 0
+                body += self.dropped_bytes - dropped
+                self.check_piece(len(data) - _MAX_CHUNK_OVERHEAD * body, in_head)
+            elif self.timer is not None and self.scope is not None:
+                self.clear_timer()
+                self.message = None
 
         def parse_cuts(self, data: bytes) -> None:
             at = 0
@@ -185,7 +200,7 @@ def bounded_protocol(limits: Limits, connections: Quota) -> type[HttpToolsProtoc
                     self.wait(data[at:])
                     return
                 end = at + max(_CUT_BYTES, self.body_left())
-                self.parse(data[at:end])
+                self.data_received(data[at:end], cut=True)
                 at = end
 
         def body_left(self) -> int:
@@ -215,23 +230,6 @@ def bounded_protocol(limits: Limits, connections: Quota) -> type[HttpToolsProtoc
             self.parse_cuts(self.take_waiting())
             if not self.waiting and not self.pipeline:
                 self.flow.resume_reading()
-
-        def parse(self, data: bytes) -> None:
-            cycle = self.cycle
-            received = len(cycle.body) if cycle is not None else 0
-            dropped = self.dropped_bytes
-            self.large_piece = len(data) > limits.header_bytes
-            super().data_received(data)
-            if self.lingers:
-                return
-            in_head = self.scope is not None and "method" not in self.scope  # uvicorn adds it at the head's end
-            if in_head or (self.cycle is not None and self.cycle.more_body):
-                body = len(self.cycle.body) - (received if self.cycle is cycle else 0) if self.cycle is not None else 0
-                body += self.dropped_bytes - dropped
-                self.check_piece(len(data) - _MAX_CHUNK_OVERHEAD * body, in_head)
-            elif self.timer is not None and self.scope is not None:
-                self.clear_timer()
-                self.message = None
 
         def check_piece(self, beside: int, in_head: bool) -> None:
             """Counts and times an incomplete request. A request in one piece, as nearly all are, is not checked."""
@@ -266,11 +264,15 @@ def bounded_protocol(limits: Limits, connections: Quota) -> type[HttpToolsProtoc
                 cycle.transport = _LastResponse(self.transport, self.close_after_response)  # type: ignore[assignment]
 
         def on_body(self, body: bytes) -> None:
+            cycle = self.cycle
             self.body_bytes += len(body)
-            if self.cycle is None or self.cycle.response_complete:
+            if cycle is None or cycle.response_complete:
                 self.dropped_bytes += len(body)
-            else:
-                super().on_body(body)
+                return
+            cycle.body += body
+            if len(cycle.body) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+            cycle.message_event.set()
 
         def set_timer(self, in_head: bool) -> None:
             # The application times bodies too and sends a better response, so its time ends first.
