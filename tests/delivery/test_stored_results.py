@@ -223,16 +223,16 @@ async def test_callers_whom_the_server_cannot_tell_apart_take_turns_by_their_add
 # Views
 
 
-async def show_nothing(handle: Handle | None) -> tuple[StoredHeader, None]:
-    return StoredHeader("json", None, ResolvedPolicy()), None
-
-
 async def opened_by(stored: StoredResults, account: str, count: int, size: int) -> list[StoredResult]:
     caller = Caller(Principal(account), account=account)
     handles = []
+
+    async def make(handle: Handle | None) -> tuple[StoredHeader, None]:
+        return StoredHeader("json", None, ResolvedPolicy()), None
+
     for _ in range(count):
         data = b'["' + b"x" * size + b'"]'
-        handle, _ = await stored.store(data, caller, show_nothing)
+        handle, _ = await stored.store(data, caller, make)
         assert handle is not None
         handles.append(handle.name)
     return [await stored.open(name, caller) for name in handles]
@@ -257,9 +257,12 @@ async def test_opened_results_are_counted_with_their_views():
         own = [entry.bytes for entry in stored._opened.values() if entry.account == f"x\0{account}"]
         assert sum(own) <= 24 * 1024 * 1024 and len(own) == 2
         assert stored._opened_bytes() <= 48 * 1024 * 1024
-    for result in opened[-1:]:
-        result.read(parse_continue_arguments({"handle": "h", "path": "raw:"}), None, Work(1_000_000))
-        assert result.view_bytes > 0
+    before = stored._opened_bytes()
+    opened[-1].read(parse_continue_arguments({"handle": "h", "path": "raw:"}), None, Work(10**6))
+    assert stored._opened_bytes() > before + 10_000_000
+    (again,) = await opened_by(stored, "cid", 1, 10)
+    assert opened[-1] not in [entry.result for entry in stored._opened.values()], "its views are above the share"
+    assert again in [entry.result for entry in stored._opened.values()]
 
 
 class Small(BaseModel):
