@@ -134,7 +134,7 @@ async def test_many_calls_of_one_caller_do_not_evict_anothers_result(callers):
         assert (await ask(server, other, "continue", handle=last[0])).is_error, "its own oldest made room"
 
 
-async def test_where_the_store_is_full_replies_say_so_and_what_is_stored_stays():
+async def test_where_the_store_is_full_replies_say_so_and_what_is_stored_stays(caplog):
     server = small_office(stored_bytes=60_000, stored_bytes_per_account=60_000)
     async with raw_client(server):
         handles = {}
@@ -148,6 +148,10 @@ async def test_where_the_store_is_full_replies_say_so_and_what_is_stored_stays()
             assert text.endswith(" of 300 rows. The rest could not be stored; call again with narrower arguments.]")
             assert "continue" not in text and "handle" not in text
         assert 2 < len(handles) < 10 and list(handles) == list(range(len(handles)))
+        assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+            "a result could not be stored, so its caller gets only a part: "
+            "The store keeps 60,000 bytes in all, and is full."
+        ], "once a minute is enough"
         forget_views(server)
         for n, handle in handles.items():
             assert not (await ask(server, (Principal(f"user {n}"),), "continue", handle=handle)).is_error

@@ -16,7 +16,7 @@ from deltamcp.errors import UsageError
 from deltamcp.limits import Limits
 from deltamcp.results.notes import Handle
 from deltamcp.results.stored_result import StoredHeader, StoredResult, pack_result
-from deltamcp.stores.store import Store, StoreError, StoreUnreachableError
+from deltamcp.stores.store import Store, StoreError, StoreFullError, StoreUnreachableError
 from deltamcp.values import ANONYMOUS, LOCAL, Caller, ResourceLink
 
 _HANDLE_LETTERS = "23456789abcdefghjkmnpqrstvwxyz"
@@ -28,6 +28,7 @@ _OPEN_RESULTS_PER_ACCOUNT = 4
 _OPEN_BYTES = 48 * 1024 * 1024
 """The memory of opened results with the views of them, one result apart; further ones are read from the store again."""
 _OPEN_BYTES_PER_ACCOUNT = 24 * 1024 * 1024
+_FULL_LOG_SECONDS = 60.0
 _NOTES = "page"
 """The part of a store key that marks data remembered beside results."""
 
@@ -76,6 +77,7 @@ class StoredResults:
         self._base_uri = f"{scheme}://results/"
         self._tool = tool
         self._opened: OrderedDict[tuple[str, str], _OpenedResult] = OrderedDict()
+        self._next_full_log = 0.0
 
     @property
     def idle_seconds(self) -> float:
@@ -113,7 +115,7 @@ class StoredResults:
                     self._opened.pop((self._owner(caller), name), None)
                     return handle, shown
         except StoreError as error:
-            _log_failure("a result could not be stored, so its caller gets only a part: %s", error)
+            self._log_failure("a result could not be stored, so its caller gets only a part: %s", error)
         return None, (await make(None))[1]
 
     async def _holds(self, name: str, root: str, caller: Caller) -> bool:
@@ -221,7 +223,7 @@ class StoredResults:
         try:
             await self._store.put(owner, name, data, *self._lifetimes, self._account(caller))
         except StoreError as error:
-            _log_failure("a reply could not be recorded, so later replies may repeat it: %s", error)
+            self._log_failure("a reply could not be recorded, so later replies may repeat it: %s", error)
 
     async def recall(self, name: str, caller: Caller) -> bytes | None:
         """Returns remembered data; None if there is none."""
@@ -242,17 +244,24 @@ class StoredResults:
         """Returns the store's account of a caller, which differs between servers that share a store."""
         return f"{self._server}\0{caller.account}"
 
+    def _log_failure(self, message: str, error: StoreError) -> None:
+        """Logs that something was not stored: a full store once a minute, as every call may find it full.
+
+        That a store cannot be reached the circuit breaker logs itself.
+        """
+        is_news = not isinstance(error, StoreUnreachableError)
+        if isinstance(error, StoreFullError):
+            now = time.monotonic()
+            is_news = now >= self._next_full_log
+            self._next_full_log = now + _FULL_LOG_SECONDS if is_news else self._next_full_log
+        logger.log(logging.ERROR if is_news else logging.DEBUG, message, error)
+
     def _root_names(self, digits: str) -> Iterator[str]:
         """Returns names for a result of a caller that does not share handles: a short one, then a longer one."""
         # Each digit may be a token; a model should have to repeat no more than three.
         cheap = (digits[:size] for size in range(8, 5, -1) if tokens.count(f" {digits[:size]}") <= _HANDLE_TOKENS)
         yield next(cheap, digits[:5])
         yield digits[:SHORT_DIGITS]
-
-
-def _log_failure(message: str, error: StoreError) -> None:
-    """Logs that something was not stored; the circuit breaker itself logs when a store cannot be reached."""
-    logger.log(logging.DEBUG if isinstance(error, StoreUnreachableError) else logging.ERROR, message, error)
 
 
 def _random_names(caller: Caller) -> Iterator[str]:
