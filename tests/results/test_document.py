@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,3 +101,10 @@ def test_many_parts_of_a_document_split_it_once() -> None:
         return steps_of(run)
 
     assert find(3_000) < find(1) + 3_000 * 20
+
+
+@pytest.mark.parametrize("end", ["", ",", "}", "]]", "1]", "] x"])
+def test_malformed_json_of_several_chunks_is_refused(end: str) -> None:
+    data = ("[" + ",".join(["[1,2]"] * 60_000) + end).encode()
+    with pytest.raises(msgspec.DecodeError):
+        document.decode_counted(data, unlimited_work())

@@ -141,7 +141,9 @@ class ChangeDelivery:
         """Returns a resource's contents, or their changes, for a caller that sent the root of its last read."""
         if len(read.items) != 1 or not isinstance(item := read.items[0], TextResource):
             return read
-        text, meta = await self._change_text(json_or_text(item.text), call, requested_root)
+        whole = item.text
+        data = await self._compute(call, lambda work: json_or_text(whole, work))
+        text, meta = await self._change_text(whole if data is None else data, call, requested_root)
         if text is not None:
             item = TextResource(item.uri, text, "text/plain", item.meta)
         return replace(read, items=[item], meta={**(read.meta or {}), META_KEY: meta})

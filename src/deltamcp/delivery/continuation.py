@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from deltamcp.delivery.stored_results import ResultRoot, StoredResults
 from deltamcp.errors import UsageError
 from deltamcp.results import blocks, document, reference, result_windows
-from deltamcp.results.content import ResultData, is_self_describing
+from deltamcp.results.content import ResultData, is_self_describing, single_data
 from deltamcp.results.notes import Handle, add_notes
 from deltamcp.results.pagination import find_rows
 from deltamcp.results.policy import META_KEY, ResolvedPolicy, ResultPolicy
@@ -86,6 +86,10 @@ class Continuation:
         # Clients accept a result without the structured content of its output schema only as an error.
         structured = window.value if admits is not None and holds else UNSET
         return add_notes(ToolResult(content, structured, not holds, {META_KEY: meta}), window.notes)
+
+    async def single_data(self, result: ToolResult, caller: Caller) -> ResultData | None:
+        """Returns the one text or JSON value that a result consists of; None if it has more."""
+        return await self._run(caller, lambda work: single_data(result, work))
 
     async def first_reply_of_blocks(
         self, result: ToolResult, policy: ResolvedPolicy, caller: Caller, promised: bool

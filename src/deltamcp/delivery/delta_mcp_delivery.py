@@ -84,7 +84,9 @@ class DeltaMcpDelivery:
             return await self._deliver_data(result, call)
         if result.is_error:
             return result
-        source = content.single_data(result) or (None if result.content else content.NULL_DATA)
+        source = await self._continuation.single_data(result, call.terms.caller)
+        if source is None and not result.content:
+            source = content.NULL_DATA
         if source is not None:
             reply = await self._deliver_data(source, call)
             return replace(reply, meta={**result.meta, **(reply.meta or {})}) if result.meta else reply

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import UNSET, DecodeError, Struct, UnsetType
-from msgspec.json import decode as _decode
 from msgspec.structs import replace
 
+from deltamcp.results import document
 from deltamcp.values import (
     CONTENT_TYPES,
     JSON,
@@ -22,11 +22,14 @@ from deltamcp.values import (
     ToolResult,
 )
 from deltamcp.wire import jsonrpc
+from deltamcp.work import Work, unlimited_work
 
 _JSON_ONLY_TYPES = frozenset({dict, int, float, bool})
 """Types that can only be sent as JSON; tools mostly return these, apart from text."""
 _SEQUENCE_TYPES = (list, tuple)
 _BYTES_TYPES = (bytes, bytearray)
+_PARSED_CHARS = 64 * 1024
+"""Longer texts are not parsed only to learn whether they are JSON."""
 
 
 class ResultData(Struct, frozen=True, gc=False):
@@ -106,7 +109,7 @@ def symbol_graph_type() -> type | tuple[()]:
     return () if graph is None else graph.Payload
 
 
-def single_data(result: ToolResult) -> ResultData | None:
+def single_data(result: ToolResult, work: Work) -> ResultData | None:
     """Return the one text or JSON value that a tool result consists of; None where it has more.
 
     A text that is a JSON object or list counts as that value, because other servers send JSON that way. Structured
@@ -117,7 +120,7 @@ def single_data(result: ToolResult) -> ResultData | None:
     text = _only_text(result)
     if text is None:
         return None
-    value = _parse_object_or_list(text)
+    value = _parse_object_or_list(text, work)
     if result.structured is UNSET:
         return ResultData(text if value is UNSET else text.encode(), original_result=result)
     if value is UNSET or value != result.structured:
@@ -136,21 +139,28 @@ def _only_text(result: ToolResult) -> str | None:
 
 
 def is_self_describing(data: str | bytes) -> bool:
-    """Whether a client that parses JSON objects and lists, and takes all else as text, reads the data correctly."""
-    return _parse_object_or_list(data) is UNSET if isinstance(data, str) else data[:1] in (b"{", b"[")
+    """Whether a client that parses JSON objects and lists, and takes all else as text, reads the data correctly.
+
+    Of a long text it is not known.
+    """
+    if not isinstance(data, str):
+        return data[:1] in (b"{", b"[")
+    return len(data) <= _PARSED_CHARS and _parse_object_or_list(data, unlimited_work()) is UNSET
 
 
-def json_or_text(text: str) -> str | bytes:
+def json_or_text(text: str, work: Work) -> str | bytes:
     """Return a text that is a JSON object or list as JSON, and any other text unchanged."""
-    return text if _parse_object_or_list(text) is UNSET else text.encode()
+    return text if _parse_object_or_list(text, work) is UNSET else text.encode()
 
 
-def _parse_object_or_list(text: str) -> JSON | UnsetType:
+def _parse_object_or_list(text: str, work: Work) -> JSON | UnsetType:
+    """Return the value of a text that is a JSON object or list; a text of very many values stays a text."""
+    work.scan(len(text))
     if text.lstrip()[:1] not in ("{", "["):
         return UNSET
     try:
-        return _decode(text)
-    except (DecodeError, RecursionError, UnicodeEncodeError):
+        return document.decode_counted(text.encode(), work)
+    except (DecodeError, RecursionError, UnicodeEncodeError, document.TooManyValuesError):
         return UNSET
 
 

@@ -40,6 +40,8 @@ _JAVASCRIPT_WHITESPACE = "\t\n\v\f\r \xa0\u1680\u2028\u2029\u202f\u205f\u3000\uf
     map(chr, range(0x2000, 0x200B))
 )
 _DECIMAL_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_MAX_NUMBER_CHARS = 100
+"""Longer texts are not read as numbers: the pattern takes time in proportion to the square of their length."""
 _PREFIXED_NUMBER = re.compile(r"0([xX][0-9a-fA-F]+|[oO][0-7]+|[bB][01]+)")
 
 
@@ -267,6 +269,8 @@ def _to_number(value: JSON) -> float:
     """Convert a value other than a list as JavaScript's `Number()` does."""
     if isinstance(value, str):
         text = value.strip(_JAVASCRIPT_WHITESPACE)
+        if len(text) > _MAX_NUMBER_CHARS:
+            return math.nan
         if _DECIMAL_NUMBER.fullmatch(text):
             return float(text)
         value = int(text, 0) if _PREFIXED_NUMBER.fullmatch(text) else math.nan if text else 0

@@ -170,6 +170,9 @@ def _chunks(data: RawJSON, decode_units: Callable[[RawJSON], T], work: Work) -> 
 
     A chunk starts where an item starts. If the text from there to a comma is a list of items, then the comma is between
     two items; a comma inside an item leaves a bracket or a quote open.
+
+    Raises:
+        DecodeError: the JSON is malformed.
     """
     inner = _strip_space(data)
     opening, closing, inner = bytes(inner[:1]), bytes(inner[-1:]), inner[1:-1]
@@ -190,9 +193,13 @@ def _chunks(data: RawJSON, decode_units: Callable[[RawJSON], T], work: Work) -> 
                 continue
             work.spend(len(units) // _VALUES_PER_STEP)
             yield units, inner[:end]
+            if end + 1 == len(inner):
+                raise msgspec.DecodeError("a comma ends a list or an object")
             inner, size = inner[end + 1 :], _CHUNK_BYTES
             break
         else:
+            if size >= len(inner):
+                raise msgspec.DecodeError("an item or a member is malformed")
             size *= 2
 
 
