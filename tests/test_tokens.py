@@ -102,3 +102,25 @@ def test_the_estimate_is_near_on_real_definitions(shared):
             text = json.dumps(tool, separators=(",", ":"))
             errors.append(abs(tokens.estimate(text) / tokens.count(text) - 1))
     assert sum(errors) / len(errors) < 0.06
+
+
+@pytest.mark.parametrize(
+    "text", ["It's a line of words.\n", '{"id":12345,"name":"some name","tags":["a","b"]},', "x" * 50]
+)
+def test_pieces_of_a_long_text_cost_what_the_text_costs(text: str) -> None:
+    one = tokens.count(text * 40)
+    for times in (400, 4_000):
+        assert tokens.count(text * times) == pytest.approx(one * times / 40, rel=0.03)
+
+
+def test_no_long_text_is_given_to_the_tokenizer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+
+    def counter(text: str) -> int:
+        counted.append(len(text))
+        return len(text)
+
+    monkeypatch.setattr(tokens, "_counter", lambda name: counter)
+    for text in ("a" * 300_000, "word " * 60_000, "é" * 300_000):
+        assert tokens.count(text) == 300_000
+    assert max(counted) <= 4_096

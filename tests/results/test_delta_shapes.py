@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from deltamcp import tokens
 from deltamcp.results.delta_mcp_shapes import (
     ShapedValue,
+    _to_number,
     budgeted_shape,
     original_shape,
     own_page_shape,
@@ -729,3 +730,9 @@ def test_node_writes_the_same(node: Path):
             asked = float(number) if re.fullmatch(r"[-0-9.e+]+", number) else math.nan
             expected = math.floor(asked) if 1 <= asked < math.inf else 1
             assert original_shape(list(range(100)), page=argument, page_size=1)["page"] == min(expected, 100)
+
+
+@pytest.mark.parametrize("page", ["1" * 100_000 + "x", "1" * 100_000, "0x" + "f" * 100_000])
+def test_a_page_of_very_many_digits_is_no_number(page: str) -> None:
+    assert _to_number(page) != _to_number(page)  # NaN
+    assert original_shape(list(range(100)), page=page)["page"] == 1

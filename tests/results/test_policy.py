@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from deltamcp import ConfigurationError, DeltaServer, ResultPolicy
+from deltamcp.results.policy import META_KEY, requested_policy, resolve_policy
 
 WRONG: list[dict[str, Any]] = [
     {"max_tokens": 500.5},
@@ -18,6 +19,10 @@ WRONG: list[dict[str, Any]] = [
     {"model": -1},
     {"model": 1e308},
     {"tail": 2},
+    {"volatile": ["a"] * 101},
+    {"keys": ["a" * 2_001]},
+    {"rows": "a" * 2_001},
+    {"model": "m" * 101},
 ]
 
 
@@ -33,3 +38,12 @@ def test_a_policy_is_a_policy():
         DeltaServer("x", results=500)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError):
         DeltaServer("x").tool(name="a", results={"max_tokens": 500})(lambda: 1)  # type: ignore[call-overload]
+
+
+def test_a_request_gets_at_most_a_large_budget_and_no_vocabulary_of_its_own():
+    policy = requested_policy({META_KEY: {"maxTokens": 10**9, "model": "llama-3"}})
+    assert policy is not None
+    resolved = resolve_policy(policy)
+    assert resolved.max_tokens == 500_000 and isinstance(resolved.model, float)
+    own = resolve_policy(policy, ResultPolicy(max_tokens=700_000, model="llama-3.1"))
+    assert own.max_tokens == 700_000 and own.model == "llama-3"
