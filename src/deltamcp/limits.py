@@ -60,7 +60,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Time that calls in flight have to end after SIGTERM; orchestrators commonly kill a process after 30."""
 
     threads: int = 64
-    """Functions without `async` that run at once; further calls wait, and callers take turns."""
+    """Functions without `async` that run at once; further calls wait, and callers take turns. As many dependencies may
+    be closed at once."""
 
     in_flight: int = 10_000
     """Requests in progress on one stdio connection, some 8 kB each; at the limit the server reads on once one ends."""
@@ -75,7 +76,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     lower. The server refuses further ones with 503."""
 
     calls: int = 10_000
-    """Requests in progress in the whole server over HTTP; the server answers further ones with 503."""
+    """Requests in progress in the whole server over HTTP; the server answers further ones with 503. Calls, also stopped
+    ones, whose dependencies are open; further calls with dependencies wait."""
 
     body_bytes: int = 256 * 1024 * 1024
     """HTTP bodies of requests in progress, with what their values take once they are decoded; one owner's share is a

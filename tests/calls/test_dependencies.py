@@ -414,7 +414,7 @@ async def test_a_stopped_call_is_answered_at_once_and_its_dependencies_are_close
     gate = threading.Event()
     server = DeltaServer("x", limits=Limits(threads=1))
 
-    @server.tool(timeout=0.01)
+    @server.tool(timeout=0.3)
     def find(ctx: Context, db: Annotated[str, Depends(recorder.generated)]) -> str:
         gate.wait(HANG_SECONDS)
         recorder.events.append(f"cancelled: {ctx.cancelled}")
@@ -521,6 +521,63 @@ async def test_closing_a_dependency_needs_no_free_thread_and_ends_before_the_ans
         assert recorder.events == ["+generated", "-generated"]
         hold.set()
         await occupied
+
+
+async def test_no_more_dependencies_are_closed_at_once_than_there_are_threads():
+    """Calls that were stopped do not count as calls in progress, and yet have dependencies to close."""
+    closing, most = 0, 0
+    hold, lock = threading.Event(), threading.Lock()
+    server = DeltaServer("x", limits=Limits(threads=2))
+
+    def slow() -> Iterator[str]:
+        nonlocal closing, most
+        try:
+            yield "slow"
+        finally:
+            with lock:
+                closing += 1
+                most = max(most, closing)
+            hold.wait(HANG_SECONDS)
+            with lock:
+                closing -= 1
+
+    @server.tool(timeout=0.01)
+    async def find(db: Annotated[str, Depends(slow)]) -> str:
+        await asyncio.sleep(HANG_SECONDS)
+        return db
+
+    async with connect(server) as client:
+        for _ in range(5):
+            assert "took too long" in (await client.call_tool("find")).text
+        await wait_until(lambda: closing == 2)
+        hold.set()
+        await wait_until(lambda: closing == 0)
+    assert most == 2
+
+
+async def test_calls_with_open_dependencies_are_bounded():
+    opened = 0
+    server = DeltaServer("x", limits=Limits(threads=4, calls=2))
+    hold = threading.Event()
+
+    def slow() -> Iterator[str]:
+        nonlocal opened
+        opened += 1
+        try:
+            yield "slow"
+        finally:
+            hold.wait(HANG_SECONDS)
+
+    @server.tool(timeout=0.01)
+    async def find(db: Annotated[str, Depends(slow)]) -> str:
+        await asyncio.sleep(HANG_SECONDS)
+        return db
+
+    async with connect(server) as client:
+        for _ in range(5):
+            assert "took too long" in (await client.call_tool("find")).text
+        assert opened == 2
+        hold.set()
 
 
 @pytest.mark.parametrize("era", ERAS)

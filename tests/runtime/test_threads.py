@@ -79,13 +79,13 @@ async def test_a_call_cancelled_while_it_waits_gives_its_turn_away():
 
 
 async def test_a_cancelled_wait_to_the_end_ends_with_the_function_or_when_cancelled_again():
-    threads = Threads(1)
+    threads = Threads(2)
     gate, running = threading.Event(), asyncio.Event()
     hold = waiting_function(gate, running)
 
     for ends in (False, True):
         running.clear()
-        held = asyncio.create_task(threads.run_at_once(hold))
+        held = asyncio.create_task(threads.run_in_any_case("x", hold))
         await running.wait()
         held.cancel()
         for _ in range(10):
@@ -99,16 +99,19 @@ async def test_a_cancelled_wait_to_the_end_ends_with_the_function_or_when_cancel
             await held
 
 
-async def test_a_function_that_runs_at_once_neither_needs_nor_frees_a_slot():
+async def test_a_function_that_runs_in_any_case_waits_for_its_turn_however_often_it_is_cancelled():
     threads = Threads(1)
-    gate = threading.Event()
+    gate, ran = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
     held = asyncio.create_task(threads.run("x", gate.wait, {}))
     await asyncio.sleep(0)
-    assert await threads.run_at_once(lambda: "at once") == "at once"
-    waiting = asyncio.create_task(threads.run("x", gate.is_set, {}))
-    for _ in range(10):
+    waiting = asyncio.create_task(threads.run_in_any_case("x", lambda: loop.call_soon_threadsafe(ran.set)))
+    for _ in range(3):
         await asyncio.sleep(0)
-    assert not waiting.done()
+        waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not ran.is_set()
     gate.set()
-    assert await waiting is True
     await held
+    await ran.wait()

@@ -5,7 +5,7 @@ import functools
 import inspect
 import logging
 import types
-from collections.abc import AsyncIterator, Hashable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from typing import Any
 
 from deltamcp.catalog.function_shape import Dependency, FunctionShape
@@ -22,8 +22,10 @@ class DependencyValues:
     Whoever cancels the call waits until a thread that makes, uses or closes a value has ended.
     """
 
-    def __init__(self, threads: Threads, fairness_key: Hashable, context: Context) -> None:
+    def __init__(self, threads: Threads, closing_threads: Threads, fairness_key: Hashable, context: Context) -> None:
+        """`closing_threads` close values: a function in `threads` may wait for one that is closed."""
         self._threads = threads
+        self._closing_threads = closing_threads
         self._fairness_key = fairness_key
         self._context = context
         self._open: list[tuple[Dependency, contextlib.AbstractAsyncContextManager[Any]]] = []
@@ -102,8 +104,9 @@ class DependencyValues:
             yield values[0]
         except BaseException as error:
             if values:
-                await self._threads.run_at_once(
-                    functools.partial(manager.__exit__, type(error), error, error.__traceback__)
-                )
+                await self._close(functools.partial(manager.__exit__, type(error), error, error.__traceback__))
             raise
-        await self._threads.run_at_once(functools.partial(manager.__exit__, None, None, None))
+        await self._close(functools.partial(manager.__exit__, None, None, None))
+
+    async def _close(self, close: Callable[[], Any]) -> None:
+        await self._closing_threads.run_in_any_case(self._fairness_key, close)

@@ -40,7 +40,6 @@ from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.lifespan import LifespanFactory, ServerLifespan
 from deltamcp.runtime.seal import Seal
-from deltamcp.runtime.threads import Threads
 from deltamcp.runtime.watchdog import Watchdog
 from deltamcp.stores.store import Store
 from deltamcp.values import (
@@ -110,7 +109,7 @@ class Engine:
         state = RequestState(Seal(state_key, limits.input_seconds), limits.input_seconds)
         consents = Consents(store, info["name"], limits.input_seconds)
         self.hooks = ServerHooks(self.lifespan, middleware, observers)
-        runner = FunctionRunner(self.hooks, Threads(limits.threads), state, limits.handler_seconds)
+        runner = FunctionRunner(self.hooks, state, limits)
         self._tool_calls = ToolCalls(
             runner, state, consents, continuation, changes, deliveries, (CallLog(), *observers)
         )

@@ -18,6 +18,7 @@ from deltamcp.catalog.resource import Resource
 from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.context import Context, InputPending, MissingCapabilityError
 from deltamcp.errors import Fault, InputDeclinedError, ToolError
+from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.runtime.threads import Threads
 from deltamcp.values import JSON, Failure, Inputs, Kind, Outcome
@@ -26,12 +27,15 @@ from deltamcp.values import JSON, Failure, Inputs, Kind, Outcome
 class FunctionRunner:
     """Runs functions: passes them what they declare besides arguments, and runs middleware around them."""
 
-    def __init__(self, hooks: ServerHooks, threads: Threads, state: RequestState, seconds: float) -> None:
-        """`seconds` is the time of a function whose author set no timeout."""
+    def __init__(self, hooks: ServerHooks, state: RequestState, limits: Limits) -> None:
         self._hooks = hooks
-        self._threads = threads
+        self._threads = Threads(limits.threads)
+        self._closing_threads = Threads(limits.threads)
+        self._dependent_calls = asyncio.Semaphore(limits.calls)
+        """Bounds the calls with dependencies, among them cancelled ones whose dependencies are not closed yet."""
         self._state = state
-        self.seconds = seconds
+        self.seconds = limits.handler_seconds
+        """The time of a function whose author set no timeout."""
         self.has_middleware = bool(hooks.middleware)
 
     def run_call(
@@ -109,7 +113,10 @@ class FunctionRunner:
     ) -> Any:
         """Ends only after the function, also a cancelled one in a thread, as it uses the values until then."""
         fairness_key = request.channel.fairness_key
-        async with DependencyValues(self._threads, fairness_key, context) as values:
+        async with (
+            self._dependent_calls,
+            DependencyValues(self._threads, self._closing_threads, fairness_key, context) as values,
+        ):
             call = functools.partial(item.function, **{**arguments, **await values.arguments(item.function_shape)})
             return await (call() if item.function_shape.is_async else self._threads.run_to_end(fairness_key, call))
 

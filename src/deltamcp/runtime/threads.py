@@ -34,6 +34,7 @@ class Threads:
         self._lock = threading.Lock()
         self._turns: dict[Hashable, deque[asyncio.Future[None]]] = {}
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._tasks: set[asyncio.Task[tuple[Any, BaseException | None]]] = set()
 
     async def run(self, caller: Hashable, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """Calls `function(**arguments)` in a thread. Cancelling ends the wait, but not a function that runs already."""
@@ -48,9 +49,16 @@ class Threads:
         await self._take_slot(caller)
         return _result(*await _wait_to_end(self._start(function, {}, self._release)))
 
-    async def run_at_once(self, function: Callable[[], Any]) -> Any:
-        """Does the same as `run_to_end` beyond `size`, without waiting for a turn."""
-        return _result(*await _wait_to_end(self._start(function, {}, lambda: None)))
+    async def run_in_any_case(self, caller: Hashable, function: Callable[[], Any]) -> Any:
+        """Does the same as `run_to_end`, but a cancelled caller does not lose its turn: the function runs later."""
+        task = asyncio.get_running_loop().create_task(self._run_in_turn(caller, function))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return _result(*await _wait_to_end(task))
+
+    async def _run_in_turn(self, caller: Hashable, function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+        await self._take_slot(caller)
+        return await self._start(function, {}, self._release)
 
     def _start(
         self, function: Callable[..., Any], arguments: dict[str, Any], on_end: Callable[[], None]
@@ -134,6 +142,6 @@ async def _wait_to_end(done: "asyncio.Future[tuple[Any, BaseException | None]]")
     try:
         await asyncio.wait([done])
     except asyncio.CancelledError:
-        await done
+        await asyncio.shield(done)
         raise
     return done.result()
