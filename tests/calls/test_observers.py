@@ -93,6 +93,14 @@ async def test_a_call_behind_a_meta_tool_is_the_operations_call():
     assert [(call.name, call.is_known) for call in seen.finished] == [("orders.rows", True), ("orders.none", False)]
 
 
+@pytest.mark.parametrize("name", ["x" * 100_000, [["x"]] * 10_000])
+async def test_an_unknown_name_is_told_in_part(name):
+    seen = Recorder()
+    async with raw_client(shop(seen, disclosure="meta")) as client:
+        await client.modern("tools/call", name="execute", arguments={"operation": name})
+    assert len(seen.finished[0].name) <= 256
+
+
 async def test_a_call_of_an_unknown_tool_is_told_as_one():
     seen = Recorder()
     async with raw_client(shop(seen)) as client:

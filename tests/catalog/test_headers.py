@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from deltamcp import ConfigurationError
 from deltamcp.catalog import param_headers
+from tests.support.call_count import count_calls
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -106,3 +107,18 @@ def test_a_verbatim_header_means_its_text(value):
 def test_a_plain_header_is_verbatim():
     assert param_headers.is_verbatim(b"tools/call", "tools/call")
     assert not param_headers.is_verbatim(b"tools/call ", "tools/call")
+
+
+def test_the_work_of_many_headers_grows_with_their_number():
+    def declare(count: int) -> int:
+        properties = {f"p{number}": {"type": "string", "x-mcp-header": f"h{number}"} for number in range(count)}
+        return count_calls(lambda: param_headers.declared_headers("t", {"properties": properties}))
+
+    assert declare(2_000) < 2.5 * declare(1_000)
+
+
+def test_an_error_about_a_header_is_short():
+    schema = {"properties": {"p": {"type": "string", "x-mcp-header": " " * 100_000}}}
+    with pytest.raises(ConfigurationError) as refused:
+        param_headers.declared_headers("t" * 100_000, schema)
+    assert len(str(refused.value)) < 300

@@ -21,6 +21,7 @@ from deltamcp.values import (
     ListItems,
     Page,
     ReadResource,
+    Surface,
     Terms,
 )
 from tests.support.meta_tools import meta_tool_client, paging_server, scoped_server
@@ -147,3 +148,13 @@ async def test_pages_of_one_caller_are_not_for_another():
         assert theirs.value.is_error and "secret" not in theirs.value.content[0].text
         own: Any = await server.engine.perform(read, owner, None, 3)  # type: ignore[arg-type]
         assert not own.value.is_error and "secret" in own.value.content[0].text
+
+
+def test_only_pages_that_follow_each_other_are_made_and_kept():
+    catalog = Catalog("x", page_size=10)
+    for number in range(100):
+        catalog.add(make_operation(f"t{number}"))
+    view = catalog.view()
+    pages = [view.page(Kind.TOOLS, Surface.FULL, str(start)) for start in range(101)]
+    assert [start for start, page in enumerate(pages) if page is not None] == list(range(0, 101, 10))
+    assert len(view._pages) == 11

@@ -14,6 +14,7 @@ from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import Answers, RequestState
 from deltamcp.catalog import tool_text
+from deltamcp.catalog.excerpt import cut, value_excerpt
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.context import InputPending, MissingCapabilityError
@@ -28,6 +29,9 @@ from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.stores.store import StoreError
 from deltamcp.values import JSON, Answer, CallTool, Era, Failure, Outcome, ResultShape, Text, ToolResult
 from deltamcp.wire import jsonrpc
+
+_NAME_CHARS = 256
+"""The characters of an unknown name that observers get, which is the longest name of a tool."""
 
 
 class _PreparedCall(Struct):
@@ -100,7 +104,8 @@ class ToolCalls:
         """Notifies observers of a call of an operation that does not exist, or that the caller may not see."""
         observers = _active(self._observers)
         if observers:
-            Observation(ObservedCall(str(name), False, {}, request.terms.caller), observers).finish(outcome)
+            shown = cut(name, _NAME_CHARS) if isinstance(name, str) else value_excerpt(name)
+            Observation(ObservedCall(shown, False, {}, request.terms.caller), observers).finish(outcome)
 
     async def _call(
         self,

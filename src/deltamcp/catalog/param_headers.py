@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from deltamcp.catalog.excerpt import EXCERPT_CHARS, cut, value_excerpt
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
@@ -36,10 +37,10 @@ def declared_headers(tool: str, schema: Mapping[str, JSON]) -> tuple[ParameterHe
     # Few schemas have the annotation, and searching for the word takes a tenth of the time of walking the schema.
     if b"x-mcp-header" not in jsonrpc.encode(schema):
         return ()
-    found: list[ParameterHeader] = []
+    found: dict[bytes, ParameterHeader] = {}
     for path, node in _find_annotations(schema, ()):
         name = node["x-mcp-header"]
-        where = f"Tool {tool!r}, x-mcp-header {name!r}"
+        where = f"Tool {cut(tool, EXCERPT_CHARS)!r}, x-mcp-header {value_excerpt(name)}"
         if path is None:
             raise ConfigurationError(f"{where}: only properties reached through `properties` can be headers.")
         if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
@@ -47,10 +48,10 @@ def declared_headers(tool: str, schema: Mapping[str, JSON]) -> tuple[ParameterHe
         if node.get("type") not in _HEADER_TYPES:
             raise ConfigurationError(f"{where}: the property must be a string, an integer or a boolean.")
         header = b"mcp-param-" + name.lower().encode()
-        if any(other.header == header for other in found):
+        if header in found:
             raise ConfigurationError(f"{where}: used twice.")
-        found.append(ParameterHeader(header, path))
-    return tuple(found)
+        found[header] = ParameterHeader(header, path)
+    return tuple(found.values())
 
 
 def _find_annotations(

@@ -263,7 +263,8 @@ class View:
         self, kind: Kind, surface: Surface, result_shape: ResultShape, start: int, size: int | None
     ) -> Page | None:
         items = self._items(kind, surface, result_shape)
-        if start > len(items) or (start and size is None):
+        # Pages are kept, so that only those may be asked for that follow each other.
+        if start > len(items) or (start and (size is None or start % size)):
             return None
         end = len(items) if size is None else start + size
         # A cache does not see the client's capabilities, which decide whether a list is progressive.
