@@ -150,7 +150,7 @@ class ForeignSchema:
             return []
         errors = self._errors(value)
         if errors is None:
-            return [] if self.is_valid(value) else self._problems_of_large(value, skip)
+            return self._problems_of_large(value, skip)
         if skip is not None:
             errors = [each for each in errors if not skip(list(each.instance_path), str(each.schema_path[-1]))]
         problems = list(itertools.chain.from_iterable(map(_innermost_problems, errors)))
@@ -174,9 +174,10 @@ class ForeignSchema:
                     sentences.append(
                         f"{path_text([name])}: {value_excerpt(value[name])} does not fit; expected {expected}."
                     )
-        if not sentences and skip is not None:
-            return []  # it may be solved by what the caller does not know
-        return [*sentences[:MAX_PROBLEMS], "There may be more problems."] if sentences else [_NO_FIT]
+        if sentences:
+            return [*sentences[:MAX_PROBLEMS], "There may be more problems."]
+        # Other problems may be solved by what the caller does not know.
+        return [] if skip is not None or self.is_valid(value) else [_NO_FIT]
 
     def _problem_sentence(self, problem: "jsonschema_rs.ValidationError") -> str:
         """Names the place of a problem, and says which required fields and values the schema has for that place."""
