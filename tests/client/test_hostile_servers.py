@@ -284,10 +284,16 @@ async def test_an_answer_that_never_ends_is_given_up(log, attack, said):
     assert requests(log, "tools/call") == 1
 
 
-async def test_an_encoding_that_was_not_accepted_is_not_decoded(monkeypatch):
+async def test_an_encoding_that_was_not_accepted_is_not_decoded():
     async with attacked_client("unasked_cbor", "http", max_bytes=100 * MIB) as client:
         with pytest.raises(ConnectionLostError, match="answered with application/cbor that is no message"):
             await client.call("go")
+
+
+async def test_an_encoding_that_was_not_offered_is_refused():
+    with pytest.raises(UnreachableError, match="writes messages as cbor, which was not offered"):
+        async with attacked_client("unasked_encoding", "stdio"):
+            pass
 
 
 async def test_an_answer_to_a_request_that_was_not_sent_yet_is_dropped():
@@ -360,3 +366,13 @@ async def test_a_server_that_says_nothing_is_given_up_and_ended():
     with pytest.raises(UnreachableError, match=r"did not introduce itself within 0\.3 s"):
         async with attacked_client("mute", "stdio", start_timeout=0.3):
             pass
+
+
+# Texts that stand for more than they have
+
+
+@pytest.mark.parametrize("attack", ["tiny_values_in_text", "doubling_table", "wide_table"])
+async def test_a_text_that_stands_for_a_value_that_is_too_large_is_not_decoded(attack):
+    async with attacked_client(attack, "stdio") as client:
+        with pytest.raises(ClientError, match="The value in the reply's text is larger than 16,777,216 bytes"):
+            await client.call("go")

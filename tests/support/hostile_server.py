@@ -307,6 +307,15 @@ def odd_version(method: str, params: dict[str, Any], id_: Any) -> Iterator[Messa
         yield {"id": id_, "result": {**about, "protocolVersion": f"delta-mcp-0.2.0{NASTY}"}}
 
 
+def unasked_encoding(method: str, params: dict[str, Any], id_: Any) -> Iterator[Message]:
+    """Speaks the original Delta-MCP, and chooses an encoding that the client did not offer."""
+    about: dict[str, Any] = {"capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}
+    if method == "server/discover":
+        yield {"id": id_, "error": {"code": -32601, "message": "Unknown method: server/discover"}}
+    elif method == "initialize":
+        yield {"id": id_, "result": {**about, "protocolVersion": "delta-mcp/0.2.0", "encoding": {"format": "cbor"}}}
+
+
 ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
@@ -339,6 +348,7 @@ ATTACKS: dict[str, Attack] = {
         nasty_strings,
         refusal,
         odd_version,
+        unasked_encoding,
     )
 }
 

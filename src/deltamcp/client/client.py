@@ -1,5 +1,6 @@
 """`DeltaClient` talks to any MCP server, and uses Delta-MCP's extensions where the server has them."""
 
+import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -33,6 +34,8 @@ from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
 from deltamcp.work import unlimited_work
 
+_LONG_TABLE_CHARS = 16 * 1024
+"""Longer tables are read in a thread, because they take some 10 ms."""
 _HEADER_MISMATCH = FAULTS[Fault.HEADER_MISMATCH].modern
 _STALE_DEFINITION_CODES = (_HEADER_MISMATCH, FAULTS[Fault.INVALID_PARAMS].modern)
 """Errors a server may answer with when the client called a tool by an outdated definition."""
@@ -236,8 +239,10 @@ class DeltaClient:
                 raise
             # MCP 2026-07-28, "Client Behavior": on a header mismatch, fetch the definition again and retry once.
             raw = await self._request_call(params, meta, await self._lists.definition(name), timeout, progress)
-        reply = Reply(raw, self.server.is_delta, ToolCall(name, arguments))
+        reply = Reply(raw, self.server.is_delta, ToolCall(name, arguments), self._max_bytes)
         self._lists.continue_tool = reply.delta_meta.get("tool", self._lists.continue_tool)
+        if reply.delta_meta.get("form") == "table" and len(reply.text) > _LONG_TABLE_CHARS:
+            await asyncio.to_thread(lambda: reply.value)  # the reply keeps it
         if "root" in reply.delta_meta:
             await self._resolve_value(reply, call_key or f"{name} {jsonrpc.encode(arguments).decode()}")
         elif want is not None and self.server.progressive is None and not reply.delta_meta:
@@ -360,7 +365,7 @@ class DeltaClient:
         if self._local_results is not None and self._local_results.has_handle(str(arguments["handle"])):
             return await self._local_results.read_on(arguments)
         params = {"name": await self._lists.continue_tool_name(), "arguments": arguments}
-        reply = Reply(await self._connector.request("tools/call", params))
+        reply = Reply(await self._connector.request("tools/call", params), max_bytes=self._max_bytes)
         if reply.is_error:
             raise ArgumentsError(reply.text)
         return reply

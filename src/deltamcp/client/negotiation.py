@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -19,6 +20,10 @@ ProtocolChoice: TypeAlias = Literal["auto", "modern", "handshake", "delta-mcp"]
 """The protocol that the client speaks; `auto` is whichever the server understands."""
 Encoding: TypeAlias = Literal["json", "compact-json", "cbor"]
 
+_OFFERED_ENCODINGS: Mapping[Encoding, tuple[str, ...]] = MappingProxyType(
+    {"json": ("json",), "compact-json": ("json", "compact-json"), "cbor": ("json", "compact-json", "cbor")}
+)
+"""The encodings that the client offers to an original Delta-MCP server, by the one that it prefers."""
 _PROBE_SECONDS = 5.0
 """MCP 2026-07-28, stdio: a server that does not answer the probe within a reasonable time is a handshake server."""
 
@@ -196,7 +201,10 @@ async def _initialize(
     if isinstance(version, str) and as_delta and versions.is_delta_mcp(version):
         agreed = dialect.handshake_dialect(versions.DELTA_MCP_BASELINE, is_delta=True)
         encoding: Any = result.get("encoding")
-        codec = CODECS.get(encoding.get("format", ""), JSON_CODEC) if isinstance(encoding, dict) else JSON_CODEC
+        name = str(encoding.get("format")) if isinstance(encoding, dict) else ""
+        if name in CODECS and name not in _OFFERED_ENCODINGS[profile.encoding]:
+            raise UnreachableError(f"{label} writes messages as {name}, which was not offered to it.")
+        codec = CODECS.get(name, JSON_CODEC)
         connection.link.codec = codec  # already `notifications/initialized` is in this encoding
     elif version in versions.HANDSHAKE:
         agreed = dialect.handshake_dialect(str(version))

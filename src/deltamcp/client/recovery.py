@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, TypeAlias
 from deltamcp.client.reply import Reply
 from deltamcp.client.size_total import DEFAULT_MAX_BYTES, SizeTotal
 from deltamcp.errors import ResultLostError
-from deltamcp.results.encode import decode
 from deltamcp.results.notes import RAW_PREFIX
 from deltamcp.results.pointer import parse_path
 from deltamcp.values import JSON
@@ -92,7 +91,7 @@ class _ValueReader:
         if raw or unit == "characters":
             self._texts.append(_first_text(reply) if end > start else "")
         elif unit in ("rows", "keys"):
-            self._append_part(decode(_first_text(reply)), meta)
+            self._append_part(reply.decode(_first_text(reply)), meta)
         else:
             raise ResultLostError(f"{self._path[:200]!r} is shown in the unknown unit {unit!r}")
         if end < total:
@@ -100,7 +99,7 @@ class _ValueReader:
             return
         self.arguments = None
         if raw:
-            self.value, self.missing = decode("".join(self._texts)), []
+            self.value, self.missing = reply.decode("".join(self._texts)), []
         elif unit == "characters":
             self.value = "".join(self._texts)
 

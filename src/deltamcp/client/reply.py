@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 
+from deltamcp.client.size_total import BYTES_PER_VALUE, DEFAULT_MAX_BYTES, too_large_error
 from deltamcp.dialects import modern
 from deltamcp.results.encode import decode
 from deltamcp.results.policy import META_KEY
@@ -22,6 +23,7 @@ from deltamcp.values import (
     ToolResult,
 )
 from deltamcp.wire import jsonrpc
+from deltamcp.work import Work, WorkLimitError
 
 _FlatContent: TypeAlias = Text | Image | Audio | ResourceLink
 
@@ -36,8 +38,16 @@ class ToolCall(NamedTuple):
 class Reply:
     """A result of `tools/call`. `raw` is the complete object that the server sent."""
 
-    def __init__(self, raw: dict[str, JSON], is_delta: bool = False, call: ToolCall | None = None) -> None:
+    def __init__(
+        self,
+        raw: dict[str, JSON],
+        is_delta: bool = False,
+        call: ToolCall | None = None,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+    ) -> None:
+        """`max_bytes` is the size of the largest value that a text of the reply may stand for."""
         self.raw = raw
+        self._max_bytes = max_bytes
         self.call = call
         """The call that the reply answers; None if it was not a call of a tool by its name."""
         self._is_delta = is_delta
@@ -135,7 +145,7 @@ class Reply:
     @functools.cached_property
     def shape(self) -> Any:
         """The JSON in an original Delta-MCP server's text: the value, or the envelope of a page, a cut or a summary."""
-        return _decode_or_text(self.texts[0]) if self._is_delta and self.texts else None
+        return self._decode_or_text(self.texts[0]) if self._is_delta and self.texts else None
 
     @property
     def is_page(self) -> bool:
@@ -161,14 +171,32 @@ class Reply:
             return self.raw["structuredContent"]
         meta, texts = self.delta_meta, self.texts
         if "form" in meta and texts:
-            return texts[0] if meta["form"] == "text" else _decode_or_text(texts[0])
+            return texts[0] if meta["form"] == "text" else self._decode_or_text(texts[0])
         if self._is_delta and texts:
             return self.shape["items"] if self.is_page else self.shape
         blocks = self.content[: max(0, len(self.content) - meta.get("notes", 0))]
         if "lengths" not in meta and (len(blocks) != 1 or len(texts) != len(self.content)):
             return blocks or None
         # A bare 12345 may be a number or an identifier, so it stays a text.
-        return _decode_or_text(texts[0]) if texts[0].lstrip()[:1] in ("{", "[") else texts[0]
+        return self._decode_or_text(texts[0]) if texts[0].lstrip()[:1] in ("{", "[") else texts[0]
+
+    def decode(self, text: str) -> JSON:
+        """Decodes a text of the reply.
+
+        Raises:
+            ValueError: it is neither JSON nor a table.
+            ClientError: the value is too large; `text` has it as it came.
+        """
+        try:
+            return decode(text, Work(self._max_bytes // BYTES_PER_VALUE))
+        except WorkLimitError:
+            raise too_large_error("The value in the reply's text", self._max_bytes) from None
+
+    def _decode_or_text(self, text: str) -> JSON:
+        try:
+            return self.decode(text)
+        except ValueError:
+            return text
 
 
 def _is_abridged(value: Any) -> bool:
@@ -198,13 +226,6 @@ def _split_by_lengths(text: str, lengths: list[int]) -> list[str]:
         parts.append(text[start : start + length])
         start += length + (length > 0)
     return parts
-
-
-def _decode_or_text(text: str) -> JSON:
-    try:
-        return decode(text)
-    except ValueError:
-        return text
 
 
 def _parse_content(item: Any) -> Content:

@@ -8,7 +8,6 @@ from deltamcp.deltas.delta import apply_delta
 from deltamcp.deltas.edits import InvalidDeltaError
 from deltamcp.deltas.root import root_of
 from deltamcp.results import dedup
-from deltamcp.results.encode import decode
 from deltamcp.results.pointer import parse_path
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
@@ -93,7 +92,7 @@ class ResultCache:
             return reply.texts[0]
         if "structuredContent" in reply.raw:
             return reply.raw["structuredContent"]
-        return self._restore(decode(reply.texts[0]), meta)
+        return self._restore(reply.decode(reply.texts[0]), meta)
 
     def _restore(self, value: JSON, meta: dict[str, Any]) -> JSON:
         """Fills in the rows that the reply only refers to, and checks the result against the reply's root."""

@@ -18,6 +18,7 @@ from deltamcp.results.tables.table_writer import TextTable, write_object_table, 
 from deltamcp.tokens import count
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
+from deltamcp.wire.message_bounds import count_values
 from deltamcp.work import Work, unlimited_work
 
 TABLE_LEGEND = (
@@ -208,39 +209,62 @@ def _table_text(table: TextTable) -> str:
 _TABLE_NUMBER = re.compile(r"(#+[0-9]+) ")
 
 
-def decode(text: str) -> JSON:
+def decode(text: str, work: Work | None = None) -> JSON:
     """Decode a text that `encode` wrote.
+
+    `work` counts the values that the text stands for; without it the text is one's own, and there is no limit.
 
     Raises:
         ValueError: the text is neither JSON nor a document with tables.
+        WorkLimitError: the value is too large.
     """
     try:
-        return _read_document(text.split("\n")) if text.startswith("#") else table_reader.read_json(text)
+        if text.startswith("#"):
+            return _DocumentReader(unlimited_work() if work is None else work).read(text.split("\n"))
+        if work is not None:
+            work.spend(count_values(text.encode(errors="replace")))
+        return table_reader.read_json(text)
     except (AssertionError, LookupError, RecursionError) as error:
         raise ValueError(f"not a table: {error}") from None
 
 
-def _read_document(lines: list[str]) -> JSON:
-    starts = [number for number, line in enumerate(lines) if line.startswith("#")]
-    first, *others = (lines[start:end] for start, end in pairwise([*starts, len(lines)]))
-    tables: dict[str, JSON] = {}
-    for other in others:
-        name = _TABLE_NUMBER.match(other[0])
-        if name is None:
-            raise ValueError("a table has no number")
-        tables[name[1]] = _fill_tables(table_reader.read_table(["#" + other[0][name.end() :], *other[1:]]), tables)
-    if first[0][1:2] not in ("{", "["):
-        return _fill_tables(table_reader.read_table(first), tables)
-    return _fill_tables(table_reader.read_json(first[0][1:]), tables)
+class _DocumentReader:
+    """Reads a document, and puts its tables where their numbers are."""
 
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._tables: dict[str, tuple[JSON, int]] = {}
+        """Each table with the number of its values; several places may share it, and each counts."""
+        self._values = 0
 
-def _fill_tables(value: JSON, tables: dict[str, JSON], depth: int = 0) -> JSON:
-    if isinstance(value, str):
-        return tables.get(value, value)
-    if depth > _MAX_DEPTH or not tables:
+    def read(self, lines: list[str]) -> JSON:
+        starts = [number for number, line in enumerate(lines) if line.startswith("#")]
+        first, *others = (lines[start:end] for start, end in pairwise([*starts, len(lines)]))
+        for other in others:
+            name = _TABLE_NUMBER.match(other[0])
+            if name is None:
+                raise ValueError("a table has no number")
+            table = table_reader.read_table(["#" + other[0][name.end() :], *other[1:]], self._work)
+            self._values = 0
+            self._tables[name[1]] = self._fill(table, 0), self._values
+        is_table = first[0][1:2] not in ("{", "[")
+        value = table_reader.read_table(first, self._work) if is_table else table_reader.read_json(first[0][1:])
+        return self._fill(value, 0) if self._tables else value
+
+    def _fill(self, value: JSON, depth: int) -> JSON:
+        if isinstance(value, str):
+            table, values = self._tables.get(value, (value, 1))
+            self._count(values)
+            return table
+        self._count(1)
+        if depth > _MAX_DEPTH:
+            return value
+        if isinstance(value, dict):
+            return {key: self._fill(child, depth + 1) for key, child in value.items()}
+        if isinstance(value, list):
+            return [self._fill(child, depth + 1) for child in value]
         return value
-    if isinstance(value, dict):
-        return {key: _fill_tables(child, tables, depth + 1) for key, child in value.items()}
-    if isinstance(value, list):
-        return [_fill_tables(child, tables, depth + 1) for child in value]
-    return value
+
+    def _count(self, values: int) -> None:
+        self._values += values
+        self._work.spend(values)

@@ -24,9 +24,13 @@ from deltamcp.results.tables.syntax import (
     split_cells,
 )
 from deltamcp.values import JSON
+from deltamcp.work import Work
 
 __all__ = ["read_json", "read_table"]
 
+CHARS_PER_CELL = 24
+"""Characters that take as much memory as a short cell does."""
+_COLUMNS_PER_STEP = 4
 _NO_VALUE: Any = object()
 
 
@@ -45,16 +49,20 @@ class _ReadLookup(NamedTuple):
     lines: dict[str, list[str]]
 
 
-def read_table(lines: list[str]) -> JSON:
+def read_table(lines: list[str], work: Work) -> JSON:
     """Return the list or object that a table was written from; the first of its lines begins with `#`.
+
+    A cell is a step, and so are every `CHARS_PER_CELL` characters that a template fills in: a short table may stand for
+    a large value.
 
     Raises:
         ValueError: the lines are not a table.
+        WorkLimitError: the value is too large.
     """
     if "" not in lines:
         raise ValueError("the table has no empty line after its head")
     head_end = lines.index("")
-    reader = _TableReader(lines[:head_end])
+    reader = _TableReader(lines[:head_end], work)
     if lines[0] == OBJECT_HEAD:
         return reader.read_rows([""])[0]
     rows = reader.read_rows(lines[head_end + 1 :])
@@ -78,7 +86,8 @@ def _group_lists(rows: list[dict[str, Any]]) -> JSON:
 
 
 class _TableReader:
-    def __init__(self, head: list[str]) -> None:
+    def __init__(self, head: list[str], work: Work) -> None:
+        self._work = work
         self.columns: dict[ColumnPath, _ReadColumn] = {}
         self.optional: set[ColumnPath] = set()
         self.lookups: list[_ReadLookup] = []
@@ -183,6 +192,7 @@ class _TableReader:
         paths: list[ColumnPath] = []
         for part in column.parts or ():
             if isinstance(part, ColumnReference):
+                self._work.spend(1 + len(self.columns) // _COLUMNS_PER_STEP)
                 paths += [path for path in self.columns if path[: len(part.path)] == part.path]
         return paths
 
@@ -197,6 +207,7 @@ class _TableReader:
         return by_column
 
     def _make_row(self, cells: dict[ColumnPath | int, str]) -> dict[str, Any]:
+        self._work.spend(1 + len(self.columns))
         missing = set(self.optional)
         for path, text in cells.items():
             if text and missing and isinstance(path, tuple):
@@ -236,12 +247,19 @@ class _TableReader:
             value = values[path]
             return value if isinstance(value, str) else json_text(value)
 
-        return fill_template(parts, read_text_cell(text), text_at)
+        cell = read_text_cell(text)
+        for part in parts:
+            literal = (
+                part if isinstance(part, str) else text_at(part.path) if isinstance(part, ColumnReference) else cell
+            )
+            self._work.spend(len(literal) // CHARS_PER_CELL)
+        return fill_template(parts, cell, text_at)
 
     def _assemble(self, above: ColumnPath, values: dict[ColumnPath, Any], missing: set[ColumnPath]) -> Any:
         """Build the object at a path from the values of the columns below it."""
         if above in missing:
             return values.get(above, _NO_VALUE)
+        self._work.spend(1 + len(self.columns) // _COLUMNS_PER_STEP)
         value: dict[str, Any] = {}
         depth = len(above)
         for path in self.columns:
