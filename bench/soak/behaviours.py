@@ -12,6 +12,7 @@ from bench.soak.raw_http import HttpReply, connection
 from bench.soak.tally import Tally
 from deltamcp import connect
 from deltamcp.client.reply import Reply
+from deltamcp.errors import ClientError
 from deltamcp.values import Era
 
 Behaviour = Callable[[int, Tally], Awaitable[str]]
@@ -257,7 +258,11 @@ async def delta_client(port: int, _: Tally) -> str:
     }
     async with connect(f"http://127.0.0.1:{port}/mcp", **options) as client:
         for _call in range(5):
-            found = await client.call("prices")
+            try:
+                found = await client.call("prices")
+            except ClientError as error:
+                expect("stored results cannot be reached now" in str(error), error)
+                return "told that the store is away"
             if isinstance(found, Reply):
                 expect(found.is_part, found)
                 return "in part, because it was not stored"

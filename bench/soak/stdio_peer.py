@@ -49,9 +49,10 @@ class StdioPeer:
 
     async def cancelled_call(self) -> None:
         self._ids += 1
-        self.write(messages.call(Era.MODERN, "wait", {"seconds": 2}, self._ids))
+        id_ = self._ids
+        self.write(messages.call(Era.MODERN, "wait", {"seconds": 2}, id_))
         await asyncio.sleep(0.02)
-        cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": self._ids}}
+        cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id_}}
         self.write(json.dumps(cancelled).encode())
 
     async def behave(self, tally: Tally) -> None:
