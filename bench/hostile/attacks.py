@@ -23,7 +23,7 @@ from bench.hostile.attacked_server import (
     discover_request,
     modern_headers,
 )
-from bench.hostile.payloads import MESSAGE_BYTES, halves
+from bench.hostile.payloads import MESSAGE_BYTES, sizes
 from bench.hostile.servers.tools import ServerOptions
 from bench.hostile.stores import AttackedStore
 from deltamcp.values import Era
@@ -95,7 +95,7 @@ def _is_accepted(reply: HttpReply) -> bool:
 def _send_sizes(server: AttackedServer, make: Callable[[int], bytes], headers: dict[str, str]) -> Answered:
     """Posts the same attack at every size."""
     caller = _attacker(server)
-    return Answered(_summarize([caller.post(make(size), headers) for size in halves()]))
+    return Answered(_summarize([caller.post(make(size), headers) for size in sizes()]))
 
 
 def _send_together(server: AttackedServer, bodies: list[bytes], headers: dict[str, str]) -> list[HttpReply]:
@@ -170,7 +170,7 @@ def _parse_cbor(item: bytes) -> Callable[[AttackedServer, Prepared], Answered]:
 
 def _parse_together(server: AttackedServer, _: Prepared) -> Answered:
     replies: list[HttpReply] = []
-    for size in halves():
+    for size in sizes():
         body = payloads.request("server/discover", {"x": "@@@"}, payloads.items(b"[]", size))
         replies += _send_together(server, [body] * 8, modern_headers("server/discover"))
     return Answered(_summarize(replies))
@@ -179,7 +179,7 @@ def _parse_together(server: AttackedServer, _: Prepared) -> Answered:
 def _parse_cbor_together(server: AttackedServer, _: Prepared) -> Answered:
     replies: list[HttpReply] = []
     nested = b"\x81" * 100 + b"\x00"
-    for size in halves():
+    for size in sizes():
         body = payloads.cbor_request("server/discover", {"x": "@@@"}, payloads.cbor_array(nested, size))
         replies += _send_together(server, [body] * 8, modern_headers("server/discover") | _CBOR)
     return Answered(_summarize(replies))
@@ -224,7 +224,6 @@ def _grep(server: AttackedServer, handle: Prepared) -> Answered:
 _EXPRESSIONS = (
     "[?" + "&&".join(["@>=`0`"] * 200) + "]",
     "|".join(["sort(@)"] * 200),
-    "|".join(["[?@!=`11`]"] * 145),
     "map(&[" + ",".join(["@"] * 15) + "], @)",
     "[*].to_string(@)|join('',@)",
 )
@@ -320,7 +319,7 @@ _ECHO_HEADERS = modern_headers("tools/call", "echo_in_parts")
 def _unknown_names(server: AttackedServer, session: Prepared) -> Answered:
     """Long names, for which servers look for similar ones."""
     caller, replies = _attacker(server), []
-    for size in halves():
+    for size in sizes():
         name = ("list_rows_in_parts " * (size // 19 + 1))[:size]
         for method, params in (
             ("tools/call", {"name": name}),
@@ -340,7 +339,7 @@ def _unknown_names(server: AttackedServer, session: Prepared) -> Answered:
 def _search_words(server: AttackedServer, _: Prepared) -> Answered:
     """Long queries and names to the meta-tools."""
     caller, replies = _attacker(server), []
-    for size in halves():
+    for size in sizes():
         text = " ".join(f"list{number} user rows" for number in range(size // 20))
         for tool, arguments in (
             ("discover", {"query": text}),
@@ -361,7 +360,7 @@ def _introductions(server: AttackedServer, _: Prepared) -> Answered:
     """Ten `initialize`, at the largest size that the server accepts."""
     caller = _attacker(server)
     reply = HttpReply(0, b"")
-    for size in halves():
+    for size in sizes():
         client = b'{"name":"x","version":"1","x":' + payloads.items(b"[]", size) + b"}"
         reply = caller.open_session(client)
         if _is_accepted(reply):
@@ -386,39 +385,41 @@ def _method_names(server: AttackedServer, session: Prepared) -> Answered:
 
 def _subscriptions(server: AttackedServer, session: Prepared) -> Answered:
     """60 subscriptions in a session and 60 streams with subscriptions, at the largest size that is accepted."""
-    caller, said = _attacker(server), []
-    for size in halves():
-        replies = []
-        for place in range(60):
-            body = messages.request(Era.HANDSHAKE, "resources/subscribe", {"uri": f"y://{place}" + "u" * (size - 200)})
-            replies.append(caller.post(body, modern_headers("resources/subscribe", session=session)))
-            if not _is_accepted(replies[-1]):
-                break
-        if place:
-            break
-    said.append(f"subscribe, {size / MEGABYTE:.1f} MB, {len(replies)} times: {replies[-1].sentence}")
-    headers = modern_headers("subscriptions/listen")
-    for size in halves():
-        with _held_open() as opened:
-            try:
-                for place in range(60):
-                    uris = [f"y://{place}" + "u" * (size - 400)]
-                    body = messages.request(
-                        Era.MODERN, "subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}}
-                    )
-                    stream = caller.send(body, headers)
-                    opened.append(stream)
-                    if b"200 OK" not in stream.recv(64):
-                        break
-            except OSError:
-                pass
-            accepted = len(opened) - 1
+    said = []
+    for method, subscribe in (("subscribe", _subscribe), ("listen", _listen)):
+        for size in (*sizes(), 2_000):
+            accepted = subscribe(server, session, size)
             if accepted:
-                time.sleep(0.5)
-        if accepted:
-            break
-    said.append(f"listen, {size / MEGABYTE:.1f} MB: {accepted + 1} streams")
+                break
+        said.append(f"{method}: {accepted} of {size:,} bytes are accepted")
     return Answered("; ".join(said))
+
+
+def _subscribe(server: AttackedServer, session: str, size: int) -> int:
+    """How many of 60 subscriptions of a session were accepted."""
+    caller = _attacker(server)
+    for place in range(60):
+        uri = f"y://{place}".ljust(size - 300, "u")
+        body = messages.request(Era.HANDSHAKE, "resources/subscribe", {"uri": uri})
+        if not _is_accepted(caller.post(body, modern_headers("resources/subscribe", session=session))):
+            return place
+    return 60
+
+
+def _listen(server: AttackedServer, _: str, size: int) -> int:
+    """How many of 60 streams with a subscription were opened."""
+    caller, headers = _attacker(server), modern_headers("subscriptions/listen")
+    with _held_open() as opened, contextlib.suppress(OSError):
+        for place in range(60):
+            uris = [f"y://{place}".ljust(size - 400, "u")]
+            body = messages.request(
+                Era.MODERN, "subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}}
+            )
+            opened.append(caller.send(body, headers))
+            if b"200 OK" not in opened[-1].recv(64):
+                return place
+        time.sleep(0.5)
+    return 60
 
 
 def _progress_token(server: AttackedServer, session: Prepared) -> Answered:
@@ -429,12 +430,13 @@ def _progress_token(server: AttackedServer, session: Prepared) -> Answered:
         (Era.HANDSHAKE, modern_headers("tools/call", session=session)),
     ):
         status = ""
-        for size in halves(2 * MEGABYTE, 1_000):
+        for size in sizes(2 * MEGABYTE, 1_000):
             body = payloads.call("chatter", b"{}", {"progressToken": "t" * size}, era)
             with _held_open() as opened:
                 opened.append(caller.send(body, headers | _EVENTS))
-                status = opened[0].recv(64).split(b"\r\n")[0].decode()
-                if "200" in status:
+                began = opened[0].recv(1_000)
+                status = began.split(b"\r\n")[0].decode()
+                if "200" in status and b'"error"' not in began:
                     time.sleep(2)
                     status = f"{size:,} bytes are accepted"
                     break
@@ -541,6 +543,39 @@ def _views(server: AttackedServer, handle: Prepared) -> Answered:
     return _calls(server, "continue", given)
 
 
+def _changes(server: AttackedServer, session: Prepared) -> Answered:
+    """The same large result again and again, of which the server sends what changed, and rows that were sent before."""
+    caller = _attacker(server)
+    replies = [caller.call("list_rows_as_changes", {}, session) for _ in range(5)]
+    roots = ({"pack_root": root} for root in ("", "reset", "0" * 64, "f" * 100_000))
+    replies += [caller.call("list_rows_as_changes", given, session) for given in roots]
+    return Answered(_summarize(replies))
+
+
+def _delta_mcp_pages(server: AttackedServer, session: Prepared) -> Answered:
+    """Pages of lists, by the arguments that clients of Delta-MCP send."""
+    caller, replies = _attacker(server), []
+    for tool in ("list_numbers", "list_rows", "list_more_in_parts"):
+        for page, size in ((1, 1), (10**9, 1), (1, 10**9), (2, 1_000), (400, 1_000), (-1, 0)):
+            replies.append(caller.call(tool, {"page": page, "pageSize": size}, session))
+    return Answered(_summarize(replies))
+
+
+def _open_delta_mcp_session(server: AttackedServer) -> Prepared:
+    params = {"protocolVersion": "delta-mcp/0.2.0", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    body = messages.request(Era.HANDSHAKE, "initialize", params)
+    return _attacker(server).post(body, messages.headers(None, "initialize")).session
+
+
+def _result_resources(server: AttackedServer, handles: Prepared) -> Answered:
+    """Stored results read as resources, whole and in part."""
+    caller, replies = _attacker(server), []
+    text, numbers = handles
+    for uri in (f"{text}", f"{numbers}", f"{numbers}/470000", f"{numbers}" + "/0" * 2_000, f"{numbers}/" + "9" * 4_000):
+        replies += [caller.request("resources/read", {"uri": f"attacked://results/{uri}"}) for _ in range(3)]
+    return Answered(_summarize(replies))
+
+
 # Other callers' data, stores and transport
 
 
@@ -637,6 +672,11 @@ ATTACKS: tuple[Attack, ...] = (
     Attack("meta-fields", "the two above in `_meta`, for tools without a policy", _meta_fields),
     Attack("references", "3,000 `$result` references into 2.9 MB", _references, _store("get_settings_in_parts")),
     Attack("edits", "1,000 edits of a stored text, and of a stored list", _edits, _store_text_and_numbers),
+    Attack("changes", "a result of 1 MB as changes, nine times", _changes, _open_session, others=_others_continue),
+    Attack(
+        "pages", "pages of 1 MB and 4 MB lists, as Delta-MCP clients ask", _delta_mcp_pages, _open_delta_mcp_session
+    ),
+    Attack("resources", "stored results as resources", _result_resources, _store_text_and_numbers),
     Attack("template", "a resource template and up to 1,000,000 dashes", _template, _open_session, for_peers=True),
     Attack("tokens", "3 MB that a tokenizer finds hard, counted", _hard_tokens),
     Attack("names", "4 MB names of tools, prompts, resources", _unknown_names, _open_session, for_peers=True),

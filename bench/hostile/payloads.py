@@ -11,15 +11,15 @@ from deltamcp.values import Era
 
 MESSAGE_BYTES = 4 * 1024 * 1024 - 4096
 """The most that a message is allowed to have by default, here and in the official SDK, less an envelope."""
-LEAST_BYTES = 64 * 1024
+LEAST_BYTES = 30_000
 _CONTENT = b'"@@@"'
 
 
-def halves(most: int = MESSAGE_BYTES, least: int = LEAST_BYTES) -> Iterator[int]:
-    """Sizes from the largest down: what a limit refuses, an attacker sends just below that limit."""
+def sizes(most: int = MESSAGE_BYTES, least: int = LEAST_BYTES) -> Iterator[int]:
+    """Sizes from the largest down by a third: what a limit refuses, an attacker sends just below that limit."""
     while most >= least:
         yield most
-        most //= 2
+        most = most * 2 // 3
 
 
 def items(item: bytes, size: int) -> bytes:

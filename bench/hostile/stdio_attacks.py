@@ -14,7 +14,7 @@ from bench import messages
 from bench.hostile import payloads
 from bench.hostile.attacked_server import MEGABYTE, cap_memory, reset_peak, resident_bytes
 from bench.hostile.attacks import Answered
-from bench.hostile.payloads import halves
+from bench.hostile.payloads import sizes
 from bench.hostile.rule import ATTEMPTS, Measured, best_of
 from bench.hostile.servers.tools import ServerOptions
 from bench.peers import ROOT
@@ -101,7 +101,7 @@ def _parse(server: PipedServer) -> Answered:
 
 
 def _send_sizes(server: PipedServer, make: Callable[[int], bytes]) -> Answered:
-    said = [server.ask(make(size)) for size in halves()]
+    said = [server.ask(make(size)) for size in sizes()]
     return Answered(
         "; ".join(list(dict.fromkeys(said))[:3]), "a request was not answered" if "no answer" in said else ""
     )

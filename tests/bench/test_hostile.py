@@ -111,9 +111,8 @@ def test_attacks_have_names_of_their_own():
 # Requests
 
 
-def test_sizes_go_down_by_halves_to_just_below_any_limit():
-    sizes = list(payloads.halves(1_000, 100))
-    assert sizes == [1_000, 500, 250, 125]
+def test_sizes_go_down_so_that_one_is_just_below_any_limit():
+    assert list(payloads.sizes(900, 200)) == [900, 600, 400, 266]
 
 
 def test_content_stands_where_the_parameters_leave_a_place():
