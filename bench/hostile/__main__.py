@@ -53,11 +53,11 @@ def main() -> None:
         "--bound", type=float, default=20.0, metavar="N", help="seconds after which an attack ends (20)"
     )
     parser.add_argument(
-        "--peers-bound", type=float, default=8.0, metavar="N", help="the same for attacks on the peers (8)"
+        "--peers-bound", type=float, default=6.0, metavar="N", help="the same for attacks on the peers (6)"
     )
     parser.add_argument("--attempts", type=int, default=ATTEMPTS, metavar="N", help="at what breaks the rule (3)")
     parser.add_argument(
-        "--seconds", type=float, default=90.0, metavar="N", help="of the search for other costly requests (90; 0: none)"
+        "--seconds", type=float, default=80.0, metavar="N", help="of the search for other costly requests (80; 0: none)"
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the search's chance (1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
