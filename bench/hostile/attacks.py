@@ -582,15 +582,17 @@ def _result_resources(server: AttackedServer, handles: Prepared) -> Answered:
 
 def _evictions(server: AttackedServer, handle: Prepared) -> Answered:
     """Many results of one caller; another caller's is read afterwards."""
-    caller, stored, last = _attacker(server), 0, ""
+    caller, handles, last = _attacker(server), [], ""
     for _ in range(80):
-        reply = caller.call("list_more_in_parts", {})
-        stored += b'"handle"' in reply.body
-        last = reply.result["content"][0]["text"].rpartition("\n")[2]
+        result = caller.call("list_more_in_parts", {}).result
+        handles.append(result.get("_meta", {}).get(_RESULT_KEY, {}).get("handle"))
+        last = result["content"][0]["text"].rpartition("\n")[2]
     read = HttpCaller(server.port, OTHER).call("continue", {"handle": handle, "offset": 60})
-    kept = not read.result.get("isError")
-    broken = "" if kept else f"another caller's result is gone: {read.sentence}"
-    return Answered(f"{stored} of 80 are stored; the last: {last[:120]}", broken, stored * 4.0)
+    broken = f"another caller's result is gone: {read.sentence}" if read.result.get("isError") else ""
+    kept = sum(
+        not caller.call("continue", {"handle": one, "path": "/0"}).result.get("isError") for one in handles if one
+    )
+    return Answered(f"{kept} of 80 are stored at the end; the last reply: {last[:120]}", broken, 4.0 * kept)
 
 
 def _store_for_other(server: AttackedServer) -> Prepared:
