@@ -54,14 +54,14 @@ def _list(kind: str, request: dict[str, Any]) -> bytes:
         schema = doubling_schema()
         return _reply(request, {"tools": [TOOL | {"outputSchema": schema}]})
     if kind == "cbor":
-        return b"\x9a" + (20 * MEGABYTE).to_bytes(4) + b"\x80" * (20 * MEGABYTE)
+        return b"\x9a" + (16 * MEGABYTE).to_bytes(4) + b"\x80" * (16 * MEGABYTE)
     if kind == "pages":
         cursor = int(request.get("params", {}).get("cursor", "0"))
         page = [TOOL | {"name": f"x{cursor}_{place}", "description": "y" * 1_000} for place in range(10_000)]
         return _reply(request, {"tools": page, "nextCursor": str(cursor + 1)})
     if kind == "containers":
         return _reply(request, {"tools": [TOOL], "_meta": "@@@"}).replace(
-            b'"@@@"', b"[" + b"[]," * (7 * MEGABYTE) + b"[]]"
+            b'"@@@"', b"[" + b"[]," * (5 * MEGABYTE) + b"[]]"
         )
     return _reply(request, {"tools": [TOOL]})
 
