@@ -799,9 +799,10 @@ def test_told_to_stop_an_idle_server_goes(tmp_path: Path, stop: signal.Signals) 
 
 def test_a_blocked_reader_does_not_hold_up_the_end(tmp_path: Path) -> None:
     with connected(tmp_path, reading=False, drain_seconds=0.5) as client:
+        client.call("async_sleep", seconds=0, tag="before")
         client.call("give", kind="big")
-        client.call("async_sleep", seconds=0, tag="after")
-        until(lambda: "finished after" in client.trace_lines(), "the calls")
+        client.call("async_sleep", seconds=0, tag="after")  # it may wait until the client reads
+        until(lambda: "finished before" in client.trace_lines(), "the calls")
         client.process.send_signal(signal.SIGTERM)
         client.exit_code()
 

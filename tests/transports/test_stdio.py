@@ -1,5 +1,8 @@
-"""The stdio transport owns stdout: nothing that a program prints reaches the client."""
+"""The stdio transport: it owns stdout, and holds little for a client that does not read."""
 
+import asyncio
+import contextlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -8,7 +11,11 @@ import pytest
 from mcp import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from deltamcp import DeltaServer, Limits
+from deltamcp.transports.stdio import _PipeConnection
+from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PRINTING_SERVER
+from tests.support.raw_client import META
 
 TOOLS = [
     "on_the_loop",
@@ -58,3 +65,46 @@ async def test_whatever_a_program_prints_goes_to_stderr(tmp_path: Path):
     assert faults == []
     assert all(line.startswith('{"jsonrpc":"2.0"') for line in copy.read_text().splitlines())
     assert [text for text in PRINTED if text not in log.read_text()] == []
+
+
+SIZE = 80_000
+CALLS = 30
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the loop cannot poll a pipe on Windows")
+async def test_the_responses_that_nobody_reads_wait_outside_the_buffer():
+    server = DeltaServer("x", limits=Limits(unsent_bytes=10_000))
+    go_on = asyncio.Event()
+
+    @server.tool
+    async def produce() -> str:
+        await go_on.wait()
+        return "x" * SIZE
+
+    (into, writes), (reads, out) = os.pipe(), os.pipe()
+    async with server.engine.lifespan.running():
+        connection = _PipeConnection(server.engine, into, out)
+        running = asyncio.create_task(connection.run())
+        for number in range(CALLS):
+            params = {"name": "produce", "arguments": {}, "_meta": META}
+            message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+            os.write(writes, json.dumps(message).encode() + b"\n")
+        async with asyncio.timeout(HANG_SECONDS):
+            while connection._duplex.in_flight < CALLS:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            go_on.set()
+            received, largest = b"", 0
+            while received.count(b"\n") < CALLS:
+                await asyncio.sleep(0.001)
+                transport = connection._output._transport
+                assert transport is not None
+                largest = max(largest, transport.get_write_buffer_size())
+                os.set_blocking(reads, False)
+                with contextlib.suppress(BlockingIOError):
+                    received += os.read(reads, 16_384)
+            os.close(writes)
+            await running
+    assert {json.loads(line)["id"] for line in received.splitlines()} == set(range(CALLS))
+    assert 0 < largest < 2 * SIZE
+    for fd in (into, reads, out):
+        os.close(fd)

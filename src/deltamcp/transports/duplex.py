@@ -44,6 +44,13 @@ from deltamcp.wire.codecs import CODECS, JSON_CODEC
 
 logger = logging.getLogger("deltamcp")
 
+_SMALL_BYTES = 1024
+"""A request of up to this size counts only as one of `Limits.in_flight`."""
+_VALUE_BYTES = 80
+"""The memory of a small value once it is decoded."""
+_MAX_HELD_BYTES = 64 * 1024 * 1024
+"""The memory of larger requests in progress, such as sixteen files of 4 MB in text."""
+
 Respond = Callable[[bytes | None], None]
 """Sends the response to one request; None if the request has no response because the client cancelled it."""
 
@@ -56,7 +63,11 @@ class Connection(Protocol):
         ...
 
     async def wait_writable(self) -> None:
-        """Returns when the buffer has space; a sender of many messages waits for it."""
+        """Returns when the buffer has space.
+
+        Requests wait for it before they are performed and before they are answered, so that for a client that does not
+        read, the buffer holds one response more than its size.
+        """
         ...
 
     def request_finished(self) -> None:
@@ -77,6 +88,7 @@ class Duplex:
         self._session: HandshakeSession | None = None
         self._tasks: dict[RequestId, asyncio.Task[Any]] = {}
         self._listening: set[asyncio.Task[Any]] = set()
+        self._held_bytes = 0
         self._draining = False
 
     @functools.cached_property
@@ -99,19 +111,20 @@ class Duplex:
     def receive(self, body: bytes) -> None:
         """Handles one message from the client. It never raises."""
         message = codecs.read(body, self._codec, self._engine.limits)
+        held = 0 if len(body) <= _SMALL_BYTES else len(body) + _VALUE_BYTES * body.count(b",")
         if isinstance(message, list):
-            self._receive_batch(message)
+            self._receive_batch(message, held // len(message))
         else:
-            self._receive_one(message, self._respond)
+            self._receive_one(message, held, self._respond)
 
     def _respond(self, message: bytes | None) -> None:
         if message is not None:
             self._write(message)
 
-    def _receive_one(self, message: Message, respond: Respond) -> None:
+    def _receive_one(self, message: Message, held: int, respond: Respond) -> None:
         match message:
             case Request():
-                self._begin(message, respond)
+                self._begin(message, held, respond)
             case Notification():
                 self._receive_notification(message)
             case Response():
@@ -120,8 +133,11 @@ class Duplex:
             case Malformed():
                 respond(jsonrpc.encode_malformed(message))
 
-    def _receive_batch(self, messages: list[Message]) -> None:
-        """Handles a batch, which only MCP 2025-03-26 has, and writes its responses as one batch."""
+    def _receive_batch(self, messages: list[Message], held: int) -> None:
+        """Handles a batch, which only MCP 2025-03-26 has, and writes its responses as one batch.
+
+        `held` is the average memory of its messages.
+        """
         if self._session is None or self._session.agreement.version != versions.BATCHES_IN:
             refused = Malformed(Fault.INVALID_REQUEST, "Batches are not part of this protocol version.")
             self._write(jsonrpc.encode_malformed(refused))
@@ -139,13 +155,17 @@ class Duplex:
                 self._write(b"[%b]" % b",".join(responses))
 
         for message in messages:
-            self._receive_one(message, gather)
+            self._receive_one(message, held, gather)
 
     # Requests
 
-    def _begin(self, request: Request, respond: Respond) -> None:
+    def _begin(self, request: Request, held: int, respond: Respond) -> None:
         if request.id in self._tasks:
             respond(self._refuse(request, f"A request with the id {request.id!r} is still in progress."))
+            return
+        if held and self._held_bytes + held > _MAX_HELD_BYTES:
+            failure = Failure(Fault.OVERLOADED, "Too many large requests are in progress; send this one again later.")
+            respond(self._write_failure(request, failure))
             return
 
         def finish(message: bytes | None) -> None:
@@ -155,22 +175,24 @@ class Duplex:
 
         dialect = self._engine.dialects.find_stateless(request)
         if dialect is not None:
-            self._spawn(request, self._serve(request, dialect, finish), respond)
+            self._spawn(request, held, self._serve(request, dialect, finish), respond)
         elif request.method == "initialize":
             respond(self._initialize(request))
             self._switch_codec()
         elif self._session is not None:
-            self._spawn(request, self._serve_in_session(request, self._session, finish), respond)
+            self._spawn(request, held, self._serve_in_session(request, self._session, finish), respond)
         elif request.method == "ping":  # allowed before the handshake, "Initialization" in 2025-11-25
             respond(jsonrpc.encode_result(request.id, b"{}"))
         else:
             respond(self._refuse(request, "Send initialize first, or the protocol version in params._meta."))
 
-    def _spawn(self, request: Request, coroutine: Coroutine[Any, Any, None], respond: Respond) -> None:
+    def _spawn(self, request: Request, held: int, coroutine: Coroutine[Any, Any, None], respond: Respond) -> None:
         task = self._tasks[request.id] = asyncio.get_running_loop().create_task(coroutine)
-        task.add_done_callback(lambda _: self._finish(request, task, respond))
+        self._held_bytes += held
+        task.add_done_callback(lambda task: self._finish(request, held, task, respond))
 
-    def _finish(self, request: Request, task: "asyncio.Task[None]", respond: Respond) -> None:
+    def _finish(self, request: Request, held: int, task: "asyncio.Task[None]", respond: Respond) -> None:
+        self._held_bytes -= held
         error = None if task.cancelled() else task.exception()
         if error is not None:
             # A fault of this library: the engine handles those of authors. The client still gets a response.
@@ -220,6 +242,7 @@ class Duplex:
                 case _:
                     outcome = await self._perform(ask, terms, request.id)
         if outcome is not None:
+            await self._connection.wait_writable()
             respond(session.write(request, outcome))
 
     async def _serve(self, request: Request, dialect: Dialect, respond: Respond) -> None:
@@ -241,11 +264,13 @@ class Duplex:
                 case _:
                     outcome = await self._perform(ask, terms, request.id)
         if outcome is not None:
+            await self._connection.wait_writable()
             respond(encode_response(dialect, request, outcome, version))
 
     async def _perform(self, ask: EngineAsk, terms: Terms, id_: RequestId) -> Outcome | None:
         """Returns the engine's outcome; None if the client cancelled the request, which then has no response."""
         try:
+            await self._connection.wait_writable()
             return await self._engine.perform(ask, terms, _DuplexChannel(self, self._session, self._engine.limits), id_)
         except asyncio.CancelledError:
             if not self._draining:

@@ -161,7 +161,9 @@ class _PipeConnection:
         self._output.write(message + b"\n")
 
     async def wait_writable(self) -> None:
-        await self._output.writable.wait()
+        # All who wait wake at once, and the first of them may fill the buffer again.
+        while not self._output.writable.is_set():
+            await self._output.writable.wait()
 
     def request_finished(self) -> None:
         self._update_reading()
