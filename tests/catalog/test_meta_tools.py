@@ -6,6 +6,7 @@ from deltamcp.catalog.meta_tools import CHANGES_LEGEND
 from deltamcp.deltas.edits import apply_edit
 from deltamcp.deltas.parser import parse_edit
 from deltamcp.results.encode import TABLE_LEGEND, decode
+from deltamcp.work import unlimited_work
 
 TABLE = """\
 #id,a?,b.c,.d=x*y
@@ -51,7 +52,7 @@ def test_each_sentence_on_changes_is_true():
         '"like x": x as it was before, but for what follows',
         '~"a">"b": a is now b',
     ]
-    assert apply_edit(base, parse_edit(CHANGES, base)) == [
+    assert apply_edit(base, parse_edit(CHANGES, base), unlimited_work()) == [
         {"id": 2, "n": 1, "url": "u/1"},
         {"id": 1, "n": 9, "url": "u/1"},
         {"id": 7, "url": "u/8"},

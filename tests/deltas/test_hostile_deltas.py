@@ -5,6 +5,7 @@ import pytest
 from deltamcp.deltas.delta import apply_delta, make_delta
 from deltamcp.deltas.edits import InvalidDeltaError
 from deltamcp.deltas.root import root_of
+from deltamcp.work import Work, WorkLimitError
 from tests.support.book_server import books
 from tests.support.equality import is_same
 
@@ -70,3 +71,13 @@ def test_a_plain_delta_tells_nothing_by_what_was_there():
     text = make_delta(base, new, self_contained=True)
     assert "like" not in text and "~" not in text
     assert is_same(apply_delta(base, text), new)
+
+
+def test_a_delta_that_repeats_a_large_part_of_the_base_many_times_is_refused():
+    base = {"a": {"t": "x" * 10_000, "u": "y" * 30}}
+    text = make_delta(base, {**base, **{f"b{at}": base["a"] for at in range(20)}})
+    assert len(text) < 1000, "the delta copies"
+
+    assert len(apply_delta(base, text, work=Work(10_000))) == 21
+    with pytest.raises(WorkLimitError):
+        apply_delta(base, text, work=Work(8_000))

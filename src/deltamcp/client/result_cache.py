@@ -4,6 +4,7 @@ from collections import OrderedDict
 from typing import Any
 
 from deltamcp.client.reply import Reply
+from deltamcp.client.size_total import BYTES_PER_VALUE
 from deltamcp.deltas.delta import apply_delta
 from deltamcp.deltas.edits import InvalidDeltaError
 from deltamcp.deltas.root import root_of
@@ -11,6 +12,7 @@ from deltamcp.results import dedup
 from deltamcp.results.pointer import parse_path
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
+from deltamcp.work import Work, WorkLimitError
 
 _MAX_BYTES = 32 * 1024 * 1024
 """Size of all cached results as JSON. The cache drops the least recently used first; if a server sends changes to a
@@ -47,12 +49,13 @@ class ResultCache:
                 case "unchanged":
                     value = self._load(meta["base"])
                 case "delta":
-                    value = self._restore(apply_delta(self._load(meta["base"]), reply.texts[0]), meta)
+                    base, work = self._load(meta["base"]), Work(_MAX_BYTES // BYTES_PER_VALUE)
+                    value = self._restore(apply_delta(base, reply.texts[0], work=work), meta)
                 case _ if "root" not in meta or reply.is_part:
                     return reply.value
                 case _:
                     value = self._whole_value(reply, meta)
-        except (KeyError, IndexError, ValueError, TypeError):
+        except (KeyError, IndexError, ValueError, TypeError, WorkLimitError):
             raise InvalidDeltaError("the reply's base is not in the cache, or the reply cannot be read") from None
         self._store(meta["root"], value)
         if call_key:

@@ -60,21 +60,23 @@ def make_delta(
     return write_edit(costed[0] if self_contained else _factor_out_repeats(base, new, keys, costed, work))
 
 
-def apply_delta(base: JSON, text: str, root: str | None = None) -> JSON:
+def apply_delta(base: JSON, text: str, root: str | None = None, *, work: Work | None = None) -> JSON:
     """Return the new value: the base with the changes that `make_delta` wrote.
 
     Args:
         text: the delta as the server sent it, with or without the line above the changes.
         root: the root that the new value must have, as the reply's `_meta` states it.
+        work: counts what the delta repeats; without it the values are one's own, and there is no limit.
 
     Raises:
+        WorkLimitError: the new value is too large.
         InvalidDeltaError: the text is not a delta of this base, or the new value has another root.
     """
     head, _, rest = text.partition("\n")
     if _match_changed_line(head):
         text = rest
     try:
-        new = apply_edit(base, parse_edit(text, base)) if text else base
+        new = apply_edit(base, parse_edit(text, base), work or unlimited_work()) if text else base
     except InvalidDeltaError:
         raise
     except (ValueError, RecursionError) as error:

@@ -7,12 +7,16 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 from deltamcp.deltas.prefix import common_prefix_length
+from deltamcp.deltas.root import canonical_bytes
 from deltamcp.values import JSON
+from deltamcp.work import Work
 
 ELLIPSIS = "…"
 """Ends a shortened row name: the beginning of a name, which no other row's name begins with."""
 _MAX_GROWTH = 20
 """How many times longer `ReplaceEverywhere` may make a piece."""
+_CHARS_PER_STEP = 24
+"""Characters that take as much memory as a short value does."""
 _MAX_FULL_NAME = 12
 _MIN_SHORTENED = 6
 """Characters that a shortened name has at least."""
@@ -106,33 +110,37 @@ class PickItem(NamedTuple):
 Edit: TypeAlias = Put | Copy | Splices | LineEdits | MemberEdits | RowEdits | ReplaceEverywhere | WrapInList | PickItem
 
 
-def apply_edit(base: JSON, edit: Edit) -> JSON:
+def apply_edit(base: JSON, edit: Edit, work: Work) -> JSON:
     """Return the base with the edit applied. The base itself does not change.
+
+    Each `_CHARS_PER_STEP` characters that the edit repeats are a step: a short edit may repeat much of the base.
 
     Raises:
         InvalidDeltaError: the base lacks a part that the edit changes.
+        WorkLimitError: the new value is too large.
     """
     match edit:
         case Put(value):
             return value
         case ReplaceEverywhere(old, new, then):
+            work.spend(_MAX_GROWTH * len(canonical_bytes(base)) // _CHARS_PER_STEP if len(new) > len(old) else 1)
             changed = replace_everywhere(base, old, new)
-            return changed if then is None else apply_edit(changed, then)
+            return changed if then is None else apply_edit(changed, then, work)
         case WrapInList(then):
-            return [base] if then is None else apply_edit([base], then)
+            return [base] if then is None else apply_edit([base], then, work)
         case PickItem(place, then):
             items = _expect_type(base, list)
             if place >= len(items):
                 raise InvalidDeltaError(f"the base has no item {place}")
-            return items[place] if then is None else apply_edit(items[place], then)
+            return items[place] if then is None else apply_edit(items[place], then, work)
         case Splices(pieces):
             return splice(_expect_type(base, str), pieces)
         case LineEdits(hunks):
-            return _apply_hunks(_expect_type(base, str), hunks)
+            return _apply_hunks(_expect_type(base, str), hunks, work)
         case MemberEdits():
-            return _apply_to_members(_expect_type(base, dict), edit)
+            return _apply_to_members(_expect_type(base, dict), edit, work)
         case RowEdits():
-            return _apply_to_rows(_expect_type(base, list), edit)
+            return _apply_to_rows(_expect_type(base, list), edit, work)
         case Copy():
             raise InvalidDeltaError("the whole value has no sibling to copy")
 
@@ -174,7 +182,7 @@ def splice(text: str, pieces: tuple[tuple[str, str], ...]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _apply_hunks(text: str, hunks: tuple[Hunk, ...]) -> str:
+def _apply_hunks(text: str, hunks: tuple[Hunk, ...], work: Work) -> str:
     lines, new_lines, at = text.split("\n"), list[str](), 0
     for start, stop, new in hunks:
         if start == END:
@@ -182,44 +190,47 @@ def _apply_hunks(text: str, hunks: tuple[Hunk, ...]) -> str:
         if not at <= start <= stop <= len(lines):
             raise InvalidDeltaError(f"the base has no lines {start + 1} to {stop}")
         new_lines += lines[at:start]
+        if isinstance(new, Splices):
+            work.spend((stop - start) * (1 + sum(len(piece) for _, piece in new.pieces) // _CHARS_PER_STEP))
         new_lines += (splice(line, new.pieces) for line in lines[start:stop]) if isinstance(new, Splices) else new
         at = stop
     return "\n".join(new_lines + lines[at:])
 
 
-def _apply_to_members(base: dict[str, Any], edit: MemberEdits) -> dict[str, JSON]:
+def _apply_to_members(base: dict[str, Any], edit: MemberEdits, work: Work) -> dict[str, JSON]:
     members = dict(base)
     for name in edit.removed:
         if name not in members:
             raise InvalidDeltaError(f"the base has no member {name[:40]!r}")
         del members[name]
     for name, change in edit.edits.items():
-        members[name] = _apply_to_part(change, base.get(name, _ABSENT), base.get)
+        members[name] = _apply_to_part(change, base.get(name, _ABSENT), base.get, work)
     return members
 
 
 _ABSENT: Any = object()
 
 
-def _apply_to_part(edit: Edit, old: Any, find_sibling: Callable[[str, Any], Any]) -> JSON:
+def _apply_to_part(edit: Edit, old: Any, find_sibling: Callable[[str, Any], Any], work: Work) -> JSON:
     if isinstance(edit, Put):
         return edit.value
     if isinstance(edit, Copy):
         source = find_sibling(edit.source, _ABSENT)
         if source is _ABSENT:
             raise InvalidDeltaError(f"the base has no {edit.source[:40]!r} to copy")
-        return source if edit.edit is None else apply_edit(source, edit.edit)
+        work.spend(1 + len(canonical_bytes(source)) // _CHARS_PER_STEP)
+        return source if edit.edit is None else apply_edit(source, edit.edit, work)
     if old is _ABSENT:
         raise InvalidDeltaError("the base lacks a part that the delta edits")
-    return apply_edit(old, edit)
+    return apply_edit(old, edit, work)
 
 
-def _apply_to_rows(base: list[Any], edit: RowEdits) -> list[JSON]:
+def _apply_to_rows(base: list[Any], edit: RowEdits, work: Work) -> list[JSON]:
     places = _RowsByPlace(len(base)) if edit.key is None else _RowsByName(row_names(base, edit.key))
     changed = list(base)
     for name, change in edit.edits.items():
         place = places[name]
-        changed[place] = apply_edit(base[place], change)
+        changed[place] = apply_edit(base[place], change, work)
     leaving = [places[name] for name in edit.removed]
     leaving += [places[row] for _, row in edit.placed if isinstance(row, str)]
     leaving_places = set(leaving)
@@ -234,7 +245,7 @@ def _apply_to_rows(base: list[Any], edit: RowEdits) -> list[JSON]:
         value = (
             changed[places[row]]
             if isinstance(row, str)
-            else _apply_to_part(row, _ABSENT, lambda name, _: base[places[name]])
+            else _apply_to_part(row, _ABSENT, lambda name, _: base[places[name]], work)
         )
         length = len(placed) + len(rows) - taken
         if index is None:
