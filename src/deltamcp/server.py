@@ -29,7 +29,7 @@ from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
-from deltamcp.runtime.process import configure_process
+from deltamcp.runtime.process import configure_process, load_vocabulary
 from deltamcp.runtime.stderr_log import take_unhandled_records
 from deltamcp.stores.circuit_breaker import CircuitBreaker
 from deltamcp.stores.store import Store, open_store
@@ -410,6 +410,8 @@ class DeltaServer:
             ConfigurationError: there is no such transport, or the server cannot listen at this address.
             Exception: the author's lifespan raised it.
         """
+        if transport == "http":
+            self._engine.lifespan.add_task(load_vocabulary)
         self._engine.lifespan.add_task(configure_process)
         take_unhandled_records()
         if transport == "stdio":

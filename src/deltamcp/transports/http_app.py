@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from deltamcp.calls.engine import Engine
 from deltamcp.dialects import versions
 from deltamcp.errors import Fault
+from deltamcp.runtime.threads import Threads
 from deltamcp.transports import asgi_messages
 from deltamcp.transports.asgi_messages import Headers, HttpRequest, Receive, Scope, Send
 from deltamcp.transports.calls_in_flight import CallsInFlight
@@ -34,6 +35,8 @@ PRINCIPAL = "deltamcp.principal"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _MAX_NAMES = 300
 """The characters of a Host and an Origin that are remembered or logged; names of hosts have at most 253."""
+_MAX_BYTES_AT_ONCE = 16 * 1024
+"""A larger body is decoded in a thread, because each may take 50 ms and eight may arrive at once."""
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in versions.HANDSHAKE)
 
 
@@ -58,6 +61,7 @@ class HttpApp:
         self._calls = CallsInFlight(engine, self._quotas.calls)
         self._stateless = StatelessPosts(engine, self._calls)
         self._in_sessions = SessionRequests(engine, self._calls, self._quotas)
+        self._decoders = Threads(1)
         self._closers: set[Callable[[], None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -166,7 +170,14 @@ class HttpApp:
         body = await asgi_messages.read_body(incoming, limits)
         if not isinstance(body, bytes):
             return body
-        return asgi_messages.hold_values(incoming, body, codec) or codecs.read(body, codec, limits)
+        refused = asgi_messages.hold_values(incoming, body, codec)
+        if refused is not None:
+            return refused
+        if len(body) <= _MAX_BYTES_AT_ONCE:
+            return codecs.read(body, codec, limits)
+        arguments = {"body": body, "codec": codec, "limits": limits}
+        message: Message | list[Message] = await self._decoders.run(incoming.owner, codecs.read, arguments)
+        return message
 
     async def _get_or_delete(self, incoming: HttpRequest) -> FollowedStream | None:
         found: FollowedStream | Failure | None = self._admit(incoming)
