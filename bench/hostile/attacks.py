@@ -435,6 +435,10 @@ def _progress_token(server: AttackedServer, session: Prepared) -> Answered:
             with _held_open() as opened:
                 opened.append(caller.send(body, headers | _EVENTS))
                 began = opened[0].recv(1_000)
+                time.sleep(0.2)
+                opened[0].settimeout(0.1)
+                with contextlib.suppress(OSError):  # the body may come after the head
+                    began += opened[0].recv(1_000)
                 status = began.split(b"\r\n")[0].decode()
                 if "200" in status and b'"error"' not in began:
                     time.sleep(2)

@@ -120,6 +120,8 @@ def _measure_library(attack: ClientAttack, library: str, target: Any, bound: flo
             peak = max(peak, resident_bytes(process.pid, peak=True) or 0)
             told = _read_line(process, time.monotonic() + 0.05)
         seconds, broken = time.monotonic() - began, ""
+        if not told and process.poll() is not None:
+            told = _read_line(process, time.monotonic() + 1)  # it ended between two looks
         if not told and process.poll() is None:
             broken = f"it does not give up within {bound:g} s" if attack.ends else ""
             process.send_signal(signal.SIGINT)
