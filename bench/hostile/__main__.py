@@ -50,10 +50,10 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(names), metavar="NAME,...", help="some of the attacks")
     parser.add_argument("--no-peers", action="store_true", help="without the official SDK and FastMCP")
     parser.add_argument(
-        "--bound", type=float, default=20.0, metavar="N", help="seconds after which an attack ends (20)"
+        "--bound", type=float, default=12.0, metavar="N", help="seconds after which an attack ends (12)"
     )
     parser.add_argument(
-        "--peers-bound", type=float, default=6.0, metavar="N", help="the same for attacks on the peers (6)"
+        "--peers-bound", type=float, default=5.0, metavar="N", help="the same for attacks on the peers (5)"
     )
     parser.add_argument("--attempts", type=int, default=ATTEMPTS, metavar="N", help="at what breaks the rule (3)")
     parser.add_argument(
@@ -82,7 +82,7 @@ def main() -> None:
             if given.seconds > 0:
                 rows += _search(given.seconds, given.seed)
     except KeyboardInterrupt:
-        raise SystemExit("stopped") from None
+        print("\nstopped; what was measured until now follows")
     libraries = [OURS, *peers.names]
     table = markdown(rows, libraries)
     broken = [row for row in rows if row.breaches]
@@ -93,7 +93,7 @@ def main() -> None:
         given.json.write_text(json.dumps({"machine": about, "rows": [row.as_json() for row in rows]}, indent=1))
     if given.markdown is not None:
         given.markdown.write_text(table + "\n")
-    raise SystemExit(1 if broken else 0)
+    raise SystemExit(1 if broken or len(rows) < len(wanted) else 0)
 
 
 def _elapsed(began: float) -> str:
