@@ -11,6 +11,7 @@ from msgspec import to_builtins
 
 from deltamcp.catalog import param_headers, parameter_text, prose
 from deltamcp.catalog.declared_arguments import DeclaredArguments
+from deltamcp.catalog.fail_fast_validator import fail_fast_validator
 from deltamcp.catalog.function_shape import FunctionShape, inspect_function
 from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.options import check_options, omit_empty
@@ -21,7 +22,6 @@ from deltamcp.catalog.signature import (
     output_schema,
     return_adapter,
 )
-from deltamcp.catalog.stopping_validator import stopping_validator
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import symbol_graph_type
 from deltamcp.results.policy import (
@@ -304,7 +304,7 @@ class Operation:
         assert self._output_type is not None, "only operations with an output schema have structured results"
         try:
             return self._output_type.dump_python(
-                self._stopping_validator.validate_python(value), mode="json", by_alias=True
+                self._fail_fast_validator.validate_python(value), mode="json", by_alias=True
             )
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
@@ -312,9 +312,9 @@ class Operation:
             raise ValueError(f"{where}: {first['msg']}") from error
 
     @functools.cached_property
-    def _stopping_validator(self) -> pydantic_core.SchemaValidator:
+    def _fail_fast_validator(self) -> pydantic_core.SchemaValidator:
         assert isinstance(self._output_type, pydantic.TypeAdapter)
-        return stopping_validator(self._output_type.core_schema)
+        return fail_fast_validator(self._output_type.core_schema)
 
     @functools.cached_property
     def _output_validator(self) -> ForeignSchema:

@@ -21,8 +21,8 @@ from typing_extensions import is_typeddict
 
 from deltamcp.catalog import tool_text
 from deltamcp.catalog.excerpt import MAX_PROBLEMS, cut, path_text, value_excerpt
+from deltamcp.catalog.fail_fast_validator import fail_fast_validator
 from deltamcp.catalog.function_shape import MISSING, FunctionShape, inspect_function
-from deltamcp.catalog.stopping_validator import stopping_validator
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import symbol_graph_type
 from deltamcp.values import CONTENT_TYPES, JSON, ToolResult
@@ -113,7 +113,7 @@ class Signature:
     def _make_validators(self) -> pydantic_core.SchemaValidator:
         model = _make_model(self._fields)
         self._full_validator = typing.cast("pydantic_core.SchemaValidator", model.__pydantic_validator__)
-        self._validator = stopping_validator(model.__pydantic_core_schema__)
+        self._validator = fail_fast_validator(model.__pydantic_core_schema__)
         return self._validator
 
     def _without_most_unknown(self, arguments: Mapping[str, JSON]) -> Mapping[str, JSON]:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pydantic
 
 from deltamcp.catalog.excerpt import cut
-from deltamcp.catalog.stopping_validator import stopping_validator
+from deltamcp.catalog.fail_fast_validator import fail_fast_validator
 from deltamcp.errors import ConfigurationError, InputDeclinedError
 from deltamcp.values import JSON
 
@@ -100,7 +100,7 @@ def read_form(schema: Any, content: JSON) -> Any:
     if not has_fields and _ONLY_FIELD not in content:
         raise _misfit(f"{_ONLY_FIELD} is missing")
     try:
-        return stopping_validator(adapter.core_schema).validate_python(content if has_fields else content[_ONLY_FIELD])
+        return fail_fast_validator(adapter.core_schema).validate_python(content if has_fields else content[_ONLY_FIELD])
     except pydantic.ValidationError as error:
         raise _misfit(error.errors()[0]["msg"]) from None
 

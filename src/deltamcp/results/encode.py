@@ -220,7 +220,7 @@ def decode(text: str, work: Work | None = None) -> JSON:
     """
     try:
         if text.startswith("#"):
-            return _DocumentReader(unlimited_work() if work is None else work).read(text.split("\n"))
+            return _EncodedTextReader(unlimited_work() if work is None else work).read(text.split("\n"))
         if work is not None:
             work.spend(count_values(text.encode(errors="replace")))
         return table_reader.read_json(text)
@@ -228,7 +228,7 @@ def decode(text: str, work: Work | None = None) -> JSON:
         raise ValueError(f"not a table: {error}") from None
 
 
-class _DocumentReader:
+class _EncodedTextReader:
     """Reads a document, and puts its tables where their numbers are."""
 
     def __init__(self, work: Work) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pydantic_core
 from pydantic_core import core_schema
 
-_STOPPING_TYPES = frozenset(
+_FAIL_FAST_TYPES = frozenset(
     {"list", "tuple", "set", "frozenset", "dict", "deque", "counter", "frozendict", "ordered-dict"}
 )
 """The types in pydantic's core schemas that can stop at their first invalid item."""
@@ -16,19 +16,19 @@ _MAX_UNKNOWN_FIELDS = 5
 """The unknown fields that each alternative of a union describes."""
 
 
-def stopping_validator(schema: Any) -> pydantic_core.SchemaValidator:
+def fail_fast_validator(schema: Any) -> pydantic_core.SchemaValidator:
     """Returns a validator of a core schema that stops at the first invalid item of each list and dict.
 
     Pydantic's own collects every problem, some 400 bytes each, for each missing field of each item.
     """
     # With the models' own validators inside, only lists outside of models would stop.
-    return pydantic_core.SchemaValidator(_stop_early(schema, {}, False), _use_prebuilt=False)
+    return pydantic_core.SchemaValidator(_fail_fast(schema, {}, False), _use_prebuilt=False)
 
 
-def _stop_early(node: Any, config: Mapping[str, Any], in_union: bool) -> Any:
+def _fail_fast(node: Any, config: Mapping[str, Any], in_union: bool) -> Any:
     """Returns a copy of a part of a core schema. `config` is that of the model around it."""
     if isinstance(node, list | tuple):
-        return type(node)(_stop_early(child, config, in_union) for child in node)
+        return type(node)(_fail_fast(child, config, in_union) for child in node)
     if not isinstance(node, dict):
         return node
     kind = node.get("type")
@@ -37,12 +37,12 @@ def _stop_early(node: Any, config: Mapping[str, Any], in_union: bool) -> Any:
     copied: dict[str, Any] = {}
     for key, value in node.items():
         if key in _SCHEMA_LISTS and isinstance(value, dict):
-            copied[key] = {name: _stop_early(child, config, in_union) for name, child in value.items()}
+            copied[key] = {name: _fail_fast(child, config, in_union) for name, child in value.items()}
         elif key in _SCHEMA_LISTS or key == "schema" or key.endswith("_schema"):
-            copied[key] = _stop_early(value, config, in_union)
+            copied[key] = _fail_fast(value, config, in_union)
         else:
             copied[key] = value
-    if kind in _STOPPING_TYPES:
+    if kind in _FAIL_FAST_TYPES:
         copied["fail_fast"] = True
     is_strict = (node.get("extra_behavior") or config.get("extra_fields_behavior")) == "forbid"
     if in_union and is_strict and kind in _FIELD_TYPES:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import TypedDict
 
-from deltamcp.catalog.stopping_validator import stopping_validator
+from deltamcp.catalog.fail_fast_validator import fail_fast_validator
 
 
 class Strict(pydantic.BaseModel):
@@ -84,7 +84,7 @@ TYPES: dict[str, Any] = {
 )
 def test_the_number_of_faults_does_not_grow_with_the_value(type_, value):
     with pytest.raises(pydantic_core.ValidationError) as raised:
-        stopping_validator(pydantic.TypeAdapter(type_).core_schema).validate_python(value)
+        fail_fast_validator(pydantic.TypeAdapter(type_).core_schema).validate_python(value)
     assert raised.value.error_count() <= 6
 
 
@@ -100,7 +100,7 @@ _values = st.recursive(
 @given(st.sampled_from(sorted(TYPES)), _values)
 def test_it_accepts_and_converts_what_pydantic_does(name, value):
     adapter = pydantic.TypeAdapter(TYPES[name])
-    validator = stopping_validator(adapter.core_schema)
+    validator = fail_fast_validator(adapter.core_schema)
     try:
         expected = adapter.validate_python(value)
     except pydantic_core.ValidationError:
@@ -114,7 +114,7 @@ def test_it_accepts_and_converts_what_pydantic_does(name, value):
 def test_a_union_accepts_all_fields_of_an_alternative(many):
     fields: dict[str, Any] = {f"f{number}": (int, 0) for number in range(30)}
     wide = pydantic.create_model("Wide", __config__=pydantic.ConfigDict(extra="forbid"), **fields)
-    validator = stopping_validator(pydantic.TypeAdapter(wide | OtherStrict).core_schema)
+    validator = fail_fast_validator(pydantic.TypeAdapter(wide | OtherStrict).core_schema)
     assert validator.validate_python(dict.fromkeys(list(fields)[:many], 1)) == wide(
         **dict.fromkeys(list(fields)[:many], 1)
     )
