@@ -736,3 +736,10 @@ def test_node_writes_the_same(node: Path):
 def test_a_page_of_very_many_digits_is_no_number(page: str) -> None:
     assert _to_number(page) != _to_number(page)  # NaN
     assert original_shape(list(range(100)), page=page)["page"] == 1
+
+
+@pytest.mark.parametrize("number", [1.0, 1e-7, 2e21])
+def test_numbers_are_written_as_javascript_does_wherever_they_are(number):
+    written = stringify(number)
+    for length in range(65_520, 65_545):
+        assert stringify(["x" * length, number]) == f'["{"x" * length}",{written}]'

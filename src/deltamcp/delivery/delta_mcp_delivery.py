@@ -30,6 +30,8 @@ from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError
 
 _PAGE_ARGUMENTS = ("page", "pageSize")
+_CHARS_PER_STEP = 16
+"""Characters of a text that one step writes, searches and cuts."""
 _STEPS_PER_ITEM = 4
 """Steps that an item of a list takes each time that the list is divided into pages."""
 
@@ -175,7 +177,10 @@ def _shape(
 ) -> delta_mcp_shapes.ShapedValue:
     """Returns a value in the protocol's shape, within the budget less `reserved` tokens."""
     budget = replace(policy, max_tokens=policy.max_tokens - reserved).budget
-    work.spend(_STEPS_PER_ITEM * len(value) if isinstance(value, list | dict) else 0)
+    if isinstance(value, str):
+        work.spend(len(value) // _CHARS_PER_STEP)
+    elif isinstance(value, list | dict):
+        work.spend(_STEPS_PER_ITEM * len(value))
 
     def fits(text: str) -> bool:
         work.scan(len(text))

@@ -31,8 +31,10 @@ _MAX_DEPTH = 10_000
 """Node's own stack ends near this depth; the limit also stops at a value that contains itself."""
 
 _encode_python_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-_DIFFERS_FROM_JAVASCRIPT = re.compile(r"[0-9]\.0(?![0-9])|[0-9]e[-+][0-9]|[\ud800-\udfff]")
+_DIFFERS_FROM_JAVASCRIPT = re.compile(r"(?<=[0-9])\.0(?![0-9])|(?<=[0-9])e[-+][0-9]|[\ud800-\udfff]")
 """Where Python's JSON and JavaScript's can differ; a match inside a string only costs time."""
+_SEARCHED_CHARS = 64 * 1024
+"""How much is searched at a time; a regular expression keeps the interpreter's lock for as long as it searches."""
 _MAX_INTEGER_DIGITS = 4300
 """Python's default limit for converting an integer to text."""
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -178,7 +180,8 @@ def stringify(value: JSON, indent: int = 0) -> str:
             text = _encode_python_json(value)
         except (ValueError, RecursionError):
             return _write_json(value, indent)
-        if not _DIFFERS_FROM_JAVASCRIPT.search(text):
+        ends = range(_SEARCHED_CHARS, len(text) + _SEARCHED_CHARS, _SEARCHED_CHARS)
+        if not any(_DIFFERS_FROM_JAVASCRIPT.search(text, end - _SEARCHED_CHARS, end + 2) for end in ends):
             return text
     return _write_json(value, indent)
 
