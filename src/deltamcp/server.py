@@ -29,7 +29,7 @@ from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
-from deltamcp.runtime.process import configure_process, load_vocabulary
+from deltamcp.runtime.process import configure_process, load_modules
 from deltamcp.runtime.stderr_log import take_unhandled_records
 from deltamcp.stores.circuit_breaker import CircuitBreaker
 from deltamcp.stores.store import Store, open_store
@@ -411,7 +411,7 @@ class DeltaServer:
             Exception: the author's lifespan raised it.
         """
         if transport == "http":
-            self._engine.lifespan.add_task(load_vocabulary)
+            self._engine.lifespan.add_task(load_modules)
         self._engine.lifespan.add_task(configure_process)
         take_unhandled_records()
         if transport == "stdio":
