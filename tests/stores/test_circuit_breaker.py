@@ -257,7 +257,7 @@ def count_calls(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return count
 
-    for name in ("put", "add", "get", "forget"):
+    for name in ("put", "add", "get"):
         monkeypatch.setattr(store, name, counted(name, getattr(store, name)))
     return calls
 

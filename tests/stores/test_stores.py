@@ -121,14 +121,12 @@ async def test_what_was_put_is_found_by_every_replica(medium, data):
 
 async def test_nothing_is_found_where_nothing_was_put(store):
     assert await store.get(A, "n") is None
-    await store.forget(A, "n")
 
 
 async def test_each_owner_has_names_of_its_own(store):
     await store.put(A, "n", b"a", 60, 600, ACCOUNT)
     assert await store.get(B, "n") is None
     await store.put(B, "n", b"b", 60, 600, ACCOUNT)
-    await store.forget(B, "n")
     assert await store.get(A, "n") == b"a"
 
 
@@ -154,14 +152,6 @@ async def test_the_last_put_counts(store):
     for data in (b"first", b"", LARGE, b"last"):
         await store.put(A, "n", data, 60, 600, ACCOUNT)
         assert await store.get(A, "n") == data
-
-
-async def test_what_was_forgotten_is_gone_and_its_name_free(store):
-    await store.put(A, "n", b"old", 60, 600, ACCOUNT)
-    await store.forget(A, "n")
-    assert await store.get(A, "n") is None
-    assert await store.add(A, "n", b"new", 60, 600, ACCOUNT)
-    assert await store.get(A, "n") == b"new"
 
 
 async def test_one_of_fifty_that_add_at_once_succeeds(medium):
@@ -328,8 +318,11 @@ async def test_where_the_store_is_full_nothing_is_stored_and_nothing_is_lost(bou
     assert await bounded.get(A, "a") == bytes(1000)
     await bounded.put(A, "f", bytes(1000), 60, 600, "two")
     assert await found(bounded, *"abcdef") == "abdef", "an account that is full gives up its own oldest"
-    await bounded.forget(A, "a")
-    assert await bounded.add(A, "a", bytes(1000), 60, 600, "three")
+    await bounded.put(A, "g", bytes(1001), 60, 600, "two")
+    assert await found(bounded, *"abdefg") == "abfg"
+    with pytest.raises(StoreFullError):
+        await bounded.add(A, "h", bytes(1000), 60, 600, "three")
+    assert await bounded.add(A, "h", bytes(999), 60, 600, "three"), "another account has the room that became free"
 
 
 async def test_what_was_read_counts_as_one_entry_and_what_was_replaced_as_none(bounded):
@@ -427,7 +420,6 @@ async def test_memory_holds_nothing_of_what_it_has_forgotten():
     for turn in range(1000):
         await store.put(A, "same", bytes(10), 60, 600, ACCOUNT)
         await store.put(A, str(turn), bytes(10), 60, 600, ACCOUNT)
-        await store.forget(A, str(turn))
         await store.put(A, "full", bytes(10_000), 60, 600, ACCOUNT)
     assert len(store._entries) == 1
     assert len(store._expiry_queue) < 100
@@ -545,11 +537,6 @@ class Against(RuleBasedStateMachine):
             expires = min(kept.ends, self.clock.now + kept.seconds)
             self.model[owner, name] = kept._replace(expires=expires)
 
-    @rule(owner=OWNERS, name=NAMES)
-    def forget(self, owner, name):
-        self.both(lambda store: store.forget(owner, name))
-        self.model.pop((owner, name), None)
-
     @rule(seconds=st.integers(1, 40) | st.just(0.5))
     def wait(self, seconds):
         self.clock.now += seconds
@@ -571,9 +558,7 @@ class Against(RuleBasedStateMachine):
 TestAgainstAModel = Against.TestCase
 TestAgainstAModel.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
-CALLS = st.lists(
-    st.tuples(st.sampled_from(["put", "add", "get", "forget"]), OWNERS, NAMES, SIZES, ACCOUNTS), max_size=40
-)
+CALLS = st.lists(st.tuples(st.sampled_from(["put", "add", "get"]), OWNERS, NAMES, SIZES, ACCOUNTS), max_size=40)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -588,10 +573,8 @@ def test_redis_does_what_memory_does(redis_url, calls):
                     await store.put(*place)
                 case "add":
                     return await store.add(*place)
-                case "get":
-                    return await store.get(owner, name)
                 case _:
-                    await store.forget(owner, name)
+                    return await store.get(owner, name)
         except StoreFullError as error:
             return str(error)
         return None
@@ -787,7 +770,7 @@ async def test_a_file_of_something_else_is_told_and_replaced_in_good_time(tmp_pa
     path = tmp_path / "store.db"
     path.write_bytes(b"something else " * 1000)
     store = SqliteStore(path)
-    for call in (store.put(A, "n", b"x", 60, 600, ACCOUNT), store.get(A, "n"), store.forget(A, "n")):
+    for call in (store.put(A, "n", b"x", 60, 600, ACCOUNT), store.get(A, "n")):
         with pytest.raises(StoreError, match=r"^The store at \S+ cannot be used: file is not a database\.$"):
             await call
     assert path.read_bytes() == b"something else " * 1000

@@ -54,10 +54,6 @@ class CircuitBreaker:
         async with self._deadline():
             return await self._store.get(owner, name)
 
-    async def forget(self, owner: str, name: str) -> None:
-        async with self._deadline():
-            await self._store.forget(owner, name)
-
     async def close(self) -> None:
         if self._probe is not None:
             self._probe.cancel()

@@ -91,9 +91,6 @@ class MemoryStore:
         entry.expires_at = min(now + entry.idle_seconds, entry.ends_at)
         return entry.data
 
-    async def forget(self, owner: str, name: str) -> None:
-        self._forget((owner, name))
-
     async def close(self) -> None:
         self._entries.clear()
         self._accounts.clear()

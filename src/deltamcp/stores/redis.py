@@ -122,8 +122,6 @@ return 1
 """
 )
 
-_FORGET_SCRIPT = _PRELUDE + "release(entry) redis.call('UNLINK', entry)"
-
 
 class RedisStore:
     """A `Store` in Redis. Needs the extra `redis`, and Redis 5 or later or a compatible server.
@@ -191,11 +189,6 @@ class RedisStore:
                 pipeline.getrange(keys[0], _HEADER_BYTES, -1)
                 found, data = await pipeline.execute()
         return data if found else None
-
-    async def forget(self, owner: str, name: str) -> None:
-        keys = self._keys(owner, name)
-        with self._translate_errors():
-            await self._redis.eval(_FORGET_SCRIPT, len(keys), *keys, self._used)
 
     async def close(self) -> None:
         with self._translate_errors():

@@ -107,9 +107,6 @@ class SqliteStore:
     async def get(self, owner: str, name: str) -> bytes | None:
         return await self._run(lambda file: self._get(file, hash_key(owner, name)))
 
-    async def forget(self, owner: str, name: str) -> None:
-        await self._run(lambda file: file.execute("DELETE FROM kept WHERE key = ?", [hash_key(owner, name)]))
-
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
 

@@ -82,9 +82,6 @@ class Store(Protocol):
     async def get(self, owner: str, name: str) -> bytes | None:
         """Returns the data and restarts its `idle_seconds`; None if the owner has none of this name or it expired."""
 
-    async def forget(self, owner: str, name: str) -> None:
-        """Deletes the data, if there is any."""
-
     async def close(self) -> None:
         """Releases connections, files and memory; a later call opens them again."""
 
