@@ -33,5 +33,5 @@ async def test_a_uri_beyond_the_limit_is_refused_and_not_repeated(era):
     async with era_client(dashes(), era) as peer:
         refused = await peer.ask("resources/read", uri="y://" + "-" * 8192)
     assert refused["error"]["code"] == -32602
-    assert refused["error"]["message"] == "params.uri takes at most 8192 characters."
+    assert refused["error"]["message"] == "params.uri may have at most 8192 characters."
     assert "data" not in refused["error"]

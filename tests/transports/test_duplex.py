@@ -32,9 +32,9 @@ async def test_a_session_subscribes_to_so_many_resources_at_most():
         assert b"at most 1000 resources" in await link.receive()
         link.send(line("resources/unsubscribe", 1, uri="x://1"))
         assert b"result" in await link.receive()
-        link.send(line("resources/subscribe", 1, uri="x" * 2049))
-        assert b"at most 2048 characters" in await link.receive()
-        link.send(line("resources/subscribe", 1, uri="x" * 2048))
+        link.send(line("resources/subscribe", 1, uri="x" * 8193))
+        assert b"at most 8192 characters" in await link.receive()
+        link.send(line("resources/subscribe", 1, uri="x" * 8192))
         assert b"result" in await link.receive()
 
 

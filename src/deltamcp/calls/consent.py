@@ -8,6 +8,7 @@ import msgspec
 
 from deltamcp.calls.middleware import CallNext, FunctionCall
 from deltamcp.calls.request_state import CONSENT_PREFIX, Answers
+from deltamcp.catalog.excerpt import cut
 from deltamcp.errors import InputDeclinedError, ToolError
 from deltamcp.stores.store import Store, StoreError
 from deltamcp.values import JSON, Caller, Era
@@ -15,7 +16,7 @@ from deltamcp.wire import jsonrpc
 
 logger = logging.getLogger("deltamcp")
 
-_SHOWN_ARGUMENTS = 500
+_ARGUMENTS_CHARS = 500
 """The number of characters of the arguments that a user sees in the question."""
 _FORM: dict[str, JSON] = {"type": "object", "properties": {}}
 
@@ -83,5 +84,4 @@ class Consent:
 
 
 def _arguments_text(arguments: dict[str, JSON]) -> str:
-    text = jsonrpc.encode(arguments).decode()
-    return text if len(text) <= _SHOWN_ARGUMENTS else text[: _SHOWN_ARGUMENTS - 1] + "…"
+    return cut(jsonrpc.encode(arguments).decode(), _ARGUMENTS_CHARS)

@@ -11,7 +11,6 @@ from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.requested_root import accept_root
 from deltamcp.catalog import discovery
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.resource import MAX_URI_CHARS
 from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.catalog.view import did_you_mean
 from deltamcp.delivery.change_delivery import ChangeDelivery
@@ -53,8 +52,6 @@ class Resources:
 
     async def read(self, ask: ReadResource, request: RequestContext) -> Outcome:
         """Reads the resource at a URI; a caller that sends the root of its last read gets the changes since then."""
-        if len(ask.uri) > MAX_URI_CHARS:
-            return Failure(Fault.INVALID_PARAMS, f"params.uri takes at most {MAX_URI_CHARS} characters.")
         root = await accept_root(request, self._changes)
         if isinstance(root, Failure):
             return root

@@ -4,10 +4,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from deltamcp.catalog.excerpt import EXCERPT_CHARS, MAX_PROBLEMS, cut
 from deltamcp.values import JSON
 
-_MAX_PROBLEMS = 5
-_MAX_NAME_CHARS = 80
 _SUBSCHEMAS = ("allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas", "dependencies")
 """The keywords of all drafts whose subschemas apply to the same object."""
 _SUBSCHEMAS_BY_NAME = ("dependentSchemas", "dependencies")
@@ -38,8 +37,8 @@ class DeclaredArguments:
         known = ", ".join(self._names) or "none"
         undeclared = [name for name in arguments if name not in self._names and not self._matches_pattern(name)]
         return [
-            f"{name[:_MAX_NAME_CHARS]}: no such argument; known arguments: {known}."
-            for name in undeclared[:_MAX_PROBLEMS]
+            f"{cut(name, EXCERPT_CHARS)}: no such argument; known arguments: {known}."
+            for name in undeclared[:MAX_PROBLEMS]
         ]
 
     def _matches_pattern(self, name: str) -> bool:

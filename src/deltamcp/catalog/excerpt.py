@@ -8,6 +8,8 @@ import msgspec
 MAX_PROBLEMS = 5
 """Problems that are described for one value: a model corrects the first few, and the next call reports the rest."""
 EXCERPT_CHARS = 80
+MESSAGE_CHARS = 300
+"""The characters of what a validator says about a value, which it may repeat."""
 _NAME_CHARS = 100
 """The characters of a name inside a path."""
 _PATH_CHARS = 300

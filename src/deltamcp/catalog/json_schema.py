@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from deltamcp.catalog import tool_text
-from deltamcp.catalog.excerpt import MAX_PROBLEMS, cut, path_text, value_excerpt
+from deltamcp.catalog.excerpt import MAX_PROBLEMS, MESSAGE_CHARS, cut, path_text, value_excerpt
 from deltamcp.catalog.schema_work import SchemaWork, UnboundedSchemaError
 from deltamcp.values import JSON
 from deltamcp.work import Work, WorkLimitError
@@ -15,7 +15,6 @@ from deltamcp.work import Work, WorkLimitError
 if TYPE_CHECKING:
     import jsonschema_rs
 
-_MESSAGE_CHARS = 300
 _SCHEMA_STEPS = 10_000
 """The steps of reading a peer's schema, about one for each value in it; to compile so many takes some 15 ms."""
 _OWN_SCHEMA_STEPS = 10_000_000
@@ -207,7 +206,7 @@ class ForeignSchema:
 
 
 def _message(problem: "jsonschema_rs.ValidationError") -> str:
-    return cut(problem.message.rstrip("."), _MESSAGE_CHARS)
+    return cut(problem.message.rstrip("."), MESSAGE_CHARS)
 
 
 class _Size(NamedTuple):

@@ -15,7 +15,7 @@ from deltamcp.values import JSON, Annotations, Icon
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 MAX_URI_CHARS = 8192
-"""The longest URI that can be read; RFC 9110 asks for 8,000 at least."""
+"""The longest URI of a resource that a client may send; RFC 9110 asks for 8,000 at least."""
 
 
 class ResourceOptions(TypedDict, total=False):

@@ -20,7 +20,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import is_typeddict
 
 from deltamcp.catalog import tool_text
-from deltamcp.catalog.excerpt import MAX_PROBLEMS, cut, path_text, value_excerpt
+from deltamcp.catalog.excerpt import MAX_PROBLEMS, MESSAGE_CHARS, cut, path_text, value_excerpt
 from deltamcp.catalog.fail_fast_validator import fail_fast_validator
 from deltamcp.catalog.function_shape import MISSING, FunctionShape, inspect_function
 from deltamcp.errors import ConfigurationError
@@ -29,7 +29,6 @@ from deltamcp.values import CONTENT_TYPES, JSON, ToolResult
 
 _MAX_DESCRIBED_VALUES = 100
 """The values in arguments of which every problem is looked for; of larger ones only the first problem of each list."""
-_MESSAGE_CHARS = 300
 
 
 class InvalidArgumentsError(Exception):
@@ -149,7 +148,7 @@ class Signature:
         path = path_text(location)
         if problem["type"] == "missing":
             return f"{path}: required, but missing; expected {self._part_text(location)}."
-        message = cut(problem["msg"].removeprefix("Value error, "), _MESSAGE_CHARS)
+        message = cut(problem["msg"].removeprefix("Value error, "), MESSAGE_CHARS)
         return f"{path}: {message}; got {value_excerpt(problem['input'])}; expected {self._part_text(location)}."
 
     def _part_text(self, location: list[int | str]) -> str:

@@ -98,8 +98,6 @@ class Definition:
 
 _MAX_DEFINITION_BYTES = 1024 * 1024
 """The size of the largest definition; values count as in `size_total.py`. The largest known have 100 kB."""
-_MAX_SHOWN = 100
-"""The most characters of a name that a sentence quotes."""
 _META_TOOL_NAMES = tuple(meta.value for meta in MetaTool)
 """The names of meta-tools, before which a server may put a prefix."""
 _STRUCTURE_KEYWORDS = frozenset(
@@ -163,9 +161,8 @@ class ParsedTools:
                 continue
             if self.are_definitions:
                 if _is_too_large(raw):
-                    self.left_out.append(
-                        f"{tool.name[:_MAX_SHOWN]!r}, whose definition has more than {_MAX_DEFINITION_BYTES:,} bytes"
-                    )
+                    name = tool.name[: jsonrpc.MAX_SHOWN_CHARS]
+                    self.left_out.append(f"{name!r}, whose definition has more than {_MAX_DEFINITION_BYTES:,} bytes")
                     continue
                 definition = Definition(raw)
                 try:

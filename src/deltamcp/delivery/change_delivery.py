@@ -37,7 +37,7 @@ _MAX_BYTES_PER_TOKEN = 400
 _ROOT_NOTE_BYTES = 300
 """Results above this size get a note with their root, for a caller that may send the root back."""
 _NO_BUDGET = 1 << 40
-_MAX_REFERRED_RESULTS = 64
+_MAX_RESULTS_OF_ROWS = 64
 """The number of earlier results to whose rows one result may refer; each of them is looked up in the store."""
 _MAX_SESSION_SHARE = 2.0
 """The most that a text with the symbol ids of a session may cost, as a multiple of the whole result.
@@ -180,7 +180,7 @@ class ChangeDelivery:
         referred = dict.fromkeys((address.partition("/")[0], root) for address, root in repeated.values())
         readable = {
             (name, root)
-            for name, root in islice(referred, _MAX_REFERRED_RESULTS)
+            for name, root in islice(referred, _MAX_RESULTS_OF_ROWS)
             if await self._stored.contains(name, root, call.caller)
         }
         rows = {

@@ -29,7 +29,7 @@ from deltamcp.values import (
 )
 from deltamcp.wire import jsonrpc
 
-_MAX_SHOWN = 1000
+_MAX_SHOWN_CHARS = 1000
 """The most characters of a method or a name that an error repeats; the original repeats them whole."""
 
 
@@ -113,10 +113,10 @@ def _reword(request: Request, outcome: Outcome) -> Outcome:
     if not isinstance(outcome, Failure):
         return outcome
     if outcome.fault is Fault.UNKNOWN_METHOD:
-        return Failure(outcome.fault, f"Unknown method: {request.method[:_MAX_SHOWN]}")
+        return Failure(outcome.fault, f"Unknown method: {request.method[:_MAX_SHOWN_CHARS]}")
     if request.method in ("tools/call", "tools/describe") and "names" not in request.params:
         name = request.params.get("name", "undefined")
         if outcome.fault is Fault.NOT_FOUND or not isinstance(name, str) or "name" not in request.params:
             shown = name if isinstance(name, str) else jsonrpc.encode(name).decode()
-            return Failure(Fault.NOT_FOUND, f"Unknown tool: {shown[:_MAX_SHOWN]}")
+            return Failure(Fault.NOT_FOUND, f"Unknown tool: {shown[:_MAX_SHOWN_CHARS]}")
     return outcome

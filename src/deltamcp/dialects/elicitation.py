@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import pydantic
 
-from deltamcp.catalog.excerpt import cut
+from deltamcp.catalog.excerpt import MESSAGE_CHARS, cut
 from deltamcp.catalog.fail_fast_validator import fail_fast_validator
 from deltamcp.errors import ConfigurationError, InputDeclinedError
 from deltamcp.values import JSON
@@ -14,8 +14,6 @@ _FIELD_TYPES = {"string", "integer", "number", "boolean", "array"}
 
 _ONLY_FIELD = "value"
 """The field of a form for one plain value, under the name that FastMCP gives it."""
-_PROBLEM_CHARS = 300
-"""The characters that an error says about an answer, which it may repeat."""
 
 
 def form_schema(schema: Any) -> dict[str, JSON]:
@@ -106,4 +104,4 @@ def read_form(schema: Any, content: JSON) -> Any:
 
 
 def _misfit(problem: str) -> InputDeclinedError:
-    return InputDeclinedError(f"The client's answer does not fit the form: {cut(problem, _PROBLEM_CHARS)}.")
+    return InputDeclinedError(f"The client's answer does not fit the form: {cut(problem, MESSAGE_CHARS)}.")

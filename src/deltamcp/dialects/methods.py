@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import cast
 
+from deltamcp.catalog.resource import MAX_URI_CHARS
 from deltamcp.errors import Fault
 from deltamcp.values import (
     JSON,
@@ -31,6 +32,7 @@ from deltamcp.values import (
     SetLevel,
     Watch,
 )
+from deltamcp.wire.jsonrpc import MAX_SHOWN_CHARS
 
 LOG_LEVELS: tuple[LogLevel, ...] = (
     "debug",
@@ -44,13 +46,9 @@ LOG_LEVELS: tuple[LogLevel, ...] = (
 )
 """RFC 5424 severities, least severe first."""
 
-_MAX_SHOWN = 100
-"""The most characters of what a client sent that an error repeats."""
-
 _MAX_TOKEN_CHARS = 256
 """The longest progress token, which every notification of progress repeats; the same as `Limits.id_chars`."""
 
-_MAX_URI_CHARS = 2048
 _MAX_URIS = 1000
 _MAX_URIS_CHARS = 65_536
 """The URIs of one subscription, which the server holds as long as it is open."""
@@ -68,8 +66,8 @@ def read(request: Request, methods: Mapping[str, Callable[[_Params], Ask]]) -> A
     if reader is None:
         return Failure(
             Fault.UNKNOWN_METHOD,
-            f"There is no method {request.method[:_MAX_SHOWN]!r}.",
-            {"method": request.method[:_MAX_SHOWN]},
+            f"There is no method {request.method[:MAX_SHOWN_CHARS]!r}.",
+            {"method": request.method[:MAX_SHOWN_CHARS]},
         )
     try:
         return reader(request.params)
@@ -98,7 +96,7 @@ def _texts(params: _Params, name: str, where: str = "params") -> dict[str, str]:
     values = _object(params, name, where)
     for key, value in values.items():
         if type(value) is not str:
-            raise _InvalidParamError(f"{where}.{name}.{key[:_MAX_SHOWN]} must be a string.")
+            raise _InvalidParamError(f"{where}.{name}.{key[:MAX_SHOWN_CHARS]} must be a string.")
     return values
 
 
@@ -111,7 +109,7 @@ def _inputs(params: _Params) -> Inputs:
     responses = _object(params, "inputResponses")
     for key, value in responses.items():
         if type(value) is not dict:
-            raise _InvalidParamError(f"params.inputResponses.{key[:_MAX_SHOWN]} must be an object.")
+            raise _InvalidParamError(f"params.inputResponses.{key[:MAX_SHOWN_CHARS]} must be an object.")
     return Inputs(responses, state)
 
 
@@ -121,14 +119,14 @@ def _call_tool(params: _Params) -> Ask:
 
 
 def _read_resource(params: _Params) -> Ask:
-    return ReadResource(_text(params, "uri"), _inputs(params))
+    return ReadResource(_uri(params), _inputs(params))
 
 
 def _get_prompt(params: _Params) -> Ask:
     arguments = _object(params, "arguments")
     for key, value in arguments.items():
         if value is not None and type(value) is not str:
-            raise _InvalidParamError(f"params.arguments.{key[:_MAX_SHOWN]} must be a string.")
+            raise _InvalidParamError(f"params.arguments.{key[:MAX_SHOWN_CHARS]} must be a string.")
     return GetPrompt(_text(params, "name"), arguments, _inputs(params))
 
 
@@ -214,10 +212,10 @@ def _listen(params: _Params) -> Ask:
     return Listen(Filter(frozenset(kinds), frozenset(uris)))
 
 
-def _watched_uri(params: _Params) -> str:
+def _uri(params: _Params) -> str:
     uri = _text(params, "uri")
-    if len(uri) > _MAX_URI_CHARS:
-        raise _InvalidParamError(f"params.uri may have at most {_MAX_URI_CHARS} characters.")
+    if len(uri) > MAX_URI_CHARS:
+        raise _InvalidParamError(f"params.uri may have at most {MAX_URI_CHARS} characters.")
     return uri
 
 
@@ -247,8 +245,8 @@ HANDSHAKE: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
         **_BOTH,
         "ping": lambda params: Ping(),
         "logging/setLevel": _set_level,
-        "resources/subscribe": lambda params: Watch(_watched_uri(params), on=True),
-        "resources/unsubscribe": lambda params: Watch(_watched_uri(params), on=False),
+        "resources/subscribe": lambda params: Watch(_uri(params), on=True),
+        "resources/unsubscribe": lambda params: Watch(_uri(params), on=False),
     }
 )
 

@@ -148,8 +148,8 @@ class ComparableValue(NamedTuple):
         if volatile is None:
             return False
         for _ in volatile:
-            count_values(self.value, work)
-            count_values(base, work)
+            count_encoding(self.value, work)
+            count_encoding(base, work)
         return root_of(base, volatile) == root_of(self.value, volatile)
 
     def unchanged_text(
@@ -189,13 +189,13 @@ class ComparableValue(NamedTuple):
         # Which does not fit is not sent, so it need not be checked.
         if text.startswith("=") or len(text) > policy.max_chars:
             return None
-        count_values(base, work)
+        count_encoding(base, work)
         if root_of(apply_delta(base, text)) != expected_root:
             return None
         return ChangeText(text, references=references)
 
     def text_with_references(self, policy: ResolvedPolicy, before: SentBefore, work: Work) -> ChangeText | None:
-        count_values(self.value, work)
+        count_encoding(self.value, work)
         value = self._with_references(before.row_locations)
         if value is self.value:
             return None
@@ -203,7 +203,7 @@ class ComparableValue(NamedTuple):
         return ChangeText(encoded.text, encoded.form, dedup.SEEN_NOTE, pointer(*self.rows or ()))
 
     def pointers_by_digest(self, work: Work) -> dict[str, str]:
-        count_values(self.value, work)
+        count_encoding(self.value, work)
         whole = {self.root: ""}
         return whole if self.rows is None else dedup.row_pointers(self.value, self.rows) | whole
 
@@ -236,7 +236,7 @@ def comparable(data: str | bytes, value: Any, policy: ResolvedPolicy, work: Work
     return ComparableValue(decoded, root, _count_text(len(decoded), "field") if isinstance(decoded, dict) else "value")
 
 
-def count_values(value: JSON, work: Work) -> None:
+def count_encoding(value: JSON, work: Work) -> None:
     """Count the steps of a pass over a value that encodes its parts."""
     work.scan(_DIGEST_FACTOR * len(canonical_bytes(value)))
 

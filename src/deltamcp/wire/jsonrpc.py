@@ -34,7 +34,7 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_any = msgspec.json.Decoder().decode
 _MAX_BATCH = 100
 """The most messages of a batch; each may be a call, and one message should not be thousands."""
-_MAX_SHOWN = 100
+MAX_SHOWN_CHARS = 100
 """The most characters of what a peer sent that an error repeats."""
 _PACKED_INFINITY = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff].{3}\0{3}", re.DOTALL)
 """MessagePack's tag of a double and an exponent of all ones: an infinity, the NaN of a 64- or 32-bit float, or by
@@ -89,7 +89,7 @@ def _find_repetition(body: bytes) -> Malformed | None:
     repeated = repeated_key(body)
     if repeated is None:
         return None
-    return Malformed(Fault.INVALID_REQUEST, f"The message has the key {repeated[:_MAX_SHOWN]!r} twice.")
+    return Malformed(Fault.INVALID_REQUEST, f"The message has the key {repeated[:MAX_SHOWN_CHARS]!r} twice.")
 
 
 EDGE_BYTES = 2048
@@ -308,7 +308,7 @@ def _find_non_finite(value: Any) -> str | None:
     for name, child in members:
         path = _find_non_finite(child)
         if path is not None:
-            return f".{str(name)[:_MAX_SHOWN]}{path}"
+            return f".{str(name)[:MAX_SHOWN_CHARS]}{path}"
     return None
 
 

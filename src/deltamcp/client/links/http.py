@@ -47,7 +47,7 @@ _RETRY_SECONDS = 1.0
 _MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.01, 60.0
 """How long the client waits before it resumes a stream, whatever the server asks for."""
 _MAX_EVENT_ID_CHARS = 1024
-_MAX_SHOWN = 200
+_MAX_SHOWN_CHARS = 200
 """The most characters of a redirect's address that an error quotes."""
 _CLOSE_SECONDS = 2.0
 
@@ -242,7 +242,7 @@ class HttpLink:
                 challenge,
             )
         if status in _REDIRECTS:
-            location = response.headers.get(b"location", b"").decode("latin-1").partition("?")[0][:_MAX_SHOWN]
+            location = response.headers.get(b"location", b"").decode("latin-1").partition("?")[0][:_MAX_SHOWN_CHARS]
             return HttpStatusError(f"{self._label} has moved to {location or 'elsewhere'}; use that address.")
         if status in (408, 429, 502, 503, 504):
             # RFC 6585: the server did not act on a request that it answers with 429. The others leave it open.
