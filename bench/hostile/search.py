@@ -22,6 +22,7 @@ _LEAST_BYTES = 10_000
 """Smaller requests count as of this size: what any request costs must not decide the search."""
 _KEPT = 24
 _REPORTED = 10
+_ABOUT = 0.8
 _SWEEP_SHARE = 0.6
 """The share of the time for requests with one field at one size; the rest is for changing the worst of them."""
 _HOLE = "@@@"
@@ -155,8 +156,21 @@ def search(endpoints: Sequence[Endpoint], try_: Try, left: Callable[[], float], 
             changed = mutate(candidate, endpoints, chance)
             if changed not in found and left() > 0:
                 found[changed] = try_(changed)
-    again = {one.candidate: _lesser(one.cost, try_(one.candidate)) for one in top(found, 2 * _REPORTED)}
+    again: dict[Candidate, Cost] = {}
+    for one in top(found, 2 * _REPORTED):
+        simple = simplify(Found(one.candidate, _lesser(one.cost, try_(one.candidate))), try_)
+        again[simple.candidate] = simple.cost
     return top(again, _REPORTED)
+
+
+def simplify(found: Found, try_: Try) -> Found:
+    """What was found with one of its fields only, if that costs about as much."""
+    candidate, cost = found
+    if len(candidate.fields) == 1:
+        return found
+    alone = [candidate._replace(fields=(field,)) for field in candidate.fields]
+    worst = max((Found(one, try_(one)) for one in alone), key=lambda one: one.cost.severity)
+    return worst if worst.cost.severity >= _ABOUT * cost.severity else found
 
 
 def _lesser(one: Cost, other: Cost) -> Cost:

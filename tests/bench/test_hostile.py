@@ -165,8 +165,23 @@ def test_the_search_finds_what_costs_most_and_makes_it_worse():
     worst = found[0]
     assert worst.candidate.endpoint == 1
     assert worst.cost.waited_ms > 1_000
-    assert 1_000 < tries <= 1_020  # the worst are tried again
+    assert 1_000 < tries <= 1_080  # the worst are tried again, also with one field only
     assert "echo: params.arguments.text = " in search.describe(worst.candidate, [PING, ECHO])
+
+
+def test_what_was_found_is_told_without_what_does_not_matter():
+    costly, idle = FilledField(ECHO.fields[0], "nulls", 5_000), FilledField(ECHO.fields[1], "letters", 9_000)
+
+    def try_(candidate: Candidate) -> Cost:
+        return Cost(500.0 if costly in candidate.fields else 1.0, 0.0, 1, "")
+
+    both = Candidate(0, (costly, idle))
+    assert search.simplify(search.Found(both, try_(both)), try_).candidate == Candidate(0, (costly,))
+
+    def try_together(candidate: Candidate) -> Cost:
+        return Cost(500.0 if len(candidate.fields) == 2 else 1.0, 0.0, 1, "")
+
+    assert search.simplify(search.Found(both, try_together(both)), try_together).candidate == both
 
 
 def test_a_search_with_the_same_seed_tries_the_same():
