@@ -255,6 +255,15 @@ def _field_paths(server: AttackedServer, handle: Prepared) -> Answered:
     return _calls(server, "continue", [{"handle": handle, "fields": paths} for paths in _FIELD_PATHS])
 
 
+def _long_paths(server: AttackedServer, handle: Prepared) -> Answered:
+    """Long paths into a stored result; the search found them."""
+    size = MESSAGE_BYTES - 1_000
+    paths = [unit * (size // len(unit)) for unit in ("a.", "/0", "[?a]|", "~", "-")]
+    replies = [_calls(server, "continue", [{"handle": handle, "path": path}]) for path in paths]
+    replies += [_calls(server, "count", [{"items": [{"$result": handle, "path": path}]}]) for path in paths]
+    return Answered("; ".join(dict.fromkeys(reply.text for reply in replies)))
+
+
 def _meta_fields(server: AttackedServer, _: Prepared) -> Answered:
     """Expressions and paths in `_meta`, for tools without a policy."""
     caller, replies = _attacker(server), []
@@ -676,6 +685,7 @@ ATTACKS: tuple[Attack, ...] = (
     ),
     Attack("jmespath", "JMESPath of 1.6 kB on 960 kB", _jmespath, _store_both, others=_others_continue),
     Attack("field-paths", "3,000 field paths on 960 kB", _field_paths, _store("list_rows_in_parts")),
+    Attack("paths", "`continue(path=…)` and `$result` paths of 4 MB", _long_paths, _store("list_rows_in_parts")),
     Attack("meta-fields", "the two above in `_meta`, for tools without a policy", _meta_fields),
     Attack("references", "3,000 `$result` references into 2.9 MB", _references, _store("get_settings_in_parts")),
     Attack("edits", "1,000 edits of a stored text, and of a stored list", _edits, _store_text_and_numbers),
