@@ -82,11 +82,11 @@ def run_as_client() -> Iterator[None]:
 class HttpServerProcess:
     """A server process behind a port of the loopback."""
 
-    def __init__(self, name: str, tools: str, *arguments: str) -> None:
+    def __init__(self, name: str, tools: str, *arguments: str, package: str = "bench.servers") -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
-        self.server = ServerProcess(name, str(self.port), tools, *arguments, piped=False)
+        self.server = ServerProcess(name, str(self.port), tools, *arguments, piped=False, package=package)
         self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=REPLY_SECONDS)
 
     def __enter__(self) -> "HttpServerProcess":

@@ -85,7 +85,7 @@ async def soak(seconds: float) -> BenchReport:
         servers = []
         for name, store in (("http, memory", "memory://"), ("http, redis", None if redis is None else redis.url)):
             if store is not None:
-                process = stack.enter_context(HttpServerProcess("soak", store, str(file)))
+                process = stack.enter_context(HttpServerProcess("server", store, str(file), package="bench.soak"))
                 servers.append(SoakedServer(name, process, None, redis if "redis" in name else None, Tally(), []))
         peer = await stack.enter_async_context(stdio_peer("memory://", str(file)))
         servers.append(SoakedServer("stdio", None, peer, None, Tally(), []))

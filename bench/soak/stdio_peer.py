@@ -88,7 +88,7 @@ class StdioPeer:
 async def stdio_peer(*arguments: str) -> AsyncIterator[StdioPeer]:
     """Starts a server on stdio and a client of it."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-E", "-m", "bench.servers.soak", "stdio", *arguments),
+        *(sys.executable, "-E", "-m", "bench.soak.server", "stdio", *arguments),
         cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

@@ -60,6 +60,11 @@ def test_small_documents_decode_as_they_are(value: Any) -> None:
     assert document.decode_counted(jsonrpc.encode(value), unlimited_work()) == value
 
 
+def test_commas_in_texts_are_no_values() -> None:
+    value = ["a,b,[" * 300_000, 1]
+    assert document.decode_counted(jsonrpc.encode(value), unlimited_work()) == value
+
+
 def test_tiny_items_take_few_bytes_each() -> None:
     data = b"[" + b",".join([b"[]"] * 200_000) + b"]"
     items = PackedItems.split(data, unlimited_work())

@@ -11,8 +11,6 @@ import pytest
 
 from deltamcp import Annotations, Audio, EmbeddedResource, Image, ResourceLink, Text, TextResource, ToolError
 from deltamcp.catalog.operations_file.document import UpstreamEntry
-from deltamcp.client.links import process
-from deltamcp.limits import Limits
 from deltamcp.runtime.computations import Computations
 from deltamcp.sources.mcp import McpUpstream
 from tests.support.conditions import wait_until
@@ -209,9 +207,9 @@ async def test_a_process_that_ends_fails_every_call_and_is_started_again():
 
 
 async def test_a_line_too_long_fails_the_call_and_not_the_server(monkeypatch):
-    monkeypatch.setattr(process, "LIMITS", Limits(message_bytes=100_000))
+    monkeypatch.setattr("deltamcp.client.client.DEFAULT_MAX_BYTES", 100_000)
     async with odd() as made:
-        with pytest.raises(ToolError, match="ended before it answered"):
+        with pytest.raises(ToolError, match="more than can be read; check whether the call took effect"):
             await made.call("long", {})
         assert await made.call("heard", {})
 
@@ -325,7 +323,7 @@ async def test_a_server_sees_its_own_variables_and_not_our_secrets(monkeypatch):
 
 
 async def test_a_server_that_will_not_go_is_made_to(monkeypatch):
-    monkeypatch.setattr(process, "_CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("deltamcp.client.links.process._CLOSE_SECONDS", 0.2)
     async with odd(STUBBORN="1") as made:
         await made.call("heard", {})
         client: Any = made._client

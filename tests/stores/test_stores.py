@@ -35,7 +35,7 @@ from deltamcp.stores.store import (
     hash_key,
     open_store,
 )
-from tests.support.conditions import HANG_SECONDS
+from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.processes import free_port
 from tests.support.properties import examples
 from tests.support.redis_server import redis_server
@@ -922,3 +922,11 @@ def test_stores_that_are_not_used_are_not_loaded():
         "assert not {'sqlite3', 'redis'} & set(sys.modules), sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+async def test_expired_entries_in_memory_go_without_a_call(monkeypatch):
+    monkeypatch.setattr("deltamcp.stores.memory._SWEEP_SECONDS", 0.01)
+    store = MemoryStore()
+    await store.put("ann", "x", b"data", 0.01, 0.01, "ann")
+    await wait_until(lambda: not store._entries)
+    assert store._sweep_timer is None and not store._accounts

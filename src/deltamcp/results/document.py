@@ -17,6 +17,7 @@ from deltamcp.errors import UsageError
 from deltamcp.results.pointer import pointer
 from deltamcp.values import JSON
 from deltamcp.wire import jsonrpc
+from deltamcp.wire.message_bounds import count_values
 from deltamcp.work import Work
 
 RawJSON: TypeAlias = bytes | memoryview | Raw
@@ -42,6 +43,8 @@ _PACKED_PER_STEP = 4
 _SMALL_BYTES = 64
 """Documents in which there is no need to count values."""
 _COUNTED_BYTES = 1024 * 1024
+_EXACT_BYTES = 8 * 1024 * 1024
+"""Documents of up to this size are counted without their texts where that decides; it takes three copies of them."""
 _DECODED_BYTES = 256 * 1024
 """Larger documents are decoded in chunks, so that no call of the decoder takes long."""
 _VALUE_MARKS = 3
@@ -78,9 +81,9 @@ def kind(data: RawJSON) -> JSONKind:
 
 
 def estimate_values(data: RawJSON, work: Work) -> int:
-    """Return about how many values a document has, or more: it counts commas and brackets, in texts too.
+    """Return about how many values a document has, or more: it counts commas and brackets.
 
-    The count ends at the first number above `MAX_VALUES`.
+    The count ends at the first number above `MAX_VALUES`. Commas in texts count too if the document is very large.
     """
     if len(data) <= _SMALL_BYTES:
         return 1
@@ -91,6 +94,9 @@ def estimate_values(data: RawJSON, work: Work) -> int:
         values += piece.count(b",") + piece.count(b"[") + piece.count(b"{")
         if values > MAX_VALUES:
             break
+    if values > MAX_VALUES and len(view) <= _EXACT_BYTES:
+        work.scan(_VALUE_MARKS * len(view))
+        return count_values(bytes(view))
     return values
 
 

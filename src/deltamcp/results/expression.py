@@ -25,7 +25,7 @@ _MAX_EXPRESSION_CHARS = 2_000
 """Longer expressions are refused, because the parser is recursive."""
 _CACHED_CHARS = 256
 """Longer expressions are parsed each time, because callers choose them; authors write short ones."""
-_MAX_BYTES = 16 * 1024 * 1024
+_MAX_BYTES = 8 * 1024 * 1024
 """The most that an expression may make, as JSON, and the longest text on the way to it."""
 _ITEMS_PER_STEP = 4
 """Items of a list that compiled code copies or checks in the time of a step, or more."""

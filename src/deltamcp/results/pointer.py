@@ -2,11 +2,21 @@
 
 import re
 
+from deltamcp.errors import UsageError
+
+_MAX_CHARS = 10_000
+"""The longest path; a result is nested at most some hundred levels deep."""
 _DOTTED = re.compile(r"\[(\d+)\]|\.?([^.\[]+)")
 
 
 def parse_path(path: str) -> list[str]:
-    """Parse a path: `/items/3/body`, `items.3.body` and `items[3].body` are the same; the empty path is the root."""
+    """Parse a path: `/items/3/body`, `items.3.body` and `items[3].body` are the same; the empty path is the root.
+
+    Raises:
+        UsageError: the path is too long.
+    """
+    if len(path) > _MAX_CHARS:
+        raise UsageError(f"path may have at most {_MAX_CHARS:,} characters.")
     if not path:
         return []
     if path.startswith("/"):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from deltamcp.catalog.operations_file.document import UpstreamEntry
 from deltamcp.client.client import DeltaClient
-from deltamcp.errors import ClientError, ConnectionLostError, DeadlineError, PeerError, ToolError
+from deltamcp.errors import ClientError, ConnectionLostError, DeadlineError, PeerError, ToolError, UnreachableError
 from deltamcp.runtime.computations import Computations
 from deltamcp.sources.environment import fill_variables, variable_values
 from deltamcp.sources.secrets import Secrets, address_secrets, named_secrets, variable_secrets
@@ -79,9 +79,15 @@ class McpUpstream:
             raise ToolError(
                 f"{self._subject} ended before it answered; check whether the call took effect before you try again."
             ) from None
-        except ClientError as error:
+        except UnreachableError as error:
             self._log(error)
             raise ToolError(f"{self._subject} did not start, or cannot be reached; try again later.") from None
+        except ClientError as error:
+            self._log(error)
+            raise ToolError(
+                f"{self._subject} answered with more than can be read; check whether the call took effect, and ask for "
+                "less."
+            ) from None
         try:
             return await self._computations.run(
                 self._name, lambda work: self._secrets.redact_result(reply.result(), work)

@@ -1,5 +1,6 @@
 """A store in the memory of this process."""
 
+import asyncio
 import heapq
 import time
 from collections import OrderedDict
@@ -11,6 +12,9 @@ from deltamcp.stores.store import DEFAULT_QUOTAS, ENTRY_BYTES, Quotas
 
 _STALE_AT_ONCE = 128
 """The number of expired entries that one call deletes, so that it takes no longer than a millisecond or two."""
+
+_SWEEP_SECONDS = 1.0
+"""The time between deletions of expired entries while no call deletes them."""
 
 _Key = tuple[str, str]
 
@@ -51,6 +55,7 @@ class MemoryStore:
         # When to check whether an entry has expired. A read only moves the expiry later, so one check for each entry is
         # enough. Checks of forgotten entries go when they come due, or when they outnumber the others.
         self._expiry_queue: list[tuple[float, _Key]] = []
+        self._sweep_timer: asyncio.TimerHandle | None = None
 
     async def put(
         self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
@@ -69,6 +74,8 @@ class MemoryStore:
         if len(self._expiry_queue) > 2 * len(self._entries) + 64:
             self._expiry_queue = [(entry.expires_at, key) for key, entry in self._entries.items()]
             heapq.heapify(self._expiry_queue)
+        if self._sweep_timer is None:
+            self._set_sweep_timer(asyncio.get_running_loop())
 
     async def add(
         self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
@@ -96,6 +103,19 @@ class MemoryStore:
         self._accounts.clear()
         self._expiry_queue.clear()
         self._total_bytes = 0
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+
+    def _set_sweep_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._sweep_timer = loop.call_later(_SWEEP_SECONDS, self._sweep, loop)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Deletes expired entries, so that a server without calls does not keep them."""
+        self._forget_stale(self._clock())
+        self._sweep_timer = None
+        if self._expiry_queue:
+            self._set_sweep_timer(loop)
 
     def _make_room(self, key: _Key, entry: _MemoryEntry) -> None:
         """Forgets what the entry replaces, and what its account has to give up for it.

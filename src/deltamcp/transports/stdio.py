@@ -158,6 +158,9 @@ class _PipeConnection:
         self._ended.set()
 
     def write(self, message: bytes) -> None:
+        if len(message) > _CHUNK:  # too large to copy
+            self._output.write(message)
+            message = b""
         self._output.write(message + b"\n")
 
     async def wait_writable(self) -> None:
