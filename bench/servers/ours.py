@@ -13,7 +13,7 @@ async def count_arguments(arguments: dict[str, object]) -> str:
 
 def build(tools: str) -> DeltaServer:
     # All clients of a benchmark have one address.
-    server = DeltaServer("bench", "1", limits=Limits(owner_share=1))
+    server = DeltaServer("bench", "1", limits=Limits(account_share=1))
     if tools.endswith(".json"):
         for tool in read_listed(tools):
             name, description, schema = tool["name"], tool["description"], tool["inputSchema"]

@@ -20,8 +20,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not value > 0:
                 raise ConfigurationError(f"Limits: {name} must be a number above 0, not {value!r}.")
-        if self.owner_share > 1:
-            raise ConfigurationError(f"Limits: owner_share must be at most 1, not {self.owner_share!r}.")
+        if self.account_share > 1:
+            raise ConfigurationError(f"Limits: account_share must be at most 1, not {self.account_share!r}.")
 
     message_bytes: int = 4 * 1024 * 1024
     """Largest message the server reads, an HTTP body or a stdio line; the same as the official SDK's default."""
@@ -66,9 +66,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int = 10_000
     """Requests in progress on one stdio connection, some 8 kB each; at the limit the server reads on once one ends."""
 
-    owner_share: float = 1 / 8
-    """Part of the connections, calls, sessions and bytes below that one owner may use over HTTP: a principal, else a
-    client address. It takes at least eight greedy owners to keep out another. 1 suits a server behind a proxy, whose
+    account_share: float = 1 / 8
+    """Part of the connections, calls, sessions and bytes below that one account may use over HTTP: a principal, else a
+    client address. It takes at least eight greedy accounts to keep out another. 1 suits a server behind a proxy, whose
     clients all have the proxy's address."""
 
     connections: int = 8_000
@@ -80,7 +80,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     ones, whose dependencies are open; further calls with dependencies wait."""
 
     body_bytes: int = 256 * 1024 * 1024
-    """HTTP bodies of requests in progress, with what their values take once they are decoded; one owner's share is a
+    """HTTP bodies of requests in progress, with what their values take once they are decoded; one account's share is a
     few of the largest messages. The server answers further ones with 503."""
 
     response_bytes: int = 256 * 1024 * 1024
@@ -95,7 +95,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     it ends a subscription's stream."""
 
     sessions: int = 50_000
-    """Handshake sessions open at once, some 6 kB each; at the limit the server ends an idle one of the owner that has
+    """Handshake sessions open at once, some 6 kB each; at the limit the server ends an idle one of the account that has
     the most."""
 
     session_idle_seconds: float = 1800.0

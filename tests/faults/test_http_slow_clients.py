@@ -145,7 +145,7 @@ async def test_a_client_that_never_reads_its_response_is_cut_off(tmp_path: Path)
 
 
 async def test_responses_that_nobody_reads_are_bounded_together(tmp_path: Path) -> None:
-    with fault_server(tmp_path, response_bytes=16_000_000, owner_share=1) as served:
+    with fault_server(tmp_path, response_bytes=16_000_000, account_share=1) as served:
         idle = served.sockets()
         params = call_params("give", kind="big")
         request = request_bytes(served.port, in_modern.body("tools/call", params), modern_headers("tools/call", params))
@@ -162,7 +162,7 @@ async def test_responses_that_nobody_reads_are_bounded_together(tmp_path: Path) 
 
 
 async def test_one_address_has_a_share_of_the_connections(tmp_path: Path) -> None:
-    with fault_server(tmp_path, connections=16, owner_share=0.5) as served:
+    with fault_server(tmp_path, connections=16, account_share=0.5) as served:
         async with contextlib.AsyncExitStack() as stack:
             for _ in range(8):
                 await stack.enter_async_context(HttpWire.open(served.port))

@@ -96,7 +96,7 @@ async def test_a_tool_that_talks_to_a_client_that_does_not_read_fills_no_memory(
 
 
 async def test_beyond_the_calls_it_takes_the_server_is_busy_and_then_not(tmp_path: Path) -> None:
-    with fault_server(tmp_path, calls=4, sessions=3, owner_share=1) as served:
+    with fault_server(tmp_path, calls=4, sessions=3, account_share=1) as served:
         async with contextlib.AsyncExitStack() as stack:
             for number in range(4):
                 wire = await stack.enter_async_context(HttpWire.open(served.port))

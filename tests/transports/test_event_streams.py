@@ -1,4 +1,4 @@
-"""What event streams store: bounded in events and in bytes, of a session and of an owner."""
+"""What event streams store: bounded in events and in bytes, of a session and of an account."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ def stored_bytes(streams: SessionStreams) -> int:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([10, 10_000, 300_000, 2_000_000])), max_size=40))
-def test_a_session_stores_a_mebibyte_and_its_owner_the_share(appended):
+def test_a_session_stores_a_mebibyte_and_its_account_the_share(appended):
     quota = Quota(3 * MB, 0.5)
     sessions = [SessionStreams(Limits(), quota, "a") for _ in range(3)]
     for number, size in appended:
@@ -74,7 +74,7 @@ def test_a_subscription_that_is_not_read_ends_at_a_bound_in_bytes_and_gives_them
     assert not quota._held
 
 
-def test_the_subscriptions_of_an_owner_are_bounded_together():
+def test_the_subscriptions_of_an_account_are_bounded_together():
     quota = Quota(8_000, 1 / 8)
     streams = [SubscriptionStream(Limits(), quota, "a") for _ in range(100)]
     for stream in streams:

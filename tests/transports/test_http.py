@@ -138,7 +138,7 @@ async def test_a_deleted_session_is_unknown_and_its_calls_end(server):
 
 
 async def test_sessions_idle_too_long_make_room():
-    server = DeltaServer("x", limits=Limits(sessions=2, owner_share=1))
+    server = DeltaServer("x", limits=Limits(sessions=2, account_share=1))
     async with asgi_client(server) as client:
         ids = []
         for _ in range(3):
@@ -222,8 +222,8 @@ async def test_hosts_and_origins_are_checked(server, host, origin, status):
     assert (await client.request(0, "initialize", **INITIALIZE).start())[0] == status
 
 
-async def test_one_owner_has_a_share_of_the_calls_and_the_others_have_the_rest():
-    server = DeltaServer("x", limits=Limits(calls=8, owner_share=0.25))
+async def test_one_account_has_a_share_of_the_calls_and_the_others_have_the_rest():
+    server = DeltaServer("x", limits=Limits(calls=8, account_share=0.25))
     gate = asyncio.Event()
 
     @server.tool
@@ -243,7 +243,7 @@ async def test_one_owner_has_a_share_of_the_calls_and_the_others_have_the_rest()
 
 
 async def test_the_bodies_of_requests_in_progress_are_counted_with_their_values():
-    server = DeltaServer("x", limits=Limits(body_bytes=800_000, owner_share=0.5))
+    server = DeltaServer("x", limits=Limits(body_bytes=800_000, account_share=0.5))
     gate = asyncio.Event()
 
     @server.tool

@@ -1,4 +1,4 @@
-"""The table of handshake sessions: its limits and its expiry consider every session, and owners do not end others'."""
+"""The table of handshake sessions: its limits and expiry consider every session, and accounts do not end others'."""
 
 import asyncio
 import contextlib
@@ -31,8 +31,8 @@ def make_sessions(**limits: Any) -> HttpSessions:
     return HttpSessions(bounds, HttpQuotas(bounds), ChangeHub(), lambda principal, id_: Caller(principal, id_))
 
 
-def open_one(sessions: HttpSessions, owner: str = "a", principal: Principal = ANONYMOUS) -> Any:
-    opened = sessions.open(None, None, principal, owner)  # type: ignore[arg-type]
+def open_one(sessions: HttpSessions, account: str = "a", principal: Principal = ANONYMOUS) -> Any:
+    opened = sessions.open(None, None, principal, account)  # type: ignore[arg-type]
     return None if isinstance(opened, Failure) else opened
 
 
@@ -41,7 +41,7 @@ def is_open(sessions: HttpSessions, opened: HttpSession) -> bool:
 
 
 async def test_busy_sessions_at_the_front_do_not_keep_idle_ones_open():
-    sessions = make_sessions(sessions=100, owner_share=1)
+    sessions = make_sessions(sessions=100, account_share=1)
     busy = [open_one(sessions) for _ in range(64)]
     for opened in busy:
         assert opened is not None
@@ -53,7 +53,7 @@ async def test_busy_sessions_at_the_front_do_not_keep_idle_ones_open():
 
 
 async def test_only_idle_sessions_end_for_a_new_one():
-    sessions = make_sessions(sessions=2, owner_share=1)
+    sessions = make_sessions(sessions=2, account_share=1)
     for _ in range(2):
         opened = open_one(sessions)
         assert opened is not None
@@ -64,17 +64,17 @@ async def test_only_idle_sessions_end_for_a_new_one():
     assert not is_open(sessions, opened)
 
 
-async def test_an_owner_at_its_share_ends_its_own_sessions_only():
+async def test_an_account_at_its_share_ends_its_own_sessions_only():
     sessions = make_sessions(sessions=80)
-    others = [open_one(sessions, owner) for owner in "bcdefgh"]
+    others = [open_one(sessions, account) for account in "bcdefgh"]
     own = [open_one(sessions, "a") for _ in range(1_000)]
     assert [opened for opened in own if opened and is_open(sessions, opened)] == own[-10:]
     assert all(opened and is_open(sessions, opened) for opened in others)
 
 
-async def test_owners_that_filled_the_table_make_room_for_one_that_has_less():
+async def test_accounts_that_filled_the_table_make_room_for_one_that_has_less():
     sessions = make_sessions(sessions=80)
-    greedy = {owner: [open_one(sessions, owner) for _ in range(10)] for owner in "abcdefgh"}
+    greedy = {account: [open_one(sessions, account) for _ in range(10)] for account in "abcdefgh"}
     newcomers = [open_one(sessions, f"new {number}") for number in range(16)]
     assert None not in newcomers
     left = [sum(bool(one) and is_open(sessions, one) for one in opened) for opened in greedy.values()]
@@ -91,8 +91,8 @@ async def test_sessions_expire_though_no_request_comes():
     await wait_until(lambda: not sessions._open and sessions._expiry is None, "the expiry of the last")
 
 
-async def test_what_sessions_watch_counts_for_their_owner():
-    sessions = make_sessions(owner_share=1 / 32)  # a MiB of URIs
+async def test_what_sessions_watch_counts_for_their_account():
+    sessions = make_sessions(account_share=1 / 32)  # a MiB of URIs
     uris = [f"a://{number}{'x' * 2_000}" for number in range(300)]
     watching = []
     for _ in range(10):
@@ -122,12 +122,12 @@ STEPS = st.one_of(
 
 
 @given(st.integers(1, 12), st.sampled_from([0.25, 0.5, 1]), st.lists(STEPS, max_size=60))
-def test_whatever_happens_the_table_keeps_its_laws(monkeypatch, limit, owner_share, steps):
-    """No owner has more than its share, none of those in use ends by itself, and a refusal has a reason."""
+def test_whatever_happens_the_table_keeps_its_laws(monkeypatch, limit, account_share, steps):
+    """No account has more than its share, none of those in use ends by itself, and a refusal has a reason."""
 
     async def run() -> None:
-        sessions = make_sessions(sessions=limit, owner_share=owner_share)
-        share = max(1, int(limit * owner_share))
+        sessions = make_sessions(sessions=limit, account_share=account_share)
+        share = max(1, int(limit * account_share))
         made: list[HttpSession] = []
         forgotten: set[str] = set()
         for what, value in steps:
@@ -139,7 +139,7 @@ def test_whatever_happens_the_table_keeps_its_laws(monkeypatch, limit, owner_sha
                 ended = [one for id_, one in before.items() if id_ not in sessions._open]
                 assert len(ended) <= 1
                 assert all(not one.uses for one in ended)
-                mine = [one for one in before.values() if one.owner == value]
+                mine = [one for one in before.values() if one.account == value]
                 if new is None:
                     assert not ended
                     assert len(before) == limit or len(mine) == share
@@ -147,8 +147,8 @@ def test_whatever_happens_the_table_keeps_its_laws(monkeypatch, limit, owner_sha
                 else:
                     made.append(new)
                 for one in ended:
-                    idle = [two for two in before.values() if two.owner == one.owner and not two.uses]
-                    assert one.owner == value or len(idle) > len(mine), "from one that has more"
+                    idle = [two for two in before.values() if two.account == one.account and not two.uses]
+                    assert one.account == value or len(idle) > len(mine), "from one that has more"
                     assert one.last_used == min(two.last_used for two in idle)
             elif what == "wait":
                 now[0] += value
@@ -173,20 +173,20 @@ def test_whatever_happens_the_table_keeps_its_laws(monkeypatch, limit, owner_sha
         assert [one.last_used for one in sessions._idle.values()] == sorted(
             one.last_used for one in sessions._idle.values()
         )
-        for owner, own in sessions._owners.items():
-            mine = [one for one in alive if one.owner == owner]
+        for account, own in sessions._accounts.items():
+            mine = [one for one in alive if one.account == account]
             assert 0 < len(mine) == own.count <= share
             assert set(own.idle) == {one.id for one in mine if not one.uses}
-        richest = sessions._by_idle.richest()
-        most = max((len(own.idle) for own in sessions._owners.values()), default=0)
-        assert (len(sessions._owners[richest].idle) if richest is not None else 0) == most
+        most_idle = sessions._by_idle.with_most()
+        most = max((len(own.idle) for own in sessions._accounts.values()), default=0)
+        assert (len(sessions._accounts[most_idle].idle) if most_idle is not None else 0) == most
 
     with clock(monkeypatch) as now:
         asyncio.run(run())
 
 
 async def test_one_session_watches_a_thousand_resources_at_most():
-    sessions = make_sessions(owner_share=1)
+    sessions = make_sessions(account_share=1)
     opened = open_one(sessions)
     outcomes = [opened.apply(Watch(f"a://{number}", on=True)) for number in range(1_001)]
     assert [isinstance(outcome, Failure) for outcome in outcomes] == [False] * 1_000 + [True]

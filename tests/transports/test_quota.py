@@ -1,4 +1,4 @@
-"""The law of quotas: no owner holds more than its share, and all together no more than the limit."""
+"""The law of quotas: no account holds more than its share, and all together no more than the limit."""
 
 from collections import Counter
 
@@ -11,14 +11,14 @@ OWNERS = st.sampled_from(["a", "b", "c"])
 
 
 @given(st.integers(1, 40), st.sampled_from([0.01, 0.25, 0.5, 1]), st.lists(st.tuples(OWNERS, st.integers(1, 12))))
-def test_nobody_holds_more_than_a_share_and_all_no_more_than_the_limit(limit, owner_share, amounts):
-    quota, held, taken = Quota(limit, owner_share), Counter[str](), []
-    for owner, amount in amounts:
-        fits = held[owner] + amount <= quota.share and held.total() + amount <= limit
-        assert quota.take(owner, amount) == fits
+def test_nobody_holds_more_than_a_share_and_all_no_more_than_the_limit(limit, account_share, amounts):
+    quota, held, taken = Quota(limit, account_share), Counter[str](), []
+    for account, amount in amounts:
+        fits = held[account] + amount <= quota.share and held.total() + amount <= limit
+        assert quota.take(account, amount) == fits
         if fits:
-            held[owner] += amount
-            taken.append((owner, amount))
+            held[account] += amount
+            taken.append((account, amount))
         elif taken:
             back = taken.pop(0)
             quota.give_back(*back)

@@ -37,7 +37,7 @@ class CallKey(NamedTuple):
     """Whether the caller can repeat the call without side effects."""
 
     @property
-    def owner(self) -> tuple[str, str]:
+    def conversation(self) -> tuple[str, str]:
         """The principal and the conversation."""
         return self.caller.principal.id, self.caller.conversation or ""
 
@@ -169,7 +169,7 @@ class SentResults:
 
     def lock(self, call: CallKey) -> asyncio.Lock:
         """Returns the caller's lock, for code that reads what the caller was sent and then records more."""
-        return self._locks.setdefault(call.owner, asyncio.Lock())
+        return self._locks.setdefault(call.conversation, asyncio.Lock())
 
     async def reset(self, call: CallKey) -> None:
         """Forgets what the caller was sent, because the caller has lost it."""
@@ -186,9 +186,9 @@ class SentResults:
     def _find(self, call: CallKey) -> _Conversation | None:
         if not call.caller.is_remembered:
             return None
-        conversation = self._conversations.get(call.owner)
+        conversation = self._conversations.get(call.conversation)
         if conversation is not None:
-            self._conversations.move_to_end(call.owner)
+            self._conversations.move_to_end(call.conversation)
             conversation.used_at = time.monotonic()
         return conversation
 
@@ -200,7 +200,7 @@ class SentResults:
         self._drop_idle()
         if self._total_bytes + _CONVERSATION_BYTES > _MAX_BYTES:
             return None
-        conversation = self._conversations[call.owner] = _Conversation(call.caller.account)
+        conversation = self._conversations[call.conversation] = _Conversation(call.caller.account)
         conversation.used_at = time.monotonic()
         self._count(conversation)
         return conversation
@@ -221,16 +221,16 @@ class SentResults:
         """Clears the other conversations of an account, and drops them if that is not enough, the oldest first."""
         account, half = conversation.account, _MAX_BYTES_PER_ACCOUNT // 2
         others = [
-            (owner, other)
-            for owner, other in self._conversations.items()
+            (key, other)
+            for key, other in self._conversations.items()
             if other.account == account and other is not conversation
         ]
         for _, other in others:
             if self._account_bytes[account] > half:
                 self._clear(other)
-        for owner, other in others:
+        for key, other in others:
             if self._account_bytes[account] > half:
-                del self._conversations[owner]
+                del self._conversations[key]
                 self._add_bytes(account, -other.counted_bytes)
 
     def _drop_idle(self) -> None:
@@ -240,11 +240,11 @@ class SentResults:
         while self._conversations and (
             dropped < _DROPPED_AT_ONCE or self._total_bytes + _CONVERSATION_BYTES > _MAX_BYTES
         ):
-            owner, oldest = next(iter(self._conversations.items()))
+            key, oldest = next(iter(self._conversations.items()))
             if oldest.used_at > until:
                 return
             dropped += 1
-            del self._conversations[owner]
+            del self._conversations[key]
             self._add_bytes(oldest.account, -oldest.counted_bytes)
 
     def _clear(self, conversation: _Conversation) -> None:

@@ -52,16 +52,16 @@ class HttpRequest(Struct, gc=False):
     codec: Codec = JSON_CODEC
     """The codec of a response that is no stream. Refusals and events are always JSON."""
     held_bytes: int = 0
-    """The bytes of the body that count for the owner while the request is in progress."""
+    """The bytes of the body that count for the account while the request is in progress."""
 
     @property
-    def owner(self) -> str:
-        """The owner of what the request holds, see `quota.py`."""
+    def account(self) -> str:
+        """The account that counts what the request holds, see `quota.py`."""
         return self.caller.account
 
     def hold(self, size: int) -> bool:
-        """Counts bytes of the body for the owner; returns False if the owner may not hold so many."""
-        if size and not self.quotas.bodies.take(self.owner, size):
+        """Counts bytes of the body for the account; returns False if the account may not hold so many."""
+        if size and not self.quotas.bodies.take(self.account, size):
             return False
         self.held_bytes += size
         return True
@@ -69,7 +69,7 @@ class HttpRequest(Struct, gc=False):
     def release(self) -> None:
         """Ends the count of the body's bytes."""
         if self.held_bytes:
-            self.quotas.bodies.give_back(self.owner, self.held_bytes)
+            self.quotas.bodies.give_back(self.account, self.held_bytes)
             self.held_bytes = 0
 
     def has_repeated(self, prefixes: tuple[bytes, ...]) -> bool:
@@ -202,7 +202,7 @@ async def read_body(incoming: HttpRequest, limits: Limits) -> bytes | Failure:
 
 
 def hold_values(incoming: HttpRequest, body: bytes, codec: Codec) -> Failure | None:
-    """Counts for the owner what the values of a body take once they are decoded."""
+    """Counts for the account what the values of a body take once they are decoded."""
     if len(body) <= _UNCOUNTED_BYTES:
         return None
     values = body.count(b",") if codec is JSON_CODEC else len(body)

@@ -10,7 +10,7 @@ from deltamcp.values import EngineAsk, Failure, Outcome, RequestId, Terms
 
 
 class CallsInFlight:
-    """Passes calls to the engine, a limited number at once of each owner, and answers those that are cancelled."""
+    """Passes calls to the engine, a limited number at once of each account, and answers those that are cancelled."""
 
     def __init__(self, engine: Engine, quota: Quota) -> None:
         self._engine = engine
@@ -18,10 +18,10 @@ class CallsInFlight:
         self.draining = False
 
     async def perform(
-        self, ask: EngineAsk, terms: Terms, reply: HttpReply, id_: RequestId, owner: str
+        self, ask: EngineAsk, terms: Terms, reply: HttpReply, id_: RequestId, account: str
     ) -> Outcome | None:
         """Returns the engine's outcome; None if the client has disconnected."""
-        if not self._quota.take(owner):
+        if not self._quota.take(account):
             return Failure(Fault.OVERLOADED, "Too many calls are in progress; try again later.")
         try:
             return await self._engine.perform(ask, terms, reply, id_)
@@ -35,4 +35,4 @@ class CallsInFlight:
                 return Failure(Fault.OVERLOADED, "The server is shutting down.")
             return Failure(Fault.CANCELLED, "The request was cancelled.")
         finally:
-            self._quota.give_back(owner)
+            self._quota.give_back(account)

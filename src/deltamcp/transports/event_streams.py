@@ -105,13 +105,13 @@ class EventStream:
 class SubscriptionStream(EventStream):
     """A stream whose events are forgotten once they are sent. It ends if its client reads too slowly."""
 
-    __slots__ = ("_bytes", "_events", "_limits", "_owner", "_quota")
+    __slots__ = ("_account", "_bytes", "_events", "_limits", "_quota")
 
-    def __init__(self, limits: Limits, quota: Quota, owner: str) -> None:
+    def __init__(self, limits: Limits, quota: Quota, account: str) -> None:
         super().__init__()
         self._limits = limits
         self._quota = quota
-        self._owner = owner
+        self._account = account
         self._events: list[tuple[int, bytes]] | None = None
         self._bytes = 0
 
@@ -121,7 +121,7 @@ class SubscriptionStream(EventStream):
         if self._events is None:
             self._events = []
         full = len(self._events) >= self._limits.replay_events or self._bytes + len(event) > self._limits.unsent_bytes
-        if full or not self._quota.take(self._owner, len(event)):
+        if full or not self._quota.take(self._account, len(event)):
             self.ended = True
             return False
         self._bytes += len(event)
@@ -137,7 +137,7 @@ class SubscriptionStream(EventStream):
         """Forgets the events that were not sent."""
         self._events = None  # most streams are idle most of the time, and an empty list takes 60 bytes
         if self._bytes:
-            self._quota.give_back(self._owner, self._bytes)
+            self._quota.give_back(self._account, self._bytes)
             self._bytes = 0
 
 
@@ -192,12 +192,12 @@ class FollowedStream(NamedTuple):
 class SessionStreams:
     """The event streams of one handshake session, and the bytes that it stores of them."""
 
-    __slots__ = ("_bytes", "_opened", "_owner", "_quota", "_streams", "limits", "standalone")
+    __slots__ = ("_account", "_bytes", "_opened", "_quota", "_streams", "limits", "standalone")
 
-    def __init__(self, limits: Limits, quota: Quota, owner: str) -> None:
+    def __init__(self, limits: Limits, quota: Quota, account: str) -> None:
         self.limits = limits
         self._quota = quota
-        self._owner = owner
+        self._account = account
         self._streams: dict[str, StoredStream] | None = None
         self._opened = 0
         self._bytes = 0
@@ -232,7 +232,7 @@ class SessionStreams:
         """Makes room for an event of a stream: forgets first finished streams, then older events of the stream."""
         if self._streams is None or stream.id not in self._streams or size > _SESSION_BYTES:
             return False
-        while self._bytes + size > _SESSION_BYTES or not self._quota.take(self._owner, size):
+        while self._bytes + size > _SESSION_BYTES or not self._quota.take(self._account, size):
             finished = next((one for one in self._streams.values() if one.ended), None)
             if finished is not None:
                 self._forget(finished)
@@ -244,7 +244,7 @@ class SessionStreams:
     def release(self, size: int) -> None:
         """Gives back the room of an event that is forgotten."""
         self._bytes -= size
-        self._quota.give_back(self._owner, size)
+        self._quota.give_back(self._account, size)
 
     def _forget(self, stream: StoredStream) -> None:
         if self._streams is not None:

@@ -176,7 +176,7 @@ class HttpApp:
         if len(body) <= _MAX_BYTES_AT_ONCE:
             return codecs.read(body, codec, limits)
         arguments = {"body": body, "codec": codec, "limits": limits}
-        message: Message | list[Message] = await self._decoders.run(incoming.owner, codecs.read, arguments)
+        message: Message | list[Message] = await self._decoders.run(incoming.account, codecs.read, arguments)
         return message
 
     async def _get_or_delete(self, incoming: HttpRequest) -> FollowedStream | None:

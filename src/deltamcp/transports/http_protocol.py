@@ -118,7 +118,7 @@ class _LastResponse:
 
 def bounded_protocol(limits: Limits, connections: Quota) -> type[HttpToolsProtocol]:
     """Returns uvicorn's HTTP protocol with limits on a client's connections, time, bytes and pipelined requests."""
-    unparsed = Quota(limits.body_bytes, limits.owner_share)
+    unparsed = Quota(limits.body_bytes, limits.account_share)
 
     class Bounded(HttpToolsProtocol):
         message: object = None

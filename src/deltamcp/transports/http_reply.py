@@ -136,12 +136,12 @@ class HttpReply:
         return self._started or (self._accepts.prefers_events and status == 200)
 
     def reserve(self, size: int) -> bool:
-        """Counts the bytes of a response for the owner until it is sent; returns False if too many are unread."""
+        """Counts the bytes of a response for the account until it is sent; returns False if too many are unread."""
         if size <= asgi_messages.PIECE_BYTES:
             return True
         responses = self._incoming.quotas.responses
         size = min(size, responses.share)  # so that the largest response can be sent, if alone
-        if not responses.take(self._incoming.owner, size):
+        if not responses.take(self._incoming.account, size):
             return False
         self._reserved += size
         return True
@@ -160,7 +160,7 @@ class HttpReply:
                 await asgi_messages.respond_to(incoming, status, body)
         finally:
             if self._reserved:
-                self._incoming.quotas.responses.give_back(self._incoming.owner, self._reserved)
+                self._incoming.quotas.responses.give_back(self._incoming.account, self._reserved)
                 self._reserved = 0
 
     async def abandon(self) -> None:

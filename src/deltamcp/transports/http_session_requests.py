@@ -81,7 +81,7 @@ class SessionRequests:
         if isinstance(agreement, Failure):
             await asgi_messages.respond_to(incoming, 200, dialect.write(request, agreement, versions.HANDSHAKE[0]))
             return
-        opened = self._sessions.open(dialect, agreement, incoming.caller.principal, incoming.owner)
+        opened = self._sessions.open(dialect, agreement, incoming.caller.principal, incoming.account)
         if isinstance(opened, Failure):
             await asgi_messages.refuse(incoming, opened, request.id)
             return
@@ -131,7 +131,7 @@ class SessionRequests:
                 opened.in_flight[request.id] = task
                 self._sessions.begin_use(opened)
                 try:
-                    return await self._calls.perform(ask, terms, reply, request.id, opened.owner)
+                    return await self._calls.perform(ask, terms, reply, request.id, opened.account)
                 finally:
                     opened.in_flight.pop(request.id, None)
                     self._sessions.end_use(opened)
@@ -180,13 +180,13 @@ class SessionRequests:
         opened = self._find(incoming)
         if isinstance(opened, Failure):
             return opened
-        streams, owner = incoming.quotas.streams, incoming.owner
-        if not streams.take(owner):
+        streams, account = incoming.quotas.streams, incoming.account
+        if not streams.take(account):
             return Failure(Fault.OVERLOADED, "Too many streams are open; close one first.")
         self._sessions.begin_use(opened)
 
         def leave() -> None:
-            streams.give_back(owner)
+            streams.give_back(account)
             self._sessions.end_use(opened)
 
         primed = opened.session.agreement.version >= versions.PRIMING_SINCE

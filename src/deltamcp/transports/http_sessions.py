@@ -25,16 +25,16 @@ _EXPIRED_AT_ONCE = 100
 
 
 class HttpSession:
-    """A handshake session with its id, owner, event streams and requests in flight."""
+    """A handshake session with its id, account, event streams and requests in flight."""
 
     __slots__ = (
         "_early",
         "_quotas",
         "_watch_bytes",
+        "account",
         "id",
         "in_flight",
         "last_used",
-        "owner",
         "session",
         "streams",
         "uses",
@@ -43,7 +43,7 @@ class HttpSession:
     def __init__(
         self,
         id_: str,
-        owner: str,
+        account: str,
         dialect: SessionDialect,
         agreement: Agreement,
         caller: Caller,
@@ -51,8 +51,8 @@ class HttpSession:
         quotas: HttpQuotas,
     ) -> None:
         self.id = id_
-        self.owner = owner
-        self.streams = SessionStreams(limits, quotas.replays, owner)
+        self.account = account
+        self.streams = SessionStreams(limits, quotas.replays, account)
         self.session = HandshakeSession(dialect, agreement, self, caller)
         self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
         self.last_used = time.monotonic()
@@ -80,32 +80,32 @@ class HttpSession:
         return stream
 
     def apply(self, ask: SessionAsk) -> Outcome:
-        """Changes the log level or the watched resources; what the session watches counts for its owner."""
+        """Changes the log level or the watched resources; what the session watches counts for its account."""
         if not isinstance(ask, Watch):
             return self.session.apply(ask)
         size = len(ask.uri) + _WATCH_BYTES
         if (ask.uri in (self.session.watched or ())) == ask.on:
             return self.session.apply(ask)
-        if ask.on and not self._quotas.watched.take(self.owner, size):
+        if ask.on and not self._quotas.watched.take(self.account, size):
             return Failure(Fault.OVERLOADED, "Too many resources are subscribed to; unsubscribe from some first.")
         outcome = self.session.apply(ask)
         if not ask.on or isinstance(outcome, Failure):
-            self._quotas.watched.give_back(self.owner, size)
+            self._quotas.watched.give_back(self.account, size)
         self._watch_bytes += 0 if isinstance(outcome, Failure) else size if ask.on else -size
         return outcome
 
     def close(self) -> None:
-        """Ends the streams, cancels the requests, and gives back what counted for the owner."""
+        """Ends the streams, cancels the requests, and gives back what counted for the account."""
         self.streams.close()
         if self._watch_bytes:
-            self._quotas.watched.give_back(self.owner, self._watch_bytes)
+            self._quotas.watched.give_back(self.account, self._watch_bytes)
             self._watch_bytes = 0
         for task in self.in_flight.values():
             task.cancel()
 
 
-class _OwnerSessions:
-    """The sessions of one owner."""
+class _AccountSessions:
+    """The sessions of one account."""
 
     __slots__ = ("count", "idle")
 
@@ -115,36 +115,36 @@ class _OwnerSessions:
         """Those without an open request or stream, longest idle first."""
 
 
-class _OwnersByIdle:
-    """Owners by the number of their idle sessions; finds one that has the most in constant time."""
+class _AccountsByIdle:
+    """Accounts by the number of their idle sessions; finds one that has the most in constant time."""
 
-    __slots__ = ("_owners",)
+    __slots__ = ("_accounts",)
 
     def __init__(self) -> None:
-        self._owners: list[dict[str, None]] = []
+        self._accounts: list[dict[str, None]] = []
 
-    def add(self, owner: str, idle: int) -> None:
-        """The owner has one idle session more, `idle` in all."""
+    def add(self, account: str, idle: int) -> None:
+        """The account has one idle session more, `idle` in all."""
         if idle > 1:
-            del self._owners[idle - 2][owner]
-        if idle > len(self._owners):
-            self._owners.append({})
-        self._owners[idle - 1][owner] = None
+            del self._accounts[idle - 2][account]
+        if idle > len(self._accounts):
+            self._accounts.append({})
+        self._accounts[idle - 1][account] = None
 
-    def remove(self, owner: str, idle: int) -> None:
-        """The owner has one idle session less, `idle` in all."""
-        del self._owners[idle][owner]
+    def remove(self, account: str, idle: int) -> None:
+        """The account has one idle session less, `idle` in all."""
+        del self._accounts[idle][account]
         if idle:
-            self._owners[idle - 1][owner] = None
-        while self._owners and not self._owners[-1]:
-            self._owners.pop()
+            self._accounts[idle - 1][account] = None
+        while self._accounts and not self._accounts[-1]:
+            self._accounts.pop()
 
-    def richest(self) -> str | None:
-        return next(iter(self._owners[-1])) if self._owners else None
+    def with_most(self) -> str | None:
+        return next(iter(self._accounts[-1])) if self._accounts else None
 
 
 class HttpSessions:
-    """The sessions of one server. A new session ends at most one idle session, of its owner or of one that has more."""
+    """The sessions of one server. A new one ends at most one idle session, of its account or of one that has more."""
 
     def __init__(
         self, limits: Limits, quotas: HttpQuotas, hub: ChangeHub, identify: Callable[[Principal, str], Caller]
@@ -152,39 +152,39 @@ class HttpSessions:
         """`identify` returns the caller for a principal and a session id."""
         self._limits = limits
         self._quotas = quotas
-        self._share = max(1, int(limits.sessions * limits.owner_share))
+        self._share = max(1, int(limits.sessions * limits.account_share))
         self._hub = hub
         self._identify = identify
         self._open: dict[str, HttpSession] = {}
-        self._owners: dict[str, _OwnerSessions] = {}
+        self._accounts: dict[str, _AccountSessions] = {}
         self._idle: OrderedDict[str, HttpSession] = OrderedDict()
-        self._by_idle = _OwnersByIdle()
+        self._by_idle = _AccountsByIdle()
         self._expiry: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(
-        self, dialect: SessionDialect, agreement: Agreement, principal: Principal, owner: str
+        self, dialect: SessionDialect, agreement: Agreement, principal: Principal, account: str
     ) -> HttpSession | Failure:
         """Opens a session; a failure if there are too many, and none that may end for it is idle."""
-        if not self._make_room(owner):
+        if not self._make_room(account):
             return Failure(Fault.OVERLOADED, "Too many sessions are open; end one by DELETE, or try again later.")
         id_ = secrets.token_hex(16)
         caller = self._identify(principal, id_)
-        opened = HttpSession(id_, owner, dialect, agreement, caller, self._limits, self._quotas)
+        opened = HttpSession(id_, account, dialect, agreement, caller, self._limits, self._quotas)
         self._open[id_] = opened
-        self._owners.setdefault(owner, _OwnerSessions()).count += 1
+        self._accounts.setdefault(account, _AccountSessions()).count += 1
         self._set_idle(opened)
         self._schedule_expiry()
         return opened
 
-    def _make_room(self, owner: str) -> bool:
-        own = self._owners.get(owner)
+    def _make_room(self, account: str) -> bool:
+        own = self._accounts.get(account)
         count = own.count if own is not None else 0
         if count < self._share and len(self._open) < self._limits.sessions:
             return True
-        richest = self._by_idle.richest()
-        if count < self._share and richest is not None and len(self._owners[richest].idle) > count:
-            own = self._owners[richest]
+        most_idle = self._by_idle.with_most()
+        if count < self._share and most_idle is not None and len(self._accounts[most_idle].idle) > count:
+            own = self._accounts[most_idle]
         if own is None or not own.idle:
             return False
         self.forget(next(iter(own.idle.values())))
@@ -204,7 +204,7 @@ class HttpSessions:
         found.last_used = time.monotonic()
         if not found.uses:
             self._idle.move_to_end(found.id)
-            self._owners[found.owner].idle.move_to_end(found.id)
+            self._accounts[found.account].idle.move_to_end(found.id)
         return found
 
     def begin_use(self, opened: HttpSession) -> None:
@@ -227,22 +227,22 @@ class HttpSessions:
             return
         if opened.id in self._idle:
             self._set_busy(opened)
-        own = self._owners[opened.owner]
+        own = self._accounts[opened.account]
         own.count -= 1
         if not own.count:
-            del self._owners[opened.owner]
+            del self._accounts[opened.account]
         self._hub.unsubscribe(opened.session)
         opened.close()
 
     def _set_idle(self, opened: HttpSession) -> None:
-        own = self._owners[opened.owner]
+        own = self._accounts[opened.account]
         self._idle[opened.id] = own.idle[opened.id] = opened
-        self._by_idle.add(opened.owner, len(own.idle))
+        self._by_idle.add(opened.account, len(own.idle))
 
     def _set_busy(self, opened: HttpSession) -> None:
-        own = self._owners[opened.owner]
+        own = self._accounts[opened.account]
         del self._idle[opened.id], own.idle[opened.id]
-        self._by_idle.remove(opened.owner, len(own.idle))
+        self._by_idle.remove(opened.account, len(own.idle))
 
     # Expiry
 

@@ -56,9 +56,9 @@ class StatelessPosts:
     async def _perform(
         self, request: Request, ask: EngineAsk, dialect: Dialect, terms: Terms, incoming: HttpRequest
     ) -> None:
-        owner = incoming.owner
-        reply = HttpReply(incoming, incoming.accepts or asgi_messages.ONLY_JSON, owner, self._engine.limits)
-        outcome = await self._calls.perform(ask, terms, reply, request.id, owner)
+        account = incoming.account
+        reply = HttpReply(incoming, incoming.accepts or asgi_messages.ONLY_JSON, account, self._engine.limits)
+        outcome = await self._calls.perform(ask, terms, reply, request.id, account)
         if outcome is None:
             await reply.abandon()
             return
@@ -86,15 +86,15 @@ class StatelessPosts:
     def _listen(
         self, request: Request, dialect: Dialect, version: str, ask: Listen, incoming: HttpRequest
     ) -> FollowedStream | Failure:
-        quotas, owner, hub = incoming.quotas, incoming.owner, self._engine.hub
+        quotas, account, hub = incoming.quotas, incoming.account, self._engine.hub
         accepted = self._engine.capabilities.supported_filter(ask.filter)
         size = sum(map(len, accepted.uris)) + 1
-        if not quotas.watched.take(owner, size):
+        if not quotas.watched.take(account, size):
             return Failure(Fault.OVERLOADED, "Too many resources are subscribed to; end a subscription first.")
-        if not quotas.streams.take(owner):
-            quotas.watched.give_back(owner, size)
+        if not quotas.streams.take(account):
+            quotas.watched.give_back(account, size)
             return Failure(Fault.OVERLOADED, "Too many streams are open; close one first.")
-        stream = SubscriptionStream(self._engine.limits, quotas.responses, owner)
+        stream = SubscriptionStream(self._engine.limits, quotas.responses, account)
         subscription = Subscription(dialect, request, version, accepted, stream.append)
         subscription.acknowledge()
         hub.subscribe(subscription)
@@ -106,7 +106,7 @@ class StatelessPosts:
         def leave() -> None:
             hub.unsubscribe(subscription)
             stream.forget()
-            quotas.streams.give_back(owner)
-            quotas.watched.give_back(owner, size)
+            quotas.streams.give_back(account)
+            quotas.watched.give_back(account, size)
 
         return FollowedStream(stream, 0, close=close, on_leave=leave)

@@ -1,6 +1,7 @@
-"""Quotas: how much of something owners may hold, each of them and all together.
+"""Quotas: how much of something accounts may hold, each of them and all together.
 
-An owner is the account of a caller: its principal, if an authentication middleware names one, else its address.
+An account is a caller's principal, if an authentication middleware names one, else its address. What a session has in
+the store counts towards another account, the session's own.
 """
 
 from deltamcp.limits import Limits
@@ -10,43 +11,43 @@ _WATCHED_BYTES = 32 * 1024 * 1024
 
 
 class Quota:
-    """Counts what owners hold. One owner may hold only a share, so that the rest stays free for others."""
+    """Counts what accounts hold. One account may hold only a share, so that the rest stays free for others."""
 
     __slots__ = ("_held", "_in_all", "_limit", "share")
 
-    def __init__(self, limit: int, owner_share: float) -> None:
+    def __init__(self, limit: int, account_share: float) -> None:
         self._limit = limit
-        self.share = max(1, int(limit * owner_share))
-        """The most that one owner may hold."""
+        self.share = max(1, int(limit * account_share))
+        """The most that one account may hold."""
         self._held: dict[str, int] = {}
         self._in_all = 0
 
-    def take(self, owner: str, amount: int = 1) -> bool:
-        """Counts an amount for an owner; returns False, and counts nothing, if that exceeds a limit."""
-        held = self._held.get(owner, 0) + amount
+    def take(self, account: str, amount: int = 1) -> bool:
+        """Counts an amount for an account; returns False, and counts nothing, if that exceeds a limit."""
+        held = self._held.get(account, 0) + amount
         if held > self.share or self._in_all + amount > self._limit:
             return False
-        self._held[owner] = held
+        self._held[account] = held
         self._in_all += amount
         return True
 
-    def give_back(self, owner: str, amount: int = 1) -> None:
-        """Ends the count of an amount that the owner took."""
-        held = self._held[owner] - amount
+    def give_back(self, account: str, amount: int = 1) -> None:
+        """Ends the count of an amount that the account took."""
+        held = self._held[account] - amount
         if held:
-            self._held[owner] = held
+            self._held[account] = held
         else:
-            del self._held[owner]
+            del self._held[account]
         self._in_all -= amount
 
 
 class HttpQuotas:
-    """What owners hold in one HTTP application."""
+    """What accounts hold in one HTTP application."""
 
     __slots__ = ("bodies", "calls", "replays", "responses", "streams", "watched")
 
     def __init__(self, limits: Limits) -> None:
-        share = limits.owner_share
+        share = limits.account_share
         self.bodies = Quota(limits.body_bytes, share)
         """Bytes of the requests that are read or served."""
         self.calls = Quota(limits.calls, share)

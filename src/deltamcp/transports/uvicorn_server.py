@@ -160,7 +160,7 @@ def make_server(
     app = HttpApp(engine, path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
     logging.getLogger("uvicorn.error").addFilter(RARE_WARNINGS)
     limits = engine.limits
-    connections = Quota(_allowed_connections(limits.connections), limits.owner_share)
+    connections = Quota(_allowed_connections(limits.connections), limits.account_share)
     config = uvicorn.Config(
         app,
         host,
