@@ -15,7 +15,7 @@ from deltamcp.client.client import DeltaClient
 from deltamcp.client.connect import connect
 from deltamcp.client.connection import ClientConnection
 from deltamcp.client.links.link import UnaddressedError
-from deltamcp.client.size_total import BYTES_PER_VALUE, SizeTotal, size_of
+from deltamcp.client.received_size import BYTES_PER_VALUE, TotalSize, size_of
 from deltamcp.errors import ConnectionLostError, DeadlineError, DeltaError, PeerError, UnreachableError
 from deltamcp.values import Notification, Request
 from tests.support import fake_stdio, hostile_server
@@ -135,7 +135,7 @@ def test_sizes_count_values_and_names_but_not_what_texts_look_like():
     assert size_of(b"[" + b"[]," * 99 + b"[]]") == BYTES_PER_VALUE * 201
     assert size_of(rb'{"a\\":"\"[[[","b":[]}') == BYTES_PER_VALUE * 6
 
-    total = SizeTotal("It", 1000)
+    total = TotalSize("It", 1000)
     total.add(b'"%b"' % (b"x" * 598))
     total.add(b"1", 400)
     with pytest.raises(ClientError, match="It is larger than 1,000 bytes"):

@@ -21,10 +21,10 @@ from deltamcp.client.local_results import LocalResults
 from deltamcp.client.negotiation import ClientProfile, Encoding, ProtocolChoice, ServerInfo
 from deltamcp.client.notifications import NotificationListener
 from deltamcp.client.options import ClientOptions
+from deltamcp.client.received_size import DEFAULT_MAX_BYTES, TotalSize
 from deltamcp.client.recovery import read_all, recover
 from deltamcp.client.reply import Reply, ToolCall
 from deltamcp.client.result_cache import ResultCache
-from deltamcp.client.size_total import DEFAULT_MAX_BYTES, SizeTotal
 from deltamcp.client.target import Address, InProcessServer, Program, Target, parse_target
 from deltamcp.deltas.edits import InvalidDeltaError as UnreadableError
 from deltamcp.errors import FAULTS, ArgumentsError, CallFailedError, ClientError, ConfigurationError, Fault, PeerError
@@ -377,7 +377,7 @@ class DeltaClient:
             ResultLostError: the rest of the result cannot be read.
         """
         if reply.call is not None and reply.handle is None and self._may_repeat_for_pages(reply):
-            total = SizeTotal(f"The result of {reply.call.name}", self._max_bytes)
+            total = TotalSize(f"The result of {reply.call.name}", self._max_bytes)
             rows = []
             async for row in self._rows_from(reply, reply.call.name):
                 total.add(jsonrpc.encode(row))

@@ -10,7 +10,7 @@ from deltamcp.catalog import param_headers, prose
 from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.param_headers import ParameterHeader
-from deltamcp.client.size_total import size_of
+from deltamcp.client.received_size import size_of
 from deltamcp.errors import ConfigurationError
 from deltamcp.results import reference
 from deltamcp.values import JSON
@@ -97,7 +97,7 @@ class Definition:
 
 
 _MAX_DEFINITION_BYTES = 1024 * 1024
-"""The size of the largest definition; values count as in `size_total.py`. The largest known have 100 kB."""
+"""The size of the largest definition; values count as in `received_size.py`. The largest known have 100 kB."""
 _META_TOOL_NAMES = tuple(meta.value for meta in MetaTool)
 """The names of meta-tools, before which a server may put a prefix."""
 _STRUCTURE_KEYWORDS = frozenset(

@@ -7,7 +7,7 @@ from typing import Any
 
 from deltamcp.client.connector import Connector
 from deltamcp.client.definitions import Definition, ParsedTools, Tool, ToolCache
-from deltamcp.client.size_total import SizeTotal
+from deltamcp.client.received_size import TotalSize
 from deltamcp.errors import FAULTS, ClientError, Fault, PeerError
 from deltamcp.values import JSON, Era
 from deltamcp.wire import jsonrpc
@@ -119,7 +119,7 @@ class ServerLists:
     async def _describe(self, names: list[str]) -> None:
         settings: Any = (self._connector.server.progressive or {}).get("describe")
         max_names = settings.get("maxNames") if isinstance(settings, dict) else None
-        total = SizeTotal("The answer to tools/describe", self._max_bytes)
+        total = TotalSize("The answer to tools/describe", self._max_bytes)
         if not isinstance(max_names, int) or max_names < 1:
             # The original Delta-MCP describes one tool per request.
             for start in range(0, len(names), _MAX_DESCRIBED_AT_ONCE):
@@ -212,7 +212,7 @@ class ServerLists:
         items: list[dict[str, JSON]] = []
         cursor: str | None = None
         seen: set[str] = set()
-        total = SizeTotal(f"The answer to {method}", self._max_bytes)
+        total = TotalSize(f"The answer to {method}", self._max_bytes)
         for _ in range(_MAX_PAGES):
             result = await self._connector.request(method, {} if cursor is None else {"cursor": cursor})
             total.add(jsonrpc.encode(result), _MIN_PAGE_BYTES)

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias
 
+from deltamcp.client.received_size import DEFAULT_MAX_BYTES, TotalSize
 from deltamcp.client.reply import Reply
-from deltamcp.client.size_total import DEFAULT_MAX_BYTES, SizeTotal
 from deltamcp.errors import ResultLostError
 from deltamcp.results.notes import RAW_PREFIX
 from deltamcp.results.pointer import parse_path
@@ -47,7 +47,7 @@ async def read_all(handle: str, continue_call: ContinueCall, max_bytes: int = DE
         ResultLostError: the result cannot be read.
         ClientError: the result is larger than `max_bytes`.
     """
-    total = SizeTotal("The result", max_bytes)
+    total = TotalSize("The result", max_bytes)
     result: list[JSON] = [None]
     # A list instead of recursion: values may be nested deeper than Python's recursion limit.
     pending_values = [_PendingValue("", result, 0)]

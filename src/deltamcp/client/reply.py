@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from deltamcp.client.size_total import BYTES_PER_VALUE, DEFAULT_MAX_BYTES, too_large_error
+from deltamcp.client.received_size import BYTES_PER_VALUE, DEFAULT_MAX_BYTES, too_large_error
 from deltamcp.dialects import modern
 from deltamcp.results.encode import decode
 from deltamcp.results.policy import META_KEY

@@ -3,8 +3,8 @@
 from collections import OrderedDict
 from typing import Any
 
+from deltamcp.client.received_size import BYTES_PER_VALUE
 from deltamcp.client.reply import Reply
-from deltamcp.client.size_total import BYTES_PER_VALUE
 from deltamcp.deltas.delta import apply_delta
 from deltamcp.deltas.edits import InvalidDeltaError
 from deltamcp.deltas.root import root_of

@@ -22,13 +22,13 @@ from deltamcp.transports.http_reply import RETRY_MS
 from deltamcp.transports.http_session_requests import SessionRequests
 from deltamcp.transports.http_stateless import StatelessPosts
 from deltamcp.transports.quota import HttpQuotas
-from deltamcp.transports.rare_warnings import RARE_WARNINGS
+from deltamcp.transports.warning_filter import WARNING_FILTER
 from deltamcp.values import ANONYMOUS, Failure, Message, Principal, Request
 from deltamcp.wire import codecs, sse
 from deltamcp.wire.codecs import Codec
 
 logger = logging.getLogger("deltamcp.http")
-logger.addFilter(RARE_WARNINGS)
+logger.addFilter(WARNING_FILTER)
 
 PRINCIPAL = "deltamcp.principal"
 """The key in the ASGI scope under which an authentication middleware puts the `Principal`."""

@@ -17,7 +17,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.transports.http_app import LOOPBACK, HttpApp
 from deltamcp.transports.http_protocol import bounded_protocol
 from deltamcp.transports.quota import Quota
-from deltamcp.transports.rare_warnings import RARE_WARNINGS
+from deltamcp.transports.warning_filter import WARNING_FILTER
 
 
 def bind_sockets(host: str, port: int) -> list[socket.socket]:
@@ -158,7 +158,7 @@ def make_server(
     if allowed_hosts is None and host not in ("0.0.0.0", "::", *LOOPBACK):  # noqa: S104
         allowed_hosts = [host, *LOOPBACK]
     app = HttpApp(engine, path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
-    logging.getLogger("uvicorn.error").addFilter(RARE_WARNINGS)
+    logging.getLogger("uvicorn.error").addFilter(WARNING_FILTER)
     limits = engine.limits
     connections = Quota(_allowed_connections(limits.connections), limits.account_share)
     config = uvicorn.Config(

@@ -22,7 +22,7 @@ from deltamcp.client.links.http1 import (
     origin,
 )
 from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, UnaddressedError, read_messages
-from deltamcp.client.size_total import too_large_error
+from deltamcp.client.received_size import too_large_error
 from deltamcp.errors import ClientError, ConfigurationError, ConnectionLostError, HttpStatusError, UnauthorizedError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, RequestId

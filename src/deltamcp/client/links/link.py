@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from deltamcp.client.size_total import BYTES_PER_VALUE
+from deltamcp.client.received_size import BYTES_PER_VALUE
 from deltamcp.errors import ClientError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, Malformed, Message, RequestId

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias, cast
 
 from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, read_messages
-from deltamcp.client.size_total import too_large_error
+from deltamcp.client.received_size import too_large_error
 from deltamcp.errors import ConnectionLostError, UnreachableError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, Malformed

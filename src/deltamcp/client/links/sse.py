@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 from deltamcp.client.links.http import BearerToken, HttpLink
 from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnection, origin
 from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, read_messages
-from deltamcp.client.size_total import too_large_error
+from deltamcp.client.received_size import too_large_error
 from deltamcp.errors import ClientError, ConfigurationError, ConnectionLostError, UnreachableError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON

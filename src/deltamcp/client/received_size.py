@@ -10,7 +10,7 @@ BYTES_PER_VALUE = 24
 """Bytes that a value or the name of a field counts at least; decoded, it takes up to 80."""
 
 
-class SizeTotal:
+class TotalSize:
     """Adds up the parts of one list or one result."""
 
     def __init__(self, subject: str, max_bytes: int) -> None:

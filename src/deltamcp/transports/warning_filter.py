@@ -1,4 +1,4 @@
-"""Warnings that any client can cause, so many as it likes."""
+"""The filter of warnings that clients cause, as many as they like."""
 
 import logging
 import time
@@ -7,7 +7,7 @@ _SECONDS = 10.0
 """The time between two warnings of one kind."""
 
 
-class RareWarnings(logging.Filter):
+class WarningFilter(logging.Filter):
     """Passes one warning of each kind in ten seconds, which says how many there were since the one before."""
 
     def __init__(self) -> None:
@@ -29,5 +29,5 @@ class RareWarnings(logging.Filter):
         return True
 
 
-RARE_WARNINGS = RareWarnings()
+WARNING_FILTER = WarningFilter()
 """The filter of the loggers that log what clients cause."""

@@ -4,14 +4,14 @@ import logging
 
 import pytest
 
-from deltamcp.transports.rare_warnings import RareWarnings
+from deltamcp.transports.warning_filter import WarningFilter
 
 
 def test_one_warning_of_a_kind_passes_in_ten_seconds_and_says_how_many_did_not(monkeypatch, caplog):
     now = [1_000.0]
-    monkeypatch.setattr("deltamcp.transports.rare_warnings.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("deltamcp.transports.warning_filter.time.monotonic", lambda: now[0])
     logger = logging.getLogger("deltamcp.test")
-    rare = RareWarnings()
+    rare = WarningFilter()
     logger.addFilter(rare)
     with caplog.at_level(logging.INFO, "deltamcp.test"):
         for number in range(1_000):
@@ -35,4 +35,4 @@ def test_one_warning_of_a_kind_passes_in_ten_seconds_and_says_how_many_did_not(m
 @pytest.mark.parametrize("level", [logging.INFO, logging.ERROR])
 def test_other_levels_are_not_counted(level):
     record = logging.LogRecord("x", level, "", 0, "text", None, None)
-    assert all(RareWarnings().filter(record) for _ in range(5))
+    assert all(WarningFilter().filter(record) for _ in range(5))
