@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from deltamcp import Context, DeltaServer
+from deltamcp.runtime.threads import Threads
 from tests.support.http_server import serve_http
 from tests.support.raw_client import META, raw_client
 
@@ -157,4 +158,16 @@ async def test_one_connection(tool: str) -> None:
         with collected_garbage() as garbage:
             for _ in range(CALLS):
                 await client.modern("tools/call", name=tool, arguments=TOOLS[tool])
+    assert garbage.types.total() < CALLS, garbage.types
+
+
+async def test_errors_in_threads() -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    threads = Threads(1)
+    with collected_garbage() as garbage:
+        for _ in range(CALLS):
+            with contextlib.suppress(ValueError):
+                await threads.run("ann", fail, {})
     assert garbage.types.total() < CALLS, garbage.types

@@ -134,7 +134,10 @@ class Threads:
 
 def _result(value: Any, error: BaseException | None) -> Any:
     if error is not None:
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # whose traceback has this frame: a cycle that would keep what the function computed with
     return value
 
 
