@@ -78,10 +78,17 @@ def _without_strings(body: bytes, limits: Limits) -> bytes:
     Raises:
         MessageBoundError: the body has too many strings, each of which is a value or a name.
     """
-    unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    unescaped = _without_escapes(body)
     if unescaped.count(b'"') // 2 > limits.values:
         raise too_many_values(limits)
     return _outside_strings(unescaped)
+
+
+def _without_escapes(body: bytes) -> bytes:
+    """Returns a body without escaped backslashes and quotes."""
+    if b"\\" not in body:  # which takes a tenth of the time of replacing
+        return body
+    return body.replace(b"\\\\", b"").replace(b'\\"', b"")
 
 
 def _outside_strings(unescaped: bytes) -> bytes:
@@ -102,5 +109,5 @@ def _nesting_depth(outside: bytes) -> int:
 
 def count_values(body: bytes) -> int:
     """Counts the values and the names of fields of a body of JSON that is within its bounds."""
-    outside = _outside_strings(body.replace(b"\\\\", b"").replace(b'\\"', b""))
+    outside = _outside_strings(_without_escapes(body))
     return 1 + outside.count(b"[") + outside.count(b"{") + outside.count(b",") + outside.count(b":")
