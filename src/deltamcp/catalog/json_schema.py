@@ -72,11 +72,6 @@ class ForeignSchema:
         schema, _ = normalize_draft(self._schema)
         return _compile({key: schema[key] for key in _PROPERTIES_KEYWORDS if key in schema})
 
-    @property
-    def is_checked(self) -> bool:
-        """Whether values are validated at all."""
-        return self._validator is not None
-
     def is_valid(self, value: JSON) -> bool:
         """
         Raises:
