@@ -16,9 +16,9 @@ _CONTROLS = (
     "\u180e\u200b\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f"
 )
-"""DEL, C1 and bidirectional controls (UAX #9), and lone surrogates: a terminal acts on them, or
-cannot write them. Then characters that no terminal shows, and that could hide a part of a name; the joiners U+200C and
-U+200D stay, because scripts and emoji need them."""
+"""DEL, C1 and bidirectional controls (UAX #9), and lone surrogates: a terminal acts on them, or cannot write them. Then
+characters that no terminal shows, and that could hide a part of a name; the joiners U+200C and U+200D stay, because
+scripts and emoji need them."""
 _UNESCAPED_CONTROL = re.compile(f"[{_CONTROLS}]")
 """A control character that JSON need not escape."""
 _TERMINAL_CONTROL = re.compile(f"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f{_CONTROLS}]")
