@@ -80,8 +80,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     ones, whose dependencies are open; further calls with dependencies wait."""
 
     body_bytes: int = 256 * 1024 * 1024
-    """HTTP bodies of requests in progress, with what their values take once they are decoded; one account's share is a
-    few of the largest messages. The server answers further ones with 503."""
+    """HTTP bodies that the server reads or has yet to decode, and besides, half as much for those of requests in
+    progress, once decoded. Others wait up to `body_seconds` to be decoded; the server answers 503 to further ones."""
 
     response_bytes: int = 256 * 1024 * 1024
     """Large HTTP responses and events that clients have yet to read; the server answers 503 instead of further ones."""

@@ -242,25 +242,79 @@ async def test_one_account_has_a_share_of_the_calls_and_the_others_have_the_rest
         assert [(await call.start())[0] for call in (*first[:2], other)] == [200, 200, 200]
 
 
-async def test_the_bodies_of_requests_in_progress_are_counted_with_their_values():
-    server = DeltaServer("x", limits=Limits(body_bytes=800_000, account_share=0.5))
+VALUES_AND_FIT = (
+    ("x" * 90_000, 2),
+    ([1] * 1_000, 2),
+    (json.loads("[" * 100 + "]" * 100), 13),
+    ("x" * 20_000 + "😀", 2),
+)
+"""Arguments, and how many calls with each of them fit into 200,000 bytes once they are decoded."""
+
+
+@pytest.mark.parametrize(("value", "fit"), VALUES_AND_FIT, ids=["text", "list", "nested", "wide"])
+async def test_calls_wait_until_their_decoded_arguments_have_room(value, fit):
+    server = DeltaServer("x", limits=Limits(body_bytes=1_600_000, account_share=0.25))
     gate = asyncio.Event()
+    began = asyncio.Queue[None]()
 
     @server.tool
-    async def takes(value: Any) -> str:
+    async def takes(value: Any, padding: str) -> str:
+        began.put_nowait(None)
         await gate.wait()
         return "done"
 
     async with asgi_client(server) as client:
-        for value, fit in (("x" * 150_000, 2), ([0] * 1_000, 2)):
-            gate.clear()
-            calls = [modern(client, "takes", value=value) for _ in range(fit + 1)]
-            await asyncio.wait({call.task for call in calls}, return_when=asyncio.FIRST_COMPLETED, timeout=HANG_SECONDS)
-            assert (await calls[-1].start())[0] == 503
-            gate.set()
-            assert [(await call.start())[0] for call in calls[:-1]] == [200] * fit
-            await asyncio.gather(*(call.task for call in calls))
-        assert not client._app._quotas.bodies._held
+        quotas = client._app._quotas
+        calls = [modern(client, "takes", value=value, padding="x" * 1_000) for _ in range(fit + 1)]
+        for _ in range(fit):
+            await asyncio.wait_for(began.get(), HANG_SECONDS)
+        async with asyncio.timeout(HANG_SECONDS):
+            while not quotas.decoded._waiting:  # noqa: ASYNC110 - nothing tells that a call begins to wait
+                await asyncio.sleep(0)
+        assert began.empty() and not any(call.task.done() for call in calls)
+        gate.set()
+        assert [(await call.start())[0] for call in calls] == [200] * (fit + 1)
+        await asyncio.gather(*(call.task for call in calls))
+        assert not quotas.bodies._held and not quotas.decoded._held
+
+
+async def test_a_call_that_waits_too_long_for_room_is_refused():
+    server = DeltaServer("x", limits=Limits(body_bytes=800_000, account_share=0.25, body_seconds=0.01))
+    gate = asyncio.Event()
+
+    @server.tool
+    async def takes(value: str) -> str:
+        await gate.wait()
+        return "done"
+
+    async with asgi_client(server) as client:
+        calls = [modern(client, "takes", value="x" * 60_000) for _ in range(2)]
+        await asyncio.wait({call.task for call in calls}, return_when=asyncio.FIRST_COMPLETED, timeout=HANG_SECONDS)
+        assert [call.task.done() for call in calls] == [False, True]
+        assert (await calls[1].start())[0] == 503
+        gate.set()
+        assert (await calls[0].start())[0] == 200
+
+
+async def test_the_bodies_that_are_not_decoded_yet_are_limited():
+    server = DeltaServer("x", limits=Limits(body_bytes=800_000, account_share=0.25))
+    gate, began = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def takes(value: str) -> str:
+        began.set()
+        await gate.wait()
+        return "done"
+
+    async with asgi_client(server) as client:
+        calls = [modern(client, "takes", value="x" * 90_000)]
+        await asyncio.wait_for(began.wait(), HANG_SECONDS)
+        calls += [modern(client, "takes", value="x" * 90_000) for _ in range(3)]  # two of them wait
+        await asyncio.wait({call.task for call in calls}, return_when=asyncio.FIRST_COMPLETED, timeout=HANG_SECONDS)
+        assert [call.task.done() for call in calls] == [False, False, False, True]
+        assert (await calls[3].start())[0] == 503
+        gate.set()
+        assert [(await call.start())[0] for call in calls[:3]] == [200] * 3
 
 
 async def test_a_batch_has_at_most_100_messages(server):

@@ -1,6 +1,7 @@
 """The bounds of a message: what exceeds them is refused before it is decoded, by the request's id where it is found."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import cbor2
@@ -15,7 +16,7 @@ from deltamcp.values import Malformed, Request
 from deltamcp.wire import cbor, codecs, jsonrpc
 from deltamcp.wire.codecs import CBOR_CODEC, CODECS, COMPACT_CODEC, JSON_CODEC, Codec
 from deltamcp.wire.lines import LineReader
-from deltamcp.wire.message_bounds import MAX_DIGITS, MessageBoundError, check_json
+from deltamcp.wire.message_bounds import MAX_DIGITS, MessageBoundError, check_json, estimate_memory
 
 LIMITS = Limits()
 every_codec = pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
@@ -101,6 +102,31 @@ def undecoded(monkeypatch):
     monkeypatch.setattr(jsonrpc, "_decode_envelope", refuse)
     decode_any = jsonrpc._decode_any
     monkeypatch.setattr(jsonrpc, "_decode_any", lambda body: decode_any(body) if len(body) < 300 else refuse(body))
+
+
+LARGE = {
+    "nested": b"[" + b",".join([b"[" * 100 + b"]" * 100] * 100) + b"]",
+    "objects": b"[" + b",".join([b'{"a":' * 100 + b"1" + b"}" * 100] * 30) + b"]",
+    "lists": b"[" + b",".join(b"[%d]" % number for number in range(9_000)) + b"]",
+    "empty": b"[" + b", ".join([b"[]"] * 9_000) + b"]",
+    "numbers": b"[" + b",".join(b"%d" % number for number in range(9_000)) + b"]",
+    "texts": json.dumps([f"€{number}" for number in range(9_000)], ensure_ascii=False).encode(),
+    "names": json.dumps({f"k{number}": number for number in range(9_000)}).encode(),
+    "wide": '"{}😀"'.format("x" * 100_000).encode(),
+    "escaped": b'"%b\\ud83d\\ude00"' % (b"x" * 100_000),
+    "half wide": '"{}€"'.format("x" * 100_000).encode(),
+}
+
+
+@pytest.mark.parametrize("argument", LARGE.values(), ids=LARGE)
+def test_the_memory_of_decoded_json_is_not_underestimated(argument):
+    body = json.dumps(call("?")).encode().replace(b'"?"', argument)
+    tracemalloc.start()
+    message = jsonrpc.read(body, LIMITS)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(message, Request)
+    assert taken < estimate_memory(body) + 4_096 < 4 * taken
 
 
 TOO_MANY = [b"[]", b"{}", b"1", b'""', b'{"a":1}', b"[[[]]]", b'"\\u0061"', b'{"id":"id"}']

@@ -52,7 +52,9 @@ class HttpRequest(Struct, gc=False):
     codec: Codec = JSON_CODEC
     """The codec of a response that is no stream. Refusals and events are always JSON."""
     held_bytes: int = 0
-    """The bytes of the body that count for the account while the request is in progress."""
+    """The bytes of the body that count for the account until it is decoded."""
+    decoded_bytes: int = 0
+    """The memory of the decoded body that counts for the account while the request is in progress."""
 
     @property
     def account(self) -> str:
@@ -66,7 +68,22 @@ class HttpRequest(Struct, gc=False):
         self.held_bytes += size
         return True
 
+    async def hold_decoded(self, size: int, seconds: float) -> bool:
+        """Counts the memory of the decoded body for the account; returns False if it was not free within `seconds`."""
+        size = min(size, self.quotas.decoded.share)  # so that the largest message can be served, if alone
+        if not await self.quotas.decoded.take_in_turn(self.account, size, seconds):
+            return False
+        self.decoded_bytes = size
+        return True
+
     def release(self) -> None:
+        """Ends the count of the body's bytes and memory."""
+        self.release_bytes()
+        if self.decoded_bytes:
+            self.quotas.decoded.give_back(self.account, self.decoded_bytes)
+            self.decoded_bytes = 0
+
+    def release_bytes(self) -> None:
         """Ends the count of the body's bytes."""
         if self.held_bytes:
             self.quotas.bodies.give_back(self.account, self.held_bytes)
@@ -91,10 +108,8 @@ _CLOSE = (b"connection", b"close")
 
 PIECE_BYTES = 64 * 1024
 """A larger response or event is sent in pieces of this size, each when the client has read enough of those before."""
-_UNCOUNTED_BYTES = 1024
+UNCOUNTED_BYTES = 1024
 """A body of up to this size is not counted, because calls are."""
-_VALUE_BYTES = 160
-"""The memory of a small value of a body once it is decoded, with its name."""
 _EVENTS = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -178,7 +193,7 @@ async def read_body(incoming: HttpRequest, limits: Limits) -> bytes | Failure:
     event = await receive()
     body: bytes = event.get("body", b"")
     if not event.get("more_body"):
-        if len(body) <= _UNCOUNTED_BYTES:
+        if len(body) <= UNCOUNTED_BYTES:
             return body
         if len(body) > limits.message_bytes:
             return _too_large(limits)
@@ -201,14 +216,10 @@ async def read_body(incoming: HttpRequest, limits: Limits) -> bytes | Failure:
     return bytes(whole)
 
 
-def hold_values(incoming: HttpRequest, body: bytes, codec: Codec) -> Failure | None:
-    """Counts for the account what the values of a body take once they are decoded."""
-    if len(body) <= _UNCOUNTED_BYTES:
-        return None
-    values = body.count(b",") if codec is JSON_CODEC else len(body)
-    # A body of more values is refused as it is decoded, with a better reason.
-    most = incoming.quotas.bodies.share // 2
-    return None if incoming.hold(min(_VALUE_BYTES * values, most)) else _too_many()
+async def hold_memory(incoming: HttpRequest, body: bytes, codec: Codec, limits: Limits) -> Failure | None:
+    """Counts for the account what a body takes once it is decoded; waits until the account may hold so much."""
+    size = codecs.estimate_memory(body, codec, limits)
+    return None if await incoming.hold_decoded(size, limits.body_seconds) else _too_many()
 
 
 def _too_many() -> Failure:

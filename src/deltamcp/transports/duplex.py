@@ -41,13 +41,12 @@ from deltamcp.values import (
 )
 from deltamcp.wire import codecs, jsonrpc
 from deltamcp.wire.codecs import CODECS, JSON_CODEC
+from deltamcp.wire.message_bounds import estimate_memory
 
 logger = logging.getLogger("deltamcp")
 
 _SMALL_BYTES = 1024
 """A request of up to this size counts only as one of `Limits.in_flight`."""
-_VALUE_BYTES = 80
-"""The memory of a small value once it is decoded."""
 _MAX_HELD_BYTES = 64 * 1024 * 1024
 """The memory of larger requests in progress, such as sixteen files of 4 MB in text."""
 
@@ -111,7 +110,7 @@ class Duplex:
     def receive(self, body: bytes) -> None:
         """Handles one message from the client. It never raises."""
         message = codecs.read(body, self._codec, self._engine.limits)
-        held = 0 if len(body) <= _SMALL_BYTES else len(body) + _VALUE_BYTES * body.count(b",")
+        held = 0 if len(body) <= _SMALL_BYTES else estimate_memory(body)
         if isinstance(message, list):
             self._receive_batch(message, held // len(message))
         else:

@@ -170,13 +170,16 @@ class HttpApp:
         body = await asgi_messages.read_body(incoming, limits)
         if not isinstance(body, bytes):
             return body
-        refused = asgi_messages.hold_values(incoming, body, codec)
-        if refused is not None:
-            return refused
+        if len(body) > asgi_messages.UNCOUNTED_BYTES:
+            refused = await asgi_messages.hold_memory(incoming, body, codec, limits)
+            if refused is not None:
+                return refused
         if len(body) <= _MAX_BYTES_AT_ONCE:
+            incoming.release_bytes()
             return codecs.read(body, codec, limits)
         arguments = {"body": body, "codec": codec, "limits": limits}
         message: Message | list[Message] = await self._decoders.run(incoming.account, codecs.read, arguments)
+        incoming.release_bytes()
         return message
 
     async def _get_or_delete(self, incoming: HttpRequest) -> FollowedStream | None:

@@ -4,8 +4,14 @@ An account is a caller's principal, if an authentication middleware names one, e
 the store counts towards another account, the session's own.
 """
 
+import asyncio
+import itertools
+from collections import deque
+
 from deltamcp.limits import Limits
 
+_ACCOUNTS_AT_ONCE = 8
+"""Other accounts whose turn may come when one gives back an amount; together they may hold the whole."""
 _WATCHED_BYTES = 32 * 1024 * 1024
 """The URIs that clients subscribe to, in all; no operator has so many."""
 
@@ -13,7 +19,7 @@ _WATCHED_BYTES = 32 * 1024 * 1024
 class Quota:
     """Counts what accounts hold. One account may hold only a share, so that the rest stays free for others."""
 
-    __slots__ = ("_held", "_in_all", "_limit", "share")
+    __slots__ = ("_held", "_in_all", "_limit", "_waiting", "share")
 
     def __init__(self, limit: int, account_share: float) -> None:
         self._limit = limit
@@ -21,6 +27,8 @@ class Quota:
         """The most that one account may hold."""
         self._held: dict[str, int] = {}
         self._in_all = 0
+        self._waiting: dict[str, deque[tuple[asyncio.Future[bool], int]]] = {}
+        """The amounts that accounts wait for, each account's in their order."""
 
     def take(self, account: str, amount: int = 1) -> bool:
         """Counts an amount for an account; returns False, and counts nothing, if that exceeds a limit."""
@@ -31,6 +39,42 @@ class Quota:
         self._in_all += amount
         return True
 
+    async def take_in_turn(self, account: str, amount: int, seconds: float) -> bool:
+        """Counts an amount for an account once others are given back; returns False if that takes more than `seconds`."""
+        if account not in self._waiting and self.take(account, amount):
+            return True
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[bool] = loop.create_future()
+        self._waiting.setdefault(account, deque()).append((turn, amount))
+        timer = loop.call_later(seconds, _refuse, turn)
+        try:
+            is_taken = await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled() and turn.result():
+                self.give_back(account, amount)
+            self._pass_on(account)  # smaller amounts may have waited behind this one
+            raise
+        finally:
+            timer.cancel()
+        if not is_taken:
+            self._pass_on(account)
+        return is_taken
+
+    def _pass_on(self, account: str) -> None:
+        """Gives accounts that wait what they may hold now, this account first."""
+        for other in [account, *itertools.islice(self._waiting, _ACCOUNTS_AT_ONCE)]:
+            turns = self._waiting.pop(other, None)
+            if turns is None:
+                continue
+            while turns:
+                turn, amount = turns[0]
+                if not turn.done():
+                    if not self.take(other, amount):
+                        self._waiting[other] = turns  # now behind other accounts
+                        break
+                    turn.set_result(True)
+                turns.popleft()
+
     def give_back(self, account: str, amount: int = 1) -> None:
         """Ends the count of an amount that the account took."""
         held = self._held[account] - amount
@@ -39,17 +83,26 @@ class Quota:
         else:
             del self._held[account]
         self._in_all -= amount
+        if self._waiting:
+            self._pass_on(account)
+
+
+def _refuse(turn: "asyncio.Future[bool]") -> None:
+    if not turn.done():
+        turn.set_result(False)
 
 
 class HttpQuotas:
     """What accounts hold in one HTTP application."""
 
-    __slots__ = ("bodies", "calls", "replays", "responses", "streams", "watched")
+    __slots__ = ("bodies", "calls", "decoded", "replays", "responses", "streams", "watched")
 
     def __init__(self, limits: Limits) -> None:
         share = limits.account_share
         self.bodies = Quota(limits.body_bytes, share)
-        """Bytes of the requests that are read or served."""
+        """Bytes of the bodies that are read, or wait to be decoded."""
+        self.decoded = Quota(limits.body_bytes // 2, share)
+        """Memory of the requests that are served; they wait for it."""
         self.calls = Quota(limits.calls, share)
         """Requests that are served."""
         self.responses = Quota(limits.response_bytes, share)

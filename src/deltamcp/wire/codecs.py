@@ -9,7 +9,7 @@ from msgspec import Struct
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, Malformed, Message, RequestId
-from deltamcp.wire import cbor, jsonrpc
+from deltamcp.wire import cbor, jsonrpc, message_bounds
 from deltamcp.wire.message_bounds import MessageBoundError, check_json
 
 SHORT_KEYS: Mapping[str, str] = MappingProxyType(
@@ -161,6 +161,13 @@ def read(body: bytes, codec: Codec, limits: Limits) -> Message | list[Message]:
     except ValueError as error:
         return Malformed(Fault.PARSE, str(error))
     return jsonrpc.read_value(value, limits)
+
+
+def estimate_memory(body: bytes, codec: Codec, limits: Limits) -> int:
+    """Returns about how many bytes the values of a body take once they are decoded, or more."""
+    if codec is CBOR_CODEC:  # any of its bytes may be a value
+        return message_bounds.BYTES_PER_CONTAINER * min(len(body), limits.values) + 4 * len(body)
+    return message_bounds.estimate_memory(body)
 
 
 def codec_for_content_type(header: str) -> Codec:

@@ -16,6 +16,12 @@ _LONG_RUN = b"0" * (MAX_DIGITS + 1)
 _DIGITS_AS_ZEROS = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else ord(" ") for byte in range(256))
 _PIECE_BYTES = 64 * 1024
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_BEFORE_WIDE = bytes(range(0xF0))
+"""All bytes but those that begin a character of four bytes, for which Python stores each of a text in four."""
+BYTES_PER_CONTAINER = 100
+"""The memory of an array or an object."""
+_BYTES_PER_ITEM, _BYTES_PER_NAME = 90, 85
+"""The memory of a small value with its place in a list, and of the name of a field."""
 _LEVEL = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
@@ -111,3 +117,18 @@ def count_values(body: bytes) -> int:
     """Counts the values and the names of fields of a body of JSON that is within its bounds."""
     outside = _outside_strings(_without_escapes(body))
     return 1 + outside.count(b"[") + outside.count(b"{") + outside.count(b",") + outside.count(b":")
+
+
+def estimate_memory(body: bytes) -> int:
+    """Returns about how many bytes the values of a body of JSON take once they are decoded, or more."""
+    opened = body.count(b"[") + body.count(b"{")
+    others = max(0, body.count(b",") - body.count(b"[]") - body.count(b"{}"))
+    values = BYTES_PER_CONTAINER * opened + _BYTES_PER_ITEM * others + _BYTES_PER_NAME * body.count(b":")
+    return values + len(body) * _text_width(body)
+
+
+def _text_width(body: bytes) -> int:
+    """Returns how many bytes Python stores for a character of a text in which all characters of a body may be."""
+    if body.isascii() and b"\\u" not in body:
+        return 1
+    return 4 if b"\\ud" in body or b"\\uD" in body or body.translate(None, _BEFORE_WIDE) else 2
