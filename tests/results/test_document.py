@@ -113,3 +113,10 @@ def test_malformed_json_of_several_chunks_is_refused(end: str) -> None:
     data = ("[" + ",".join(["[1,2]"] * 60_000) + end).encode()
     with pytest.raises(msgspec.DecodeError):
         document.decode_counted(data, unlimited_work())
+
+
+def test_an_empty_list_may_be_long() -> None:
+    data = b"[" + b" " * 200_000 + b"]"
+    found = document.items(data, unlimited_work())
+    assert list(found) == []
+    assert document.decode_counted(data, unlimited_work()) == []

@@ -233,6 +233,8 @@ class PackedItems(Sequence[RawJSON]):
         parts: list[bytes | memoryview] = []
         begin, is_compact = 0, True
         for chunk, text in _chunks(data, _decode_items, work):
+            if not chunk:  # spaces only
+                return cls(memoryview(b""), ends)
             work.spend(len(chunk) // _PACKED_PER_STEP)
             lengths = list(map(len, chunk))
             size = sum(lengths) + len(chunk) - 1
