@@ -324,3 +324,31 @@ async def test_a_batch_has_at_most_100_messages(server):
         for count, status in ((100, 200), (101, 413)):
             batch = client.post([{**ping, "id": number} for number in range(count)])
             assert (await batch.start())[0] == status
+
+
+@pytest.mark.parametrize("accept", ["application/json, text/event-stream", "text/event-stream, application/json"])
+@pytest.mark.parametrize("is_batch", [False, True], ids=["call", "batch"])
+async def test_a_session_that_ends_during_a_call_leaves_nothing_behind(server, accept, is_batch):
+    began = asyncio.Event()
+
+    @server.tool
+    async def holds() -> str:
+        began.set()
+        await asyncio.Event().wait()
+        return "done"
+
+    server.resource("notes://all", name="notes")(lambda: "x")
+    async with asgi_client(server) as client:
+        client.headers["accept"] = accept
+        await client.initialize("2025-03-26")
+        wait = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "holds", "arguments": {}}}
+        watch = {"jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": {"uri": "notes://all"}}
+        note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        call = client.post([wait, watch, note] if is_batch else wait)
+        async with asyncio.timeout(HANG_SECONDS):
+            await began.wait()
+            assert (await AsgiExchange(client._app, "DELETE", client.headers).start())[0] == 200
+            await call.task
+        quotas = client._app._quotas
+        assert not any(getattr(quotas, name)._held for name in quotas.__slots__)
+        assert not server.engine.hub._listeners

@@ -192,10 +192,12 @@ class FollowedStream(NamedTuple):
 class SessionStreams:
     """The event streams of one handshake session, and the bytes that it stores of them."""
 
-    __slots__ = ("_account", "_bytes", "_opened", "_quota", "_streams", "limits", "standalone")
+    __slots__ = ("_bytes", "_opened", "_account", "_quota", "_streams", "is_closed", "limits", "standalone")
 
     def __init__(self, limits: Limits, quota: Quota, account: str) -> None:
         self.limits = limits
+        self.is_closed = False
+        """Whether the session has ended; a stream that opens later stores nothing."""
         self._quota = quota
         self._account = account
         self._streams: dict[str, StoredStream] | None = None
@@ -212,7 +214,9 @@ class SessionStreams:
         for stream in finished[: max(0, len(finished) - self.limits.replay_streams + 1)]:
             self._forget(stream)
         self._opened += 1
-        opened = self._streams[str(self._opened)] = StoredStream(str(self._opened), self)
+        opened = StoredStream(str(self._opened), self)
+        if not self.is_closed:
+            self._streams[str(self._opened)] = opened
         return opened
 
     def open_standalone(self) -> StoredStream:
@@ -254,6 +258,7 @@ class SessionStreams:
 
     def close(self) -> None:
         """Ends the streams and forgets what is stored of them."""
+        self.is_closed = True
         for stream in tuple((self._streams or {}).values()):
             stream.end()
             self._forget(stream)

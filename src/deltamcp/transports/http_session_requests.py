@@ -32,6 +32,7 @@ from deltamcp.wire import jsonrpc
 _BATCH_TOO_LARGE = Failure(
     Fault.TOO_LARGE, "The responses to this batch are too large together, so this one was dropped; send fewer at once."
 )
+_ENDED = Failure(Fault.SESSION_UNKNOWN, "The session ended before the whole batch was served.")
 _FORGOTTEN = Failure(Fault.INTERNAL, "The response is too large to be stored for a client that reconnects; call again.")
 
 
@@ -144,6 +145,9 @@ class SessionRequests:
         responses: list[bytes] = []
         size = 0
         for message in messages:
+            if opened.streams.is_closed:
+                await asgi_messages.refuse(incoming, _ENDED)
+                return
             match message:
                 case Request():
                     reply = self._reply(opened, incoming, asgi_messages.ONLY_JSON)
