@@ -13,7 +13,6 @@ import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 
 from deltamcp import Audio, BlobResource, ConfigurationError, EmbeddedResource, Image, Limits, ToolError
@@ -293,10 +292,16 @@ async def test_a_response_that_cannot_be_decompressed_is_told(encoding, body):
 
 @pytest.mark.parametrize("body", ["[" + "[]," * 1_000_000 + "[]]", "[" * 1_000 + "]" * 1_000])
 async def test_json_of_too_many_values_is_refused_before_it_is_decoded(body, monkeypatch):
-    monkeypatch.setattr(msgspec.json, "decode", lambda _: 1 / 0)
+    monkeypatch.setattr(http, "decode_counted", lambda *_: 1 / 0)
     async with service(reply(200, body)) as (made, _):
-        with pytest.raises(ToolError, match="100,000 values or 128 levels"):
+        with pytest.raises(ToolError, match="500,000 values or 128 levels"):
             await made.call(HttpHandler("GET", "/"), {})
+
+
+async def test_a_response_may_have_more_values_than_a_request():
+    rows = [{f"field{place}": place * number for place in range(10)} for number in range(6_000)]
+    async with service(reply(200, json.dumps(rows))) as (made, _):
+        assert await made.call(HttpHandler("GET", "/"), {}) == rows
 
 
 async def test_a_small_response_that_is_large_once_decompressed_is_refused_before_it_is_whole(monkeypatch):

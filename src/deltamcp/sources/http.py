@@ -13,6 +13,7 @@ from msgspec import UNSET
 from deltamcp.catalog.operations_file.document import HttpHandler, ServiceEntry
 from deltamcp.errors import ConfigurationError, ToolError
 from deltamcp.limits import Limits
+from deltamcp.results.document import MAX_VALUES, TooManyValuesError, decode_counted
 from deltamcp.runtime.computations import Computations
 from deltamcp.sources.environment import fill_variables, variable_values
 from deltamcp.sources.http_body import ACCEPTED_ENCODINGS, UnreadableBodyError, read_body
@@ -31,8 +32,6 @@ logger = logging.getLogger("deltamcp")
 _DEFAULT_TIMEOUT_SECONDS = 30.0
 _MAX_RESPONSE_BYTES = 8 * 1024 * 1024
 """The same response in memory as values takes some five times as much."""
-_DECODE_SCANS = 8
-"""Decoding takes some eight times as long as scanning."""
 _MAX_ERROR_BYTES = 16 * 1024
 _MAX_ERROR_CHARS = 500
 _MAX_SHOWN_PATH = 200
@@ -109,8 +108,8 @@ class HttpService:
             raise ToolError(f"{name} took longer than {self._timeout_seconds:g} s; try again later.") from None
         except (httpx2.HTTPError, UnreadableBodyError):
             raise ToolError(f"{name} broke off before its answer was complete; try again later.") from None
-        except MessageBoundError:
-            bounds = f"{self._limits.values:,} values or {self._limits.depth} levels of JSON"
+        except (MessageBoundError, TooManyValuesError):
+            bounds = f"{MAX_VALUES:,} values or {self._limits.depth} levels of JSON"
             raise ToolError(f"{name} answered with more than {bounds}; ask for less.") from None
         except WorkLimitError:
             raise ToolError(f"{name} answered with too much; ask for less.") from None
@@ -168,8 +167,7 @@ class HttpService:
                 raise ToolError(f"{name} answered with more than {_MAX_RESPONSE_BYTES >> 20} MiB; ask for less.")
 
             def decode(work: Work) -> Any:
-                work.scan(len(body) * _DECODE_SCANS)
-                return self._secrets.redact_result(_decode_body(body, response, path, self._limits), work)
+                return self._secrets.redact_result(_decode_body(body, response, path, self._limits, work), work)
 
             return await self._computations.run(self._base, decode)
         finally:
@@ -203,18 +201,21 @@ def _is_same_host(source: "httpx2.URL", target: "httpx2.URL") -> bool:
     return is_upgrade or (source.scheme, source.port) == (target.scheme, target.port)
 
 
-def _decode_body(body: bytes, response: "httpx2.Response", path: str, limits: Limits) -> Any:
+def _decode_body(body: bytes, response: "httpx2.Response", path: str, limits: Limits, work: Work) -> Any:
     """
     Raises:
         MessageBoundError: the body is JSON of too many values, or nested too deeply.
+        TooManyValuesError: it may have too many values.
     """
+    work.scan(len(body))
     if not body:
         return None
     media_type = _media_type(response.headers.get("content-type", ""))
     if _JSON_TYPE.fullmatch(media_type):
-        check_json(body, limits)
+        # A result may have more values than a request of a caller, because it is decoded in chunks.
+        check_json(body, msgspec.structs.replace(limits, values=MAX_VALUES))
         try:
-            return msgspec.json.decode(body)
+            return decode_counted(body, work)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return _decode_text(body, response)
     if _TEXT_TYPE.fullmatch(media_type) or (not media_type and _is_utf8(body)):
