@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deltamcp.transports.quota import Quota
 
-OWNERS = st.sampled_from(["a", "b", "c"])
+ACCOUNTS = st.sampled_from(["a", "b", "c"])
 
 
 @given(st.integers(1, 40), st.sampled_from([0.01, 0.25, 0.5, 1]), st.lists(st.tuples(ACCOUNTS, st.integers(1, 12))))

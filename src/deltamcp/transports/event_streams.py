@@ -192,7 +192,7 @@ class FollowedStream(NamedTuple):
 class SessionStreams:
     """The event streams of one handshake session, and the bytes that it stores of them."""
 
-    __slots__ = ("_bytes", "_opened", "_account", "_quota", "_streams", "is_closed", "limits", "standalone")
+    __slots__ = ("_account", "_bytes", "_opened", "_quota", "_streams", "is_closed", "limits", "standalone")
 
     def __init__(self, limits: Limits, quota: Quota, account: str) -> None:
         self.limits = limits

@@ -40,7 +40,7 @@ class Quota:
         return True
 
     async def take_in_turn(self, account: str, amount: int, seconds: float) -> bool:
-        """Counts an amount for an account once others are given back; returns False if that takes more than `seconds`."""
+        """Counts an amount for an account in its turn; returns False if that comes not within `seconds`."""
         if account not in self._waiting and self.take(account, amount):
             return True
         loop = asyncio.get_running_loop()
