@@ -158,6 +158,7 @@ def bounded_protocol(limits: Limits, connections: Quota) -> type[HttpToolsProtoc
                 connections.give_back(self.address)
                 self.address = None
             super().connection_lost(exc)
+            self._unset_keepalive_if_required()  # uvicorn leaves the timer, and so this, where the client reset
 
         # What the client sends
 
