@@ -34,6 +34,10 @@ _MAX_DROPPED_BYTES = 256 * 1024 * 1024
 _SLOW_LINGER_SECONDS = 1.0
 """How long the server reads on after it refused a slow client, of whose request little can be under way."""
 
+_BODY_GRACE_SECONDS = 5.0
+"""How much later than the application, which sends a better response, the protocol refuses a slow body; a busy process
+may reach both deadlines in one turn of its event loop."""
+
 _MAX_PIPELINED = 8
 """The requests that wait on one connection for the one before, some 3 kB each; further ones wait unparsed."""
 _MAX_TINY_PIPELINED = 32
@@ -264,8 +268,7 @@ def bounded_protocol(limits: Limits, connections: Quota) -> type[HttpToolsProtoc
             cycle.message_event.set()
 
         def set_timer(self, in_head: bool) -> None:
-            # The application times bodies too and sends a better response, so its time ends first.
-            seconds = limits.header_seconds if in_head else limits.body_seconds + 0.5
+            seconds = limits.header_seconds if in_head else limits.body_seconds + _BODY_GRACE_SECONDS
             self.timed_head = in_head
             self.timer = self.loop.call_later(seconds, self.refuse, _TOO_SLOW)
 
