@@ -1,5 +1,6 @@
 """Event streams (SSE): their events, the connection that sends them, and events stored for clients that reconnect."""
 
+import abc
 import asyncio
 from collections import deque
 from collections.abc import Callable
@@ -48,7 +49,7 @@ class StreamFollower:
         return True
 
 
-class EventStream:
+class EventStream(abc.ABC):
     """A sequence of events, which at most one connection follows."""
 
     __slots__ = ("_count", "ended", "follower", "id", "sent")
@@ -77,13 +78,13 @@ class EventStream:
     def _encode(self, message: bytes) -> bytes:
         return sse.encode_event(message, None if self.id is None else self.event_id(self._count))
 
+    @abc.abstractmethod
     def _store(self, event: bytes) -> bool:
         """Stores the newest event; returns False if there is no room for it."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def events_after(self, number: int) -> list[tuple[int, bytes]]:
         """Returns the stored events after a number."""
-        raise NotImplementedError
 
     def end(self) -> None:
         self.ended = True
