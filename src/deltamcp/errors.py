@@ -53,6 +53,9 @@ class Fault(enum.Enum):
     NOT_ACCEPTABLE = enum.auto()
     SESSION_REQUIRED = enum.auto()
     SESSION_UNKNOWN = enum.auto()
+    UNAUTHORIZED = enum.auto()
+    INSUFFICIENT_SCOPE = enum.auto()
+    RATE_LIMITED = enum.auto()
 
 
 class FaultRow(NamedTuple):
@@ -96,6 +99,10 @@ FAULTS: Mapping[Fault, FaultRow] = MappingProxyType(
         Fault.NOT_ACCEPTABLE: FaultRow(-32600, -32600, 406, 406),
         Fault.SESSION_REQUIRED: FaultRow(-32600, -32600, 400, 400),
         Fault.SESSION_UNKNOWN: FaultRow(-32600, -32600, 404, 404),
+        # MCP 2025-11-25 and 2026-07-28, "Authorization", "Error Handling"; neither gives these a JSON-RPC code.
+        Fault.UNAUTHORIZED: FaultRow(-32600, -32600, 401, 401),
+        Fault.INSUFFICIENT_SCOPE: FaultRow(-32600, -32600, 403, 403),
+        Fault.RATE_LIMITED: FaultRow(-32603, -32603, 429, 429),
     }
 )
 

@@ -69,6 +69,13 @@ class Principal(Struct, frozen=True):
     id: str
     scopes: frozenset[str] = frozenset()
     claims: dict[str, JSON] = {}
+    issuer: str = ""
+    """Who vouches for the id, such as an authorization server; ids of different issuers are different principals."""
+
+    @property
+    def key(self) -> str:
+        """A text that no other principal has: two issuers may use the same id."""
+        return f"{self.issuer} {self.id}" if self.issuer else self.id
 
 
 ANONYMOUS = Principal("anonymous")
@@ -91,7 +98,7 @@ class Caller(Struct, frozen=True, gc=False):
     @property
     def is_anonymous(self) -> bool:
         """Whether the caller did not authenticate."""
-        return self.principal.id == ANONYMOUS.id
+        return self.principal.key == ANONYMOUS.key
 
     @property
     def is_remembered(self) -> bool:
@@ -476,6 +483,10 @@ class Failure(Struct, frozen=True):
     fault: Fault
     message: str
     data: JSON | UnsetType = UNSET
+    retry_seconds: float = 0.0
+    """After how many seconds the client may try again; 0 if the server does not say."""
+    missing_scopes: frozenset[str] = frozenset()
+    """The scopes that the request needs and its principal does not have."""
 
 
 class InputRequest(Struct, frozen=True):

@@ -128,12 +128,12 @@ class Engine:
         """
         if principal is ANONYMOUS and conversation is None:
             return self._callers_by_address.get(address) or self._identify_address(address)
-        if principal.id == ANONYMOUS.id or principal is LOCAL:
+        if principal.key == ANONYMOUS.key or principal is LOCAL:
             account = f"address {address}" if conversation is None else f"conversation {conversation}"
             # Other processes that use the same store are the local principal too.
             shares = principal is not LOCAL or not self._store_is_private
             return Caller(principal, conversation, shares, account)
-        return Caller(principal, conversation, False, f"principal {principal.id}")
+        return Caller(principal, conversation, False, f"principal {principal.key}")
 
     def _identify_address(self, address: str) -> Caller:
         if len(address) > _ADDRESS_CHARS:  # behind a proxy it may be any text

@@ -96,4 +96,4 @@ class RequestState:
 
 
 def _binding(caller: Caller, request: list[JSON]) -> bytes:
-    return hashlib.sha256(msgspec.json.encode([caller.principal.id, *request], order="deterministic")).digest()
+    return hashlib.sha256(msgspec.json.encode([caller.principal.key, *request], order="deterministic")).digest()

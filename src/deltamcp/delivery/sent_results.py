@@ -39,7 +39,7 @@ class CallKey(NamedTuple):
     @property
     def conversation(self) -> tuple[str, str]:
         """The principal and the conversation."""
-        return self.caller.principal.id, self.caller.conversation or ""
+        return self.caller.principal.key, self.caller.conversation or ""
 
 
 def call_digest(call: list[JSON]) -> str:

@@ -238,7 +238,7 @@ class StoredResults:
         """
         principal = caller.principal
         origin = "local" if principal is LOCAL else "open" if principal is ANONYMOUS else "named"
-        return f"{self._server}\0{kind}\0{origin}\0{principal.id}"
+        return f"{self._server}\0{kind}\0{origin}\0{principal.key}"
 
     def _account(self, caller: Caller) -> str:
         """Returns the store's account of a caller, which differs between servers that share a store."""

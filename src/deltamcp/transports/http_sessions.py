@@ -199,7 +199,7 @@ class HttpSessions:
             self.forget(found)
             found = None
         # An unknown session and another principal's get the same failure, so that clients cannot probe for sessions.
-        if found is None or found.session.caller.principal.id != principal.id:
+        if found is None or found.session.caller.principal.key != principal.key:
             return Failure(Fault.SESSION_UNKNOWN, "There is no such session; send initialize to open one.")
         found.last_used = time.monotonic()
         if not found.uses:
