@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from deltamcp.auth.host_auth import HostAuth
 from deltamcp.calls.middleware import CallNext, FunctionCall
 from deltamcp.calls.observers import CallObserver, ObservedCall
 from deltamcp.catalog.disclosure import Disclosure
@@ -82,6 +83,7 @@ __all__ = [
     "Elicited",
     "EmbeddedResource",
     "FunctionCall",
+    "HostAuth",
     "Icon",
     "Image",
     "InputDeclinedError",

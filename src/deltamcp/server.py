@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from deltamcp.sources.operations_loader import OperationsFile
-    from deltamcp.transports.http_app import HttpApp
+    from deltamcp.transports.http_app import HttpApp, HttpOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("deltamcp")
@@ -336,32 +336,16 @@ class DeltaServer:
         async with self._engine.lifespan.running():
             yield
 
-    def asgi(
-        self,
-        path: str = "/mcp",
-        *,
-        allowed_hosts: Sequence[str] | None = None,
-        allowed_origins: Sequence[str] | None = None,
-    ) -> "HttpApp":
+    def asgi(self, path: str = "/mcp", **options: Unpack["HttpOptions"]) -> "HttpApp":
         """Returns the server as an ASGI application, for any ASGI server or to mount in another application.
 
-        Args:
-            path: The path of the MCP endpoint.
-            allowed_hosts: The `Host` values that the server accepts, such as "tools.example" or "tools.example:8443";
-                "*" accepts all. By default only loopback names, for clients on the same machine.
-            allowed_origins: The `Origin` values that the server accepts besides those of the allowed hosts.
+        `path` is that of the MCP endpoint; `HttpOptions` lists the other options.
         """
         from deltamcp.transports.http_app import HttpApp
 
-        return HttpApp(self._engine, path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
+        return HttpApp(self._engine, path, **options)
 
-    def routes(
-        self,
-        path: str = "/mcp",
-        *,
-        allowed_hosts: Sequence[str] | None = None,
-        allowed_origins: Sequence[str] | None = None,
-    ) -> "list[BaseRoute]":
+    def routes(self, path: str = "/mcp", **options: Unpack["HttpOptions"]) -> "list[BaseRoute]":
         """Returns the server's routes, for the route list of a Starlette or FastAPI application.
 
         The arguments are those of `asgi`. Pass `lifespan=server.lifespan` to the application, so that the server starts
@@ -374,8 +358,7 @@ class DeltaServer:
             from starlette.routing import Route
         except ImportError:
             raise ConfigurationError("server.routes() needs Starlette: pip install starlette.") from None
-        app = self.asgi(path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
-        return [Route(path, app)]
+        return [Route(path, self.asgi(path, **options))]
 
     @overload
     def run(self, transport: Literal["stdio"] = "stdio") -> None: ...
@@ -387,8 +370,7 @@ class DeltaServer:
         host: str = ...,
         port: int = ...,
         path: str = ...,
-        allowed_hosts: Sequence[str] | None = ...,
-        allowed_origins: Sequence[str] | None = ...,
+        **options: Unpack["HttpOptions"],
     ) -> None: ...
     def run(
         self,
@@ -397,14 +379,14 @@ class DeltaServer:
         host: str = "127.0.0.1",
         port: int = 8000,
         path: str = "/mcp",
-        allowed_hosts: Sequence[str] | None = None,
-        allowed_origins: Sequence[str] | None = None,
+        **options: Unpack["HttpOptions"],
     ) -> None:
         """Serves clients until the process receives SIGTERM or SIGINT: `run()` or `run("http", port=8000)`.
 
         Over stdio the server has one client, and also stops when that client closes its end. Over HTTP it listens at
-        `host` and `port`, where 0 is any free port, and then prints its address to stderr; the other arguments are
-        those of `asgi`. Warnings and errors that no log handler takes go to stderr, as far as somebody reads it.
+        `host` and `port`, where 0 is any free port, and then prints its address to stderr; `path` is that of the
+        endpoint, and `HttpOptions` lists the other options. Warnings and errors that no log handler takes go to stderr,
+        as far as somebody reads it.
 
         Raises:
             ConfigurationError: there is no such transport, or the server cannot listen at this address.
@@ -421,9 +403,7 @@ class DeltaServer:
         elif transport == "http":
             from deltamcp.transports import uvicorn_server
 
-            uvicorn_server.make_server(
-                self._engine, host, port, path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins
-            ).run()
+            uvicorn_server.make_server(self._engine, host, port, path, **options).run()
         else:
             raise ConfigurationError(f'There is no transport {transport!r}; pick "stdio" or "http".')
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from deltamcp import DeltaServer, Principal, ResultPolicy, connect
+from deltamcp import DeltaServer, HostAuth, Principal, ResultPolicy, connect
 from deltamcp.delivery.sent_results import (
     _MAX_BYTES,
     _MAX_BYTES_PER_ACCOUNT,
@@ -158,19 +158,19 @@ async def test_a_principal_without_a_conversation_is_sent_everything_and_the_roo
 
 async def test_our_client_names_the_root_it_holds_where_it_has_no_conversation():
     server, current = changing_server(shop_items())
-    app: Any = server.asgi()
+    app: Any = server.asgi(auth=HostAuth(lambda scope: Principal("ann")))
     bodies: list[dict[str, Any]] = []
 
-    async def authenticated(scope: Any, receive: Any, send: Any) -> None:
+    async def recorded(scope: Any, receive: Any, send: Any) -> None:
         async def read() -> Any:
             event = await receive()
             if event.get("body"):
                 bodies.append(json.loads(event["body"]))
             return event
 
-        await app({**scope, "deltamcp.principal": Principal("ann")}, read, send)
+        await app(scope, read, send)
 
-    config = uvicorn.Config(authenticated, port=0, log_level="error", lifespan="off")
+    config = uvicorn.Config(recorded, port=0, log_level="error", lifespan="off")
     outcomes = []
     async with (
         server.engine.lifespan.running(),

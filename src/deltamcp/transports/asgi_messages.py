@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import ipaddress
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
@@ -49,6 +50,8 @@ class HttpRequest(Struct, gc=False):
     has_unique_headers: bool
     """Whether the client sent no header more than once."""
     quotas: HttpQuotas
+    auth: Any = None
+    """The `Authenticator` that has set the caller; None if every caller is anonymous."""
     codec: Codec = JSON_CODEC
     """The codec of a response that is no stream. Refusals and events are always JSON."""
     held_bytes: int = 0
@@ -262,6 +265,20 @@ async def respond_to(incoming: HttpRequest, status: int, body: bytes, *headers: 
     await respond(incoming.send, status, codecs.transcode(body, incoming.codec), (content_type, *headers))
 
 
+def failure_headers(incoming: HttpRequest, failure: Failure) -> tuple[tuple[bytes, bytes], ...]:
+    """Returns the headers of a response that reports a failure."""
+    match failure.fault:
+        case Fault.WRONG_HTTP_METHOD:
+            return ((b"allow", b"POST, GET, DELETE"),)
+        case Fault.UNAUTHORIZED | Fault.INSUFFICIENT_SCOPE if incoming.auth is not None:
+            challenge = incoming.auth.challenge(failure)
+            return () if challenge is None else ((b"www-authenticate", challenge.encode("latin-1", "replace")),)
+        case Fault.RATE_LIMITED | Fault.OVERLOADED if failure.retry_seconds > 0:
+            return ((b"retry-after", b"%d" % math.ceil(failure.retry_seconds)),)
+        case _:
+            return ()
+
+
 async def refuse(incoming: HttpRequest, failure: Failure, id_: RequestId | None = None) -> None:
     """Refuses an HTTP request that no dialect can answer, with the status of the failure and its text in the body."""
     row = FAULTS[failure.fault]
@@ -269,9 +286,8 @@ async def refuse(incoming: HttpRequest, failure: Failure, id_: RequestId | None 
     # either. Any other client sends the rest of its body, which the HTTP server reads and drops; if the server closed
     # the connection before, the client could not read the response.
     close = (_CLOSE,) if b"expect" in incoming.headers else ()
-    allow = ((b"allow", b"POST, GET, DELETE"),) if failure.fault is Fault.WRONG_HTTP_METHOD else ()
     body = jsonrpc.encode_error(id_, row.modern, failure)
-    await respond_json(incoming.send, row.modern_http, body, *allow, *close)
+    await respond_json(incoming.send, row.modern_http, body, *failure_headers(incoming, failure), *close)
 
 
 async def refuse_message(message: Message | list[Message], incoming: HttpRequest) -> None:

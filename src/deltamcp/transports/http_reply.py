@@ -146,18 +146,24 @@ class HttpReply:
         self._reserved += size
         return True
 
-    async def finish(self, body: bytes, status: int, instead: bytes | None = None) -> None:
-        """Sends the response. If a client that reconnects cannot be sent it again, it is sent `instead`."""
+    async def finish(
+        self, body: bytes, status: int, instead: bytes | None = None, failure: Failure | None = None
+    ) -> None:
+        """Sends the response. If a client that reconnects cannot be sent it again, it is sent `instead`.
+
+        `failure` is what the response reports, if it reports one.
+        """
         try:
             if self.is_stream(status):
                 await self._send_message(body, instead)
                 await self.abandon()
                 return
             incoming = self._incoming
-            is_plain = incoming.codec is JSON_CODEC and len(body) <= asgi_messages.PIECE_BYTES
+            headers = () if failure is None else asgi_messages.failure_headers(incoming, failure)
+            is_plain = incoming.codec is JSON_CODEC and len(body) <= asgi_messages.PIECE_BYTES and not headers
             whole = incoming.scope.get(asgi_messages.WHOLE_RESPONSE) if is_plain else None
             if whole is None or not whole(status, body):
-                await asgi_messages.respond_to(incoming, status, body)
+                await asgi_messages.respond_to(incoming, status, body, *headers)
         finally:
             if self._reserved:
                 self._incoming.quotas.responses.give_back(self._incoming.account, self._reserved)

@@ -106,10 +106,11 @@ class SessionRequests:
         if not reply.reserve(len(body)):
             outcome = UNREAD
             body = session.write(request, outcome)
-        status = session.dialect.http_status(outcome) if isinstance(outcome, Failure) else 200
+        failure = outcome if isinstance(outcome, Failure) else None
+        status = 200 if failure is None else session.dialect.http_status(failure)
         instead = session.write(request, _FORGOTTEN) if reply.is_stream(status) else None
         incoming.release()
-        await reply.finish(body, status, instead)
+        await reply.finish(body, status, instead, failure)
 
     def _reply(self, opened: HttpSession, incoming: HttpRequest, accepts: AcceptedTypes) -> HttpReply:
         return HttpReply(incoming, accepts, opened.id, self._engine.limits, opened.session, opened.streams)

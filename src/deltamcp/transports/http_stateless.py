@@ -66,9 +66,9 @@ class StatelessPosts:
         if not reply.reserve(len(body)):
             outcome = UNREAD
             body = encode_response(dialect, request, outcome, terms.version)
-        status = dialect.http_status(outcome) if isinstance(outcome, Failure) else 200
+        failure = outcome if isinstance(outcome, Failure) else None
         incoming.release()
-        await reply.finish(body, status)
+        await reply.finish(body, 200 if failure is None else dialect.http_status(failure), failure=failure)
 
     def _read(self, request: Request, dialect: Dialect, incoming: HttpRequest) -> tuple[Terms, Ask] | Failure:
         caller = incoming.caller

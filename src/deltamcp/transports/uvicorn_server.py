@@ -7,14 +7,14 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Unpack
 
 import uvicorn
 
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import ConfigurationError
-from deltamcp.transports.http_app import LOOPBACK, HttpApp
+from deltamcp.transports.http_app import LOOPBACK, HttpApp, HttpOptions
 from deltamcp.transports.http_protocol import bounded_protocol
 from deltamcp.transports.quota import Quota
 from deltamcp.transports.warning_filter import WARNING_FILTER
@@ -71,11 +71,10 @@ class HttpServer(uvicorn.Server):
     At shutdown it first ends the streams that would keep it from exiting.
     """
 
-    def __init__(self, config: uvicorn.Config, app: HttpApp, engine: Engine, path: str) -> None:
+    def __init__(self, config: uvicorn.Config, app: HttpApp, engine: Engine) -> None:
         super().__init__(config)
         self._app = app
         self._engine = engine
-        self._path = path
         self._running = contextlib.AsyncExitStack()
 
     @contextlib.contextmanager
@@ -115,7 +114,7 @@ class HttpServer(uvicorn.Server):
             raise _listen_error(self.config.host, port, error) from None
         if not self.should_exit:
             name, host = self._engine.info["name"], self.config.host
-            url = f"http://{f'[{host}]' if ':' in host else host}:{port}{self._path}"
+            url = f"http://{f'[{host}]' if ':' in host else host}:{port}{self._app.path}"
             sys.stderr.write(f"Serving {name} at {url} (Ctrl-C stops)\n")
             sys.stderr.flush()
 
@@ -146,18 +145,12 @@ def _allowed_connections(wanted: int) -> int:
 
 
 def make_server(
-    engine: Engine,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    path: str = "/mcp",
-    *,
-    allowed_hosts: Sequence[str] | None = None,
-    allowed_origins: Sequence[str] | None = None,
+    engine: Engine, host: str = "127.0.0.1", port: int = 8000, path: str = "/mcp", **options: Unpack[HttpOptions]
 ) -> HttpServer:
     """Returns a server that is not started yet. By default it accepts loopback names and the host it listens at."""
-    if allowed_hosts is None and host not in ("0.0.0.0", "::", *LOOPBACK):  # noqa: S104
-        allowed_hosts = [host, *LOOPBACK]
-    app = HttpApp(engine, path, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
+    if options.get("allowed_hosts") is None and host not in ("0.0.0.0", "::", *LOOPBACK):  # noqa: S104
+        options["allowed_hosts"] = [host, *LOOPBACK]
+    app = HttpApp(engine, path, **options)
     logging.getLogger("uvicorn.error").addFilter(WARNING_FILTER)
     limits = engine.limits
     connections = Quota(_allowed_connections(limits.connections), limits.account_share)
@@ -176,4 +169,4 @@ def make_server(
         timeout_keep_alive=60,
         timeout_graceful_shutdown=max(1, int(limits.drain_seconds)),
     )
-    return HttpServer(config, app, engine, path)
+    return HttpServer(config, app, engine)

@@ -1,0 +1,147 @@
+"""The MCP endpoint over HTTP: finds the dialect of a request, and sends event streams.
+
+The server cancels a request whose client disconnects. The exception is a request of the handshake era whose response
+has begun as an event stream: its events have ids, and the client may reconnect.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from deltamcp.calls.engine import Engine
+from deltamcp.dialects import versions
+from deltamcp.errors import Fault
+from deltamcp.runtime.threads import Threads
+from deltamcp.transports import asgi_messages
+from deltamcp.transports.asgi_messages import Headers, HttpRequest, Receive, Send
+from deltamcp.transports.calls_in_flight import CallsInFlight
+from deltamcp.transports.event_streams import FollowedStream
+from deltamcp.transports.http_reply import RETRY_MS
+from deltamcp.transports.http_session_requests import SessionRequests
+from deltamcp.transports.http_stateless import StatelessPosts
+from deltamcp.transports.quota import HttpQuotas
+from deltamcp.values import Failure, Message, Request
+from deltamcp.wire import codecs, sse
+from deltamcp.wire.codecs import Codec
+
+_MAX_BYTES_AT_ONCE = 16 * 1024
+"""A larger body is decoded in a thread, because each may take 50 ms and eight may arrive at once."""
+_HANDSHAKE_VERSIONS = frozenset(version.encode() for version in versions.HANDSHAKE)
+
+
+class McpEndpoint:
+    """Serves the requests that `HttpApp` has admitted."""
+
+    def __init__(self, engine: Engine, quotas: HttpQuotas) -> None:
+        self._engine = engine
+        self._calls = CallsInFlight(engine, quotas.calls)
+        self._stateless = StatelessPosts(engine, self._calls)
+        self._in_sessions = SessionRequests(engine, self._calls, quotas)
+        self._decoders = Threads(1)
+        self._closers: set[Callable[[], None]] = set()
+
+    async def serve(self, incoming: HttpRequest) -> None:
+        """Sends the response to a request."""
+        handler = self._post if incoming.scope["method"] == "POST" else self._get_or_delete
+        followed = await handler(incoming)
+        if followed is not None:
+            await self._follow(followed, incoming.receive, incoming.send)
+
+    def drain(self) -> None:
+        """Ends the streams that do not end by themselves; calls in flight go on."""
+        self._calls.draining = True
+        for close in tuple(self._closers):
+            close()
+
+    # Requests: each method sends the response, or returns the stream that is the response
+
+    async def _post(self, incoming: HttpRequest) -> FollowedStream | None:
+        try:
+            message = await self._read_message(incoming)
+            if isinstance(message, Failure):
+                await asgi_messages.refuse(incoming, message)
+                return None
+            dialects = self._engine.dialects
+            dialect = dialects.find_stateless(message) if type(message) is Request else None
+            if dialect is None and _is_modern_version(incoming.headers):
+                dialect = dialects.newest
+            if dialect is not None:
+                return await self._stateless.answer(message, dialect, incoming)
+            await self._in_sessions.answer(message, incoming)
+            return None
+        finally:
+            incoming.release()
+
+    async def _read_message(self, incoming: HttpRequest) -> Message | list[Message] | Failure:
+        codec = asgi_messages.choose_codecs(incoming)
+        if not isinstance(codec, Codec):
+            return codec
+        limits = self._engine.limits
+        body = await asgi_messages.read_body(incoming, limits)
+        if not isinstance(body, bytes):
+            return body
+        if len(body) > asgi_messages.UNCOUNTED_BYTES:
+            refused = await asgi_messages.hold_memory(incoming, body, codec, limits)
+            if refused is not None:
+                return refused
+        if len(body) <= _MAX_BYTES_AT_ONCE:
+            incoming.release_bytes()
+            return codecs.read(body, codec, limits)
+        arguments = {"body": body, "codec": codec, "limits": limits}
+        message: Message | list[Message] = await self._decoders.run(incoming.account, codecs.read, arguments)
+        incoming.release_bytes()
+        return message
+
+    async def _get_or_delete(self, incoming: HttpRequest) -> FollowedStream | None:
+        method = incoming.scope["method"]
+        found: FollowedStream | Failure | None
+        if method not in ("GET", "DELETE") or _is_modern_version(incoming.headers):
+            found = Failure(Fault.WRONG_HTTP_METHOD, f"This endpoint does not take {method}; send POST.")
+        elif method == "GET":
+            found = self._in_sessions.listen(incoming)
+        else:
+            found = self._in_sessions.end(incoming)
+        if isinstance(found, FollowedStream):
+            return found
+        if found is None:
+            await asgi_messages.respond(incoming.send, 200, b"")
+        else:
+            await asgi_messages.refuse(incoming, found)
+        return None
+
+    # Streams
+
+    async def _follow(self, followed: FollowedStream, receive: Receive, send: Send) -> None:
+        """Sends the events of a stream until the stream ends or the client disconnects."""
+        stream, after, primed, close, on_leave = followed
+        follower = stream.follow()
+        leaving = asyncio.ensure_future(asgi_messages.wait_for_disconnect(receive))
+        leaving.add_done_callback(lambda _: follower.wake())
+        self._closers.add(close)
+        try:
+            await asgi_messages.start_events(send)
+            if primed:
+                await asgi_messages.send_event(send, sse.encode_priming_event(stream.event_id(after), RETRY_MS))
+            if self._calls.draining:
+                close()
+            while not leaving.done():
+                for number, event in stream.events_after(after):
+                    if number > after + 1:
+                        await asgi_messages.send_event(send, b": %d events are forgotten\n\n" % (number - after - 1))
+                    after = stream.sent = number
+                    await asgi_messages.send_event(send, event)
+                if stream.ended or stream.follower is not follower:
+                    break
+                if not await follower.wait(self._engine.limits.ping_seconds):
+                    await asgi_messages.send_event(send, sse.KEEP_ALIVE)
+        finally:
+            leaving.cancel()
+            stream.unfollow(follower)
+            self._closers.discard(close)
+            on_leave()
+        await asgi_messages.end_events(send)
+
+
+def _is_modern_version(headers: Headers) -> bool:
+    """Whether the version header names a modern or an unknown version; the modern era has an error for the latter."""
+    version = headers.get(b"mcp-protocol-version")
+    return version is not None and version not in _HANDSHAKE_VERSIONS and version.strip() not in _HANDSHAKE_VERSIONS
