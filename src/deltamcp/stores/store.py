@@ -1,6 +1,7 @@
 """The interface of every store, and `open_store`, which opens the store at a URL."""
 
 import hashlib
+from collections.abc import AsyncIterator
 from typing import NamedTuple, Protocol
 
 from deltamcp.errors import ConfigurationError, DeltaError
@@ -84,6 +85,30 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Releases connections, files and memory; a later call opens them again."""
+
+
+class SharedStore(Store, Protocol):
+    """A store through which the replicas of a server also share sessions, rate limits and messages.
+
+    Stores of the library have these methods. With a store that has not, each process keeps its own sessions and counts
+    its own rates.
+    """
+
+    async def delete(self, owner: str, name: str) -> None:
+        """Deletes the data of this name; it is no error if there is none."""
+
+    async def take_token(self, bucket: str, rate: float, burst: int) -> float:
+        """Takes a token from a bucket, which holds up to `burst` and is refilled with `rate` tokens a second.
+
+        Returns 0.0, or the seconds until the bucket has a token if it is empty. Of concurrent calls, in any process,
+        no more succeed than the bucket has tokens. An unused bucket is forgotten once it is full.
+        """
+
+    async def publish(self, message: bytes) -> None:
+        """Sends a message to all processes that subscribe, this one included; those that subscribe later miss it."""
+
+    def subscribe(self) -> AsyncIterator[bytes]:
+        """Yields the messages that are published from now on; raises `StoreError` if some may have been missed."""
 
 
 def open_store(url: str, limits: Limits) -> Store:
