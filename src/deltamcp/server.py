@@ -358,7 +358,8 @@ class DeltaServer:
             from starlette.routing import Route
         except ImportError:
             raise ConfigurationError("server.routes() needs Starlette: pip install starlette.") from None
-        return [Route(path, self.asgi(path, **options))]
+        app, auth = self.asgi(path, **options), options.get("auth")
+        return [Route(one, app) for one in (path, *(() if auth is None else auth.documents))]
 
     @overload
     def run(self, transport: Literal["stdio"] = "stdio") -> None: ...

@@ -487,6 +487,8 @@ class Failure(Struct, frozen=True):
     """After how many seconds the client may try again; 0 if the server does not say."""
     missing_scopes: frozenset[str] = frozenset()
     """The scopes that the request needs and its principal does not have."""
+    granted_scopes: frozenset[str] = frozenset()
+    """The scopes that its principal has; a client that asks for more must ask for these again."""
 
 
 class InputRequest(Struct, frozen=True):

@@ -32,6 +32,7 @@ class ServerLifespan:
         self._lifespan = lifespan
         self._watchdog = watchdog
         self._background: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._call_tasks: set[asyncio.Task[Any]] = set()
         self._transports = 0
         self._start_lock: asyncio.Lock | None = None
@@ -44,6 +45,10 @@ class ServerLifespan:
         It is cancelled when the server closes. If it fails, the log says so, and the server stays open.
         """
         self._background.append(make)
+
+    def add_closer(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Calls an async function whenever the server closes. If it fails, the log says so."""
+        self._closers.append(close)
 
     async def run_in_task(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine of a call in a task of its own, and returns its value.
@@ -116,6 +121,8 @@ class ServerLifespan:
             ready.set_exception(error)
         finally:
             watchdog.stop()
+            for close in self._closers:
+                await _log_failure(close)
 
     @contextlib.asynccontextmanager
     async def _ending_call_tasks(self) -> AsyncIterator[None]:
@@ -151,7 +158,7 @@ async def _run_in_background(background: Iterable[Callable[[], Coroutine[Any, An
 
 
 async def _log_failure(make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """A background task that fails does not end the server."""
+    """What fails in the background does not end the server."""
     try:
         await make()
     except Exception:

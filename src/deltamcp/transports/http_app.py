@@ -13,6 +13,7 @@ from deltamcp.errors import Fault
 from deltamcp.transports import asgi_messages
 from deltamcp.transports.asgi_messages import HttpRequest, Receive, Scope, Send
 from deltamcp.transports.mcp_endpoint import McpEndpoint
+from deltamcp.transports.open_document import serve_document
 from deltamcp.transports.quota import HttpQuotas
 from deltamcp.transports.warning_filter import WARNING_FILTER
 from deltamcp.values import ANONYMOUS, Failure
@@ -47,9 +48,12 @@ class HttpApp:
         self._hosts = frozenset(host.lower() for host in (options.get("allowed_hosts") or LOOPBACK))
         self._origins = frozenset(origin.lower().rstrip("/") for origin in (options.get("allowed_origins") or ()))
         self._auth = options.get("auth")
+        self._documents = {} if self._auth is None else self._auth.documents
         self._admitted: set[tuple[bytes | None, bytes | None]] = set()
         self._quotas = HttpQuotas(engine.limits)
         self._endpoint = McpEndpoint(engine, self._quotas)
+        if self._auth is not None:
+            engine.lifespan.add_closer(self._auth.close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -59,6 +63,10 @@ class HttpApp:
             return
         if not self._engine.lifespan.started:
             await self._engine.lifespan.start()
+        document = self._documents.get(scope["path"]) if self._documents else None
+        if document is not None:
+            await serve_document(document, scope, send)
+            return
         raw = scope["headers"]
         headers: dict[bytes, bytes] = dict(raw)
         address = asgi_messages.client_address(scope)

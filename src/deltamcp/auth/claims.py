@@ -1,0 +1,143 @@
+"""What a token says, checked: its issuer, audience, times and kind; and the principal that it names (RFC 9068)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from deltamcp.auth.token_fault import TokenError, TokenFault
+from deltamcp.errors import ConfigurationError
+from deltamcp.values import JSON, Principal
+
+DEFAULT_LEEWAY_SECONDS = 10.0
+_MAX_LEEWAY_SECONDS = 300.0
+_MAX_ID_CHARS = 512
+_MAX_TIME = 1e15
+"""A larger time is a mistake: this is in 30 million years."""
+_ID_TOKEN_CLAIMS = ("at_hash", "c_hash", "nonce", "s_hash")
+"""OpenID Connect Core, 2 and 3.3.2.11: claims that only ID tokens have."""
+_OTHER_KINDS: Mapping[str, tuple[str, ...]] = {
+    "typ": ("id", "refresh", "offline", "logout"),
+    "token_use": ("id", "refresh"),
+}
+"""The claims by which Keycloak and Amazon Cognito tell ID tokens and refresh tokens from access tokens."""
+
+
+class VerifiedToken(Struct, frozen=True):
+    """Who a token is for, and until when."""
+
+    principal: Principal
+    expires_at: float
+    """Seconds since 1970."""
+
+
+class ClaimRules:
+    """The rules by which the claims of a token are checked."""
+
+    def __init__(
+        self,
+        issuer: str,
+        audiences: Sequence[str],
+        leeway_seconds: float = DEFAULT_LEEWAY_SECONDS,
+        implied_scopes: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
+        """
+        Args:
+            issuer: The `iss` that tokens must have.
+            audiences: The `aud` of which tokens must have one; a slash at the end makes no difference.
+            leeway_seconds: How much the clocks of the authorization server and this one may differ.
+            implied_scopes: The scopes that a scope stands for besides itself.
+
+        Raises:
+            ConfigurationError: the leeway is negative or so large that expired tokens would be used.
+        """
+        if not 0 <= leeway_seconds <= _MAX_LEEWAY_SECONDS:
+            raise ConfigurationError(f"leeway_seconds must be from 0 to {_MAX_LEEWAY_SECONDS:g}.")
+        self.issuer = issuer
+        self._audiences = frozenset(map(_without_slash, audiences))
+        self.leeway_seconds = leeway_seconds
+        self._implied = {scope: frozenset(implied) for scope, implied in (implied_scopes or {}).items()}
+
+    def check(self, claims: Mapping[str, JSON], now: float) -> VerifiedToken:
+        """Checks the claims of a token whose signature is valid, and returns whom it is for.
+
+        Raises:
+            TokenError: the token is not for this server, or not now.
+        """
+        _check_kind(claims)
+        if claims.get("iss") != self.issuer:
+            raise TokenError(TokenFault.WRONG_ISSUER)
+        self.check_audience(claims.get("aud"))
+        expires_at = self.check_times(claims, now)
+        if expires_at is None:
+            raise TokenError(TokenFault.MISSING_EXPIRY)
+        return VerifiedToken(self.principal(claims), expires_at)
+
+    def check_audience(self, audience: JSON) -> None:
+        """RFC 8707, 2 and RFC 7519, 4.1.3: one string or a list of them."""
+        named = [audience] if isinstance(audience, str) else audience
+        if named is None:
+            raise TokenError(TokenFault.WRONG_AUDIENCE)
+        if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
+            raise TokenError(TokenFault.MALFORMED_CLAIM)
+        if self._audiences.isdisjoint(map(_without_slash, named)):
+            raise TokenError(TokenFault.WRONG_AUDIENCE)
+
+    def check_times(self, claims: Mapping[str, JSON], now: float) -> float | None:
+        """Checks `exp`, `nbf` and `iat`, and returns when the token expires; None if it does not say."""
+        expires_at, begins_at, issued_at = (_read_time(claims, name) for name in ("exp", "nbf", "iat"))
+        if expires_at is not None and now >= expires_at + self.leeway_seconds:
+            raise TokenError(TokenFault.EXPIRED)
+        if begins_at is not None and now < begins_at - self.leeway_seconds:
+            raise TokenError(TokenFault.NOT_YET_VALID)
+        if issued_at is not None and now < issued_at - self.leeway_seconds:
+            raise TokenError(TokenFault.ISSUED_IN_FUTURE)
+        return None if expires_at is None else expires_at + self.leeway_seconds
+
+    def principal(self, claims: Mapping[str, JSON]) -> Principal:
+        """Returns the user whom the token names or, where a client acts for itself, the client."""
+        subject, client = claims.get("sub"), claims.get("client_id", claims.get("azp"))
+        # A client's id may be some user's, too.
+        id_ = subject if subject is not None else None if client is None else f"client:{client}"
+        if id_ is None:
+            raise TokenError(TokenFault.MISSING_SUBJECT)
+        if not isinstance(id_, str) or not 0 < len(id_) <= _MAX_ID_CHARS or not id_.isprintable():
+            raise TokenError(TokenFault.MALFORMED_CLAIM)
+        return Principal(id_, self._scopes(claims), dict(claims), self.issuer)
+
+    def _scopes(self, claims: Mapping[str, JSON]) -> frozenset[str]:
+        """RFC 9068, 2.2.3 names the claim `scope`; Microsoft and Okta call it `scp`."""
+        value = claims.get("scope", claims.get("scp", ""))
+        granted = value.split(" ") if isinstance(value, str) else value
+        if not isinstance(granted, list) or not all(isinstance(one, str) for one in granted):
+            raise TokenError(TokenFault.MALFORMED_CLAIM)
+        scopes: set[str] = set()
+        found = {scope for scope in granted if scope}
+        while found:
+            scopes |= found
+            found = set().union(*(self._implied.get(scope, ()) for scope in found)) - scopes
+        return frozenset(scopes)
+
+
+def _check_kind(claims: Mapping[str, JSON]) -> None:
+    for name, kinds in _OTHER_KINDS.items():
+        value = claims.get(name)
+        if isinstance(value, str) and value.lower() in kinds:
+            raise TokenError(TokenFault.WRONG_TYPE)
+    if any(name in claims for name in _ID_TOKEN_CLAIMS) or "events" in claims:  # `events`: RFC 8417
+        raise TokenError(TokenFault.WRONG_TYPE)
+    if "cnf" in claims:  # RFC 7800; such a token is no bearer token, and a stolen one must be of no use
+        raise TokenError(TokenFault.BOUND_TO_KEY)
+
+
+def _read_time(claims: Mapping[str, JSON], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    # Not isinstance: True is an int. Not >: NaN is neither more nor less.
+    if type(value) not in (int, float) or not abs(value) <= _MAX_TIME:
+        raise TokenError(TokenFault.MALFORMED_CLAIM)
+    return float(value)
+
+
+def _without_slash(url: str) -> str:
+    return url.removesuffix("/")

@@ -1,0 +1,118 @@
+"""The OAuth 2.1 resource server: admits requests with access tokens that were issued for this server."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from deltamcp.auth.authenticator import Credentials
+from deltamcp.auth.bearer import read_bearer, write_challenge
+from deltamcp.auth.claims import DEFAULT_LEEWAY_SECONDS, ClaimRules, VerifiedToken
+from deltamcp.auth.jwt_verifier import JwtVerifier
+from deltamcp.auth.key_set import KeySet, KeysUnavailableError
+from deltamcp.auth.public_key import ALGORITHMS
+from deltamcp.auth.resource_metadata import ResourceMetadata
+from deltamcp.auth.safe_url import split_url
+from deltamcp.auth.token_fault import TokenError, refusal
+from deltamcp.auth.verified_tokens import VerifiedTokens
+from deltamcp.errors import ConfigurationError, Fault
+from deltamcp.values import Failure, Principal
+
+_JWT_CACHE_SECONDS = 60.0
+_RETRY_SECONDS = 5.0
+
+
+class TokenVerifier(Protocol):
+    """Says whom a token is for: by its signature, or by asking whoever issued it."""
+
+    async def verify(self, token: str) -> VerifiedToken: ...
+
+    async def close(self) -> None: ...
+
+
+class ResourceServer:
+    """Verifies the access tokens of requests: `server.asgi(auth=ResourceServer("https://tools.example/mcp", ...))`.
+
+    It never passes a token on. Clients learn from its documents and challenges where to get one.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        issuer: str = "",
+        *,
+        jwks_url: str | None = None,
+        algorithms: Sequence[str] = ALGORITHMS,
+        audience: str | Sequence[str] = (),
+        scopes: Iterable[str] = (),
+        step_up: Iterable[str] = (),
+        more_scopes: Iterable[str] = (),
+        implied_scopes: Mapping[str, Iterable[str]] | None = None,
+        leeway_seconds: float = DEFAULT_LEEWAY_SECONDS,
+        name: str | None = None,
+    ) -> None:
+        """
+        Args:
+            resource: The public URL of the MCP endpoint, for which tokens are issued: "https://tools.example/mcp".
+            issuer: The authorization server, as its metadata and the `iss` of its tokens name it.
+            jwks_url: Where the authorization server's keys are. By default its metadata tells it.
+            algorithms: The algorithms by which tokens may be signed; by default all with a public key.
+            audience: What tokens must name as their audience, one or several, where that is not the resource.
+            scopes: The scopes that every request needs.
+            step_up: The scopes that clients may ask for when they need them. Operations that lack only these are
+                listed for callers without them; other operations are listed for callers with their scopes only.
+            more_scopes: Further scopes that the document for clients names.
+            implied_scopes: Scopes that a broader one stands for: `{"admin": ["read", "write"]}`.
+            leeway_seconds: How much the clocks of the authorization server and this machine may differ.
+            name: The name of this server, which clients may show to users.
+
+        Raises:
+            ConfigurationError: a URL, scope or algorithm cannot be used, or nothing says how to verify tokens.
+        """
+        if not issuer:
+            raise ConfigurationError(
+                "ResourceServer needs a way to verify tokens; pass issuer= with the authorization server's URL."
+            )
+        split_url(issuer, "issuer")
+        if jwks_url is not None:
+            split_url(jwks_url, "jwks_url")
+        self._scopes = frozenset(scopes)
+        self.step_up_scopes = frozenset(step_up)
+        """The scopes that clients may ask for when they need them."""
+        known = self._scopes | self.step_up_scopes | frozenset(more_scopes)
+        self._metadata = ResourceMetadata(resource, [issuer], known, name)
+        self.documents: Mapping[str, bytes] = dict.fromkeys(self._metadata.paths, self._metadata.document)
+        audiences = [audience] if isinstance(audience, str) else list(audience)
+        rules = ClaimRules(issuer, audiences or [resource], leeway_seconds, implied_scopes)
+        self._verifier: TokenVerifier = JwtVerifier(KeySet(issuer, jwks_url), rules, algorithms)
+        self._verified = VerifiedTokens(_JWT_CACHE_SECONDS)
+
+    async def authenticate(self, credentials: Credentials) -> Principal | Failure:
+        try:
+            token = read_bearer(credentials.authorization)
+            principal = self._verified.find(token)
+            if principal is None:
+                verified = await self._verifier.verify(token)
+                self._verified.put(token, verified)
+                principal = verified.principal
+        except TokenError as error:
+            return refusal(error.fault)
+        except KeysUnavailableError:
+            return Failure(
+                Fault.OVERLOADED, "Tokens cannot be verified at the moment; try again.", retry_seconds=_RETRY_SECONDS
+            )
+        if not self._scopes <= principal.scopes:
+            return Failure(
+                Fault.INSUFFICIENT_SCOPE,
+                "The token lacks scopes that every request here needs.",
+                missing_scopes=self._scopes - principal.scopes,
+                granted_scopes=principal.scopes,
+            )
+        return principal
+
+    def challenge(self, failure: Failure) -> str | None:
+        # Also those that the token has: clients of 2025-11-25 ask for exactly what the challenge names.
+        wanted = self._scopes | failure.granted_scopes | failure.missing_scopes
+        return write_challenge(failure, wanted, self._metadata.url)
+
+    async def close(self) -> None:
+        await self._verifier.close()
+        self._verified.clear()

@@ -1,0 +1,33 @@
+"""URLs that a server may fetch secrets from or issue challenges for: https, or http on this machine."""
+
+from urllib.parse import SplitResult, urlsplit
+
+from deltamcp.errors import ConfigurationError
+
+_LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+def split_url(url: str, name: str) -> SplitResult:
+    """Splits the URL of a resource, an issuer or an endpoint; `name` is what an error calls it.
+
+    Raises:
+        ConfigurationError: it is neither an https URL nor an http URL of this machine, or has a fragment or a password.
+    """
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018
+    except ValueError:
+        parts = SplitResult("", "", "", "", "")
+    if not is_safe_origin(parts) or parts.fragment or "@" in parts.netloc or not url.isascii() or " " in url:
+        raise ConfigurationError(
+            f"{name} must be an https URL without a fragment, such as https://tools.example/mcp, or http on localhost; "
+            f"it is {url!r}."
+        )
+    return parts
+
+
+def is_safe_origin(parts: SplitResult) -> bool:
+    """Whether nobody between here and the URL's host can change what it says: https, or this machine."""
+    return bool(parts.hostname) and (
+        parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK_HOSTS)
+    )
