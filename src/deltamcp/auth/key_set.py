@@ -56,8 +56,8 @@ class KeySet:
             await self._renew(now, _FIRST_SECONDS)
             if self._keys is None:
                 raise KeysUnavailableError
-        elif now - self._fetched_at >= self._renew_seconds and now - self._attempted_at >= self._miss_seconds:
-            self._begin_fetch(now)
+        elif now - self._fetched_at >= self._renew_seconds:
+            self._begin_fetch(now, self._miss_seconds)
         found = self._choose(key_id, algorithm)
         if found is None:
             await self._renew(now, self._miss_seconds)
@@ -70,19 +70,21 @@ class KeySet:
 
     async def _renew(self, now: float, interval: float) -> None:
         """Waits for the fetch in progress, or for one that begins now; for none if the last began a moment ago."""
-        if not self._is_fetching and now - self._attempted_at >= interval:
-            self._begin_fetch(now)
-        if self._is_fetching and self._fetch is not None:
-            await asyncio.shield(self._fetch)
+        fetch = self._begin_fetch(now, interval)
+        if fetch is not None:
+            await asyncio.shield(fetch)
 
-    @property
-    def _is_fetching(self) -> bool:
+    def _begin_fetch(self, now: float, interval: float) -> "asyncio.Task[None] | None":
+        """Returns the fetch in progress, or one that begins now; None if the last began less than `interval` ago."""
+        loop = asyncio.get_running_loop()
         fetch = self._fetch
-        return fetch is not None and not fetch.done() and fetch.get_loop() is asyncio.get_running_loop()
-
-    def _begin_fetch(self, now: float) -> None:
+        if fetch is not None and not fetch.done() and fetch.get_loop() is loop:
+            return fetch
+        if now - self._attempted_at < interval:
+            return None
         self._attempted_at = now
-        self._fetch = asyncio.get_running_loop().create_task(self._fetch_keys())
+        self._fetch = loop.create_task(self._fetch_keys())
+        return self._fetch
 
     async def _fetch_keys(self) -> None:
         try:
