@@ -32,7 +32,7 @@ from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.process import configure_process, load_modules
 from deltamcp.runtime.stderr_log import take_unhandled_records
 from deltamcp.stores.circuit_breaker import CircuitBreaker
-from deltamcp.stores.store import Store, open_store
+from deltamcp.stores.store import SharedStore, Store, open_store
 from deltamcp.values import JSON, Icon, Kind
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class DeltaServer:
         self._lifespan = lifespan
         self._files: list[OperationsFile] = []
         limits = limits or Limits()
-        self._store = (
+        self._store: SharedStore = (
             open_store(store, limits) if isinstance(store, str) else CircuitBreaker(store, limits.store_seconds)
         )
         self._catalog = Catalog(name, page_size, disclosure, results)

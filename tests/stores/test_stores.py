@@ -7,9 +7,8 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -26,7 +25,6 @@ from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.redis import RedisStore
 from deltamcp.stores.sqlite import SqliteStore
 from deltamcp.stores.store import (
-    DEFAULT_QUOTAS,
     ENTRY_BYTES,
     Quotas,
     Store,
@@ -35,74 +33,15 @@ from deltamcp.stores.store import (
     hash_key,
     open_store,
 )
-from tests.support.conditions import HANG_SECONDS, wait_until
+from tests.support.conditions import wait_until
 from tests.support.processes import free_port
 from tests.support.properties import examples
 from tests.support.redis_server import redis_server
+from tests.support.store_medium import Clock, until
 
 LARGE = os.urandom(5_000_000)
 A, B = "alice@example.org", "bob@example.org"
 ACCOUNT = "an account"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-async def until(happened: Callable[[], Awaitable[bool]]) -> None:
-    """Waits for what must come, however slow the machine is."""
-    end = time.monotonic() + HANG_SECONDS
-    while not await happened():
-        assert time.monotonic() < end, "the condition did not come to hold"
-        await asyncio.sleep(0.05)
-
-
-@pytest.fixture(scope="module")
-def redis_url(tmp_path_factory) -> Iterator[str]:
-    port = free_port()
-    with redis_server(port, tmp_path_factory.mktemp("redis")):
-        yield f"redis://127.0.0.1:{port}/0"
-
-
-class Medium:
-    """A medium that several stores share."""
-
-    def __init__(self, kind: str, path: Path, url: str) -> None:
-        self.kind = kind
-        self.clock = Clock()
-        self.prefix = f"{path}:"
-        self._path = path
-        self._url = url
-        self._opened: list[Store] = []
-
-    def open(self, quotas: Quotas = DEFAULT_QUOTAS) -> Store:
-        store: Store
-        match self.kind:
-            case "memory":
-                # Replicas of a store in one process are the store.
-                store = self._opened[0] if self._opened else MemoryStore(quotas, self.clock)
-            case "sqlite":
-                store = SqliteStore(self._path / "store.db", quotas, clock=self.clock)
-            case _:
-                store = RedisStore(self._url, quotas, prefix=self.prefix)
-        self._opened.append(store)
-        return store
-
-    async def close(self) -> None:
-        for store in self._opened:
-            await store.close()
-
-
-@pytest.fixture(params=["memory", "sqlite", "redis"])
-async def medium(request, tmp_path) -> AsyncIterator[Medium]:
-    url = request.getfixturevalue("redis_url") if request.param == "redis" else ""
-    made = Medium(request.param, tmp_path, url)
-    yield made
-    await made.close()
 
 
 @pytest.fixture

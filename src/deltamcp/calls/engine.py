@@ -41,7 +41,7 @@ from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.lifespan import LifespanFactory, ServerLifespan
 from deltamcp.runtime.seal import Seal
 from deltamcp.runtime.watchdog import Watchdog
-from deltamcp.stores.store import Store
+from deltamcp.stores.store import SharedStore
 from deltamcp.values import (
     ANONYMOUS,
     JSON,
@@ -84,7 +84,7 @@ class Engine:
         state_key: bytes | None,
         cache_seconds: float,
         search: OperationSearch,
-        store: Store,
+        store: SharedStore,
         observers: Sequence[CallObserver] = (),
         middleware: Sequence[Middleware] = (),
     ) -> None:
@@ -95,7 +95,7 @@ class Engine:
         self.dialects = Dialects(info, cache_seconds)
         self.capabilities = Capabilities(catalog, info, instructions)
         self.lifespan = ServerLifespan(lifespan, lambda: Watchdog(limits.stall_seconds, catalog.registered_label))
-        self._store_is_private = store.private
+        self.store = store
         self._callers_by_address: dict[str, Caller] = {}
         continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"
         stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
@@ -131,7 +131,7 @@ class Engine:
         if principal.key == ANONYMOUS.key or principal is LOCAL:
             account = f"address {address}" if conversation is None else f"conversation {conversation}"
             # Other processes that use the same store are the local principal too.
-            shares = principal is not LOCAL or not self._store_is_private
+            shares = principal is not LOCAL or not self.store.private
             return Caller(principal, conversation, shares, account)
         return Caller(principal, conversation, False, f"principal {principal.key}")
 

@@ -3,15 +3,20 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import cast
 
-from deltamcp.stores.store import Store, StoreError, StoreUnreachableError
+from deltamcp.stores.store import SharedStore, Store, StoreError, StoreUnreachableError
+from deltamcp.stores.token_bucket import TokenBuckets
 
 _BYTES_PER_SECOND = 32 * 1024 * 1024
 """How fast a store takes data at least; a deadline is longer by the time for the data."""
 _RETRY_SECONDS = 0.25
 """The time after the first probe that failed; it doubles with each further one."""
 _MAX_RETRY_SECONDS = 30.0
+_MAX_DEAF_SECONDS = 2.0
+"""The longest time between attempts to subscribe again, one connection each."""
 _PROBE = "probe"
 """The owner and the name of the entry that a probe reads; nobody has stored it."""
 
@@ -19,10 +24,11 @@ logger = logging.getLogger("deltamcp")
 
 
 class CircuitBreaker:
-    """A `Store` whose operations have a deadline.
+    """A `SharedStore` whose operations have a deadline, in front of any store.
 
     If the other store does not answer one of them, all further ones fail at once, until it has answered a probe in the
-    background. An operation whose deadline has passed may have happened all the same.
+    background. An operation whose deadline has passed may have happened all the same. A store that is no `SharedStore`
+    is not `shared`: tokens are then counted in this process, and nobody may delete, publish or subscribe.
     """
 
     def __init__(self, store: Store, seconds: float, retry_seconds: float = _RETRY_SECONDS) -> None:
@@ -32,7 +38,10 @@ class CircuitBreaker:
             retry_seconds: The time between the first two probes.
         """
         self.private = store.private
+        self.shared: bool = getattr(store, "shared", False)
         self._store = store
+        self._sharing = cast(SharedStore, store)
+        self._buckets = None if hasattr(store, "take_token") else TokenBuckets(time.monotonic)
         self._seconds = seconds
         self._retry_seconds = retry_seconds
         self._probe: asyncio.Task[None] | None = None
@@ -53,6 +62,36 @@ class CircuitBreaker:
     async def get(self, owner: str, name: str) -> bytes | None:
         async with self._deadline():
             return await self._store.get(owner, name)
+
+    async def delete(self, owner: str, name: str) -> None:
+        async with self._deadline():
+            await self._sharing.delete(owner, name)
+
+    async def take_token(self, bucket: str, rate: float, burst: int) -> float:
+        if self._buckets is not None:
+            return self._buckets.take(bucket, rate, burst)
+        async with self._deadline():
+            return await self._sharing.take_token(bucket, rate, burst)
+
+    async def publish(self, channel: str, message: bytes) -> None:
+        async with self._deadline():
+            await self._sharing.publish(channel, message)
+
+    async def subscribe(self, channel: str) -> AsyncGenerator[bytes | None, None]:
+        """Yields messages, and None once more after each time that the other store failed; it never raises."""
+        pause, is_lost = self._retry_seconds, False
+        while True:
+            try:
+                async with contextlib.aclosing(self._sharing.subscribe(channel)) as messages:
+                    async for message in messages:
+                        pause, is_lost = self._retry_seconds, False
+                        yield message
+            except Exception as error:
+                if not is_lost:
+                    logger.warning("nothing is heard of other replicas until the store answers again: %s", error)
+                is_lost = True
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _MAX_DEAF_SECONDS)
 
     async def close(self) -> None:
         if self._probe is not None:

@@ -4,17 +4,21 @@ import asyncio
 import heapq
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 
 from msgspec import Struct
 
 from deltamcp.stores.store import DEFAULT_QUOTAS, ENTRY_BYTES, Quotas
+from deltamcp.stores.token_bucket import TokenBuckets
 
 _STALE_AT_ONCE = 128
 """The number of expired entries that one call deletes, so that it takes no longer than a millisecond or two."""
 
 _SWEEP_SECONDS = 1.0
 """The time between deletions of expired entries while no call deletes them."""
+
+_MAX_UNREAD = 10_000
+"""The messages that wait for one subscriber; it is told that it misses further ones."""
 
 _Key = tuple[str, str]
 
@@ -42,9 +46,10 @@ class _MemoryAccount:
 
 
 class MemoryStore:
-    """A `Store` in memory. `get` returns the very object that was put."""
+    """A `SharedStore` in memory. `get` returns the very object that was put."""
 
     private = True
+    shared = False
 
     def __init__(self, quotas: Quotas = DEFAULT_QUOTAS, clock: Callable[[], float] = time.monotonic) -> None:
         self._quotas = quotas
@@ -56,6 +61,8 @@ class MemoryStore:
         # enough. Checks of forgotten entries go when they come due, or when they outnumber the others.
         self._expiry_queue: list[tuple[float, _Key]] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
+        self._buckets = TokenBuckets(clock)
+        self._subscribers: dict[str, set[asyncio.Queue[bytes | None]]] = {}
 
     async def put(
         self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
@@ -97,6 +104,31 @@ class MemoryStore:
         self._accounts[entry.account].entries.move_to_end(key)
         entry.expires_at = min(now + entry.idle_seconds, entry.ends_at)
         return entry.data
+
+    async def delete(self, owner: str, name: str) -> None:
+        self._forget((owner, name))
+
+    async def take_token(self, bucket: str, rate: float, burst: int) -> float:
+        return self._buckets.take(bucket, rate, burst)
+
+    async def publish(self, channel: str, message: bytes) -> None:
+        for subscriber in self._subscribers.get(channel, ()):
+            if subscriber.qsize() < _MAX_UNREAD:
+                subscriber.put_nowait(message)
+            elif subscriber.qsize() == _MAX_UNREAD:
+                subscriber.put_nowait(None)
+
+    async def subscribe(self, channel: str) -> AsyncGenerator[bytes | None, None]:
+        unread: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._subscribers.setdefault(channel, set()).add(unread)
+        try:
+            yield None
+            while True:
+                yield await unread.get()
+        finally:
+            self._subscribers[channel].discard(unread)
+            if not self._subscribers[channel]:
+                del self._subscribers[channel]
 
     async def close(self) -> None:
         self._entries.clear()

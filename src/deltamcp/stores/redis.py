@@ -1,6 +1,6 @@
 """A store in Redis, which replicas of a server on several hosts share."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
@@ -14,6 +14,7 @@ from deltamcp.stores.store import (
     hash_key,
     hash_text,
 )
+from deltamcp.stores.token_bucket import CLOCK_SECONDS
 
 _MAX_CONNECTIONS = 32
 """Connections open at once. Further calls wait, where redis-py's own pool would fail the 101st."""
@@ -22,6 +23,9 @@ _CONNECT_SECONDS = 5.0
 
 _ANSWER_SECONDS = 30.0
 """The time for one command with its answer, 50 MB at 13 Mbit/s."""
+
+_SILENCE_SECONDS = 10.0
+"""How long a subscription hears nothing before it sends a ping, and then waits for the reply."""
 
 _HEADER_BYTES = 32
 """The header before the data: the time at which it ends and the time it may stay unread, in ms, of 16 digits each."""
@@ -122,15 +126,39 @@ return 1
 """
 )
 
+_DELETE_SCRIPT = (
+    _PRELUDE
+    + """
+release(entry)
+redis.call('UNLINK', entry)
+return 1
+"""
+)
+
+# `token_bucket.take_token` by the clock of Redis. A key that has expired is a bucket that is full.
+_BUCKET_SCRIPT = """
+local rate, burst, clock = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local time = redis.call('TIME')
+local now = time[1] + time[2] / 1000000
+local full_at = tonumber(redis.call('GET', KEYS[1]) or 0)
+full_at = math.min(math.max(full_at, now), now + burst / rate)
+local missing = full_at + 1 / rate - now - burst / rate
+if missing > clock then return string.format('%.9f', missing) end
+full_at = full_at + 1 / rate
+redis.call('SET', KEYS[1], string.format('%.17g', full_at), 'PX', math.ceil((full_at - now) * 1000))
+return '0'
+"""
+
 
 class RedisStore:
-    """A `Store` in Redis. Needs the extra `redis`, and Redis 5 or later or a compatible server.
+    """A `SharedStore` in Redis. Needs the extra `redis`, and Redis 5 or later or a compatible server.
 
     Replicas share the quotas. A Redis server with a `maxmemory` of its own should have the policy `noeviction`, so that
     it refuses to store more rather than evict others' entries. Data is stored in clear; owners and names are hashed.
     """
 
     private = False
+    shared = True
 
     def __init__(
         self,
@@ -170,6 +198,8 @@ class RedisStore:
         self._quotas = quotas
         self._prefix = prefix
         self._used = f"{prefix}used "
+        # Channels belong to the whole Redis server, not to one of its databases.
+        self._channels = f"{prefix}{pool.connection_kwargs.get('db') or 0} channel "
 
     async def put(
         self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
@@ -189,6 +219,40 @@ class RedisStore:
                 pipeline.getrange(keys[0], _HEADER_BYTES, -1)
                 found, data = await pipeline.execute()
         return data if found else None
+
+    async def delete(self, owner: str, name: str) -> None:
+        keys = self._keys(owner, name)
+        with self._translate_errors():
+            await self._redis.eval(_DELETE_SCRIPT, len(keys), *keys, self._used)
+
+    async def take_token(self, bucket: str, rate: float, burst: int) -> float:
+        key = f"{self._prefix}bucket {hash_text(bucket).hex()}"
+        with self._translate_errors():
+            return float(await self._redis.eval(_BUCKET_SCRIPT, 1, key, rate, burst, CLOCK_SECONDS))
+
+    async def publish(self, channel: str, message: bytes) -> None:
+        with self._translate_errors():
+            await self._redis.publish(self._channels + channel, message)
+
+    async def subscribe(self, channel: str) -> AsyncGenerator[bytes | None, None]:
+        with self._translate_errors():
+            async with self._redis.pubsub() as subscription:
+                await subscription.subscribe(self._channels + channel)
+                asked = False
+                while True:
+                    # redis-py connects anew after an error, but raises it all the same.
+                    received = await subscription.get_message(timeout=_SILENCE_SECONDS)
+                    if received is None:
+                        if asked:
+                            raise StoreUnreachableError(f"The store at {self._address} does not answer.")
+                        asked = True
+                        await subscription.ping()
+                        continue
+                    asked = False
+                    if received["type"] == "subscribe":
+                        yield None
+                    elif received["type"] == "message":
+                        yield received["data"]
 
     async def close(self) -> None:
         with self._translate_errors():

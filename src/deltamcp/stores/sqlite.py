@@ -2,16 +2,18 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from deltamcp.errors import ConfigurationError
+from deltamcp.stores import sqlite_messages
 from deltamcp.stores.store import (
     DEFAULT_QUOTAS,
     ENTRY_BYTES,
@@ -21,6 +23,7 @@ from deltamcp.stores.store import (
     hash_key,
     hash_text,
 )
+from deltamcp.stores.token_bucket import take_token
 
 _BUSY_SECONDS = 30.0
 """How long to wait for other processes; each locks the file for one entry, some 100 ms for a large one."""
@@ -28,11 +31,14 @@ _BUSY_SECONDS = 30.0
 _SWEEP_SECONDS = 60.0
 """How often expired entries are deleted; until then `get` ignores them."""
 
+_POLL_SECONDS = 0.02
+"""How often a subscriber looks for messages; one look takes some 50 µs."""
+
 _APPLICATION = 0x444D4350
-_VERSION = 2
+_VERSION = 3
 """The version of the schema. A file of another version starts over, as what it holds lasts half an hour at most."""
 
-_TABLES = {"kept", "data", "total", "accounts"}
+_TABLES = {"kept", "data", "total", "accounts", "buckets", "messages"}
 # `data` is a table of its own so that recording a read does not rewrite the bytes. `used` is a counter, as clocks can
 # stand still.
 _SCHEMA = (
@@ -60,6 +66,9 @@ _SCHEMA = (
         DELETE FROM data WHERE id = old.id;
     END
     """,
+    "CREATE TABLE buckets (key BLOB PRIMARY KEY, full_at REAL) WITHOUT ROWID",
+    "CREATE INDEX buckets_full_at ON buckets (full_at)",
+    *sqlite_messages.SCHEMA,
     f"PRAGMA application_id = {_APPLICATION}",
     f"PRAGMA user_version = {_VERSION}",
 )
@@ -69,12 +78,13 @@ _WorkResult = TypeVar("_WorkResult")
 
 
 class SqliteStore:
-    """A `Store` in a SQLite file. It stores users' data in clear; only the file's owner may read it.
+    """A `SharedStore` in a SQLite file. It stores users' data in clear; only the file's owner may read it.
 
     Forgotten data stays visible in the file until other data overwrites it. Owners and names are hashed.
     """
 
     private = True
+    shared = True
 
     def __init__(
         self,
@@ -106,6 +116,40 @@ class SqliteStore:
 
     async def get(self, owner: str, name: str) -> bytes | None:
         return await self._run(lambda file: self._get(file, hash_key(owner, name)))
+
+    async def delete(self, owner: str, name: str) -> None:
+        key = hash_key(owner, name)
+        await self._run(lambda file: file.execute("DELETE FROM kept WHERE key = ?", [key]))
+
+    async def take_token(self, bucket: str, rate: float, burst: int) -> float:
+        key = hash_text(bucket)
+
+        def take(file: sqlite3.Connection) -> float:
+            with file:
+                file.execute("BEGIN IMMEDIATE")
+                now = self._clock()
+                row = file.execute("SELECT full_at FROM buckets WHERE key = ?", [key]).fetchone()
+                full_at, seconds = take_token(now if row is None else row[0], now, rate, burst)
+                if not seconds:
+                    file.execute("INSERT OR REPLACE INTO buckets VALUES (?, ?)", [key, full_at])
+            return seconds
+
+        return await self._run(take)
+
+    async def publish(self, channel: str, message: bytes) -> None:
+        await self._run(lambda file: sqlite_messages.insert(file, channel, message, self._clock()))
+
+    async def subscribe(self, channel: str) -> AsyncGenerator[bytes | None, None]:
+        seen = await self._run(sqlite_messages.newest_id)
+        yield None
+        while True:
+            new = await self._run(functools.partial(sqlite_messages.after, channel=channel, seen=seen))
+            seen = new.newest
+            if new.missed:
+                yield None
+            for message in new.messages:
+                yield message
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
@@ -285,3 +329,4 @@ def _account_bytes(file: sqlite3.Connection, account: bytes) -> int:
 
 def _forget_stale(file: sqlite3.Connection, now: float) -> None:
     file.execute("DELETE FROM kept WHERE expires <= ?", [now])
+    file.execute("DELETE FROM buckets WHERE full_at <= ?", [now])

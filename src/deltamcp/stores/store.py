@@ -1,7 +1,7 @@
 """The interface of every store, and `open_store`, which opens the store at a URL."""
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import NamedTuple, Protocol
 
 from deltamcp.errors import ConfigurationError, DeltaError
@@ -94,6 +94,9 @@ class SharedStore(Store, Protocol):
     its own rates.
     """
 
+    shared: bool
+    """Whether other processes reach what this one stores; else it keeps its sessions to itself."""
+
     async def delete(self, owner: str, name: str) -> None:
         """Deletes the data of this name; it is no error if there is none."""
 
@@ -104,14 +107,18 @@ class SharedStore(Store, Protocol):
         no more succeed than the bucket has tokens. An unused bucket is forgotten once it is full.
         """
 
-    async def publish(self, message: bytes) -> None:
-        """Sends a message to all processes that subscribe, this one included; those that subscribe later miss it."""
+    async def publish(self, channel: str, message: bytes) -> None:
+        """Sends a short message to all that subscribe to the channel, in any process, this one included."""
 
-    def subscribe(self) -> AsyncIterator[bytes]:
-        """Yields the messages that are published from now on; raises `StoreError` if some may have been missed."""
+    def subscribe(self, channel: str) -> AsyncGenerator[bytes | None, None]:
+        """Yields None once the subscription begins, and then each message that is published from then on.
+
+        It yields None once more wherever messages may have been missed. It may also raise `StoreError`; the server then
+        subscribes again.
+        """
 
 
-def open_store(url: str, limits: Limits) -> Store:
+def open_store(url: str, limits: Limits) -> SharedStore:
     """Opens the store at `url`, with the limits' quotas; one on disk or in a network connects at the first call.
 
     A path after `sqlite:///` is relative unless it begins with one more slash.
@@ -127,7 +134,7 @@ def open_store(url: str, limits: Limits) -> Store:
         from deltamcp.stores.memory import MemoryStore
 
         return MemoryStore(quotas)
-    store: Store
+    store: SharedStore
     if scheme == "sqlite" and rest.startswith("/") and rest != "/":
         from deltamcp.stores.sqlite import SqliteStore
 
