@@ -68,8 +68,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     account_share: float = 1 / 8
     """Part of the connections, calls, sessions and bytes below that one account may use over HTTP: a principal, else a
-    client address. It takes at least eight greedy accounts to keep out another. 1 suits a server behind a proxy, whose
-    clients all have the proxy's address."""
+    client address. It takes at least eight greedy accounts to keep out another. Clients behind a proxy have accounts of
+    their own if the proxy is one of the `trusted_proxies`."""
 
     connections: int = 8_000
     """HTTP connections open at once, some 50 kB each with a header section; the process's limit on descriptors may be

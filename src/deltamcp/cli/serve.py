@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.cli import log
+from deltamcp.cli import http_options, log
 from deltamcp.cli.output import printable_text
 from deltamcp.cli.reload import CHANGED_EXIT_CODE, POLL_SECONDS, FileWatch, ServerProcess
 from deltamcp.errors import ConfigurationError, DeltaError
@@ -26,6 +26,7 @@ from deltamcp.server import DeltaServer
 from deltamcp.sources.operations_loader import read_document
 
 if TYPE_CHECKING:
+    from deltamcp.transports.http_app import HttpOptions
     from deltamcp.transports.uvicorn_server import HttpServer
 
 _FILE_SUFFIXES = (".py", ".json")
@@ -43,8 +44,7 @@ class ServeCommand(Struct, frozen=True):
     host: str = "127.0.0.1"
     port: int = 0
     path: str = "/mcp"
-    allowed_hosts: list[str] | None = None
-    allowed_origins: list[str] | None = None
+    http: "HttpOptions" = {}
     log_level: str = "info"
     log_file: Path | None = None
     debug: bool = False
@@ -54,15 +54,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     add_target_options(verb)
     verb.add_argument("--http", metavar="HOST:PORT", help="serve Streamable HTTP instead of stdio; port 0 is any free")
     verb.add_argument("--path", default="/mcp", help="the HTTP endpoint (default /mcp)")
-    verb.add_argument(
-        "--allow-host",
-        action="append",
-        metavar="HOST",
-        help="a Host header to accept besides loopback names; repeatable, '*' for any",
-    )
-    verb.add_argument(
-        "--allow-origin", action="append", metavar="ORIGIN", help="an Origin header to accept; repeatable"
-    )
+    http_options.add_options(verb)
     verb.add_argument(
         "--reload", action="store_true", help="with --http: restart when the file, or a module in its folder, changes"
     )
@@ -98,8 +90,7 @@ def run(args: argparse.Namespace) -> None:
         host=host,
         port=port,
         path=f"/{args.path.strip('/')}",
-        allowed_hosts=None if args.allow_host is None else [*args.allow_host, "localhost", "127.0.0.1", "[::1]"],
-        allowed_origins=args.allow_origin,
+        http={} if args.http is None else http_options.read_options(args),
         log_level=args.log_level,
         log_file=args.log_file,
         debug=args.debug,
@@ -189,14 +180,7 @@ def _make_http_server(command: ServeCommand) -> "HttpServer":
     from deltamcp.transports import uvicorn_server
 
     server = load(command.target, command.disclosure, command.prefix)
-    return uvicorn_server.make_server(
-        server.engine,
-        command.host,
-        command.port,
-        command.path,
-        allowed_hosts=command.allowed_hosts,
-        allowed_origins=command.allowed_origins,
-    )
+    return uvicorn_server.make_server(server.engine, command.host, command.port, command.path, **command.http)
 
 
 def _print_failure(command: ServeCommand, error: Exception) -> None:

@@ -15,6 +15,7 @@ from deltamcp.transports.asgi_messages import HttpRequest, Receive, Scope, Send
 from deltamcp.transports.mcp_endpoint import McpEndpoint
 from deltamcp.transports.open_document import serve_document
 from deltamcp.transports.quota import HttpQuotas
+from deltamcp.transports.trusted_proxies import TrustedProxies
 from deltamcp.transports.warning_filter import WARNING_FILTER
 from deltamcp.values import ANONYMOUS, Failure
 
@@ -36,6 +37,9 @@ class HttpOptions(TypedDict, total=False):
     """The `Origin` values that the server accepts besides those of the allowed hosts."""
     auth: Authenticator | None
     """Who the callers are. Without it every caller is anonymous."""
+    trusted_proxies: Sequence[str]
+    """The proxies whose `Forwarded` and `X-Forwarded-For` headers say who the client is: addresses, networks such as
+    "10.0.0.0/8", or "unix" for connections over a Unix socket. By default there are none."""
 
 
 class HttpApp:
@@ -49,6 +53,7 @@ class HttpApp:
         self._origins = frozenset(origin.lower().rstrip("/") for origin in (options.get("allowed_origins") or ()))
         self._auth = options.get("auth")
         self._documents = {} if self._auth is None else self._auth.documents
+        self.proxies = TrustedProxies(options.get("trusted_proxies", ()))
         self._admitted: set[tuple[bytes | None, bytes | None]] = set()
         self._quotas = HttpQuotas(engine.limits)
         self._endpoint = McpEndpoint(engine, self._quotas)
@@ -69,6 +74,8 @@ class HttpApp:
             return
         raw = scope["headers"]
         headers: dict[bytes, bytes] = dict(raw)
+        if self.proxies:
+            scope = self.proxies.resolve(scope, headers)
         address = asgi_messages.client_address(scope)
         caller = self._engine.identify(ANONYMOUS, None, address)
         accepts = asgi_messages.read_accept(headers.get(b"accept", b"*/*"))

@@ -13,6 +13,7 @@ from uvicorn.protocols.utils import get_remote_addr
 from deltamcp.limits import Limits
 from deltamcp.transports.asgi_messages import PIECE_BYTES, WHOLE_RESPONSE, client_address
 from deltamcp.transports.quota import Quota
+from deltamcp.transports.trusted_proxies import TrustedProxies
 
 
 def _refusal(status: bytes) -> bytes:
@@ -120,8 +121,11 @@ class _LastResponse:
         self.is_closing = transport.is_closing
 
 
-def bounded_protocol(limits: Limits, connections: Quota) -> type[HttpToolsProtocol]:
-    """Returns uvicorn's HTTP protocol with limits on a client's connections, time, bytes and pipelined requests."""
+def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies) -> type[HttpToolsProtocol]:
+    """Returns uvicorn's HTTP protocol with limits on a client's connections, time, bytes and pipelined requests.
+
+    A connection of a trusted proxy counts towards the whole only, because it serves many clients.
+    """
     unparsed = Quota(limits.body_bytes, limits.account_share)
 
     class Bounded(HttpToolsProtocol):
@@ -143,7 +147,10 @@ def bounded_protocol(limits: Limits, connections: Quota) -> type[HttpToolsProtoc
         """What is parsed when fewer requests wait."""
 
         def connection_made(self, transport: Any) -> None:
-            address = client_address({"client": get_remote_addr(transport)})
+            client = get_remote_addr(transport)
+            address = client_address({"client": client})
+            if proxies.trusts(client):
+                address = f"{address} {id(self)}"  # an account of its own
             if not connections.take(address):
                 transport.set_protocol(asyncio.Protocol())
                 transport.write(_TOO_MANY_CONNECTIONS)

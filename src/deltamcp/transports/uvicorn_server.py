@@ -158,11 +158,11 @@ def make_server(
         app,
         host,
         port,
-        http=bounded_protocol(limits, connections),
+        http=bounded_protocol(limits, connections, app.proxies),
         ws="none",
         lifespan="off",  # the server enters the engine's lifespan itself, whose errors uvicorn would hide
         access_log=False,
-        proxy_headers=False,  # nothing here trusts the client's address or scheme
+        proxy_headers=False,  # `HttpApp` reads them, with all of their hops
         log_config=None,
         log_level="warning",
         server_header=False,

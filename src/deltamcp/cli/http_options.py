@@ -1,0 +1,37 @@
+"""The command-line options of servers over HTTP that are also options of `DeltaServer.run("http")`."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deltamcp.transports.http_app import HttpOptions
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--allow-host",
+        action="append",
+        metavar="HOST",
+        help="a Host header to accept besides loopback names; repeatable, '*' for any",
+    )
+    verb.add_argument(
+        "--allow-origin", action="append", metavar="ORIGIN", help="an Origin header to accept; repeatable"
+    )
+    verb.add_argument(
+        "--trusted-proxy",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="an address or network whose Forwarded or X-Forwarded-For header names the client; repeatable",
+    )
+
+
+def read_options(args: argparse.Namespace) -> "HttpOptions":
+    """Returns the options that the command line sets."""
+    from deltamcp.transports.http_app import LOOPBACK  # servers over stdio need nothing of HTTP
+
+    return {
+        "allowed_hosts": None if args.allow_host is None else [*args.allow_host, *LOOPBACK],
+        "allowed_origins": args.allow_origin,
+        "trusted_proxies": args.trusted_proxy,
+    }
