@@ -348,18 +348,21 @@ class DeltaServer:
     def routes(self, path: str = "/mcp", **options: Unpack["HttpOptions"]) -> "list[BaseRoute]":
         """Returns the server's routes, for the route list of a Starlette or FastAPI application.
 
-        The arguments are those of `asgi`. Pass `lifespan=server.lifespan` to the application, so that the server starts
-        and stops with it.
+        They are the MCP endpoint, `/healthz`, `/readyz` and the documents about authorization. The arguments are those
+        of `asgi`, without `routes`: the application has its own list of them. Pass `lifespan=server.lifespan` to the
+        application, so that the server starts and stops with it.
 
         Raises:
-            ConfigurationError: Starlette is not installed.
+            ConfigurationError: Starlette is not installed, or there are `routes` among the options.
         """
+        if "routes" in options:
+            raise ConfigurationError("Put your routes beside server.routes() into the application's list of routes.")
         try:
             from starlette.routing import Route
         except ImportError:
             raise ConfigurationError("server.routes() needs Starlette: pip install starlette.") from None
-        app, auth = self.asgi(path, **options), options.get("auth")
-        return [Route(one, app) for one in (path, *(() if auth is None else auth.documents))]
+        app = self.asgi(path, **options)
+        return [Route(one, app) for one in (path, *app.pages.paths)]
 
     @overload
     def run(self, transport: Literal["stdio"] = "stdio") -> None: ...

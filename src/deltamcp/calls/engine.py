@@ -91,11 +91,11 @@ class Engine:
         self.catalog = catalog
         self.info = info
         self.limits = limits
+        self.store = store
         self.hub = ChangeHub()
         self.dialects = Dialects(info, cache_seconds)
         self.capabilities = Capabilities(catalog, info, instructions)
         self.lifespan = ServerLifespan(lifespan, lambda: Watchdog(limits.stall_seconds, catalog.registered_label))
-        self.store = store
         self._callers_by_address: dict[str, Caller] = {}
         continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"
         stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)

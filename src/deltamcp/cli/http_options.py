@@ -28,7 +28,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 def read_options(args: argparse.Namespace) -> "HttpOptions":
     """Returns the options that the command line sets."""
-    from deltamcp.transports.http_app import LOOPBACK  # servers over stdio need nothing of HTTP
+    from deltamcp.transports.allowed_names import LOOPBACK  # servers over stdio need nothing of HTTP
 
     return {
         "allowed_hosts": None if args.allow_host is None else [*args.allow_host, *LOOPBACK],

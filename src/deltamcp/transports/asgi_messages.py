@@ -246,6 +246,12 @@ async def respond(send: Send, status: int, body: bytes, headers: Iterable[tuple[
     await _send_body(send, body, more_body=False)
 
 
+async def respond_no_content(send: Send, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Sends status 204."""
+    await send({"type": "http.response.start", "status": 204, "headers": [*headers]})
+    await send({"type": "http.response.body", "body": b""})
+
+
 async def _send_body(send: Send, body: bytes, more_body: bool) -> None:
     at = 0
     while len(body) - at > PIECE_BYTES:

@@ -1,6 +1,6 @@
 """Streamable HTTP as an ASGI application: admits requests by path, host, origin and credentials.
 
-What it admits, `McpEndpoint` serves. Other pages, such as a dashboard, are routes beside it: see `DeltaServer.routes`.
+What it admits, `McpEndpoint` serves. `OpenPages` has the other pages, which need no credentials.
 """
 
 import logging
@@ -11,9 +11,11 @@ from deltamcp.auth.authenticator import Authenticator, Credentials
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
 from deltamcp.transports import asgi_messages
+from deltamcp.transports.allowed_names import LOOPBACK, AllowedNames
 from deltamcp.transports.asgi_messages import HttpRequest, Receive, Scope, Send
+from deltamcp.transports.health import HealthPages
 from deltamcp.transports.mcp_endpoint import McpEndpoint
-from deltamcp.transports.open_document import serve_document
+from deltamcp.transports.open_pages import OpenPages, Routes
 from deltamcp.transports.quota import HttpQuotas
 from deltamcp.transports.trusted_proxies import TrustedProxies
 from deltamcp.transports.warning_filter import WARNING_FILTER
@@ -21,10 +23,6 @@ from deltamcp.values import ANONYMOUS, Failure
 
 logger = logging.getLogger("deltamcp.http")
 logger.addFilter(WARNING_FILTER)
-
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-_MAX_NAMES = 300
-"""The characters of a Host and an Origin that are remembered or logged; names of hosts have at most 253."""
 
 
 class HttpOptions(TypedDict, total=False):
@@ -40,6 +38,9 @@ class HttpOptions(TypedDict, total=False):
     trusted_proxies: Sequence[str]
     """The proxies whose `Forwarded` and `X-Forwarded-For` headers say who the client is: addresses, networks such as
     "10.0.0.0/8", or "unix" for connections over a Unix socket. By default there are none."""
+    routes: Routes
+    """Pages of the author's own beside the MCP endpoint: Starlette routes, or ASGI applications by their paths. The
+    server checks the `Host` and the `Origin` of their requests, but not who sends them."""
 
 
 class HttpApp:
@@ -49,13 +50,14 @@ class HttpApp:
         self._engine = engine
         self.path = path.rstrip("/")
         """The path of the MCP endpoint."""
-        self._hosts = frozenset(host.lower() for host in (options.get("allowed_hosts") or LOOPBACK))
-        self._origins = frozenset(origin.lower().rstrip("/") for origin in (options.get("allowed_origins") or ()))
+        self._no_page = Failure(Fault.WRONG_PATH, f"The MCP endpoint is {self.path or '/'}.")
+        self._names = AllowedNames(options.get("allowed_hosts") or LOOPBACK, options.get("allowed_origins") or ())
         self._auth = options.get("auth")
-        self._documents = {} if self._auth is None else self._auth.documents
         self.proxies = TrustedProxies(options.get("trusted_proxies", ()))
-        self._admitted: set[tuple[bytes | None, bytes | None]] = set()
         self._quotas = HttpQuotas(engine.limits)
+        self._health = HealthPages(engine)
+        self.pages = OpenPages(self._health, self._auth, options.get("routes", ()))
+        """The pages beside the MCP endpoint."""
         self._endpoint = McpEndpoint(engine, self._quotas)
         if self._auth is not None:
             engine.lifespan.add_closer(self._auth.close)
@@ -66,28 +68,31 @@ class HttpApp:
             return
         if scope["type"] != "http":
             return
-        if not self._engine.lifespan.started:
-            await self._engine.lifespan.start()
-        document = self._documents.get(scope["path"]) if self._documents else None
-        if document is not None:
-            await serve_document(document, scope, send)
-            return
         raw = scope["headers"]
         headers: dict[bytes, bytes] = dict(raw)
         if self.proxies:
             scope = self.proxies.resolve(scope, headers)
+        at_endpoint = scope["path"] == self.path or self._path_within(scope) == self.path
+        page = None if at_endpoint else self.pages.find(self._path_within(scope), scope)
+        if page is not None and page.for_any_host:
+            await page.app(scope, receive, send)
+            return
+        if not self._engine.lifespan.started:
+            await self._engine.lifespan.start()
         address = asgi_messages.client_address(scope)
         caller = self._engine.identify(ANONYMOUS, None, address)
         accepts = asgi_messages.read_accept(headers.get(b"accept", b"*/*"))
         unique = len(headers) == len(raw)
         incoming = HttpRequest(scope, headers, receive, send, caller, accepts, unique, self._quotas, self._auth)
-        refused = self._admit(incoming)
-        if refused is None and self._auth is not None:
+        refused = self._names.check(incoming) if at_endpoint or page is not None else self._no_page
+        if refused is None and at_endpoint and self._auth is not None:
             refused = await self._authenticate(incoming, self._auth, address)
         if refused is not None:
             await asgi_messages.refuse(incoming, refused)
-            return
-        await self._endpoint.serve(incoming)
+        elif page is not None:
+            await page.app(scope, receive, send)
+        else:
+            await self._endpoint.serve(incoming)
 
     async def _serve_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -103,6 +108,7 @@ class HttpApp:
 
     def drain(self) -> None:
         """Ends the streams that do not end by themselves; calls in flight go on."""
+        self._health.draining = True
         self._endpoint.drain()
 
     # Admission
@@ -119,41 +125,8 @@ class HttpApp:
         incoming.caller = self._engine.identify(found, None, address)
         return None
 
-    def _admit(self, incoming: HttpRequest) -> Failure | None:
-        """Returns a failure if the path, the Host or the Origin is not allowed."""
-        path: str = incoming.scope["path"]
-        if path != self.path and self._path_within(incoming.scope) != self.path:
-            return Failure(Fault.WRONG_PATH, f"The MCP endpoint is {self.path or '/'}.")
-        names = (incoming.headers.get(b"host"), incoming.headers.get(b"origin"))
-        refused = None
-        # RFC 9112, 3.2: a server must refuse more than one Host, which is a means of request smuggling.
-        if not incoming.has_unique_headers and incoming.has_repeated((b"host", b"origin")):
-            refused = Failure(Fault.WRONG_HOST, "The request has more than one Host or Origin header.")
-        elif names not in self._admitted:
-            if not self._is_host(names[0]):
-                refused = Failure(Fault.WRONG_HOST, "This Host is not among the allowed_hosts.")
-            elif names[1] is not None and not self._is_origin(names[1]):
-                refused = Failure(Fault.WRONG_ORIGIN, "This Origin is not among the allowed_origins.")
-            elif len(self._admitted) < 1024 and sum(len(name or b"") for name in names) < _MAX_NAMES:
-                self._admitted.add(names)
-        if refused is not None:
-            host, origin = (name and name[:_MAX_NAMES] for name in names)
-            logger.warning("refused Host %r, Origin %r: %s", host, origin, refused.message)
-        return refused
-
     def _path_within(self, scope: Scope) -> str:
         """Returns the path relative to the place where this application is mounted."""
         path, root = scope["path"], scope.get("root_path", "")
         within: str = path[len(root) :] if root and path.startswith(root) else path
         return within.rstrip("/")
-
-    def _is_host(self, host: bytes | None) -> bool:
-        if "*" in self._hosts:
-            return True
-        name = (host or b"").decode("latin-1").lower()
-        bare, _, port = name.rpartition(":")
-        return name in self._hosts or (port.isdigit() and bare in self._hosts)
-
-    def _is_origin(self, origin: bytes) -> bool:
-        text = origin.decode("latin-1").lower()
-        return text in self._origins or "*" in self._origins or self._is_host(text.partition("://")[2].encode())

@@ -14,7 +14,8 @@ import uvicorn
 
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import ConfigurationError
-from deltamcp.transports.http_app import LOOPBACK, HttpApp, HttpOptions
+from deltamcp.transports.allowed_names import LOOPBACK
+from deltamcp.transports.http_app import HttpApp, HttpOptions
 from deltamcp.transports.http_protocol import bounded_protocol
 from deltamcp.transports.quota import Quota
 from deltamcp.transports.warning_filter import WARNING_FILTER
