@@ -501,3 +501,15 @@ def test_limits_are_numbers_above_nought():
     for options in ({"threads": 0}, {"threads": -3}, {"handler_seconds": "x"}):
         with pytest.raises(ConfigurationError, match="above 0"):
             Limits(**options)
+
+
+async def test_a_program_that_runs_the_server_of_somebody_else_configures_it(tmp_path):
+    server = DeltaServer("x")
+    assert not server.shares_store and not server.shares_state_key
+    with pytest.raises(ConfigurationError, match="A store is"):
+        server.configure(store="nowhere")
+    server.configure(store=f"sqlite:///{tmp_path}/store.db", state_key=[b"k" * 32])
+    assert server.shares_store and server.shares_state_key
+    server.asgi()
+    with pytest.raises(ConfigurationError, match="has a transport already"):
+        server.configure(store="memory://")

@@ -15,6 +15,7 @@ from deltamcp.calls.engine import Engine
 from deltamcp.calls.middleware import Middleware, check_middleware
 from deltamcp.calls.observers import CallObserver
 from deltamcp.calls.operation_search import OperationSearch
+from deltamcp.calls.server_hooks import ServerHooks
 from deltamcp.calls.server_items import ServerItems, warn_of_cut_summaries
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.completer import Completer
@@ -29,8 +30,12 @@ from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.results.policy import ResultPolicy
+from deltamcp.runtime.change_hub import ChangeHub
+from deltamcp.runtime.lifespan import ServerLifespan
 from deltamcp.runtime.process import configure_process, load_modules
+from deltamcp.runtime.seal import check_keys
 from deltamcp.runtime.stderr_log import take_unhandled_records
+from deltamcp.runtime.watchdog import Watchdog
 from deltamcp.stores.circuit_breaker import CircuitBreaker
 from deltamcp.stores.store import SharedStore, Store, open_store
 from deltamcp.values import JSON, Icon, Kind
@@ -67,7 +72,7 @@ class DeltaServer:
         limits: Limits | None = None,
         page_size: int | None = None,
         cache_seconds: float = 60.0,
-        state_key: bytes | None = None,
+        state_key: bytes | Sequence[bytes] | None = None,
         disclosure: Disclosure | Literal["full", "meta", "auto"] = "full",
         strict: bool = False,
         embedder: Embedder | None = None,
@@ -88,7 +93,9 @@ class DeltaServer:
                 read only the first.
             cache_seconds: How long clients may use a list before they request it again (2026-07-28).
             state_key: A key of 32 bytes that encrypts the state which a client sends back in the next round of a
-                request (2026-07-28). Replicas behind one address need the same key. By default each process makes one.
+                request (2026-07-28). Of several keys the first encrypts and all decrypt, so that a key can be replaced
+                while clients hold state. Replicas behind one address need the same keys. By default each process makes
+                one.
             disclosure: What `tools/list` shows: every tool ("full"), four meta-tools that find and run all tools
                 ("meta"), or whichever of the two costs the model fewer tokens ("auto"). Clients that negotiate
                 Delta-MCP always get names and summaries.
@@ -107,8 +114,6 @@ class DeltaServer:
             middleware: Async functions that run around every call of an operation, resource or prompt, the first
                 outermost: `async def timing(call, call_next)`. See `FunctionCall`.
         """
-        if state_key is not None and len(state_key) != 32:
-            raise ConfigurationError("state_key must be 32 bytes.")
         info: dict[str, JSON] = {"name": name, "version": version}
         for key, value in (("title", title), ("websiteUrl", website_url), ("icons", icons)):
             if value:
@@ -120,28 +125,58 @@ class DeltaServer:
         self._lifespan = lifespan
         self._files: list[OperationsFile] = []
         limits = limits or Limits()
-        self._store: SharedStore = (
-            open_store(store, limits) if isinstance(store, str) else CircuitBreaker(store, limits.store_seconds)
+        catalog = Catalog(name, page_size, disclosure, results)
+        hub = ChangeHub()
+        watchdog = functools.partial(Watchdog, limits.stall_seconds, catalog.registered_label)
+        running = ServerLifespan(self._run_lifespan, watchdog)
+        hooks = ServerHooks(running, check_middleware(middleware), list(observers))
+        search = OperationSearch(catalog, embedder, embedder_weight)
+        self._catalog, self._limits, self._hooks = catalog, limits, hooks
+        self._items = ServerItems(catalog, hooks, hub, results, strict)
+        self._make_engine = functools.partial(
+            Engine, catalog, info, instructions, limits, hooks, hub, search, cache_seconds
         )
-        self._catalog = Catalog(name, page_size, disclosure, results)
-        self._engine = Engine(
-            self._catalog,
-            info,
-            instructions,
-            limits,
-            self._run_lifespan,
-            state_key,
-            cache_seconds,
-            OperationSearch(self._catalog, embedder, embedder_weight),
-            self._store,
-            observers,
-            check_middleware(middleware),
-        )
-        self._items = ServerItems(self._engine, results, strict)
+        self._engine: Engine | None = None
+        self._store = self._open_store(store)
+        self._keeps_in_process = store == "memory://"
+        self._state_keys = check_keys(state_key)
+
+    def _open_store(self, store: Store | str) -> SharedStore:
+        if isinstance(store, str):
+            return open_store(store, self._limits)
+        return CircuitBreaker(store, self._limits.store_seconds)
+
+    def configure(self, *, store: Store | str | None = None, state_key: bytes | Sequence[bytes] | None = None) -> None:
+        """Replaces what the author has set, for a program that runs the server of somebody else.
+
+        Raises:
+            ConfigurationError: the server has a transport already, or a value is not allowed.
+        """
+        if self._engine is not None:
+            raise ConfigurationError(
+                "The server has a transport already: set DeltaServer(store=..., state_key=...), or call asgi() later."
+            )
+        if store is not None:
+            self._store = self._open_store(store)
+            self._keeps_in_process = store == "memory://"
+        if state_key is not None:
+            self._state_keys = check_keys(state_key)
+
+    @property
+    def shares_store(self) -> bool:
+        """Whether the store can be that of several processes; one in memory cannot."""
+        return not self._keeps_in_process
+
+    @property
+    def shares_state_key(self) -> bool:
+        """Whether other processes can have the same state keys; a key that the process makes they cannot."""
+        return bool(self._state_keys)
 
     @property
     def engine(self) -> Engine:
         """The engine that every transport of this server passes requests to."""
+        if self._engine is None:
+            self._engine = self._make_engine(self._store, self._state_keys)
         return self._engine
 
     @property
@@ -165,10 +200,10 @@ class DeltaServer:
         """
         from deltamcp.sources.operations_loader import OperationsFile  # takes 15 ms, and most servers need no file
 
-        file = OperationsFile(Path(path), functions or {}, os.environ, self._engine.limits)
+        file = OperationsFile(Path(path), functions or {}, os.environ, self._limits)
         file.activate(file.load(), self._replace_operations)
         self._files.append(file)
-        self._engine.lifespan.add_task(functools.partial(file.watch, self._replace_operations))
+        self._hooks.lifespan.add_task(functools.partial(file.watch, self._replace_operations))
 
     def _replace_operations(self, old_names: list[str], operations: list[Operation]) -> None:
         self._items.replace_operations(old_names, operations)
@@ -333,7 +368,7 @@ class DeltaServer:
         The server starts before the application takes its first request, and stops when the application shuts down.
         If the author's lifespan raises an exception at the start, the application does not start.
         """
-        async with self._engine.lifespan.running():
+        async with self._hooks.lifespan.running():
             yield
 
     def asgi(self, path: str = "/mcp", **options: Unpack["HttpOptions"]) -> "HttpApp":
@@ -343,7 +378,7 @@ class DeltaServer:
         """
         from deltamcp.transports.http_app import HttpApp
 
-        return HttpApp(self._engine, path, **options)
+        return HttpApp(self.engine, path, **options)
 
     def routes(self, path: str = "/mcp", **options: Unpack["HttpOptions"]) -> "list[BaseRoute]":
         """Returns the server's routes, for the route list of a Starlette or FastAPI application.
@@ -397,17 +432,17 @@ class DeltaServer:
             Exception: the author's lifespan raised it.
         """
         if transport == "http":
-            self._engine.lifespan.add_task(load_modules)
-        self._engine.lifespan.add_task(configure_process)
+            self._hooks.lifespan.add_task(load_modules)
+        self._hooks.lifespan.add_task(configure_process)
         take_unhandled_records()
         if transport == "stdio":
             from deltamcp.transports import stdio
 
-            asyncio.run(stdio.serve(self._engine, stdio.take_streams()))
+            asyncio.run(stdio.serve(self.engine, stdio.take_streams()))
         elif transport == "http":
             from deltamcp.transports import uvicorn_server
 
-            uvicorn_server.make_server(self._engine, host, port, path, **options).run()
+            uvicorn_server.make_server(self.engine, host, port, path, **options).run()
         else:
             raise ConfigurationError(f'There is no transport {transport!r}; pick "stdio" or "http".')
 

@@ -184,7 +184,7 @@ async def test_anybody_may_read_the_documents_from_any_origin(path: str) -> None
         status, headers, body = await send(app, url, "HEAD")
         assert (status, body, int(headers["content-length"]) > 0) == (200, b"", True)
         status, headers, _ = await send(app, url, "OPTIONS", origin="https://elsewhere.example")
-        assert (status, headers["access-control-allow-headers"]) == (204, "MCP-Protocol-Version")
+        assert (status, headers["access-control-allow-headers"]) == (204, "*")
         assert (await send(app, url, "POST"))[0] == 405
 
 
@@ -215,4 +215,4 @@ async def test_the_keys_are_asked_for_once_and_the_authenticator_closes_with_the
 async def test_routes_of_another_application_have_the_documents_too() -> None:
     routes = make_server().routes(auth=ResourceServer(RESOURCE, "https://issuer.example"))
     found = [route.path for route in routes]  # type: ignore[attr-defined]
-    assert found == ["/mcp", "/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"]
+    assert {"/mcp", "/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"} <= set(found)

@@ -500,7 +500,7 @@ def test_this_repository_is_mapped_as_its_developers_would(here, task, expected)
 
 
 def test_calls_of_this_repository_are_resolved(here):
-    assert "deltamcp.stores.store.open_store" in edges_from(here, "deltamcp.server.DeltaServer.__init__")
+    assert "deltamcp.stores.store.open_store" in edges_from(here, "deltamcp.server.DeltaServer._open_store")
     assert "deltamcp.stores.store.Store.get" in {
         target for source, target in here.edges if source.startswith("deltamcp.delivery.stored_results.")
     }

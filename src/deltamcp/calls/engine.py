@@ -16,8 +16,6 @@ from deltamcp.calls.consent import Consents
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.lists import Lists
 from deltamcp.calls.meta_calls import MetaCalls
-from deltamcp.calls.middleware import Middleware
-from deltamcp.calls.observers import CallObserver
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.prompts import Prompts
 from deltamcp.calls.request_context import RequestContext
@@ -38,9 +36,7 @@ from deltamcp.dialects.registry import Dialects
 from deltamcp.limits import Limits
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.computations import Computations
-from deltamcp.runtime.lifespan import LifespanFactory, ServerLifespan
 from deltamcp.runtime.seal import Seal
-from deltamcp.runtime.watchdog import Watchdog
 from deltamcp.stores.store import SharedStore
 from deltamcp.values import (
     ANONYMOUS,
@@ -80,22 +76,21 @@ class Engine:
         info: dict[str, JSON],
         instructions: str | None,
         limits: Limits,
-        lifespan: LifespanFactory | None,
-        state_key: bytes | None,
-        cache_seconds: float,
+        hooks: ServerHooks,
+        hub: ChangeHub,
         search: OperationSearch,
+        cache_seconds: float,
         store: SharedStore,
-        observers: Sequence[CallObserver] = (),
-        middleware: Sequence[Middleware] = (),
+        state_keys: Sequence[bytes],
     ) -> None:
         self.catalog = catalog
         self.info = info
         self.limits = limits
         self.store = store
-        self.hub = ChangeHub()
+        self.hub = hub
         self.dialects = Dialects(info, cache_seconds)
         self.capabilities = Capabilities(catalog, info, instructions)
-        self.lifespan = ServerLifespan(lifespan, lambda: Watchdog(limits.stall_seconds, catalog.registered_label))
+        self.lifespan = hooks.lifespan
         self._callers_by_address: dict[str, Caller] = {}
         continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"
         stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
@@ -106,12 +101,11 @@ class Engine:
             ResultShape.MCP: McpDelivery(continuation, changes),
             ResultShape.DELTA_MCP: DeltaMcpDelivery(stored, continuation, computations),
         }
-        state = RequestState(Seal(state_key, limits.input_seconds), limits.input_seconds)
+        state = RequestState(Seal(state_keys, limits.input_seconds), limits.input_seconds)
         consents = Consents(store, info["name"], limits.input_seconds)
-        self.hooks = ServerHooks(self.lifespan, middleware, observers)
-        runner = FunctionRunner(self.hooks, state, limits)
+        runner = FunctionRunner(hooks, state, limits)
         self._tool_calls = ToolCalls(
-            runner, state, consents, continuation, changes, deliveries, (CallLog(), *observers)
+            runner, state, consents, continuation, changes, deliveries, (CallLog(), *hooks.observers)
         )
         self._meta_calls = MetaCalls(search, continuation, changes, self._tool_calls, computations)
         self._lists = Lists(catalog, self.capabilities, changes)

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple, TypeVar
 
-from deltamcp.calls.engine import Engine
-from deltamcp.calls.server_hooks import Origin
+from deltamcp.calls.server_hooks import Origin, ServerHooks
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.mount import Mount
@@ -17,6 +16,7 @@ from deltamcp.catalog.registration import registration
 from deltamcp.catalog.resource import Resource
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy
+from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.lifespan import ServerLifespan
 from deltamcp.values import Kind
 
@@ -48,14 +48,17 @@ class _Replacement(NamedTuple):
 class ServerItems:
     """The operations, resources, prompts and completions of one server, its own and those of mounted servers."""
 
-    def __init__(self, engine: Engine, results: ResultPolicy | None, strict: bool) -> None:
+    def __init__(
+        self, catalog: Catalog, hooks: ServerHooks, hub: ChangeHub, results: ResultPolicy | None, strict: bool
+    ) -> None:
         """
         Args:
             results: The server's result policy.
             strict: Whether to refuse an operation whose summary is too long.
         """
-        self._engine = engine
-        self._catalog = engine.catalog
+        self._catalog = catalog
+        self._hooks = hooks
+        self._hub = hub
         self._results = results
         self._strict = strict
         self._mounted: list[ServerItems] = []
@@ -189,9 +192,7 @@ class ServerItems:
 
     def is_running(self) -> bool:
         """Whether this server runs, or one that it is mounted in."""
-        return self._engine.lifespan.started or any(
-            mount_point.items.is_running() for mount_point in self._mount_points
-        )
+        return self.lifespan.started or any(mount_point.items.is_running() for mount_point in self._mount_points)
 
     @property
     def mounted_lifespans(self) -> list[ServerLifespan]:
@@ -199,16 +200,16 @@ class ServerItems:
 
     @property
     def lifespan(self) -> ServerLifespan:
-        return self._engine.lifespan
+        return self._hooks.lifespan
 
     def _mounted_item(self, item: T, mount: Mount) -> T:
         mounted = mount.item(item, self._results)
-        mounted.origin = Origin(item, self._engine.hooks)
+        mounted.origin = Origin(item, self._hooks)
         return mounted
 
     def _mount_completer(self, mount_point: _MountPoint, key: CompletionKey, completer: Completer) -> None:
         mounted = copy.copy(completer)
-        mounted.origin = Origin(completer, self._engine.hooks)
+        mounted.origin = Origin(completer, self._hooks)
         noun, target, argument = key
         name = mount_point.mount.name(Kind.PROMPTS if noun == "prompt" else Kind.TEMPLATES, target)
         mount_point.items.add_completer((noun, name, argument), mounted)
@@ -222,7 +223,7 @@ class ServerItems:
             self._publish(Kind.RESOURCES)  # operations are listed as resources too
 
     def _publish(self, change: Kind | str) -> None:
-        self._engine.hub.publish(change, self._engine.lifespan.loop)
+        self._hub.publish(change, self.lifespan.loop)
 
     def list_changed(self, kind: Kind) -> None:
         """Notifies clients of a changed list. The caller may use any thread."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.cli import http_options, log
+from deltamcp.cli import http_options, log, state_keys
 from deltamcp.cli.output import printable_text
 from deltamcp.cli.reload import CHANGED_EXIT_CODE, POLL_SECONDS, FileWatch, ServerProcess
 from deltamcp.errors import ConfigurationError, DeltaError
@@ -45,6 +45,8 @@ class ServeCommand(Struct, frozen=True):
     port: int = 0
     path: str = "/mcp"
     http: "HttpOptions" = {}
+    store: str | None = None
+    state_key_file: Path | None = None
     log_level: str = "info"
     log_file: Path | None = None
     debug: bool = False
@@ -58,6 +60,10 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--reload", action="store_true", help="with --http: restart when the file, or a module in its folder, changes"
     )
+    verb.add_argument(
+        "--store", metavar="URL", help="the store to use instead of the server's own: sqlite:///path, redis://"
+    )
+    state_keys.add_options(verb)
     verb.set_defaults(run=run)
 
 
@@ -91,6 +97,8 @@ def run(args: argparse.Namespace) -> None:
         port=port,
         path=f"/{args.path.strip('/')}",
         http={} if args.http is None else http_options.read_options(args),
+        store=args.store,
+        state_key_file=args.state_key_file,
         log_level=args.log_level,
         log_file=args.log_file,
         debug=args.debug,
@@ -114,7 +122,7 @@ def _serve_stdio(command: ServeCommand) -> None:
     from deltamcp.transports import stdio
 
     streams = stdio.take_streams()  # before the author's file runs, which may print
-    asyncio.run(stdio.serve(load(command.target, command.disclosure, command.prefix).engine, streams))
+    asyncio.run(stdio.serve(_load_configured(command).engine, streams))
 
 
 def make_process(command: ServeCommand) -> tuple[ServerProcess, int]:
@@ -179,8 +187,17 @@ def _exit_code(changes: list[Path | None]) -> int:
 def _make_http_server(command: ServeCommand) -> "HttpServer":
     from deltamcp.transports import uvicorn_server
 
-    server = load(command.target, command.disclosure, command.prefix)
+    server = _load_configured(command)
     return uvicorn_server.make_server(server.engine, command.host, command.port, command.path, **command.http)
+
+
+def _load_configured(command: ServeCommand) -> DeltaServer:
+    """Returns the server with what the operator has set in place of what its author has."""
+    keys = state_keys.read_keys(command.state_key_file, os.environ)
+    server = load(command.target, command.disclosure, command.prefix)
+    if command.store is not None or keys:
+        server.configure(store=command.store, state_key=keys or None)
+    return server
 
 
 def _print_failure(command: ServeCommand, error: Exception) -> None:

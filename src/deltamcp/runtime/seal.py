@@ -2,17 +2,22 @@
 
 import base64
 import binascii
+import contextlib
+import functools
 import os
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+KEY_BYTES = 32
 _VERSION = b"1"
 
 
@@ -20,38 +25,62 @@ class Seal:
     """Encrypts values with AES-256-GCM, so that clients can neither read nor change them.
 
     A sealed value is valid for one caller and request and for a limited time; it is not single-use. Replicas that share
-    the key open each other's values.
+    the keys open each other's values.
     """
 
-    def __init__(self, key: bytes | None, seconds: float) -> None:
-        """`key` has 32 bytes; None makes a new key, which ends with the process. Values expire after `seconds`."""
-        self._key = key
+    def __init__(self, keys: Sequence[bytes], seconds: float) -> None:
+        """The first of the keys seals, all of them open. Without one, it makes a key, which ends with the process.
+
+        Values expire after `seconds`.
+        """
+        self._keys = tuple(keys)
         self._seconds = seconds
 
     def close(self, value: JSON, bound_to: bytes) -> str:
         """Returns the sealed value; `bound_to` identifies the caller and the request."""
         nonce = os.urandom(12)
         plain = msgspec.json.encode([time.time() + self._seconds, value])
-        return base64.urlsafe_b64encode(_VERSION + nonce + self._cipher().encrypt(nonce, plain, bound_to)).decode()
+        return base64.urlsafe_b64encode(_VERSION + nonce + self._ciphers[0].encrypt(nonce, plain, bound_to)).decode()
 
     def open(self, sealed: str, bound_to: bytes) -> JSON | None:
         """Returns the value; None if `sealed` was altered, belongs to another caller or request, or has expired."""
-        from cryptography.exceptions import InvalidTag
-
         try:
             raw = base64.b64decode(sealed.encode(), altchars=b"-_", validate=True)
             # base64 decodes several texts to the same bytes, because it ignores spare bits.
             if base64.urlsafe_b64encode(raw).decode() != sealed:
                 return None
-            plain = self._cipher().decrypt(raw[1:13], raw[13:], bound_to)
-        except (InvalidTag, ValueError, binascii.Error):
+        except (ValueError, binascii.Error):
+            return None
+        plain = self._decrypt(raw[1:13], raw[13:], bound_to)
+        if plain is None:
             return None
         expires, value = msgspec.json.decode(plain)
         return value if raw[:1] == _VERSION and expires >= time.time() else None
 
-    def _cipher(self) -> "AESGCM":
+    def _decrypt(self, nonce: bytes, data: bytes, bound_to: bytes) -> bytes | None:
+        from cryptography.exceptions import InvalidTag
+
+        for cipher in self._ciphers:
+            with contextlib.suppress(InvalidTag, ValueError):  # the latter for a nonce that is too short
+                return cipher.decrypt(nonce, data, bound_to)
+        return None
+
+    @functools.cached_property
+    def _ciphers(self) -> "list[AESGCM]":
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 25 ms to import, seldom needed
 
-        if self._key is None:
-            self._key = AESGCM.generate_key(bit_length=256)
-        return AESGCM(self._key)
+        return [AESGCM(key) for key in self._keys or (os.urandom(KEY_BYTES),)]
+
+
+def check_keys(keys: bytes | Sequence[bytes] | None) -> tuple[bytes, ...]:
+    """Returns the keys of a `state_key`, which is one key, several or None.
+
+    Raises:
+        ConfigurationError: a key is not 32 bytes; the text does not show it.
+    """
+    if keys is None:
+        return ()
+    found = (keys,) if isinstance(keys, bytes) else tuple(keys)
+    if not found or not all(isinstance(key, bytes) and len(key) == KEY_BYTES for key in found):
+        raise ConfigurationError(f"state_key must be {KEY_BYTES} bytes, or a list of such keys.")
+    return found

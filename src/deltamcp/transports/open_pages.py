@@ -98,8 +98,13 @@ class _Document:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         match scope["method"]:
-            case "GET" | "HEAD":
+            case "GET":
                 await asgi_messages.respond_json(send, 200, self._body, _ANY_ORIGIN)
+            case "HEAD":
+                length = (b"content-length", b"%d" % len(self._body))
+                headers = [asgi_messages.JSON_TYPE, _ANY_ORIGIN, length]
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                await send({"type": "http.response.body", "body": b""})
             case "OPTIONS":
                 await asgi_messages.respond_no_content(send, (_ANY_ORIGIN, _ONLY_GET, _ANY_HEADER))
             case _:
