@@ -77,7 +77,7 @@ soak: .venv/ready
 	@touch $@
 
 .tools/ready: tests/node/package.json .venv/ready
-	@echo "==> Node packages (conformance suite, Inspector) into .tools"
+	@echo "==> Node packages (conformance suite, Inspector, authorization server) into .tools"
 	@mkdir -p .tools && cp tests/node/package.json .tools/
 	@PATH="$(NODE_WHEEL)/bin:$$PATH" node "$(NODE_WHEEL)/lib/node_modules/npm/bin/npm-cli.js" \
 		install --prefix .tools --silent --no-audit --no-fund --no-package-lock --ignore-scripts
