@@ -41,6 +41,17 @@ CLIENTS = [
     },
 ]
 """A public client that people log in by, and the one by which a resource server introspects tokens."""
+CLIENT_DOCUMENT = "https://client.example/mcp.json"
+CLIENT_DOCUMENTS = {
+    CLIENT_DOCUMENT: {
+        "client_id": CLIENT_DOCUMENT,
+        "client_name": "A client that its document describes",
+        "redirect_uris": [REDIRECT],
+        "application_type": "native",
+        "token_endpoint_auth_method": "none",
+    }
+}
+"""Passed as `documents`, it makes a client known by the document at its address."""
 
 
 @dataclass
