@@ -12,6 +12,7 @@ from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
 from deltamcp.transports import asgi_messages
 from deltamcp.transports.allowed_names import LOOPBACK, AllowedNames
+from deltamcp.transports.asgi_lifespan import serve_lifespan
 from deltamcp.transports.asgi_messages import HttpRequest, Receive, Scope, Send
 from deltamcp.transports.health import HealthPages
 from deltamcp.transports.mcp_endpoint import McpEndpoint
@@ -64,7 +65,7 @@ class HttpApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._serve_lifespan(receive, send)
+            await serve_lifespan(self._engine, receive, send)
             return
         if scope["type"] != "http":
             return
@@ -93,18 +94,6 @@ class HttpApp:
             await page.app(scope, receive, send)
         else:
             await self._endpoint.serve(incoming)
-
-    async def _serve_lifespan(self, receive: Receive, send: Send) -> None:
-        await receive()
-        try:
-            async with self._engine.lifespan.running():
-                await send({"type": "lifespan.startup.complete"})
-                await receive()
-        except Exception as error:
-            logger.error("the server could not start or stop", exc_info=error)
-            await send({"type": "lifespan.startup.failed", "message": type(error).__name__})
-            return
-        await send({"type": "lifespan.shutdown.complete"})
 
     def drain(self) -> None:
         """Ends the streams that do not end by themselves; calls in flight go on."""

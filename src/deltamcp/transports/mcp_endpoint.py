@@ -10,21 +10,19 @@ from collections.abc import Callable
 from deltamcp.calls.engine import Engine
 from deltamcp.dialects import versions
 from deltamcp.errors import Fault
-from deltamcp.runtime.threads import Threads
 from deltamcp.transports import asgi_messages
 from deltamcp.transports.asgi_messages import Headers, HttpRequest, Receive, Send
+from deltamcp.transports.body_reader import BodyReader
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.event_streams import FollowedStream
 from deltamcp.transports.http_reply import RETRY_MS
 from deltamcp.transports.http_session_requests import SessionRequests
 from deltamcp.transports.http_stateless import StatelessPosts
 from deltamcp.transports.quota import HttpQuotas
-from deltamcp.values import Failure, Message, Request
-from deltamcp.wire import codecs, sse
+from deltamcp.values import Failure, Request
+from deltamcp.wire import sse
 from deltamcp.wire.codecs import Codec
 
-_MAX_BYTES_AT_ONCE = 16 * 1024
-"""A larger body is decoded in a thread, because each may take 50 ms and eight may arrive at once."""
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in versions.HANDSHAKE)
 
 
@@ -36,7 +34,7 @@ class McpEndpoint:
         self._calls = CallsInFlight(engine, quotas.calls)
         self._stateless = StatelessPosts(engine, self._calls)
         self._in_sessions = SessionRequests(engine, self._calls, quotas)
-        self._decoders = Threads(1)
+        self._bodies = BodyReader(engine.limits)
         self._closers: set[Callable[[], None]] = set()
 
     async def serve(self, incoming: HttpRequest) -> None:
@@ -56,7 +54,8 @@ class McpEndpoint:
 
     async def _post(self, incoming: HttpRequest) -> FollowedStream | None:
         try:
-            message = await self._read_message(incoming)
+            codec = asgi_messages.choose_codecs(incoming)
+            message = await self._bodies.read(incoming, codec) if isinstance(codec, Codec) else codec
             if isinstance(message, Failure):
                 await asgi_messages.refuse(incoming, message)
                 return None
@@ -70,26 +69,6 @@ class McpEndpoint:
             return None
         finally:
             incoming.release()
-
-    async def _read_message(self, incoming: HttpRequest) -> Message | list[Message] | Failure:
-        codec = asgi_messages.choose_codecs(incoming)
-        if not isinstance(codec, Codec):
-            return codec
-        limits = self._engine.limits
-        body = await asgi_messages.read_body(incoming, limits)
-        if not isinstance(body, bytes):
-            return body
-        if len(body) > asgi_messages.UNCOUNTED_BYTES:
-            refused = await asgi_messages.hold_memory(incoming, body, codec, limits)
-            if refused is not None:
-                return refused
-        if len(body) <= _MAX_BYTES_AT_ONCE:
-            incoming.release_bytes()
-            return codecs.read(body, codec, limits)
-        arguments = {"body": body, "codec": codec, "limits": limits}
-        message: Message | list[Message] = await self._decoders.run(incoming.account, codecs.read, arguments)
-        incoming.release_bytes()
-        return message
 
     async def _get_or_delete(self, incoming: HttpRequest) -> FollowedStream | None:
         method = incoming.scope["method"]
