@@ -53,6 +53,7 @@ from deltamcp.values import (
 )
 
 if TYPE_CHECKING:
+    from deltamcp.auth.introspection import Introspection
     from deltamcp.auth.resource_server import ResourceServer
     from deltamcp.client.client import DeltaClient
     from deltamcp.client.connect import connect
@@ -88,6 +89,7 @@ __all__ = [
     "Icon",
     "Image",
     "InputDeclinedError",
+    "Introspection",
     "Kind",
     "Limits",
     "ObservedCall",
@@ -121,6 +123,7 @@ __all__ = [
 _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "DeltaClient": ("deltamcp.client.client", "DeltaClient"),
+        "Introspection": ("deltamcp.auth.introspection", "Introspection"),
         "Reply": ("deltamcp.client.reply", "Reply"),
         "ResourceServer": ("deltamcp.auth.resource_server", "ResourceServer"),
         "apply_delta": ("deltamcp.deltas.delta", "apply_delta"),

@@ -9,7 +9,8 @@ import pytest
 from deltamcp.auth import json_document, key_set
 from deltamcp.auth.issuer_metadata import metadata_urls
 from deltamcp.auth.json_document import DocumentError, fetch_document
-from deltamcp.auth.key_set import KeySet, KeysUnavailableError
+from deltamcp.auth.key_set import KeySet
+from deltamcp.auth.token_fault import IssuerUnavailableError
 from tests.support.conditions import wait_until
 from tests.support.fake_issuer import ec_key, json_answer, public_jwk, rsa_key, serve_issuer
 
@@ -57,7 +58,7 @@ async def test_an_openid_provider_has_its_metadata_elsewhere() -> None:
 async def test_metadata_of_another_issuer_is_refused() -> None:
     async with serve_issuer() as issuer:
         issuer.metadata = {"issuer": "https://evil.example"}
-        with pytest.raises(KeysUnavailableError):
+        with pytest.raises(IssuerUnavailableError):
             await KeySet(issuer.url).find("k1", "ES256")
         assert "/jwks" not in issuer.asked
 
@@ -66,7 +67,7 @@ async def test_metadata_of_another_issuer_is_refused() -> None:
 async def test_keys_come_from_a_safe_address_only(jwks_uri: Any) -> None:
     async with serve_issuer() as issuer:
         issuer.metadata = {"jwks_uri": jwks_uri}
-        with pytest.raises(KeysUnavailableError):
+        with pytest.raises(IssuerUnavailableError):
             await KeySet(issuer.url).find("k1", "ES256")
 
 
@@ -144,10 +145,10 @@ async def test_an_endpoint_without_keys_is_an_error_of_the_server_s(answer: byte
     async with serve_issuer() as issuer:
         issuer.always("/jwks", answer)
         keys = KeySet(issuer.url, f"{issuer.url}/jwks")
-        with pytest.raises(KeysUnavailableError):
+        with pytest.raises(IssuerUnavailableError):
             await keys.find("k1", "ES256")
         asked = issuer.asked["/jwks"]
-        with pytest.raises(KeysUnavailableError):
+        with pytest.raises(IssuerUnavailableError):
             await keys.find("k1", "ES256")
         assert issuer.asked["/jwks"] == asked  # not at once again
 
@@ -156,7 +157,7 @@ async def test_an_endpoint_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(key_set, "FETCH_SECONDS", 0.05)
     async with serve_issuer() as issuer:
         issuer.gate.clear()
-        with pytest.raises(KeysUnavailableError):
+        with pytest.raises(IssuerUnavailableError):
             await KeySet(issuer.url).find("k1", "ES256")
 
 
@@ -165,7 +166,7 @@ async def test_after_an_outage_keys_are_found_again(monkeypatch: pytest.MonkeyPa
     async with serve_issuer() as issuer:
         issuer.once("/jwks", OUTAGE)
         keys = KeySet(issuer.url)
-        with pytest.raises(KeysUnavailableError):
+        with pytest.raises(IssuerUnavailableError):
             await keys.find("k1", "ES256")
         assert await names_found(keys, "k1") == [True]
 
@@ -176,7 +177,7 @@ async def test_keys_too_old_are_used_no_more(monkeypatch: pytest.MonkeyPatch) ->
         assert await names_found(keys, "k1") == [True]
         issuer.always("/jwks", OUTAGE)
         keys._fetched_at = keys._attempted_at = time.monotonic() - 25 * 3600
-        with pytest.raises(KeysUnavailableError):
+        with pytest.raises(IssuerUnavailableError):
             await keys.find("k1", "ES256")
 
 
@@ -223,7 +224,7 @@ async def test_a_fetch_in_progress_ends_with_the_server() -> None:
         waiting = asyncio.create_task(keys.find("k1", "ES256"))
         await wait_until(lambda: bool(issuer.asked))
         await keys.close()
-        with pytest.raises((asyncio.CancelledError, KeysUnavailableError)):
+        with pytest.raises((asyncio.CancelledError, IssuerUnavailableError)):
             await waiting
 
 

@@ -1,5 +1,6 @@
 """What a token says, checked: its issuer, audience, times and kind; and the principal that it names (RFC 9068)."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
@@ -17,9 +18,9 @@ _ID_TOKEN_CLAIMS = ("at_hash", "c_hash", "nonce", "s_hash")
 """OpenID Connect Core, 2 and 3.3.2.11: claims that only ID tokens have."""
 _OTHER_KINDS: Mapping[str, tuple[str, ...]] = {
     "typ": ("id", "refresh", "offline", "logout"),
-    "token_use": ("id", "refresh"),
+    "token_use": ("id", "refresh", "id_token", "refresh_token"),
 }
-"""The claims by which Keycloak and Amazon Cognito tell ID tokens and refresh tokens from access tokens."""
+"""The claims by which Keycloak, Amazon Cognito and Hydra tell ID tokens and refresh tokens from access tokens."""
 
 
 class VerifiedToken(Struct, frozen=True):
@@ -71,6 +72,20 @@ class ClaimRules:
         if expires_at is None:
             raise TokenError(TokenFault.MISSING_EXPIRY)
         return VerifiedToken(self.principal(claims), expires_at)
+
+    def check_answer(self, answer: Mapping[str, JSON], now: float, only_for_this_resource: bool) -> VerifiedToken:
+        """Checks what an authorization server says about an active token; it may leave out any of it (RFC 7662, 2.2).
+
+        Raises:
+            TokenError: the token is not for this server, or not now.
+        """
+        _check_kind(answer)
+        if answer.get("iss", self.issuer) != self.issuer:
+            raise TokenError(TokenFault.WRONG_ISSUER)
+        if "aud" in answer or not only_for_this_resource:
+            self.check_audience(answer.get("aud"))
+        expires_at = self.check_times(answer, now)
+        return VerifiedToken(self.principal(answer), math.inf if expires_at is None else expires_at)
 
     def check_audience(self, audience: JSON) -> None:
         """RFC 8707, 2 and RFC 7519, 4.1.3: one string or a list of them."""

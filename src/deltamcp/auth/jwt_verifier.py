@@ -33,7 +33,7 @@ class JwtVerifier:
 
         Raises:
             TokenError: the token is refused.
-            KeysUnavailableError: there are no keys to verify it with.
+            IssuerUnavailableError: there are no keys to verify it with.
         """
         read = read_token(token)
         if read.algorithm not in self._algorithms:

@@ -8,6 +8,7 @@ import time
 from deltamcp.auth.issuer_metadata import find_jwks_url
 from deltamcp.auth.json_document import FETCH_SECONDS, DocumentError, fetch_document
 from deltamcp.auth.public_key import PublicKey, read_key_set
+from deltamcp.auth.token_fault import IssuerUnavailableError
 
 logger = logging.getLogger("deltamcp.auth")
 
@@ -19,10 +20,6 @@ _FIRST_SECONDS = 2.0
 """How often keys may be fetched while there are none."""
 _MAX_AGE_SECONDS = 24 * 3600.0
 """For so long keys are used that cannot be renewed: an outage of the authorization server is no outage of this one."""
-
-
-class KeysUnavailableError(Exception):
-    """The keys cannot be fetched, and there are none that were fetched before."""
 
 
 class KeySet:
@@ -48,14 +45,14 @@ class KeySet:
         """Returns the key that a token names; without a name, the only key that fits the algorithm.
 
         Raises:
-            KeysUnavailableError: there are no keys.
+            IssuerUnavailableError: there are no keys.
         """
         now = time.monotonic()
         if self._keys is None or now - self._fetched_at > _MAX_AGE_SECONDS:
             self._keys = None
             await self._renew(now, _FIRST_SECONDS)
             if self._keys is None:
-                raise KeysUnavailableError
+                raise IssuerUnavailableError
         elif now - self._fetched_at >= self._renew_seconds:
             self._begin_fetch(now, self._miss_seconds)
         found = self._choose(key_id, algorithm)

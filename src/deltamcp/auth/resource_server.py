@@ -6,12 +6,13 @@ from typing import Protocol
 from deltamcp.auth.authenticator import Credentials
 from deltamcp.auth.bearer import read_bearer, write_challenge
 from deltamcp.auth.claims import DEFAULT_LEEWAY_SECONDS, ClaimRules, VerifiedToken
+from deltamcp.auth.introspection import Introspection, IntrospectionVerifier
 from deltamcp.auth.jwt_verifier import JwtVerifier
-from deltamcp.auth.key_set import KeySet, KeysUnavailableError
+from deltamcp.auth.key_set import KeySet
 from deltamcp.auth.public_key import ALGORITHMS
 from deltamcp.auth.resource_metadata import ResourceMetadata
 from deltamcp.auth.safe_url import split_url
-from deltamcp.auth.token_fault import TokenError, refusal
+from deltamcp.auth.token_fault import IssuerUnavailableError, TokenError, refusal
 from deltamcp.auth.verified_tokens import VerifiedTokens
 from deltamcp.errors import ConfigurationError, Fault
 from deltamcp.values import Failure, Principal
@@ -41,6 +42,7 @@ class ResourceServer:
         *,
         jwks_url: str | None = None,
         algorithms: Sequence[str] = ALGORITHMS,
+        introspection: Introspection | None = None,
         audience: str | Sequence[str] = (),
         scopes: Iterable[str] = (),
         step_up: Iterable[str] = (),
@@ -55,6 +57,7 @@ class ResourceServer:
             issuer: The authorization server, as its metadata and the `iss` of its tokens name it.
             jwks_url: Where the authorization server's keys are. By default its metadata tells it.
             algorithms: The algorithms by which tokens may be signed; by default all with a public key.
+            introspection: Where to ask about each token. By default tokens are JSON Web Tokens, which keys verify.
             audience: What tokens must name as their audience, one or several, where that is not the resource.
             scopes: The scopes that every request needs.
             step_up: The scopes that clients may ask for when they need them. Operations that lack only these are
@@ -69,10 +72,13 @@ class ResourceServer:
         """
         if not issuer:
             raise ConfigurationError(
-                "ResourceServer needs a way to verify tokens; pass issuer= with the authorization server's URL."
+                "ResourceServer needs a way to verify tokens; pass issuer= with the authorization server's URL, "
+                "whose keys verify them, and introspection= if it is to be asked about each."
             )
         split_url(issuer, "issuer")
         if jwks_url is not None:
+            if introspection is not None:
+                raise ConfigurationError("Tokens are verified by keys or by introspection; pass one of the two.")
             split_url(jwks_url, "jwks_url")
         self._scopes = frozenset(scopes)
         self.step_up_scopes = frozenset(step_up)
@@ -82,8 +88,14 @@ class ResourceServer:
         self.documents: Mapping[str, bytes] = dict.fromkeys(self._metadata.paths, self._metadata.document)
         audiences = [audience] if isinstance(audience, str) else list(audience)
         rules = ClaimRules(issuer, audiences or [resource], leeway_seconds, implied_scopes)
-        self._verifier: TokenVerifier = JwtVerifier(KeySet(issuer, jwks_url), rules, algorithms)
-        self._verified = VerifiedTokens(_JWT_CACHE_SECONDS)
+        self._verifier: TokenVerifier
+        if introspection is None:
+            self._verifier = JwtVerifier(KeySet(issuer, jwks_url), rules, algorithms)
+            self._verified = VerifiedTokens(_JWT_CACHE_SECONDS)
+        else:
+            split_url(introspection.url, "introspection.url")
+            self._verifier = IntrospectionVerifier(introspection, rules)
+            self._verified = VerifiedTokens(introspection.cache_seconds)
 
     async def authenticate(self, credentials: Credentials) -> Principal | Failure:
         try:
@@ -95,7 +107,7 @@ class ResourceServer:
                 principal = verified.principal
         except TokenError as error:
             return refusal(error.fault)
-        except KeysUnavailableError:
+        except IssuerUnavailableError:
             return Failure(
                 Fault.OVERLOADED, "Tokens cannot be verified at the moment; try again.", retry_seconds=_RETRY_SECONDS
             )

@@ -67,6 +67,10 @@ class TokenError(Exception):
         self.fault = fault
 
 
+class IssuerUnavailableError(Exception):
+    """The authorization server cannot be asked, so that nobody knows whether a token is good."""
+
+
 def refusal(fault: TokenFault) -> Failure:
     """Returns the failure that a request with such a token is answered with."""
     return Failure(Fault.UNAUTHORIZED, TOKEN_FAULTS[fault], {"reason": fault.value})
