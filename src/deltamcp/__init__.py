@@ -55,6 +55,7 @@ from deltamcp.values import (
 if TYPE_CHECKING:
     from deltamcp.auth.introspection import Introspection
     from deltamcp.auth.resource_server import ResourceServer
+    from deltamcp.auth.static_tokens import StaticTokens
     from deltamcp.client.client import DeltaClient
     from deltamcp.client.connect import connect
     from deltamcp.client.reply import Reply
@@ -103,6 +104,7 @@ __all__ = [
     "ResourceServer",
     "ResultLostError",
     "ResultPolicy",
+    "StaticTokens",
     "Store",
     "StoreError",
     "Text",
@@ -126,6 +128,7 @@ _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
         "Introspection": ("deltamcp.auth.introspection", "Introspection"),
         "Reply": ("deltamcp.client.reply", "Reply"),
         "ResourceServer": ("deltamcp.auth.resource_server", "ResourceServer"),
+        "StaticTokens": ("deltamcp.auth.static_tokens", "StaticTokens"),
         "apply_delta": ("deltamcp.deltas.delta", "apply_delta"),
         "connect": ("deltamcp.client.connect", "connect"),
         "decode_result": ("deltamcp.results.encode", "decode"),

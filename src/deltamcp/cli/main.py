@@ -48,6 +48,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "audit": Verb("audit", "what your servers cost a model now, and would behind the planned gateway"),
         "serve": Verb("serve", "run a server written in Python, or an operations.json", runs_author_code=True),
         "dev": Verb("dev", "run a server while you write it, with the MCP Inspector", runs_author_code=True),
+        "token": Verb("make_token", "make a bearer token for a server of yours"),
         "validate": Verb("validate", "check an operations.json and tell every fault in it"),
         "completion": Verb("completion", "a completion script for your shell"),
     }
