@@ -54,6 +54,8 @@ from deltamcp.values import (
 
 if TYPE_CHECKING:
     from deltamcp.auth.introspection import Introspection
+    from deltamcp.auth.open_access import OpenAccess
+    from deltamcp.auth.presence_only import PresenceOnly
     from deltamcp.auth.resource_server import ResourceServer
     from deltamcp.auth.static_tokens import StaticTokens
     from deltamcp.client.client import DeltaClient
@@ -94,7 +96,9 @@ __all__ = [
     "Kind",
     "Limits",
     "ObservedCall",
+    "OpenAccess",
     "PeerError",
+    "PresenceOnly",
     "Principal",
     "PromptMessage",
     "PromptResult",
@@ -126,6 +130,8 @@ _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "DeltaClient": ("deltamcp.client.client", "DeltaClient"),
         "Introspection": ("deltamcp.auth.introspection", "Introspection"),
+        "OpenAccess": ("deltamcp.auth.open_access", "OpenAccess"),
+        "PresenceOnly": ("deltamcp.auth.presence_only", "PresenceOnly"),
         "Reply": ("deltamcp.client.reply", "Reply"),
         "ResourceServer": ("deltamcp.auth.resource_server", "ResourceServer"),
         "StaticTokens": ("deltamcp.auth.static_tokens", "StaticTokens"),

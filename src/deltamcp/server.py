@@ -428,7 +428,8 @@ class DeltaServer:
         as far as somebody reads it.
 
         Raises:
-            ConfigurationError: there is no such transport, or the server cannot listen at this address.
+            ConfigurationError: there is no such transport, the server cannot listen at this address, or other
+                machines reach this address and there is no `auth`.
             Exception: the author's lifespan raised it.
         """
         if transport == "http":

@@ -1,10 +1,17 @@
-"""URLs that a server may fetch secrets from or issue challenges for: https, or http on this machine."""
+"""URLs that nobody on the way can forge or read: https, or http on this machine."""
 
+from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
 from deltamcp.errors import ConfigurationError
 
-_LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a host, given as a name or an address."""
+    try:
+        return host.lower() == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def split_url(url: str, name: str) -> SplitResult:
@@ -29,5 +36,5 @@ def split_url(url: str, name: str) -> SplitResult:
 def is_safe_origin(parts: SplitResult) -> bool:
     """Whether nobody between here and the URL's host can change what it says: https, or this machine."""
     return bool(parts.hostname) and (
-        parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK_HOSTS)
+        parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
     )

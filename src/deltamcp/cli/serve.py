@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.cli import http_options, log, state_keys
+from deltamcp.cli import auth_options, http_options, log, state_keys
+from deltamcp.cli.auth_options import AuthOptions
 from deltamcp.cli.output import printable_text
 from deltamcp.cli.reload import CHANGED_EXIT_CODE, POLL_SECONDS, FileWatch, ServerProcess
 from deltamcp.errors import ConfigurationError, DeltaError
@@ -47,6 +48,7 @@ class ServeCommand(Struct, frozen=True):
     http: "HttpOptions" = {}
     store: str | None = None
     state_key_file: Path | None = None
+    auth: AuthOptions = AuthOptions()
     log_level: str = "info"
     log_file: Path | None = None
     debug: bool = False
@@ -57,6 +59,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--http", metavar="HOST:PORT", help="serve Streamable HTTP instead of stdio; port 0 is any free")
     verb.add_argument("--path", default="/mcp", help="the HTTP endpoint (default /mcp)")
     http_options.add_options(verb)
+    auth_options.add_options(verb)
     verb.add_argument(
         "--reload", action="store_true", help="with --http: restart when the file, or a module in its folder, changes"
     )
@@ -99,6 +102,7 @@ def run(args: argparse.Namespace) -> None:
         http={} if args.http is None else http_options.read_options(args),
         store=args.store,
         state_key_file=args.state_key_file,
+        auth=AuthOptions() if args.http is None else auth_options.read_options(args, host),
         log_level=args.log_level,
         log_file=args.log_file,
         debug=args.debug,
@@ -188,7 +192,8 @@ def _make_http_server(command: ServeCommand) -> "HttpServer":
     from deltamcp.transports import uvicorn_server
 
     server = _load_configured(command)
-    return uvicorn_server.make_server(server.engine, command.host, command.port, command.path, **command.http)
+    options: HttpOptions = {**command.http, "auth": auth_options.make_authenticator(command.auth)}
+    return uvicorn_server.make_server(server.engine, command.host, command.port, command.path, **options)
 
 
 def _load_configured(command: ServeCommand) -> DeltaServer:

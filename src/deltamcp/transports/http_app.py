@@ -35,7 +35,8 @@ class HttpOptions(TypedDict, total=False):
     allowed_origins: Sequence[str] | None
     """The `Origin` values that the server accepts besides those of the allowed hosts."""
     auth: Authenticator | None
-    """Who the callers are. Without it every caller is anonymous."""
+    """Who the callers are: `ResourceServer`, `StaticTokens`, `HostAuth`, `PresenceOnly` or `OpenAccess`. Without it
+    every caller is anonymous, which `run` allows at loopback addresses only."""
     trusted_proxies: Sequence[str]
     """The proxies whose `Forwarded` and `X-Forwarded-For` headers say who the client is: addresses, networks such as
     "10.0.0.0/8", or "unix" for connections over a Unix socket. By default there are none."""

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 
 import uvicorn
 
+from deltamcp.auth.safe_url import is_loopback
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.transports.allowed_names import LOOPBACK
@@ -148,7 +149,16 @@ def _allowed_connections(wanted: int) -> int:
 def make_server(
     engine: Engine, host: str = "127.0.0.1", port: int = 8000, path: str = "/mcp", **options: Unpack[HttpOptions]
 ) -> HttpServer:
-    """Returns a server that is not started yet. By default it accepts loopback names and the host it listens at."""
+    """Returns a server that is not started yet. By default it accepts loopback names and the host it listens at.
+
+    Raises:
+        ConfigurationError: the host can be reached from other machines, and there is no `auth`.
+    """
+    if options.get("auth") is None and not is_loopback(host):
+        raise ConfigurationError(
+            f"At {host} other machines reach the server; pass auth=ResourceServer(...), auth=StaticTokens(...) or, to "
+            "let everybody in, auth=OpenAccess()."
+        )
     if options.get("allowed_hosts") is None and host not in ("0.0.0.0", "::", *LOOPBACK):  # noqa: S104
         options["allowed_hosts"] = [host, *LOOPBACK]
     app = HttpApp(engine, path, **options)
