@@ -136,6 +136,14 @@ class UsageError(DeltaError):
     """What a caller sent cannot be used: a meta-tool's arguments, a policy in `_meta`, a root; the text says why."""
 
 
+class MissingScopesError(DeltaError):
+    """A caller named an operation whose scopes it does not have."""
+
+    def __init__(self, operation: str, missing: frozenset[str]) -> None:
+        super().__init__(f"{operation} needs scopes that the caller does not have: {', '.join(sorted(missing))}.")
+        self.missing = missing
+
+
 class ConfigurationError(DeltaError):
     """An author or caller configured a server or a client wrongly; raised where the mistake is made."""
 

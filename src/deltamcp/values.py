@@ -71,11 +71,18 @@ class Principal(Struct, frozen=True):
     claims: dict[str, JSON] = {}
     issuer: str = ""
     """Who vouches for the id, such as an authorization server; ids of different issuers are different principals."""
+    step_up: frozenset[str] = frozenset()
+    """The scopes that it can ask for when it needs them; operations that lack only these are listed for it."""
 
     @property
     def key(self) -> str:
         """A text that no other principal has: two issuers may use the same id."""
         return f"{self.issuer} {self.id}" if self.issuer else self.id
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether anybody vouches for it."""
+        return self.key not in ("anonymous", "local")
 
 
 ANONYMOUS = Principal("anonymous")

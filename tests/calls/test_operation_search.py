@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from deltamcp import DeltaServer
+from deltamcp import DeltaServer, Principal
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
@@ -140,7 +140,7 @@ def test_a_long_query_over_hidden_operations_is_no_attack(large):
 
 async def test_a_search_whose_first_caller_leaves_is_still_whole(large):
     operation_search = OperationSearch(large, None, 0.7)
-    view = large.view(frozenset({"all"}))
+    view = large.view(Principal("ada", frozenset({"all"})))
 
     query = "create issue in repository"
 

@@ -10,6 +10,7 @@ from deltamcp import ConfigurationError, Principal
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.dialects.mirrored_headers import check_parameter_headers
+from deltamcp.errors import Fault
 from deltamcp.values import (
     ANONYMOUS,
     Answer,
@@ -35,7 +36,7 @@ def test_a_header_of_a_hidden_tool_is_not_asked_for():
     catalog.add(make_operation("secret", scopes=["admin"], input_schema=schema))
     ask = CallTool("secret", {"tenant": "a"})
     assert check_parameter_headers(ask, {}, catalog.view().operations) is None
-    assert check_parameter_headers(ask, {}, catalog.view(frozenset({"admin"})).operations) is not None
+    assert check_parameter_headers(ask, {}, catalog.view(Principal("ada", frozenset({"admin"}))).operations) is not None
 
 
 def test_a_replacement_that_fails_leaves_no_trace():
@@ -57,7 +58,7 @@ def test_scopes_that_nobody_needs_any_more_hide_nothing():
     kind = catalog.add(make_operation("b", scopes=["s"]))
     assert list(catalog.view().operations) == ["a"]
     catalog.remove(kind, "b")
-    assert catalog.view(frozenset({"s"})) is catalog.view()
+    assert catalog.view(Principal("ada", frozenset({"s"}))) is catalog.view()
 
 
 # Scopes
@@ -69,12 +70,14 @@ CALLERS = {
     "other": (Principal("other", frozenset({"b", "c"})), {"doors.open"}),
     "all": (Principal("all", frozenset({"a", "b", "c"})), {"doors.open", "doors.lock", "vault.open"}),
 }
+NEEDS_SCOPES = Fault.INSUFFICIENT_SCOPE
+SCOPES = {"doors.lock": {"a"}, "vault.open": {"a", "b"}}
 FLAT = {"doors.open": "open_door", "doors.lock": "lock_door", "vault.open": "open_vault"}
 
 
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("era_of", [Era.HANDSHAKE, Era.MODERN])
-async def test_what_a_caller_may_not_use_does_not_exist(caller, era_of):
+async def test_what_a_caller_may_not_use_is_hidden_and_its_scopes_are_told_only_to_principals(caller, era_of):
     principal, allowed = CALLERS[caller]
     hidden = set(FLAT) - allowed
     server = scoped_server()
@@ -111,10 +114,18 @@ async def test_what_a_caller_may_not_use_does_not_exist(caller, era_of):
                 for tool in ("execute", "query", "get_schema"):
                     refused = await perform(CallTool(tool, {"operation": used}))
                     missing = await perform(CallTool(tool, {"operation": "zz.zz"}))
-                    assert refused.is_error and missing.is_error
-                    assert refused.content[0].text.startswith(f"There is no operation '{used}'")
-            assert isinstance(await perform(CallTool(FLAT[operation], {})), Failure)
-            assert isinstance(await perform(ReadResource(f"sec://operations/{category}/{action}")), Failure)
+                    assert missing.is_error
+                    if principal is ANONYMOUS:
+                        assert refused.is_error
+                        assert refused.content[0].text.startswith(f"There is no operation '{used}'")
+                    else:
+                        assert refused.fault is Fault.INSUFFICIENT_SCOPE
+                        assert refused.missing_scopes == SCOPES[operation] - principal.scopes
+                        assert refused.granted_scopes == principal.scopes
+            called = await perform(CallTool(FLAT[operation], {}))
+            read = await perform(ReadResource(f"sec://operations/{category}/{action}"))
+            faults = (Fault.NOT_FOUND, Fault.RESOURCE_NOT_FOUND) if principal is ANONYMOUS else 2 * (NEEDS_SCOPES,)
+            assert (called.fault, read.fault) == faults
         for operation in allowed:
             assert not (await perform(CallTool("execute", {"operation": operation}))).is_error
             assert not (await perform(CallTool("get_schema", {"operation": operation}))).is_error

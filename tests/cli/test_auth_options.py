@@ -61,11 +61,11 @@ def test_options_reach_the_resource_server() -> None:
     document = json.loads(auth.documents["/.well-known/oauth-protected-resource/mcp"])
     assert document["scopes_supported"] == ["read", "write"]
     assert document["authorization_servers"] == ["https://issuer.example"]
-    assert auth.step_up_scopes == {"write"}
     verifier = auth._verifier
     assert isinstance(verifier, JwtVerifier)
     assert verifier._algorithms == {"ES256"}
     assert verifier._keys._jwks_url == "https://issuer.example/k"
+    assert verifier._rules._step_up == {"write"}
     assert verifier._rules._audiences == {"api://a", "api://b"}
     asking = make(*ASKING, "--only-for-this-resource")._verifier
     assert isinstance(asking, IntrospectionVerifier)

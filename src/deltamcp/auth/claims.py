@@ -40,6 +40,7 @@ class ClaimRules:
         audiences: Sequence[str],
         leeway_seconds: float = DEFAULT_LEEWAY_SECONDS,
         implied_scopes: Mapping[str, Iterable[str]] | None = None,
+        step_up: frozenset[str] = frozenset(),
     ) -> None:
         """
         Args:
@@ -47,6 +48,7 @@ class ClaimRules:
             audiences: The `aud` of which tokens must have one; a slash at the end makes no difference.
             leeway_seconds: How much the clocks of the authorization server and this one may differ.
             implied_scopes: The scopes that a scope stands for besides itself.
+            step_up: The scopes that principals can ask for when they need them.
 
         Raises:
             ConfigurationError: the leeway is negative or so large that expired tokens would be used.
@@ -56,6 +58,7 @@ class ClaimRules:
         self.issuer = issuer
         self._audiences = frozenset(map(_without_slash, audiences))
         self.leeway_seconds = leeway_seconds
+        self._step_up = step_up
         self._implied = {scope: frozenset(implied) for scope, implied in (implied_scopes or {}).items()}
 
     def check(self, claims: Mapping[str, JSON], now: float) -> VerifiedToken:
@@ -117,7 +120,7 @@ class ClaimRules:
             raise TokenError(TokenFault.MISSING_SUBJECT)
         if not isinstance(id_, str) or not 0 < len(id_) <= _MAX_ID_CHARS or not id_.isprintable():
             raise TokenError(TokenFault.MALFORMED_CLAIM)
-        return Principal(id_, self._scopes(claims), dict(claims), self.issuer)
+        return Principal(id_, self._scopes(claims), dict(claims), self.issuer, self._step_up)
 
     def _scopes(self, claims: Mapping[str, JSON]) -> frozenset[str]:
         """RFC 9068, 2.2.3 names the claim `scope`; Microsoft and Okta call it `scp`."""

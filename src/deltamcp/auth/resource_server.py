@@ -81,13 +81,12 @@ class ResourceServer:
                 raise ConfigurationError("Tokens are verified by keys or by introspection; pass one of the two.")
             split_url(jwks_url, "jwks_url")
         self._scopes = frozenset(scopes)
-        self.step_up_scopes = frozenset(step_up)
-        """The scopes that clients may ask for when they need them."""
-        known = self._scopes | self.step_up_scopes | frozenset(more_scopes)
+        later = frozenset(step_up)
+        known = self._scopes | later | frozenset(more_scopes)
         self._metadata = ResourceMetadata(resource, [issuer], known, name)
         self.documents: Mapping[str, bytes] = dict.fromkeys(self._metadata.paths, self._metadata.document)
         audiences = [audience] if isinstance(audience, str) else list(audience)
-        rules = ClaimRules(issuer, audiences or [resource], leeway_seconds, implied_scopes)
+        rules = ClaimRules(issuer, audiences or [resource], leeway_seconds, implied_scopes, later)
         self._verifier: TokenVerifier
         if introspection is None:
             self._verifier = JwtVerifier(KeySet(issuer, jwks_url), rules, algorithms)

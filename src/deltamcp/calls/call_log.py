@@ -10,6 +10,7 @@ import json
 import logging
 
 from deltamcp.calls.observers import ObservedCall
+from deltamcp.errors import Fault
 from deltamcp.values import JSON, Answer, Failure, Outcome, ToolResult
 
 logger = logging.getLogger("deltamcp.calls")
@@ -27,9 +28,12 @@ class CallLog:
         """Does nothing: the log has a line for a call when it has finished."""
 
     def call_finished(self, call: ObservedCall) -> None:
-        principal = call.caller.principal.id
+        principal = call.caller.principal.key
         if not call.is_known:
-            logger.info("operation=%r principal=%s outcome=unknown", call.name[:100], principal)
+            outcome = call.outcome
+            is_refused = isinstance(outcome, Failure) and outcome.fault is Fault.INSUFFICIENT_SCOPE
+            word = _outcome_word(outcome) if is_refused else "unknown"
+            logger.info("operation=%r principal=%s outcome=%s", call.name[:100], principal, word)
             return
         logger.info(
             "operation=%s principal=%s arguments=%s outcome=%s ms=%.1f",

@@ -13,6 +13,7 @@ from typing import Any, assert_never
 from deltamcp.calls.call_log import CallLog
 from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.consent import Consents
+from deltamcp.calls.failures import refuse_withheld
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.lists import Lists
 from deltamcp.calls.meta_calls import MetaCalls
@@ -142,7 +143,7 @@ class Engine:
         self, ask: EngineAsk, terms: Terms, channel: Channel, request_id: RequestId
     ) -> Coroutine[Any, Any, Outcome]:
         """Returns a coroutine that performs an ask; transports themselves serve sessions and subscriptions."""
-        request = RequestContext(terms, self.catalog.view(terms.caller.principal.scopes), channel, request_id)
+        request = RequestContext(terms, self.catalog.view(terms.caller.principal), channel, request_id)
         match ask:
             case CallTool():
                 return self._call_tool(ask, request)
@@ -166,6 +167,11 @@ class Engine:
                 assert_never(ask)
 
     def _call_tool(self, ask: CallTool, request: RequestContext) -> Coroutine[Any, Any, Outcome]:
+        if request.view.withheld:
+            refused = refuse_withheld((ask.name,), request)
+            if refused is not None:
+                self._tool_calls.observe_unknown(ask.name, request, refused)
+                return _answer(refused)
         operation = request.view.operations.get(ask.name)
         if operation is not None:
             return self._tool_calls.call(operation, ask, request, None)

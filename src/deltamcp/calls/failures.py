@@ -4,12 +4,14 @@ import asyncio
 import logging
 import secrets
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+from deltamcp.calls.request_context import RequestContext
 from deltamcp.context import MissingCapabilityError
-from deltamcp.errors import Fault, PeerError
+from deltamcp.errors import Fault, MissingScopesError, PeerError
 from deltamcp.stores.store import StoreUnreachableError
-from deltamcp.values import Failure
+from deltamcp.values import Caller, Failure
 
 logger = logging.getLogger("deltamcp")
 
@@ -53,6 +55,27 @@ def _log_handlers(logger: logging.Logger) -> list[logging.Handler]:
 
 def missing_capability(error: MissingCapabilityError) -> Failure:
     return Failure(Fault.MISSING_CAPABILITY, str(error), {"requiredCapabilities": error.required})
+
+
+def missing_scopes(error: MissingScopesError, caller: Caller) -> Failure:
+    """Returns the failure that a client answers by asking for more scopes."""
+    data = {"missingScopes": sorted(error.missing)}
+    return Failure(
+        Fault.INSUFFICIENT_SCOPE,
+        str(error),
+        data,
+        missing_scopes=error.missing,
+        granted_scopes=caller.principal.scopes,
+    )
+
+
+def refuse_withheld(names: Iterable[str], request: RequestContext) -> Failure | None:
+    """Returns the failure of a request that names operations whose scopes the caller lacks; None if it names none."""
+    try:
+        request.view.withheld.check(names)
+    except MissingScopesError as error:
+        return missing_scopes(error, request.terms.caller)
+    return None
 
 
 def is_cancelled() -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from deltamcp.calls.capabilities import Capabilities
+from deltamcp.calls.failures import refuse_withheld
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.requested_root import accept_root
 from deltamcp.catalog.catalog import Catalog
@@ -40,6 +41,9 @@ class Lists:
             message = f"params.names takes at most {MAX_NAMES} names."
             return Failure(Fault.INVALID_PARAMS, message, {"maxNames": MAX_NAMES})
         found = {name: request.view.definition(name, request.terms.result_shape) for name in ask.names}
+        refused = refuse_withheld((name for name, tool in found.items() if tool is None), request)
+        if refused is not None:
+            return refused
         unknown = [name[:200] for name, tool in found.items() if tool is None]
         if unknown and ask.alone:
             return self.unknown("tool", ask.names[0], request)

@@ -4,7 +4,7 @@ import time
 
 from msgspec.structs import replace
 
-from deltamcp.calls.failures import log_failure
+from deltamcp.calls.failures import log_failure, missing_scopes
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.tool_calls import ToolCalls
@@ -15,7 +15,7 @@ from deltamcp.delivery.call_policy import ResultOverride
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, call_digest
-from deltamcp.errors import UsageError
+from deltamcp.errors import MissingScopesError, UsageError
 from deltamcp.results import content, projection
 from deltamcp.results.content import ResultData
 from deltamcp.results.notes import add_notes
@@ -46,6 +46,8 @@ class MetaCalls:
             return await self._call(meta, ask, request)
         except UsageError as error:
             return Answer(content.error_result(str(error)))
+        except MissingScopesError as error:
+            return missing_scopes(error, request.terms.caller)
         except Exception as error:
             return Answer(content.error_result(log_failure(f"The tool {ask.name}", error)))
 
@@ -98,6 +100,10 @@ class MetaCalls:
         except UsageError:
             self._tool_calls.observe_unknown(ask.arguments.get("operation"), request)
             raise
+        except MissingScopesError as error:
+            refused = missing_scopes(error, request.terms.caller)
+            self._tool_calls.observe_unknown(ask.arguments.get("operation"), request, refused)
+            return refused
         if meta is MetaTool.QUERY and not operation.is_read_only:
             raise UsageError(
                 f"{operation.id} is not declared read-only; use {request.view.meta_tool_name(MetaTool.EXECUTE)}."

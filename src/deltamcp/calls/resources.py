@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from deltamcp.calls.capabilities import Capabilities
-from deltamcp.calls.failures import log_failure
+from deltamcp.calls.failures import log_failure, refuse_withheld
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.requested_root import accept_root
@@ -119,6 +119,9 @@ class Resources:
             return Failure(Fault.INVALID_PARAMS, str(error))
         if text is not None:
             return Answer(Contents([TextResource(uri, text, "application/json")], ttl_ms=self._ttl_ms))
+        refused = refuse_withheld((path,), request)
+        if refused is not None:
+            return refused
         ids = view.nearest_names(path.replace("/", "."), view.ids)
         nearest = [resources.uri(id_) for id_ in ids]
         message = f"There is no operation at {uri[:200]}.{did_you_mean(nearest)}"

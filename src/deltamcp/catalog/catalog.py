@@ -15,14 +15,17 @@ from deltamcp.catalog.registration import source_line
 from deltamcp.catalog.resource import Resource
 from deltamcp.catalog.search.index import SearchIndex
 from deltamcp.catalog.view import SharedItems, View
+from deltamcp.catalog.withheld_operations import WithheldOperations
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy, resolve_policy
-from deltamcp.values import Kind
+from deltamcp.values import LOCAL, Kind, Principal
 from deltamcp.work import Work
 
 _CHANGED_BY_OPERATIONS = {"operations", "version", "_ids", "_categories", "_scopes", "_views", "_unindexed"}
 _MAX_VIEWS = 64
 """The number of cached views; there is one for each set of scopes in use."""
+_ViewKey = tuple[frozenset[str], frozenset[str], bool]
+_NO_SCOPES: _ViewKey = (frozenset(), frozenset(), False)
 
 
 class Catalog:
@@ -50,7 +53,7 @@ class Catalog:
         self._categories: Counter[str] = Counter()
         """The number of operations below each category, by dotted path."""
         self._scopes: frozenset[str] = frozenset()
-        self._views: dict[frozenset[str], View] = {}
+        self._views: dict[_ViewKey, View] = {}
         self._search_index = SearchIndex()
         self._unindexed: dict[str, Operation | None] = {}
         self.version = 0
@@ -180,18 +183,21 @@ class Catalog:
     def restore(self, snapshot: dict[str, Any]) -> None:
         vars(self).update(snapshot)
 
-    def view(self, scopes: frozenset[str] = frozenset()) -> View:
-        """Returns the view of a caller with these scopes."""
-        granted = scopes & self._scopes if self._scopes else self._scopes
-        view = self._views.get(granted)
+    def view(self, principal: Principal = LOCAL) -> View:
+        """Returns the view of a principal."""
+        key = _NO_SCOPES
+        if self._scopes:
+            key = (principal.scopes & self._scopes, principal.step_up & self._scopes, principal.is_authenticated)
+        view = self._views.get(key)
         if view is None:
             if len(self._views) >= _MAX_VIEWS:
                 self._views.clear()
-            view = self._views[granted] = self._make_view(granted)
+            view = self._views[key] = self._make_view(*key)
         return view
 
-    def _make_view(self, granted: frozenset[str]) -> View:
-        visible = {name: item for name, item in self.operations.items() if item.scopes <= granted}
+    def _make_view(self, granted: frozenset[str], step_up: frozenset[str], is_authenticated: bool) -> View:
+        visible = {name: item for name, item in self.operations.items() if item.scopes <= granted | step_up}
+        withheld = {name: item for name, item in self.operations.items() if not item.scopes <= granted}
         shared_items = SharedItems(self.resources, self.templates, self.prompts)
         return View(
             visible,
@@ -202,6 +208,8 @@ class Catalog:
             self.search_index,
             not self._scopes,
             self._resolved_policy,
+            # To a caller that nobody vouches for, what it may not call does not exist.
+            WithheldOperations(withheld if is_authenticated else {}, granted),
         )
 
     @property

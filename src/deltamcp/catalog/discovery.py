@@ -235,7 +235,9 @@ def schemas_text(view: View, names: list[str], detail: DetailLevel) -> str:
 
     Raises:
         UsageError: no operation of these names exists.
+        MissingScopesError: the caller may not see one of them.
     """
+    view.withheld.check(name for name in names if view.find(name) is None)
     found = [_find_schema(view, name) for name in names]
     if not any(isinstance(one, _RequestedSchema) for one in found):
         raise UsageError(" ".join(map(str, found)))

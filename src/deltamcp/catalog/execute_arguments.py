@@ -40,6 +40,7 @@ def parse_execute_arguments(view: View, arguments: Mapping[str, JSON]) -> Execut
 
     Raises:
         UsageError: the arguments do not name an operation, or cannot be repaired.
+        MissingScopesError: the caller may not call the operation.
     """
     remaining = dict(arguments)
     repairs: list[str] = []
@@ -50,6 +51,7 @@ def parse_execute_arguments(view: View, arguments: Mapping[str, JSON]) -> Execut
         raise UsageError(
             f'operation must be a string: {view.meta_tool_name(MetaTool.EXECUTE)}(operation="...", params={{...}}).'
         )
+    view.withheld.check({name, name.strip().removesuffix("()")})
     operation = view.find(name) or view.find(name.strip().removesuffix("()"))
     if operation is None:
         raise UsageError(unknown_operation_text(view, name))

@@ -17,6 +17,7 @@ from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
 from deltamcp.catalog.search.index import Hit, SearchIndex
 from deltamcp.catalog.search.relevance import is_weak, relevant_hits
+from deltamcp.catalog.withheld_operations import WithheldOperations
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.values import JSON, Kind, Manifest, Page, ResultShape, Surface
 
@@ -61,14 +62,17 @@ class View:
         index: Callable[[], SearchIndex],
         shared: bool,
         policy: ResolvedPolicy | None,
+        withheld: WithheldOperations = WithheldOperations({}, frozenset()),  # noqa: B008 - it does not change
     ) -> None:
         """
         Args:
             index: Returns the search index, up to date.
             shared: Whether every caller has this view, so that caches may share its lists.
             policy: The server's result policy; None where it has none.
+            withheld: The operations that the caller may not call, as far as it may know of them.
         """
         self.operations = operations
+        self.withheld = withheld
         self._shared_items = shared_items
         self._disclosure = disclosure
         self._scheme = scheme

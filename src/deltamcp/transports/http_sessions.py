@@ -201,6 +201,8 @@ class HttpSessions:
         # An unknown session and another principal's get the same failure, so that clients cannot probe for sessions.
         if found is None or found.session.caller.principal.key != principal.key:
             return Failure(Fault.SESSION_UNKNOWN, "There is no such session; send initialize to open one.")
+        if found.session.caller.principal is not principal:  # another token of the same principal may have other scopes
+            found.session.caller = self._identify(principal, found.id)
         found.last_used = time.monotonic()
         if not found.uses:
             self._idle.move_to_end(found.id)

@@ -80,7 +80,7 @@ class StatelessPosts:
         understood = dialect.read(request, caller)
         if isinstance(understood, Failure):
             return understood
-        visible = self._engine.catalog.view(caller.principal.scopes).operations
+        visible = self._engine.catalog.view(caller.principal).operations
         return check_parameter_headers(understood[1], headers, visible) or understood
 
     def _listen(
