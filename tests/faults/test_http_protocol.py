@@ -6,6 +6,7 @@ import gzip
 
 import pytest
 
+from tests.support.conditions import wait_until
 from tests.support.http_faults import (
     LEGACY,
     MODERN,
@@ -311,3 +312,35 @@ async def test_a_connection_goes_on_after_a_refusal(served: FaultServer) -> None
         for request, status in ((good, 200), (bad, 400), (good, 200), (bad, 400), (good, 200)):
             await wire.send(request)
             assert (await wire.reply()).status == status
+
+
+@pytest.mark.parametrize("end", ["what is not HTTP", "the client leaves"])
+async def test_the_running_one_of_several_requests_hears_that_its_connection_ends(
+    served: FaultServer, end: str
+) -> None:
+    """uvicorn tells the last request, which does not run yet."""
+    tag = f"pipelined-{end.split()[0]}"
+    params, later = call_params("async_wait", tag=tag), call_params("add", a=1, b=2)
+    waits = request_bytes(served.port, in_modern.body("tools/call", params), modern_headers("tools/call", params))
+    added = request_bytes(served.port, in_modern.body("tools/call", later), modern_headers("tools/call", later))
+    logged = len(served.log_text())
+    async with HttpWire.open(served.port) as wire:
+        await wire.send(waits + added * 3)
+        await wait_until(lambda: f"started {tag}" in served.trace_lines(), "the call")
+        if end == "what is not HTTP":
+            await wire.send(b"hello there\r\n\r\n")
+            assert (await wire.reply()).status == 400
+            await wait_until(lambda: f"cancelled {tag}" in served.trace_lines(), "its cancellation")
+    await wait_until(lambda: f"cancelled {tag}" in served.trace_lines(), "its cancellation")
+    await still_serves(served.port)
+    assert "Traceback" not in served.log_text()[logged:]
+
+
+async def test_a_client_that_asks_first_and_then_sends_what_is_not_http_leaves_no_error(served: FaultServer) -> None:
+    headers = {**modern_headers("tools/list", {}), "Expect": "100-continue", "Transfer-Encoding": "chunked"}
+    logged = len(served.log_text())
+    async with HttpWire.open(served.port) as wire:
+        await wire.send(request_bytes(served.port, b"", {**headers, "Content-Length": None}) + b"no size\r\n")
+        assert b" 400 " in await wire.ended()
+    await still_serves(served.port)
+    assert "Traceback" not in served.log_text()[logged:]

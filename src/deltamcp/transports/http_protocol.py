@@ -145,6 +145,8 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
         """The bytes of the last request's body so far."""
         waiting = b""
         """What is parsed when fewer requests wait."""
+        running: RequestResponseCycle | None = None
+        """The request that the application answers or has answered; those after it are in the pipeline."""
 
         def connection_made(self, transport: Any) -> None:
             client = get_remote_addr(transport)
@@ -168,6 +170,7 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
                 self.take_waiting()
                 connections.give_back(self.address)
                 self.address = None
+            self.disconnect()
             super().connection_lost(exc)
             self._unset_keepalive_if_required()  # uvicorn leaves the timer, and so this, where the client reset
 
@@ -260,6 +263,8 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
             super().on_headers_complete()
             cycle = self.cycle
             self.scope[WHOLE_RESPONSE] = functools.partial(_send_whole, weakref.ref(cycle))  # type: ignore[literal-required]
+            if not self.pipeline:
+                self.running = cycle
             if not cycle.keep_alive:
                 cycle.transport = _LastResponse(self.transport, self.close_after_response)  # type: ignore[assignment]
 
@@ -301,6 +306,8 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
                 self.send_timer = None
 
         def on_response_complete(self) -> None:
+            if self.pipeline:
+                self.running = self.pipeline[-1][0]
             super().on_response_complete()
             if self.pipeline or self.waiting:  # uvicorn would read on, however many requests wait
                 self.flow.pause_reading()
@@ -335,9 +342,19 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
             self.clear_timer()
             self.take_waiting()
             self.lingers = True
-            if self.cycle is not None and not self.cycle.response_complete:
-                self.cycle.disconnected = True
-                self.cycle.message_event.set()
+            self.disconnect()
             LingeringConnection(self, seconds)
+
+        def disconnect(self) -> None:
+            """Tells the application that the client has left; requests that wait are not begun.
+
+            uvicorn tells the last request only, which is not the one that runs if several were sent at once.
+            """
+            self.pipeline.clear()
+            for cycle in (self.running, self.cycle):
+                if cycle is not None and not cycle.response_complete:
+                    cycle.disconnected = True
+                    cycle.waiting_for_100_continue = False
+                    cycle.message_event.set()
 
     return Bounded
