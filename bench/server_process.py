@@ -59,6 +59,11 @@ class ServerProcess:
         # What clock_getcpuclockid(3) makes of a pid, which Python does not offer; /proc tells hundredths of a second.
         return time.clock_gettime(~self.process.pid << 3 | 2) if sys.platform == "linux" else math.nan
 
+    def stderr_all(self) -> str:
+        """Everything that it wrote to stderr."""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")
+
     def stderr_end(self) -> str:
         """The end of what it wrote to stderr, to say why it failed."""
         self._errors.seek(0, os.SEEK_END)

@@ -1,0 +1,1 @@
+"""Mutated HTTP requests and JSON-RPC messages, sent to a server process. Run `make fuzz`."""

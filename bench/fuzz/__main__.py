@@ -1,0 +1,123 @@
+"""`python -m bench.fuzz`: sends mutated requests to server processes; exits with 1 if one of them goes wrong."""
+
+import argparse
+import asyncio
+import contextlib
+import resource
+import statistics
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from bench.fuzz.cases import describe, make_body_case, make_http_bytes
+from bench.fuzz.sender import FuzzSender
+from bench.fuzz.verdict import FuzzTally
+from bench.hostile.attacked_server import resident_bytes
+from bench.server_process import HttpServerProcess
+
+AUTHS = ("open", "tokens")
+MAX_GROWTH = 1.05
+SLACK_MB = 4.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.fuzz", description=__doc__)
+    parser.add_argument("--http", type=int, default=200_000, metavar="N", help="mutated HTTP requests (200,000)")
+    parser.add_argument("--bodies", type=int, default=100_000, metavar="N", help="mutated JSON-RPC messages (100,000)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of all chance (1)")
+    parser.add_argument("--replay", metavar="KIND:NUMBER", help="one case that was found, such as http:1234")
+    given = parser.parse_args()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if given.replay:
+        raise SystemExit(asyncio.run(_replay(given.replay, given.seed)))
+    began, broken = time.monotonic(), 0
+    for place, auth in enumerate(AUTHS):
+        share = len(AUTHS)
+        http = range(given.http * place // share, given.http * (place + 1) // share)
+        bodies = range(given.bodies * place // share, given.bodies * (place + 1) // share)
+        broken += len(asyncio.run(_fuzz(auth, http, bodies, given.seed)))
+    print(f"\n{given.http:,} requests and {given.bodies:,} messages in {time.monotonic() - began:.0f} s: ", end="")
+    print(f"{broken} findings" if broken else "0 crashes, 0 hangs, memory flat")
+    raise SystemExit(1 if broken else 0)
+
+
+async def _fuzz(auth: str, http: range, bodies: range, seed: int) -> list[str]:
+    """Fuzzes one server process; what went wrong."""
+    with HttpServerProcess("server", auth, package="bench.fuzz") as server:
+        pid, tally = server.server.process.pid, FuzzTally()
+        sender = FuzzSender(server.port, seed, tally)
+        memory = {}
+        for title, send in (("messages", sender.send_bodies(bodies)), ("requests", sender.send_requests(http))):
+            samples = await _run(send, sender, pid)
+            memory[title] = samples
+            print(f"{auth}: {title}: {dict(tally.statuses.most_common())}", flush=True)
+            print(f"  memory by thirds: {_thirds(samples)} MB", flush=True)
+        found = list(tally.findings)
+        found += [what for title, samples in memory.items() if (what := _judge_memory(title, samples))]
+        if (code := server.server.process.poll()) is not None:
+            found.append(f"the server has ended with {code}")
+        if "Traceback" in (log := server.server.stderr_all()):
+            found.append(f"a traceback in the log: {log[log.index('Traceback') :][:3000]}")
+    waits = sender.canary_waits
+    print(f"  canary: {len(waits)} calls, median {statistics.median(waits) * 1e3:.1f} ms, longest {max(waits):.2f} s")
+    for one in found:
+        print(f"  FOUND {one}")
+    return found
+
+
+async def _run(work: Coroutine[Any, Any, None], sender: FuzzSender, pid: int) -> list[float]:
+    """Sends cases while another caller calls `add`; the sizes of the process meanwhile, in MB."""
+    samples: list[float] = []
+
+    async def sample() -> None:
+        while True:
+            samples.append(resident_bytes(pid) / 1e6)
+            await asyncio.sleep(0.2)
+
+    beside = [asyncio.create_task(sample()), asyncio.create_task(sender.watch())]
+    try:
+        await work
+    finally:
+        for task in beside:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+    return samples
+
+
+def _thirds(samples: list[float]) -> list[float]:
+    size = max(1, len(samples) // 3)
+    parts = [samples[:size], samples[size : 2 * size], samples[2 * size :]]
+    return [round(statistics.median(part), 1) for part in parts if part]
+
+
+def _judge_memory(title: str, samples: list[float]) -> str:
+    thirds = _thirds(samples)
+    if len(samples) < 30 or thirds[-1] <= thirds[1] * MAX_GROWTH + SLACK_MB:
+        return ""
+    return f"memory grows while {title} are sent: {thirds} MB by thirds"
+
+
+async def _replay(case: str, seed: int) -> int:
+    """Sends one case to both servers and prints what it is."""
+    kind, _, number = case.partition(":")
+    at, found = int(number), 0
+    if kind == "body":
+        print(describe(make_body_case(seed, at)))
+    else:
+        print(make_http_bytes(seed, at, {})[:2_000])
+    for auth in AUTHS:
+        with HttpServerProcess("server", auth, package="bench.fuzz") as server:
+            tally = FuzzTally()
+            sender = FuzzSender(server.port, seed, tally)
+            send = sender.send_bodies if kind == "body" else sender.send_requests
+            await send(range(at, at + 1))
+            log = server.server.stderr_all()
+        found += len(tally.findings) + ("Traceback" in log)
+        print(f"{auth}: {dict(tally.statuses)} {tally.findings}\n{log[-3000:]}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    main()
