@@ -8,23 +8,24 @@ replies they open no streams. `bare` answers the same request with a silent even
 import contextlib
 import resource
 import socket
-import time
 from collections.abc import Callable
-from pathlib import Path
 
-from bench import messages, report
+from bench import report
+from bench.idle_clients import (
+    StreamRefusedError,
+    is_closed,
+    memory_bytes,
+    open_get_stream,
+    open_session,
+    open_subscription,
+)
 from bench.options import BenchOptions
 from bench.peers import BARE, OURS
 from bench.report import BenchReport, FigureTable
-from bench.server_process import REPLY_SECONDS, HttpServerProcess
-from deltamcp.values import Era
+from bench.server_process import HttpServerProcess
 
 COUNT = 2_000
 BEFORE = 200
-
-
-class StreamRefusedError(Exception):
-    """A server does not offer what was asked."""
 
 
 OpenClient = Callable[[HttpServerProcess], socket.socket | None]
@@ -34,16 +35,16 @@ def measure(options: BenchOptions) -> BenchReport:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     kinds: dict[str, OpenClient] = {
-        "session": _open_session,
-        "subscriptions/listen stream": _open_subscription,
-        "session with GET stream": _open_get_stream,
+        "session": open_session,
+        "subscriptions/listen stream": open_subscription,
+        "session with GET stream": open_get_stream,
     }
     found: dict[str, dict[str, float | None]] = {}
     notes = [*options.peers.missing]
     for server in (BARE, OURS, *options.peers.names):
         found[server] = dict.fromkeys(kinds)
         for kind, open_one in kinds.items():
-            if server == BARE and open_one is not _open_subscription:
+            if server == BARE and open_one is not open_subscription:
                 continue
             found[server][kind], note = _kilobytes_each(server, open_one)
             if note is not None:
@@ -67,7 +68,7 @@ def _kilobytes_each(server: str, open_one: OpenClient) -> tuple[float | None, st
         try:
             while opened < BEFORE + COUNT:
                 if opened == BEFORE:
-                    before = _memory_bytes(process)
+                    before = memory_bytes(process)
                 stream = open_one(process)
                 if stream is not None:
                     streams.append(stack.enter_context(stream))
@@ -76,67 +77,7 @@ def _kilobytes_each(server: str, open_one: OpenClient) -> tuple[float | None, st
             note = f"refused after {opened:,}: {refused}" if opened else str(refused)
         if opened < 2 * BEFORE:
             return None, note
-        grown = _memory_bytes(process) - before
-        if any(map(_is_closed, streams)):
+        grown = memory_bytes(process) - before
+        if any(map(is_closed, streams)):
             raise RuntimeError(f"{server} has closed streams that were to stay open")
         return grown / (opened - BEFORE) / 1e3, note
-
-
-def _memory_bytes(process: HttpServerProcess) -> int:
-    """The process's own memory and its share of what it shares (PSS), half a second after the last client came."""
-    time.sleep(0.5)
-    rollup = Path(f"/proc/{process.server.process.pid}/smaps_rollup").read_text()
-    return int(next(line.split()[1] for line in rollup.splitlines() if line.startswith("Pss:"))) * 1024
-
-
-def _is_closed(stream: socket.socket) -> bool:
-    stream.setblocking(False)
-    try:
-        return stream.recv(1, socket.MSG_PEEK) == b""
-    except BlockingIOError:
-        return False
-
-
-def _open_session(process: HttpServerProcess) -> None:
-    process.handshake()
-
-
-def _open_subscription(process: HttpServerProcess) -> socket.socket:
-    method = "subscriptions/listen"
-    body = messages.request(Era.MODERN, method, {"notifications": {"toolsListChanged": True}})
-    return _open_stream(process, "POST", messages.headers(Era.MODERN, method), body, b"acknowledged")
-
-
-def _open_get_stream(process: HttpServerProcess) -> socket.socket:
-    session = process.handshake()
-    headers = {
-        "Accept": "text/event-stream",
-        "Mcp-Session-Id": session,
-        "MCP-Protocol-Version": messages.REVISIONS[Era.HANDSHAKE],
-    }
-    return _open_stream(process, "GET", headers, b"", b"text/event-stream")
-
-
-def _open_stream(
-    process: HttpServerProcess, verb: str, headers: dict[str, str], body: bytes, until: bytes
-) -> socket.socket:
-    """Opens an event stream on a connection of its own, and reads it until something was sent.
-
-    Raises:
-        StreamRefusedError: the reply is no event stream.
-    """
-    opened = socket.create_connection(("127.0.0.1", process.port), timeout=REPLY_SECONDS)
-    try:
-        sent = {"Host": f"127.0.0.1:{process.port}", "Content-Length": str(len(body)), **headers}
-        lines = [f"{verb} /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items()), "", ""]
-        opened.sendall("\r\n".join(lines).encode() + body)
-        read = b""
-        while until not in read:
-            part = opened.recv(65536)
-            read += part
-            if not part or b"text/event-stream" not in read:
-                raise StreamRefusedError(read.split(b"\r\n")[0].decode())
-    except BaseException:
-        opened.close()
-        raise
-    return opened

@@ -27,9 +27,9 @@ _REPLY_SECONDS = 20.0
 class PipedServer:
     """A server process behind pipes, read by a thread unless nobody reads. Leaving the `with` block kills it."""
 
-    def __init__(self, name: str, drains_stderr: bool = True) -> None:
+    def __init__(self, name: str, drains_stderr: bool = True, package: str = "bench.hostile.servers") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-E", "-m", f"bench.hostile.servers.{name}", "stdio", ServerOptions().encode()],
+            [sys.executable, "-E", "-m", f"{package}.{name}", "stdio", ServerOptions().encode()],
             cwd=ROOT,
             env={**os.environ, "FASTMCP_LOG_LEVEL": "WARNING", "FASTMCP_CHECK_FOR_UPDATES": "off"},
             stdin=subprocess.PIPE,
@@ -64,12 +64,12 @@ class PipedServer:
         self.process.stdin.write(line + b"\n")
         self.process.stdin.flush()
 
-    def receive(self) -> bytes:
+    def receive(self, seconds: float = _REPLY_SECONDS) -> bytes:
         """
         Raises:
             queue.Empty: there is no reply in time.
         """
-        return self._lines.get(timeout=_REPLY_SECONDS)
+        return self._lines.get(timeout=seconds)
 
     def ask(self, line: bytes) -> str:
         """Sends a line and says what it was answered, in a few words."""

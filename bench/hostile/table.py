@@ -6,7 +6,7 @@ from typing import Any
 from bench.hostile.rule import Measured, format_megabytes, format_wait
 from bench.peers import OURS
 
-_TITLES = {OURS: "Delta-MCP", "sdk": "official SDK", "fastmcp": "FastMCP"}
+TITLES = {OURS: "Delta-MCP", "sdk": "official SDK", "fastmcp": "FastMCP"}
 
 
 @dataclasses.dataclass
@@ -53,7 +53,7 @@ def describe(measured: Measured) -> str:
 
 def markdown(rows: list[AttackRow], libraries: list[str]) -> str:
     """The table for the docs: the wait and the growth of each library, and what stays with ours."""
-    heads = ["attack", *(f"{_TITLES[one]}: others waited, memory" for one in libraries), "stays, Delta-MCP"]
+    heads = ["attack", *(f"{TITLES[one]}: others waited, memory" for one in libraries), "stays, Delta-MCP"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for row in rows:
         if row.skipped:
