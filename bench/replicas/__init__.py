@@ -1,0 +1,1 @@
+"""Replicas behind nginx, of which one after the other is killed under load. Run `make replicas`."""
