@@ -45,8 +45,8 @@ http {{
     }}
 }}
 """
-"""A POST that an upstream has received is not sent to another: `proxy_next_upstream` lacks `non_idempotent`. No upstream
-counts as failed for a time: where all do, nginx answers 502 without asking any."""
+"""A POST that an upstream has received is not sent to another: `proxy_next_upstream` lacks `non_idempotent`. No
+upstream counts as failed for a time: where all do, nginx answers 502 without asking any."""
 
 
 def find_free_port() -> int:
