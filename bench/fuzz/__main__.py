@@ -11,11 +11,12 @@ from typing import Any
 
 from bench.fuzz.cases import describe, make_body_case, make_http_bytes
 from bench.fuzz.sender import FuzzSender
+from bench.fuzz.server import OPEN, RESOURCE
 from bench.fuzz.verdict import FuzzTally
 from bench.hostile.attacked_server import resident_bytes
 from bench.server_process import HttpServerProcess
+from bench.token_issuer import run_issuer
 
-AUTHS = ("open", "tokens")
 MAX_GROWTH = 1.05
 SLACK_MB = 4.0
 
@@ -29,29 +30,32 @@ def main() -> None:
     given = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    if given.replay:
-        raise SystemExit(asyncio.run(_replay(given.replay, given.seed)))
     began, broken = time.monotonic(), 0
-    for place, auth in enumerate(AUTHS):
-        share = len(AUTHS)
-        http = range(given.http * place // share, given.http * (place + 1) // share)
-        bodies = range(given.bodies * place // share, given.bodies * (place + 1) // share)
-        broken += len(asyncio.run(_fuzz(auth, http, bodies, given.seed)))
+    with run_issuer() as issuer:
+        token = issuer.sign("ann", RESOURCE, "call")
+        if given.replay:
+            raise SystemExit(asyncio.run(_replay(given.replay, given.seed, issuer.url, token)))
+        for place, auth in enumerate((OPEN, issuer.url)):
+            http = range(given.http * place // 2, given.http * (place + 1) // 2)
+            bodies = range(given.bodies * place // 2, given.bodies * (place + 1) // 2)
+            print("without authentication:" if auth == OPEN else "with access tokens:", flush=True)
+            broken += len(asyncio.run(_fuzz(auth, token, http, bodies, given.seed)))
     print(f"\n{given.http:,} requests and {given.bodies:,} messages in {time.monotonic() - began:.0f} s: ", end="")
     print(f"{broken} findings" if broken else "0 crashes, 0 hangs, memory flat")
     raise SystemExit(1 if broken else 0)
 
 
-async def _fuzz(auth: str, http: range, bodies: range, seed: int) -> list[str]:
+async def _fuzz(auth: str, token: str, http: range, bodies: range, seed: int) -> list[str]:
     """Fuzzes one server process; what went wrong."""
     with HttpServerProcess("server", auth, package="bench.fuzz") as server:
         pid, tally = server.server.process.pid, FuzzTally()
-        sender = FuzzSender(server.port, seed, tally)
+        sender = FuzzSender(server.port, seed, tally, token)
         memory = {}
         for title, send in (("messages", sender.send_bodies(bodies)), ("requests", sender.send_requests(http))):
             samples = await _run(send, sender, pid)
             memory[title] = samples
-            print(f"{auth}: {title}: {dict(tally.statuses.most_common())}", flush=True)
+            print(f"  {title}: {dict(tally.statuses.most_common())}", flush=True)
+            tally.statuses.clear()
             print(f"  memory by thirds: {_thirds(samples)} MB", flush=True)
         found = list(tally.findings)
         found += [what for title, samples in memory.items() if (what := _judge_memory(title, samples))]
@@ -99,7 +103,7 @@ def _judge_memory(title: str, samples: list[float]) -> str:
     return f"memory grows while {title} are sent: {thirds} MB by thirds"
 
 
-async def _replay(case: str, seed: int) -> int:
+async def _replay(case: str, seed: int, issuer: str, token: str) -> int:
     """Sends one case to both servers and prints what it is."""
     kind, _, number = case.partition(":")
     at, found = int(number), 0
@@ -107,10 +111,10 @@ async def _replay(case: str, seed: int) -> int:
         print(describe(make_body_case(seed, at)))
     else:
         print(make_http_bytes(seed, at, {})[:2_000])
-    for auth in AUTHS:
+    for auth in (OPEN, issuer):
         with HttpServerProcess("server", auth, package="bench.fuzz") as server:
             tally = FuzzTally()
-            sender = FuzzSender(server.port, seed, tally)
+            sender = FuzzSender(server.port, seed, tally, token)
             send = sender.send_bodies if kind == "body" else sender.send_requests
             await send(range(at, at + 1))
             log = server.server.stderr_all()

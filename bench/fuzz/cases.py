@@ -25,7 +25,8 @@ HEADER_VALUES: dict[str, tuple[str, ...]] = {
     "Host": ("evil.example", "localhost:1", "", "127.0.0.1, evil.example", "[::1]", "a" * 400, "localhost:9999999"),
     "Origin": ("null", "https://evil.example", "http://localhost:3000", "", "http://[", "chrome-extension://x"),
     "Authorization": (
-        f"Bearer {TOKEN}x", "Bearer", "Bearer ", "bearer a.b.c", "Basic dXNlcjpwYXNz", f"Bearer {TOKEN} {TOKEN}",
+        f"Bearer {TOKEN}x", f"Bearer x{TOKEN}", f"Bearer {TOKEN}.", f"bearer {TOKEN}", f"Bearer  {TOKEN}", TOKEN,
+         "Bearer", "Bearer ", "bearer a.b.c", "Basic dXNlcjpwYXNz", f"Bearer {TOKEN} {TOKEN}",
         "Bearer é", "Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.", "Bearer " + "a" * 9_000, "Bearer a.b.c.d.e",
         "Bearer ..", "DPoP x", "Bearer eyJhbGciOiJIUzI1NiIsImtpZCI6Ii4uLy4uL3gifQ.e30.AAAA",
     ),

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from bench import messages
 from bench.fuzz.cases import HttpCase
-from bench.fuzz.sender import TOKEN_TEXT, RawReply
+from bench.fuzz.sender import RawReply
 from bench.fuzz.valid_messages import HANDLE, SESSION, STATE, TOKEN
 from deltamcp.values import Era
 
@@ -55,9 +55,9 @@ async def send_case(app: Any, case: HttpCase) -> RawReply:
     return RawReply(started.get("status", 0), _header(started, b"content-type"), session, b"".join(body))
 
 
-async def find_known(app: Any) -> dict[str, str]:
+async def find_known(app: Any, token: str) -> dict[str, str]:
     """A session and the handle of a stored result of the application."""
-    bearer = {"Host": "localhost", "Authorization": f"Bearer {TOKEN_TEXT}"}
+    bearer = {"Host": "localhost", "Authorization": f"Bearer {token}"}
 
     async def post(body: bytes, headers: dict[str, str]) -> RawReply:
         return await send_case(app, HttpCase("POST", "/mcp", "HTTP/1.1", list((headers | bearer).items()), body))
@@ -66,7 +66,7 @@ async def find_known(app: Any) -> dict[str, str]:
     call = messages.call(Era.MODERN, "rows", {"count": 300})
     stored = await post(call, messages.headers(Era.MODERN, "tools/call", "rows"))
     handle = messages.parse_reply(stored.body)["result"]["_meta"]["io.github.delta-mcp/result"]["handle"]
-    return {SESSION: opened.session or "", HANDLE: handle, STATE: "x", TOKEN: TOKEN_TEXT}
+    return {SESSION: opened.session or "", HANDLE: handle, STATE: "x", TOKEN: token}
 
 
 def _header(started: dict[str, Any], name: bytes) -> str:

@@ -20,7 +20,6 @@ DEADLINE_SECONDS = 10.0
 CONNECTIONS = 48
 REFRESH_CASES = 500
 """How many cases use one session, handle and state."""
-TOKEN_TEXT = "fuzz-token-1"
 
 
 class RawReply(NamedTuple):
@@ -33,10 +32,11 @@ class RawReply(NamedTuple):
 class FuzzSender:
     """Sends cases by their numbers, many at once."""
 
-    def __init__(self, port: int, seed: int, tally: FuzzTally) -> None:
+    def __init__(self, port: int, seed: int, tally: FuzzTally, token: str) -> None:
         self._port = port
         self._seed = seed
         self._tally = tally
+        self._token = token
         self._known: dict[str, str] = {}
         self.canary_waits: list[float] = []
 
@@ -65,7 +65,7 @@ class FuzzSender:
 
     async def _refresh(self) -> dict[str, str]:
         """A session, the handle of a stored result and a sealed state that the server knows."""
-        bearer = {"Authorization": f"Bearer {TOKEN_TEXT}"}
+        bearer = {"Authorization": f"Bearer {self._token}"}
         opened = await self._post(messages.initialize(), messages.headers(None, "initialize") | bearer)
         headers = messages.headers(Era.MODERN, "tools/call", "rows") | bearer
         stored = await self._post(messages.call(Era.MODERN, "rows", {"count": 300}), headers)
@@ -74,7 +74,7 @@ class FuzzSender:
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
         asked = await self._post(body, messages.headers(Era.MODERN, "tools/call", "ask") | bearer)
         state = messages.parse_reply(asked.body)["result"]["requestState"]
-        return {SESSION: opened.session or "", HANDLE: handle, STATE: state, TOKEN: TOKEN_TEXT}
+        return {SESSION: opened.session or "", HANDLE: handle, STATE: state, TOKEN: self._token}
 
     async def _post(self, body: bytes, headers: dict[str, str]) -> RawReply:
         """Posts a request on a connection of its own, which ends with the reply."""
@@ -138,7 +138,7 @@ class FuzzSender:
 
     async def watch(self, pause: float = 0.05) -> None:
         """Calls `add` again and again, and notes how long each call waits."""
-        headers = messages.headers(Era.MODERN, "tools/call", "add") | {"Authorization": f"Bearer {TOKEN_TEXT}"}
+        headers = messages.headers(Era.MODERN, "tools/call", "add") | {"Authorization": f"Bearer {self._token}"}
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()

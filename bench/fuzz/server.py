@@ -2,20 +2,19 @@
 
     python -m bench.fuzz.server PORT AUTH
 
-AUTH is `open`, or `tokens`: then every request needs the token of `TOKENS`.
+AUTH is `open`, or the URL of an issuer of access tokens whose keys are at `/jwks`.
 """
 
 import asyncio
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 from deltamcp import Context, DeltaServer, Limits, ResultPolicy
-from deltamcp.auth.authenticator import Authenticator
-from deltamcp.auth.host_auth import HostAuth
-from deltamcp.values import Principal
+from deltamcp.auth.resource_server import ResourceServer
+from deltamcp.transports.http_app import HttpOptions
 
-TOKENS = {"Bearer fuzz-token-1": Principal("ann", frozenset({"x"}))}
+OPEN = "open"
+RESOURCE = "http://127.0.0.1/mcp"
 LIMITS = Limits(
     account_share=1,  # all cases come from one address
     header_seconds=2,
@@ -81,19 +80,13 @@ def build() -> DeltaServer:
     return server
 
 
-def authenticator(kind: str) -> Authenticator | None:
-    """
-    Args:
-        kind: `open` or `tokens`.
-    """
-    return None if kind == "open" else HostAuth(_find_principal)
-
-
-def _find_principal(request: Mapping[str, Any]) -> Principal | None:
-    given = dict(request["headers"]).get(b"authorization", b"")
-    return TOKENS.get(given.decode("latin-1"))
+def make_options(auth: str) -> HttpOptions:
+    """Options by which every header that the server may read is read."""
+    options = HttpOptions(trusted_proxies=["127.0.0.0/8"], allowed_origins=["http://localhost:3000"])
+    if auth != OPEN:
+        options["auth"] = ResourceServer(RESOURCE, auth, jwks_url=f"{auth}/jwks", scopes=["call"])
+    return options
 
 
 if __name__ == "__main__":
-    port, kind = sys.argv[1:3]
-    build().run("http", port=int(port), auth=authenticator(kind))
+    build().run("http", port=int(sys.argv[1]), **make_options(sys.argv[2]))

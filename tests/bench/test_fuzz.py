@@ -14,6 +14,7 @@ from bench.fuzz.in_process import find_known, send_case
 from bench.fuzz.mutation import encode, mutate_bytes, mutate_message
 from bench.fuzz.valid_messages import SESSION, TOKEN, valid_messages
 from bench.fuzz.verdict import check_reply
+from bench.token_issuer import run_issuer
 from deltamcp.dialects import methods
 from deltamcp.values import Era
 from tests.support.conditions import HANG_SECONDS
@@ -79,18 +80,26 @@ def test_a_reply_is_wrong_if_it_is_no_answer(status, content_type, body, expecte
     assert expected in found and bool(expected) == bool(found)
 
 
-@pytest.mark.parametrize("auth", ["open", "tokens"])
+@pytest.fixture(params=["open", "with access tokens"])
+def auth(request):
+    """What the server is started with, and a token that it accepts."""
+    with run_issuer() as issuer:
+        token = issuer.sign("ann", fuzz_server.RESOURCE, "call")
+        yield (fuzz_server.OPEN if request.param == "open" else issuer.url), token
+
+
 @pytest.mark.parametrize("make", [make_body_case, make_http_case])
 async def test_mutated_requests_are_answered_and_leave_no_error_in_the_log(auth, make, caplog):
     caplog.set_level(logging.WARNING)
+    kind, token = auth
     server = fuzz_server.build()
-    app = server.asgi(auth=fuzz_server.authenticator(auth))
+    app = server.asgi(**fuzz_server.make_options(kind))
     statuses: Counter[int] = Counter()
     known: dict[str, str] = {}
     async with server.engine.lifespan.running():
         for number in range(CASES):
             if number % 200 == 0:
-                known = await find_known(app)
+                known = await find_known(app, token)
             case = make(1, number).fill_in(known)
             async with asyncio.timeout(HANG_SECONDS):
                 reply = await send_case(app, case)
