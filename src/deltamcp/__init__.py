@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from deltamcp.auth.static_tokens import StaticTokens
     from deltamcp.client.client import DeltaClient
     from deltamcp.client.connect import connect
+    from deltamcp.client.oauth.oauth import OAuth
     from deltamcp.client.reply import Reply
     from deltamcp.deltas.delta import apply_delta
     from deltamcp.results.encode import decode as decode_result
@@ -95,6 +96,7 @@ __all__ = [
     "Introspection",
     "Kind",
     "Limits",
+    "OAuth",
     "ObservedCall",
     "OpenAccess",
     "PeerError",
@@ -132,6 +134,7 @@ _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
         "Introspection": ("deltamcp.auth.introspection", "Introspection"),
         "OpenAccess": ("deltamcp.auth.open_access", "OpenAccess"),
         "PresenceOnly": ("deltamcp.auth.presence_only", "PresenceOnly"),
+        "OAuth": ("deltamcp.client.oauth.oauth", "OAuth"),
         "Reply": ("deltamcp.client.reply", "Reply"),
         "ResourceServer": ("deltamcp.auth.resource_server", "ResourceServer"),
         "StaticTokens": ("deltamcp.auth.static_tokens", "StaticTokens"),

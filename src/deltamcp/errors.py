@@ -161,9 +161,12 @@ class HttpStatusError(UnreachableError):
 
 
 class UnauthorizedError(UnreachableError):
-    """The server requires a token, or rejects the one it got. `challenge` is its `WWW-Authenticate` header."""
+    """The server requires a token, or rejects the one it got, and no other can be had.
 
-    def __init__(self, message: str, challenge: str) -> None:
+    `challenge` is the server's `WWW-Authenticate` header.
+    """
+
+    def __init__(self, message: str, challenge: str = "") -> None:
         super().__init__(message)
         self.challenge = challenge
 

@@ -7,16 +7,22 @@ import asyncio
 import json
 import os
 import sys
+import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from deltamcp import Elicited
+from deltamcp import Elicited, OAuth
 from deltamcp.client import negotiation
 from deltamcp.client.client import DeltaClient
 from deltamcp.client.connect import connect
+from deltamcp.client.oauth.login_page import LoginPage
+from deltamcp.client.oauth.token_storage import MemoryStorage
 from deltamcp.errors import ClientError, PeerError
 
 MODERN = "2026-07-28"
+CONTEXT: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+CLIENT_DOCUMENT = "https://conformance-test.local/client-metadata.json"
+"""The suite accepts this address, and fetches nothing from it."""
 
 
 async def lists(client: DeltaClient) -> None:
@@ -44,8 +50,7 @@ async def uses_everything(client: DeltaClient) -> None:
 
 
 async def calls_as_told(client: DeltaClient) -> None:
-    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
-    for call in context.get("toolCalls", ()):
+    for call in CONTEXT.get("toolCalls", ()):
         await client.call_tool(call["name"], call["arguments"])
 
 
@@ -61,6 +66,35 @@ async def echoes_a_schema(client: DeltaClient) -> None:
     """A definition comes back as it came."""
     schemas = {definition["name"]: definition["inputSchema"] for definition in await client.describe()}
     await client.call("json_schema_echo", schema=schemas["json_schema_2020_12_tool"])
+
+
+async def lists_and_calls(client: DeltaClient) -> None:
+    """What every scenario of the OAuth flow asks for."""
+    await client.tools()
+    await client.call_tool("test-tool")
+
+
+async def browses(page: LoginPage) -> None:
+    """What a browser does whose user agrees at once: it goes where it is sent, to the listener in the end."""
+
+    def follow() -> None:
+        with urllib.request.urlopen(page.url, timeout=30) as answer:
+            answer.read()
+
+    await asyncio.to_thread(follow)
+
+
+def makes_auth(scenario: str) -> OAuth:
+    return OAuth(
+        grant="client_credentials" if scenario.startswith("auth/client-credentials") else "authorization_code",
+        client_id=CONTEXT.get("client_id"),
+        client_secret=CONTEXT.get("client_secret"),
+        client_key=CONTEXT.get("private_key_pem"),
+        client_metadata_url=CLIENT_DOCUMENT,
+        open_page=browses,
+        storage=MemoryStorage(),
+        login_seconds=60,
+    )
 
 
 def _some(schema: dict[str, Any]) -> Any:
@@ -91,8 +125,9 @@ async def main(url: str) -> None:
         speak="auto" if modern else "handshake",
         on_elicitation=lambda question: Elicited("accept", _filled(question)),
         start_timeout=60.0,
+        auth=makes_auth(scenario),
     ) as client:
-        await SCENARIOS.get(scenario, lists)(client)
+        await SCENARIOS.get(scenario, lists_and_calls if scenario.startswith("auth/") else lists)(client)
 
 
 def _filled(question: dict[str, Any]) -> dict[str, Any]:

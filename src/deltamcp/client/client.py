@@ -16,6 +16,7 @@ from deltamcp.client.connection import OnProgress
 from deltamcp.client.connector import Connector
 from deltamcp.client.definitions import Definition, Tool
 from deltamcp.client.links.link import ClientLink, message_limits
+from deltamcp.client.links.token_source import TokenSource, make_token_source
 from deltamcp.client.lists import ServerLists
 from deltamcp.client.local_results import LocalResults
 from deltamcp.client.negotiation import ClientProfile, Encoding, ProtocolChoice, ServerInfo
@@ -102,7 +103,12 @@ class DeltaClient:
                 quiet, on_stderr = self._options.get("quiet", False), self._options.get("on_stderr")
                 return [functools.partial(endpoint.make_link, quiet, limits, on_stderr)]
             case Address():
-                return endpoint.link_factories(self._options.get("headers", {}), self._options.get("token"), limits)
+                return endpoint.link_factories(self._options.get("headers", {}), self._token_source(endpoint), limits)
+
+    def _token_source(self, endpoint: Address) -> TokenSource | None:
+        if "auth" in self._options:
+            return self._options["auth"].token_source(endpoint.url)
+        return make_token_source(self._options["token"]) if "token" in self._options else None
 
     async def __aenter__(self) -> "DeltaClient":
         """Starts the server or connects to it, and negotiates the protocol.
@@ -530,6 +536,8 @@ def _check_options(options: ClientOptions) -> None:
         choices = {"speak": get_args(ProtocolChoice), "encoding": get_args(Encoding)}.get(name)
         if choices is not None and value not in choices:
             raise ConfigurationError(f"{name} is one of {', '.join(choices)}, not {value!r:.40}.")
+    if "auth" in options and "token" in options:
+        raise ConfigurationError("A client takes auth or token, not both.")
 
 
 def _own_info() -> dict[str, JSON]:

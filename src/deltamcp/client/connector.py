@@ -13,6 +13,7 @@ from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client.callbacks import ClientCallbacks
 from deltamcp.client.connection import ClientConnection, OnNotification, OnProgress
 from deltamcp.client.links.link import ClientLink
+from deltamcp.client.links.token_source import UserNeededError
 from deltamcp.client.negotiation import ClientProfile, ServerInfo, negotiate
 from deltamcp.errors import (
     ClientError,
@@ -32,6 +33,8 @@ _MAX_ATTEMPTS = 6
 _MAX_WAIT_SECONDS = 5.0
 _FIRST_WAIT_SECONDS = 0.1
 _CONNECT_RETRIES = 2
+_MAX_LOGINS = 2
+"""How often the user is asked to log in for one request: once for a token, once for a token that allows more."""
 _MAYBE_DONE = " It may have been done all the same; check before you send it again."
 
 
@@ -96,9 +99,17 @@ class Connector:
         Raises:
             ClientError: the server cannot be reached; the text says why and what to do.
         """
-        async with self._connect_lock:
-            self._closed = False
-            await self._connect()
+        logins = 0
+        while True:
+            try:
+                async with self._connect_lock:
+                    self._closed = False
+                    await self._connect()
+                    return
+            except UserNeededError as error:
+                needed = error
+            logins += 1
+            await _ask_user(needed, logins)
 
     async def request(
         self,
@@ -114,7 +125,7 @@ class Connector:
         """Sends a request and returns its result.
 
         If the connection breaks, the connector reconnects and sends the request again. It does so for a request that is
-        not `repeatable` only if the server certainly did not receive it.
+        not `repeatable` only if the server certainly did not receive it. While the user logs in, no deadline runs.
 
         Raises:
             PeerError: the server answered with an error.
@@ -122,21 +133,29 @@ class Connector:
             DeadlineError: the server did not answer in time.
         """
         timeout = self._timeout if timeout is None else timeout
-        seconds = _MAX_SECONDS if timeout is None else timeout
-        deadline = asyncio.timeout(None if seconds == math.inf else seconds)
-        watch = _SilenceWatch(self, deadline) if timeout is None else None
-        try:
-            async with deadline:
-                return await self._request_with_retries(method, params, meta, repeatable, progress, parameter_headers)
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            if watch is not None and watch.has_ended:
-                seconds = _MAX_SILENT_SECONDS
-            raise DeadlineError(f"{method} was not answered within {seconds:g} s, and was cancelled.") from None
-        finally:
-            if watch is not None:
-                watch.cancel()
+        logins = 0
+        while True:
+            seconds = _MAX_SECONDS if timeout is None else timeout
+            deadline = asyncio.timeout(None if seconds == math.inf else seconds)
+            watch = _SilenceWatch(self, deadline) if timeout is None else None
+            try:
+                async with deadline:
+                    return await self._request_with_retries(
+                        method, params, meta, repeatable, progress, parameter_headers
+                    )
+            except TimeoutError:
+                if not deadline.expired():
+                    raise
+                if watch is not None and watch.has_ended:
+                    seconds = _MAX_SILENT_SECONDS
+                raise DeadlineError(f"{method} was not answered within {seconds:g} s, and was cancelled.") from None
+            except UserNeededError as error:
+                needed = error
+            finally:
+                if watch is not None:
+                    watch.cancel()
+            logins += 1
+            await _ask_user(needed, logins)
 
     async def _request_with_retries(
         self,
@@ -299,6 +318,17 @@ class _SilenceWatch:
 
     def cancel(self) -> None:
         self._timer.cancel()
+
+
+async def _ask_user(needed: UserNeededError, logins: int) -> None:
+    """Asks the user to log in, for the `logins`-th time for the same request.
+
+    Raises:
+        UnauthorizedError: the server refuses what the user has just allowed, or the user did not log in.
+    """
+    if logins > _MAX_LOGINS or (logins > 1 and not needed.is_step_up):
+        raise needed
+    await needed.ask_user()
 
 
 def _backoff_seconds(attempt: int) -> float:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypedDict
 
 from deltamcp.client.callbacks import OnElicitation, OnSampling
-from deltamcp.client.links.http import BearerToken
+from deltamcp.client.links.token_source import BearerToken
 from deltamcp.client.negotiation import Encoding, ProtocolChoice
+from deltamcp.client.oauth.oauth import OAuth
 from deltamcp.values import JSON, LogLevel
 
 OnChange: TypeAlias = Callable[[str], None]
@@ -31,6 +32,8 @@ class ClientOptions(TypedDict, total=False):
     """Headers of every HTTP request."""
     token: BearerToken
     """A bearer token, or a function, plain or async, that returns one; the client calls it again after HTTP 401."""
+    auth: OAuth
+    """How the client gets tokens by itself, if the server wants any; the user may have to log in."""
     timeout: float
     """Seconds that a request may take, whatever comes meanwhile. By default it ends after 300 seconds in which the
     server neither reports progress nor waits for an answer of the program, and after an hour in any case."""

@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from deltamcp.calls.engine import Engine
-from deltamcp.client.links.http import BearerToken, HttpLink
+from deltamcp.client.links.http import HttpLink
 from deltamcp.client.links.http1 import basic_authorization, split_url
 from deltamcp.client.links.link import ClientLink
+from deltamcp.client.links.token_source import TokenSource
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON
@@ -89,18 +90,18 @@ class Address(Struct, frozen=True):
         return {} if parts.username is None else {"authorization": basic_authorization(parts)}
 
     def link_factories(
-        self, headers: Mapping[str, str], token: BearerToken | None, limits: Limits
+        self, headers: Mapping[str, str], tokens: TokenSource | None, limits: Limits
     ) -> list[Callable[[], ClientLink]]:
         """Returns functions that make the links to try: Streamable HTTP, then HTTP with SSE."""
         all_headers = {**self._authorization, **self.headers, **headers}
 
         def make_http_link() -> ClientLink:
-            return HttpLink(self.label, self.url, all_headers, token, limits)
+            return HttpLink(self.label, self.url, all_headers, tokens, limits)
 
         def make_sse_link() -> ClientLink:
             from deltamcp.client.links.sse import SseLink
 
-            return SseLink(self.label, self.url, all_headers, token, limits)
+            return SseLink(self.label, self.url, all_headers, tokens, limits)
 
         return [make_sse_link] if self.only_sse else [make_http_link, make_sse_link]
 

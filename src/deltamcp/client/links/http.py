@@ -6,10 +6,9 @@ A server of the handshake era may open a session, and the client may resume a st
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from inspect import isawaitable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 from urllib.parse import urljoin
 
 from deltamcp.catalog.param_headers import HEADER_NAME
@@ -22,6 +21,7 @@ from deltamcp.client.links.http1 import (
     origin,
 )
 from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, UnaddressedError, read_messages
+from deltamcp.client.links.token_source import TokenSource
 from deltamcp.client.received_size import too_large_error
 from deltamcp.errors import ClientError, ConfigurationError, ConnectionLostError, HttpStatusError, UnauthorizedError
 from deltamcp.limits import Limits
@@ -29,9 +29,6 @@ from deltamcp.values import JSON, RequestId
 from deltamcp.values import Response as Answer
 from deltamcp.wire import sse
 from deltamcp.wire.codecs import JSON_CODEC, Codec, codec_for_content_type
-
-BearerToken: TypeAlias = str | Callable[[], str | Awaitable[str]]
-"""A bearer token, or a function that returns one; the link calls it again when the server refuses the last token."""
 
 VERSION_HEADER = "mcp-protocol-version"
 _MAX_IN_FLIGHT = 256
@@ -50,6 +47,9 @@ _MAX_EVENT_ID_CHARS = 1024
 _MAX_SHOWN_CHARS = 200
 """The most characters of a redirect's address that an error quotes."""
 _CLOSE_SECONDS = 2.0
+_MAX_RENEWALS = 2
+"""How many further tokens a request is sent with: one that another request or process got meanwhile, and a new one."""
+_INSUFFICIENT_SCOPE = b"insufficient_scope"
 
 
 class _StreamEnd(NamedTuple):
@@ -65,7 +65,7 @@ class HttpLink:
     carries_headers = True
 
     def __init__(
-        self, label: str, url: str, headers: Mapping[str, str], token: BearerToken | None, limits: Limits
+        self, label: str, url: str, headers: Mapping[str, str], tokens: TokenSource | None, limits: Limits
     ) -> None:
         self.codec = JSON_CODEC
         self.ended = False
@@ -74,7 +74,7 @@ class HttpLink:
         self._limits = limits
         self._pool = HttpConnectionPool(url, limits.message_bytes)
         self._headers = {_check_header_name(name): _check_header_value(value, name) for name, value in headers.items()}
-        self._token = token
+        self._tokens = tokens
         self._bearer: str | None = None
         self._session_id: str | None = None
         self._request_slots = asyncio.Semaphore(_MAX_IN_FLIGHT)
@@ -83,8 +83,8 @@ class HttpLink:
 
     async def open(self, receiver: MessageReceiver) -> None:
         self._receiver = receiver
-        if self._token is not None:
-            self._bearer = _check_header_value(await _get_token(self._token), "the token")
+        if self._tokens is not None:
+            self._set_bearer(await self._tokens.token())
 
     async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
         body = self.codec.encode(message)
@@ -133,12 +133,23 @@ class HttpLink:
         return {VERSION_HEADER: self._version} if self._version else {}
 
     async def _exchange(self, method: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
+        bearer = self._bearer
         response = await self._exchange_once(method, headers, body)
-        if response.status == 401 and callable(self._token):
-            self._bearer = _check_header_value(await _get_token(self._token), "the token")
-            self._head_cache.clear()
+        if response.status not in (401, 403) or self._tokens is None:
+            return response
+        for _ in range(_MAX_RENEWALS):
+            if not _is_token_refused(response):
+                break
+            bearer = await self._tokens.renew(bearer, _challenge(response))
+            if bearer is None:
+                break
+            self._set_bearer(bearer)
             response = await self._exchange_once(method, headers, body)
         return response
+
+    def _set_bearer(self, token: str | None) -> None:
+        self._bearer = None if token is None else _check_header_value(token, "the token")
+        self._head_cache.clear()
 
     async def _exchange_once(self, method: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
         """Sends a request and follows redirects within the origin, which gets the same credentials (RFC 9110, 15.4)."""
@@ -232,14 +243,18 @@ class HttpLink:
 
     def _status_error(self, response: HttpResponse) -> ClientError:
         status = response.status
+        if status == 403 and _is_token_refused(response):
+            return UnauthorizedError(
+                f"{self._label} wants a token that allows more (HTTP 403); give one with the scopes that it names.",
+                _challenge(response),
+            )
         if status == 403:
             return HttpStatusError(f"{self._label} refuses this request (HTTP 403); ask who runs it.")
         if status == 401:
-            challenge = response.headers.get(b"www-authenticate", b"").decode("latin-1")
             return UnauthorizedError(
                 f"{self._label} wants {'a' if self._bearer is None else 'another'} token (HTTP 401); give one, or ask "
                 "who runs it.",
-                challenge,
+                _challenge(response),
             )
         if status in _REDIRECTS:
             location = response.headers.get(b"location", b"").decode("latin-1").partition("?")[0][:_MAX_SHOWN_CHARS]
@@ -349,11 +364,15 @@ def _check_header_value(text: str, name: str) -> str:
     return text.strip()
 
 
-async def _get_token(token: BearerToken) -> str:
-    if isinstance(token, str):
-        return token
-    result = token()
-    return await result if isawaitable(result) else result
+def _challenge(response: HttpResponse) -> str:
+    return response.headers.get(b"www-authenticate", b"").decode("latin-1")
+
+
+def _is_token_refused(response: HttpResponse) -> bool:
+    """Whether another token may help: after 401, and after 403 if the challenge says so (RFC 6750, 3.1)."""
+    return response.status == 401 or (
+        response.status == 403 and _INSUFFICIENT_SCOPE in response.headers.get(b"www-authenticate", b"")
+    )
 
 
 def _error_text(body: bytes, codec: Codec) -> str | None:

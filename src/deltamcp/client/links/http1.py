@@ -24,6 +24,7 @@ _CONNECT_SECONDS = 10.0
 _MAX_BUFFERED_BYTES = 256 * 1024
 """How much of a stream of events is buffered for its reader before the connection stops reading."""
 _EVENT_STREAM = b"text/event-stream"
+_CHALLENGES = b"www-authenticate"
 _DRAIN_SECONDS = 1.0
 _MAX_HEAD_BYTES = 64 * 1024
 """The largest head of a response, and the most that the framing of its body may take beyond its share; common servers
@@ -224,7 +225,10 @@ class HttpConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._headers_complete:  # trailers come later; none of them means anything here
-            self._headers[name.lower()] = value
+            name = name.lower()
+            if name == _CHALLENGES and name in self._headers:  # RFC 9110, 11.6.1: a list, in one line or several
+                value = b"%b, %b" % (self._headers[name], value)
+            self._headers[name] = value
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()

@@ -7,9 +7,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from urllib.parse import urljoin
 
-from deltamcp.client.links.http import BearerToken, HttpLink
+from deltamcp.client.links.http import HttpLink
 from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnection, origin
 from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, read_messages
+from deltamcp.client.links.token_source import TokenSource
 from deltamcp.client.received_size import too_large_error
 from deltamcp.errors import ClientError, ConfigurationError, ConnectionLostError, UnreachableError
 from deltamcp.limits import Limits
@@ -27,14 +28,14 @@ class SseLink:
     carries_headers = False
 
     def __init__(
-        self, label: str, url: str, headers: Mapping[str, str], token: BearerToken | None, limits: Limits
+        self, label: str, url: str, headers: Mapping[str, str], tokens: TokenSource | None, limits: Limits
     ) -> None:
         self.codec = JSON_CODEC
         self.ended = False
         self._label, self._url, self._limits = label, url, limits
-        self._stream_link = HttpLink(label, url, headers, token, limits)
+        self._stream_link = HttpLink(label, url, headers, tokens, limits)
         self._make_post_link: Callable[[str], HttpLink] = lambda post_url: HttpLink(
-            label, post_url, headers, token, limits
+            label, post_url, headers, tokens, limits
         )
         self._post_link: HttpLink | None = None
         self._read_task: asyncio.Task[None] | None = None

@@ -1,0 +1,149 @@
+"""HTTP requests about authorization: to addresses that a server named, so with limits on where, how much and how long.
+
+An address is https, or on this machine if the MCP server is on this machine, too.
+"""
+
+import asyncio
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlencode, urljoin, urlsplit
+
+import msgspec
+
+from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnectionPool, origin
+from deltamcp.errors import ConfigurationError, UnauthorizedError
+
+_MAX_BYTES = 256 * 1024
+_MAX_URL_CHARS = 2048
+_SECONDS = 20.0
+_MAX_REDIRECTS = 3
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_PRINTABLE = re.compile(r"[\x21-\x7e]+")
+_FORM = "application/x-www-form-urlencoded"
+
+
+class JsonReply(NamedTuple):
+    """The status of a response, and its JSON object; an empty one if the body is none."""
+
+    status: int
+    value: dict[str, Any]
+
+
+class JsonHttp:
+    """Sends requests on behalf of one MCP server, at addresses that this server may name."""
+
+    def __init__(self, server_url: str) -> None:
+        self._server_url = server_url
+
+    def check_url(self, url: str) -> str:
+        """Returns a URL that may be fetched or shown to the user.
+
+        Raises:
+            UnauthorizedError: the URL is not https, or is on this machine or a private address although the MCP server
+                is not.
+        """
+        reason = unsafe_reason(url, self._server_url)
+        if reason is not None:
+            shown = "".join(filter(_PRINTABLE.fullmatch, url))[:200]
+            raise UnauthorizedError(f"The authorization leads to {shown}, which {reason}; ask who runs the server.")
+        return url
+
+    async def get(self, url: str) -> JsonReply:
+        """Fetches a document, and follows redirects within its origin."""
+        for _ in range(1 + _MAX_REDIRECTS):
+            reply, location = await self._exchange("GET", url, {"accept": "application/json"}, b"")
+            if location is None:
+                return reply
+            url = location
+        raise UnauthorizedError(f"{_label(url)} redirects more than {_MAX_REDIRECTS} times; ask who runs the server.")
+
+    async def post_form(self, url: str, fields: Mapping[str, str], headers: Mapping[str, str]) -> JsonReply:
+        """Posts a form. The caller's secrets go to this URL only: a redirect is not followed."""
+        all_headers = {"accept": "application/json", "content-type": _FORM, **headers}
+        return (await self._exchange("POST", url, all_headers, urlencode(fields).encode()))[0]
+
+    async def post_json(self, url: str, value: Mapping[str, Any]) -> JsonReply:
+        headers = {"accept": "application/json", "content-type": "application/json"}
+        return (await self._exchange("POST", url, headers, msgspec.json.encode(value)))[0]
+
+    async def _exchange(
+        self, method: str, url: str, headers: dict[str, str], body: bytes
+    ) -> tuple[JsonReply, str | None]:
+        """Returns the response, and where it redirects to within its origin."""
+        self.check_url(url)
+        try:
+            pool = HttpConnectionPool(url, _MAX_BYTES)
+        except ConfigurationError as error:
+            raise UnauthorizedError(str(error)) from None
+        try:
+            async with asyncio.timeout(_SECONDS):
+                response = await pool.exchange(pool.head(method, url, headers), body)
+        except TimeoutError:
+            raise UnauthorizedError(f"{_label(url)} did not answer within {_SECONDS:g} s; try later.") from None
+        except BrokenExchangeError as error:
+            raise UnauthorizedError(f"{_label(url)} cannot be reached: {error}.") from None
+        finally:
+            pool.close()
+        location = response.headers.get(b"location", b"").decode("latin-1")
+        if response.status in _REDIRECTS and location:
+            target = urljoin(url, location)
+            if unsafe_reason(target, self._server_url) is None and origin(target) == origin(url):
+                return JsonReply(response.status, {}), target
+        return JsonReply(response.status, _read_object(response.body)), None
+
+
+def _read_object(body: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _label(url: str) -> str:
+    parts = urlsplit(url)
+    return f"The authorization server's {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path[:200]}"
+
+
+def unsafe_reason(url: str, server_url: str) -> str | None:
+    """Returns why the client neither fetches nor opens a URL that an MCP server named; None if it does."""
+    if not _PRINTABLE.fullmatch(url) or len(url) > _MAX_URL_CHARS:
+        return "is no address"
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+        parts.port  # noqa: B018 - the property raises if the port is invalid
+    except ValueError:
+        return "is no address"
+    if parts.scheme not in ("http", "https") or not host or parts.username is not None:
+        return "is no https address"
+    if is_loopback(host):
+        return None if is_loopback(urlsplit(server_url).hostname or "") else "is on this machine, and the server is not"
+    if parts.scheme != "https":
+        return "is not https"
+    if _is_private_address(host) and not _is_private_address(urlsplit(server_url).hostname or ""):
+        return "is a private address, and the server's is not"
+    return None
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    address = _ip_address(host)
+    return address is not None and (address.is_loopback or address.is_unspecified)
+
+
+def _is_private_address(host: str) -> bool:
+    address = _ip_address(host)
+    return address is not None and not address.is_global
+
+
+def _ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address

@@ -1,0 +1,119 @@
+"""`OAuth`: how a client gets access tokens by itself, as its caller configures it."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from deltamcp.client.links.token_source import TokenSource
+from deltamcp.client.oauth.login_page import LoginPage, open_in_browser
+from deltamcp.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from deltamcp.client.oauth.token_storage import TokenStorage
+
+Grant: TypeAlias = Literal["authorization_code", "device_code", "client_credentials"]
+OpenPage: TypeAlias = Callable[[LoginPage], str | Awaitable[str | None] | None]
+"""Shows the user a page; where the program has a `redirect_uri` of its own, returns the address that the browser was
+sent to in the end."""
+
+
+class OAuth:
+    """The client's part of MCP's authorization: `connect(url, auth=OAuth())`.
+
+    The client finds the server's authorization server, registers itself there if need be, has the user log in, and
+    keeps and renews the tokens. One object may serve several clients.
+    """
+
+    def __init__(
+        self,
+        *,
+        grant: Grant | None = None,
+        client_id: str | None = None,
+        client_secret: str | None = None,
+        client_key: str | None = None,
+        issuer: str | None = None,
+        client_metadata_url: str | None = None,
+        client_name: str = "delta-mcp",
+        scopes: Iterable[str] = (),
+        redirect_uri: str = "",
+        open_page: OpenPage | None = None,
+        may_ask: Callable[[str], bool | Awaitable[bool]] = lambda _: True,
+        storage: "TokenStorage | None" = None,
+        login_seconds: float = 300.0,
+    ) -> None:
+        """
+        Args:
+            grant: how tokens are got: in a browser, on another device, or with the client's own secret and no user. By
+                default in a browser if one can be opened here, else on another device if the server offers that.
+            client_id: the id of a client that is registered at the authorization server already.
+            client_secret: its secret, if it has one.
+            client_key: its private key in PEM, which signs a statement instead of a secret.
+            issuer: the authorization server that knows this client; the client refuses to use the id at any other.
+            client_metadata_url: the https address of a document about the program, which stands for a client id where
+                the authorization server supports that.
+            client_name: what the authorization server calls the program to the user.
+            scopes: scopes to ask for beside those that the server names.
+            redirect_uri: where the browser comes back to. An address of this machine is listened on; for any other,
+                `open_page` returns the address that the browser was sent to. By default a free port of 127.0.0.1.
+            open_page: shows the page to log in at; by default it is written to stderr and opened in the browser.
+            may_ask: called with the server's address before the user is asked to log in; False refuses.
+            storage: where logins are kept; by default in the user's keyring, or a file that only the user reads. Tokens
+                of the grant client_credentials are kept in memory.
+            login_seconds: how long the user may take.
+
+        Raises:
+            ConfigurationError: these options do not fit together.
+        """
+        self.grant = grant
+        self.client_id, self.client_secret, self.client_key = client_id, client_secret, client_key
+        self.issuer, self.client_metadata_url, self.client_name = issuer, client_metadata_url, client_name
+        self.scopes = tuple(scopes)
+        self.redirect_uri, self.open_page, self.login_seconds = redirect_uri, open_page, login_seconds
+        self._may_ask, self._storage = may_ask, storage
+        if (client_secret or client_key or grant == "client_credentials") and not client_id:
+            raise ConfigurationError("A client's secret, its key and the grant client_credentials need a client_id.")
+        if grant == "client_credentials" and not (client_secret or client_key):
+            raise ConfigurationError("The grant client_credentials needs a client_secret or a client_key.")
+        if client_metadata_url is not None and not _is_document_url(client_metadata_url):
+            raise ConfigurationError("The client_metadata_url is an https address with a path.")
+
+    def __repr__(self) -> str:
+        return f"<OAuth {self.client_id or self.client_metadata_url or self.client_name}>"
+
+    @property
+    def storage(self) -> "TokenStorage":
+        if self._storage is None:
+            from deltamcp.client.oauth.token_storage import MemoryStorage, UserStorage
+
+            # Whoever has a secret needs no record of what it was good for, and no login of the user.
+            self._storage = MemoryStorage() if self.grant == "client_credentials" else UserStorage()
+        return self._storage
+
+    async def may_ask(self, server_url: str) -> bool:
+        """Whether the user may be asked to log in at this server."""
+        return bool(await _await_if_needed(self._may_ask(server_url)))
+
+    async def show(self, page: LoginPage) -> str | None:
+        """Shows the user a page; returns the address that the browser was sent to, if `open_page` knows it."""
+        if self.open_page is None:
+            await open_in_browser(page)
+            return None
+        returned = await _await_if_needed(self.open_page(page))
+        return returned if isinstance(returned, str) else None
+
+    def token_source(self, url: str) -> TokenSource:
+        """Returns the source of tokens for the server at this URL."""
+        from deltamcp.client.oauth.server_access import ServerAccess
+
+        return ServerAccess(self, url)
+
+
+async def _await_if_needed(value: Any) -> Any:
+    return await value if isawaitable(value) else value
+
+
+def _is_document_url(url: str) -> bool:
+    """Whether this can be the URL of a client id metadata document (draft-ietf-oauth-client-id-metadata-document)."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" and bool(parts.hostname) and parts.path not in ("", "/") and not parts.fragment

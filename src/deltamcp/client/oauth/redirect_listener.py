@@ -1,0 +1,119 @@
+"""Listens on this machine for the browser that comes back from the login (RFC 8252, 7.3)."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+from deltamcp.client.oauth.code_grant import has_state
+from deltamcp.client.oauth.json_http import is_loopback
+from deltamcp.errors import UnauthorizedError
+
+_PATH = "/callback"
+_MAX_HEAD_BYTES = 16 * 1024
+_READ_SECONDS = 5.0
+_MAX_CONNECTIONS = 16
+"""Browsers ask for icons beside the page, and open connections that they do not use."""
+_REQUEST_LINE = re.compile(rb"GET (/[\x21-\x7e]*) HTTP/1\.[01]\r\n")
+_PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>
+<body style="font-family: system-ui; max-width: 34em; margin: 4em auto"><h1>{title}</h1><p>{text}</p></body></html>"""
+_DONE = _PAGE.format(title="Back to your program", text="You can close this page, and return to the program.")
+_UNKNOWN = _PAGE.format(title="Not here", text="This address is only for a login that is under way.")
+
+
+class RedirectListener:
+    """Waits for one request with the right state; answers any other with a page that says nothing."""
+
+    def __init__(self, redirect_uri: str, state: str) -> None:
+        self.redirect_uri = redirect_uri
+        self._path = urlsplit(redirect_uri).path or "/"
+        self._state = state
+        self._redirected: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._connections = 0
+
+    async def wait(self, seconds: float) -> str:
+        """Returns the address that the browser asked for.
+
+        Raises:
+            UnauthorizedError: the browser did not come back in time.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._redirected
+        except TimeoutError:
+            raise UnauthorizedError(f"Nobody logged in within {seconds:g} s; try again.") from None
+
+    async def serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._connections >= _MAX_CONNECTIONS:
+            writer.close()
+            return
+        self._connections += 1
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
+                await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        finally:
+            self._connections -= 1
+            writer.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        line = _REQUEST_LINE.match(head)
+        target = "" if line is None else line[1].decode("ascii")
+        if target.partition("?")[0] != self._path or not has_state(target, self._state):
+            return _response("404 Not Found", _UNKNOWN)
+        if not self._redirected.done():
+            self._redirected.set_result(target)
+        return _response("200 OK", _DONE)
+
+
+def _response(status: str, page: str) -> bytes:
+    body = page.encode()
+    head = (
+        f"HTTP/1.1 {status}\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: {len(body)}\r\n"
+        "cache-control: no-store\r\nreferrer-policy: no-referrer\r\n"
+        "content-security-policy: default-src 'none'; style-src 'unsafe-inline'\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+@contextlib.asynccontextmanager
+async def listen_for_redirect(redirect_uri: str, preferred_uri: str, state: str) -> AsyncIterator[RedirectListener]:
+    """Listens on 127.0.0.1 while the login is under way.
+
+    Args:
+        redirect_uri: the address that the program demands; empty for any.
+        preferred_uri: an address that an earlier registration names, taken if its port is free; empty for none.
+
+    Raises:
+        UnauthorizedError: the port of `redirect_uri` is taken.
+    """
+    listener: RedirectListener | None = None
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if listener is None:
+            writer.close()
+        else:
+            await listener.serve_connection(reader, writer)
+
+    server = await _bind(serve, redirect_uri, preferred_uri)
+    port = server.sockets[0].getsockname()[1]
+    listener = RedirectListener(redirect_uri or f"http://127.0.0.1:{port}{_PATH}", state)
+    try:
+        yield listener
+    finally:
+        server.close()
+
+
+async def _bind(serve: object, redirect_uri: str, preferred_uri: str) -> asyncio.Server:
+    for uri in (redirect_uri,) if redirect_uri else (preferred_uri, ""):
+        try:
+            port = urlsplit(uri).port or 0 if uri and is_loopback(urlsplit(uri).hostname or "") else 0
+            return await asyncio.start_server(serve, "127.0.0.1", port, limit=_MAX_HEAD_BYTES)  # type: ignore[arg-type]
+        except OSError as error:
+            if redirect_uri or not uri:
+                reason = error.strerror or "no reason is known"
+                raise UnauthorizedError(f"The browser cannot come back to this machine: {reason}.") from None
+    raise AssertionError("the last attempt returns or raises")

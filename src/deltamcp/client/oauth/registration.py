@@ -1,0 +1,121 @@
+"""Who the client is at an authorization server (MCP, "Client Registration")."""
+
+from typing import Any, get_args
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from deltamcp.client.oauth.json_http import JsonHttp, is_loopback
+from deltamcp.client.oauth.metadata import IssuerDocument
+from deltamcp.client.oauth.record import ClientAuthMethod, ClientIdentity
+from deltamcp.client.oauth.scopes import read_scopes
+from deltamcp.client.oauth.token_request import read_error_code
+from deltamcp.errors import UnauthorizedError
+
+DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
+
+
+class OwnIdentity(Struct, frozen=True):
+    """Who the program says it is; all of it is optional."""
+
+    client_id: str | None = None
+    client_secret: str | None = None
+    client_key: str | None = None
+    metadata_url: str | None = None
+    name: str = "delta-mcp"
+
+    def __repr__(self) -> str:
+        return f"<OwnIdentity {self.client_id or self.metadata_url or self.name}>"
+
+
+async def identify_client(
+    http: JsonHttp,
+    own: OwnIdentity,
+    issuer: IssuerDocument,
+    stored: ClientIdentity | None,
+    redirect_uri: str,
+    scopes: tuple[str, ...],
+) -> ClientIdentity:
+    """Returns the client's identity: given by the program, a document of its own, stored, or registered now.
+
+    Args:
+        redirect_uri: where the user comes back to; empty if the grant has no such address.
+
+    Raises:
+        UnauthorizedError: the authorization server knows none of these ways, or refuses the registration.
+    """
+    if own.client_id is not None:
+        return _given_identity(own, issuer, own.client_id, redirect_uri)
+    if own.metadata_url is not None and issuer.client_id_metadata_document_supported:
+        return ClientIdentity(own.metadata_url, redirect_uri=redirect_uri)
+    if stored is not None and stored.is_dynamic and _is_usable(stored, redirect_uri, scopes):
+        return stored
+    if issuer.registration_endpoint is not None:
+        return await _register(http, own, issuer, redirect_uri, scopes)
+    raise UnauthorizedError(
+        f"The authorization server {issuer.issuer[:200]} lets no client register itself; get a client id from who runs "
+        "it, and give it."
+    )
+
+
+def _given_identity(own: OwnIdentity, issuer: IssuerDocument, client_id: str, redirect_uri: str) -> ClientIdentity:
+    if own.client_key is not None:
+        return ClientIdentity(client_id, "private_key_jwt", own.client_key, redirect_uri=redirect_uri)
+    if own.client_secret is None:
+        return ClientIdentity(client_id, redirect_uri=redirect_uri)
+    # RFC 8414, 2: without the field, it is `client_secret_basic`.
+    supported = issuer.token_endpoint_auth_methods_supported or ["client_secret_basic"]
+    is_post = "client_secret_basic" not in supported and "client_secret_post" in supported
+    method: ClientAuthMethod = "client_secret_post" if is_post else "client_secret_basic"
+    return ClientIdentity(client_id, method, own.client_secret, redirect_uri=redirect_uri)
+
+
+def _is_usable(stored: ClientIdentity, redirect_uri: str, scopes: tuple[str, ...]) -> bool:
+    """Whether an earlier registration serves this login; authorization servers may compare ports and limit scopes."""
+    return (
+        not stored.is_expired
+        and redirect_uri in ("", stored.redirect_uri)
+        and (stored.scope is None or set(scopes) <= set(read_scopes(stored.scope)))
+    )
+
+
+async def _register(
+    http: JsonHttp, own: OwnIdentity, issuer: IssuerDocument, redirect_uri: str, scopes: tuple[str, ...]
+) -> ClientIdentity:
+    """Registers the client (RFC 7591)."""
+    assert issuer.registration_endpoint is not None, "the caller has looked"
+    methods = issuer.token_endpoint_auth_methods_supported or ["client_secret_basic"]
+    preferred: tuple[ClientAuthMethod, ...] = ("none", "client_secret_basic", "client_secret_post")
+    method = next((each for each in preferred if each in methods), "none")
+    grants = ["authorization_code", "refresh_token"]
+    grants += [DEVICE_CODE] if issuer.device_authorization_endpoint is not None else []
+    request: dict[str, Any] = {
+        "client_name": own.name,
+        "redirect_uris": [redirect_uri] if redirect_uri else [],
+        "grant_types": grants,
+        "response_types": ["code"],
+        "token_endpoint_auth_method": method,
+        # MCP 2026-07-28, "Application Type": without it, OpenID Connect refuses addresses of this machine.
+        "application_type": "native" if is_loopback(urlsplit(redirect_uri).hostname or "localhost") else "web",
+    }
+    if scopes:
+        request["scope"] = " ".join(scopes)
+    reply = await http.post_json(issuer.registration_endpoint, request)
+    client_id, secret = reply.value.get("client_id"), reply.value.get("client_secret")
+    if reply.status not in (200, 201) or not isinstance(client_id, str):
+        reason = read_error_code(reply.value) or f"HTTP {reply.status}"
+        raise UnauthorizedError(
+            f"The authorization server {issuer.issuer[:200]} refuses to register this client: {reason}; get a client "
+            "id from who runs it, and give it."
+        )
+    agreed = reply.value.get("token_endpoint_auth_method", method)
+    expires, scope = reply.value.get("client_secret_expires_at"), reply.value.get("scope")
+    return ClientIdentity(
+        client_id,
+        agreed if agreed in get_args(ClientAuthMethod) and isinstance(secret, str) else "none",
+        secret if isinstance(secret, str) else None,
+        expires if isinstance(expires, int | float) else 0,
+        redirect_uri,
+        scope if isinstance(scope, str) else None,
+        is_dynamic=True,
+    )

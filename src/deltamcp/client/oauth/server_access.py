@@ -1,0 +1,320 @@
+"""The client's access to one MCP server: finds, gets, keeps and renews its tokens."""
+
+import asyncio
+import contextlib
+import functools
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from deltamcp.client.links.token_source import UserNeededError
+from deltamcp.client.oauth.challenge import BearerChallenge, read_bearer_challenge
+from deltamcp.client.oauth.code_grant import make_code_request, make_state, read_code
+from deltamcp.client.oauth.device_grant import log_in_by_device
+from deltamcp.client.oauth.json_http import JsonHttp, is_loopback
+from deltamcp.client.oauth.login_page import LoginPage, can_open_browser
+from deltamcp.client.oauth.metadata import (
+    IssuerDocument,
+    ResourceDocument,
+    find_issuer,
+    find_resource,
+)
+from deltamcp.client.oauth.oauth import OAuth
+from deltamcp.client.oauth.record import (
+    ClientIdentity,
+    IssuedTokens,
+    IssuerLogin,
+    LoginRecord,
+    decode_record,
+    encode_record,
+)
+from deltamcp.client.oauth.redirect_listener import listen_for_redirect
+from deltamcp.client.oauth.registration import OwnIdentity, identify_client
+from deltamcp.client.oauth.scopes import add_offline_access, select_scopes
+from deltamcp.client.oauth.token_request import TokenRefusedError, authenticate_client, request_tokens
+from deltamcp.errors import UnauthorizedError
+
+_LOST_CLIENT = ("invalid_client", "unauthorized_client")
+"""Errors of an authorization server that has forgotten the client (OAuth 2.1, 3.2.4)."""
+
+
+class _Authority(NamedTuple):
+    """Who gives tokens for a server, and for what."""
+
+    resource: ResourceDocument
+    issuer: IssuerDocument
+
+
+class ServerAccess:
+    """The tokens of one MCP server. Requests that are refused at the same time wait for one new token."""
+
+    def __init__(self, oauth: OAuth, url: str) -> None:
+        self._oauth = oauth
+        self._server = server_key(url)
+        self._http = JsonHttp(self._server)
+        self._record = LoginRecord()
+        self._lock, self._login_lock = asyncio.Lock(), asyncio.Lock()
+        self._step_ups: set[frozenset[str]] = set()
+        """Sets of scopes that the user has been asked for because the server wanted more."""
+
+    async def token(self) -> str | None:
+        async with self._lock:
+            await self._load()
+            return self._usable_token(None)
+
+    async def renew(self, refused: str | None, challenge: str) -> str | None:
+        read = read_bearer_challenge(challenge)
+        if not self._login_lock.locked():  # else the request waits for the user, outside of its deadline
+            async with self._lock, self._oauth.storage.lock(self._server):
+                await self._load()
+                token = self._usable_token(refused) or await self._renew_alone(refused, read)
+            if token is not None or self._oauth.grant == "client_credentials" or self._is_hopeless(read):
+                return token
+        raise UserNeededError(
+            f"The server at {self._server} wants you to log in.",
+            challenge,
+            functools.partial(self._ask_user, refused, read),
+            is_step_up=read.is_step_up,
+        )
+
+    async def forget(self) -> bool:
+        """Deletes what is stored about the server, and ends its tokens if the authorization server can.
+
+        Returns False if nothing was stored.
+        """
+        async with self._lock, self._oauth.storage.lock(self._server):
+            await self._load()
+            login = self._record.current
+            await self._oauth.storage.delete(self._server)
+            if login is not None and login.tokens is not None:
+                with contextlib.suppress(UnauthorizedError):  # it is forgotten here all the same
+                    await self._revoke(login.client, login.tokens)
+            return bool(self._record.logins)
+
+    async def _revoke(self, client: ClientIdentity, tokens: IssuedTokens) -> None:
+        """Ends the tokens of the last login (RFC 7009)."""
+        issuer = (await self._find_authority(BearerChallenge())).issuer
+        if issuer.revocation_endpoint is not None and issuer.issuer == self._record.issuer:
+            fields, headers = authenticate_client(client, issuer.issuer)
+            token = tokens.refresh_token or tokens.access_token
+            await self._http.post_form(issuer.revocation_endpoint, {"token": token, **fields}, headers)
+
+    # What is stored
+
+    async def _load(self) -> None:
+        self._record = decode_record(await self._oauth.storage.load(self._server))
+
+    async def _save(self, record: LoginRecord) -> None:
+        self._record = record
+        await self._oauth.storage.save(self._server, encode_record(record))
+
+    def _usable_token(self, refused: str | None) -> str | None:
+        """Returns the stored token; None if the server refused it, or it is another client's, or allows too little."""
+        login = self._record.current
+        if login is None or login.tokens is None or login.tokens.access_token == refused:
+            return None
+        if self._oauth.client_id not in (None, login.client.client_id):
+            return None
+        return login.tokens.access_token if set(self._oauth.scopes) <= set(login.scopes) else None
+
+    # Without the user
+
+    async def _renew_alone(self, refused: str | None, challenge: BearerChallenge) -> str | None:
+        """Returns a new token that can be had without the user; None if there is none."""
+        if self._oauth.grant == "client_credentials":
+            return await self._get_own_token(challenge)
+        login = self._record.current
+        if refused is None or challenge.is_step_up or login is None or login.tokens is None:
+            return None
+        if login.tokens.refresh_token is None:
+            return None
+        # The authorization server may have changed: its successor gets none of its tokens.
+        authority = await self._find_authority(challenge)
+        issuer = authority.issuer.issuer
+        if issuer != self._record.issuer:
+            return None
+        grant = {
+            "grant_type": "refresh_token",
+            "refresh_token": login.tokens.refresh_token,
+            "resource": authority.resource.resource,
+        }
+        try:
+            tokens = await request_tokens(
+                self._http, authority.issuer, login.client, grant, login.tokens.granted_scopes
+            )
+        except TokenRefusedError as error:
+            if error.code in _LOST_CLIENT:
+                await self._save(self._record.without_login(issuer))
+            elif error.code == "invalid_grant":
+                await self._save(self._record.without_tokens(issuer))
+            else:
+                raise
+            return None
+        if tokens.refresh_token is None:
+            tokens = replace(tokens, refresh_token=login.tokens.refresh_token)
+        await self._save(self._record.with_login(issuer, replace(login, tokens=tokens)))
+        return tokens.access_token
+
+    async def _get_own_token(self, challenge: BearerChallenge) -> str | None:
+        """Gets a token for the program itself (OAuth 2.1, 4.2)."""
+        if self._is_hopeless(challenge):
+            return None
+        authority = await self._find_authority(challenge)
+        scopes = self._select_scopes(authority, challenge)
+        client = await self._identify(authority, None, "", scopes)
+        grant = {"grant_type": "client_credentials", "resource": authority.resource.resource}
+        if scopes:
+            grant["scope"] = " ".join(scopes)
+        tokens = await request_tokens(self._http, authority.issuer, client, grant, scopes)
+        await self._save_login(authority, client, tokens, scopes, challenge)
+        return tokens.access_token
+
+    def _is_hopeless(self, challenge: BearerChallenge) -> bool:
+        """Whether the server wants scopes that its token has already, or that were asked for in vain."""
+        login = self._record.current
+        if not challenge.is_step_up or login is None or login.tokens is None:
+            return False
+        wanted = frozenset(challenge.scopes)
+        return wanted in self._step_ups or (bool(wanted) and wanted <= set(login.tokens.granted_scopes))
+
+    # With the user
+
+    async def _ask_user(self, refused: str | None, challenge: BearerChallenge) -> None:
+        """Has the user log in, unless a request that waited as well has done it.
+
+        Raises:
+            UnauthorizedError: the user did not log in; the text says why.
+        """
+        async with self._login_lock:
+            await self._load()
+            if self._usable_token(refused) is not None:
+                return
+            if not await self._oauth.may_ask(self._server):
+                raise UnauthorizedError(f"The server at {self._server} wants you to log in, and you did not.")
+            authority = await self._find_authority(challenge)
+            scopes = add_offline_access(
+                self._select_scopes(authority, challenge), authority.issuer.scopes_supported or ()
+            )
+            if self._is_for_device(authority.issuer):
+                client, tokens = await self._log_in_by_device(authority, scopes)
+            else:
+                client, tokens = await self._log_in_by_browser(authority, scopes)
+            async with self._lock, self._oauth.storage.lock(self._server):
+                await self._load()
+                await self._save_login(authority, client, tokens, scopes, challenge)
+
+    async def _find_authority(self, challenge: BearerChallenge) -> _Authority:
+        """
+        Raises:
+            UnauthorizedError: the server does not say which authorization server it trusts, or a wrong one.
+        """
+        resource = await find_resource(self._http, self._http.check_url(self._server), challenge)
+        issuers = [] if resource is None else resource.authorization_servers
+        own = self._oauth.issuer
+        if own is not None and issuers and own not in issuers:
+            raise UnauthorizedError(
+                f"The server at {self._server} does not trust the authorization server {own} of the client id; ask who "
+                "runs it."
+            )
+        if resource is None or not issuers:
+            # MCP 2025-03-26: the server is its own authorization server.
+            parts = urlsplit(self._server)
+            base = f"{parts.scheme}://{parts.netloc}"
+            resource = resource or ResourceDocument(self._server)
+            return _Authority(resource, await find_issuer(self._http, own or base, *(() if own else (f"{base}/",))))
+        known = own if own is not None else self._record.issuer if self._record.issuer in issuers else issuers[0]
+        return _Authority(resource, await find_issuer(self._http, known))
+
+    def _select_scopes(self, authority: _Authority, challenge: BearerChallenge) -> tuple[str, ...]:
+        login = self._record.logins.get(authority.issuer.issuer)
+        earlier = () if login is None else login.scopes
+        return select_scopes(challenge.scopes, authority.resource.scopes_supported, earlier, self._oauth.scopes)
+
+    def _is_for_device(self, issuer: IssuerDocument) -> bool:
+        if self._oauth.grant is not None or self._oauth.open_page is not None or self._oauth.redirect_uri:
+            return self._oauth.grant == "device_code"
+        return issuer.device_authorization_endpoint is not None and not can_open_browser()
+
+    async def _log_in_by_device(
+        self, authority: _Authority, scopes: tuple[str, ...]
+    ) -> tuple[ClientIdentity, IssuedTokens]:
+        client = await self._identify(authority, self._stored_client(authority), "", scopes)
+        tokens = await log_in_by_device(
+            self._http,
+            authority.issuer,
+            client,
+            authority.resource.resource,
+            scopes,
+            self._oauth.show,
+            self._oauth.login_seconds,
+        )
+        return client, tokens
+
+    async def _log_in_by_browser(
+        self, authority: _Authority, scopes: tuple[str, ...]
+    ) -> tuple[ClientIdentity, IssuedTokens]:
+        stored, demanded, state = self._stored_client(authority), self._oauth.redirect_uri, make_state()
+        if demanded and not is_loopback(urlsplit(demanded).hostname or ""):
+            client = await self._identify(authority, stored, demanded, scopes)
+            request = make_code_request(
+                self._http, authority.issuer, client, authority.resource.resource, scopes, state
+            )
+            redirected = await self._oauth.show(LoginPage(request.url))
+            if redirected is None:
+                raise UnauthorizedError("open_page did not return the address that the browser was sent to.")
+        else:
+            preferred = stored.redirect_uri if stored is not None else ""
+            async with listen_for_redirect(demanded, preferred, state) as listener:
+                client = await self._identify(authority, stored, listener.redirect_uri, scopes)
+                request = make_code_request(
+                    self._http, authority.issuer, client, authority.resource.resource, scopes, state
+                )
+                await self._oauth.show(LoginPage(request.url))
+                redirected = await listener.wait(self._oauth.login_seconds)
+        grant = {
+            "grant_type": "authorization_code",
+            "code": read_code(request, redirected),
+            "redirect_uri": request.redirect_uri,
+            "code_verifier": request.verifier,
+            "resource": authority.resource.resource,
+        }
+        try:
+            return client, await request_tokens(self._http, authority.issuer, client, grant, scopes)
+        except TokenRefusedError as error:
+            if error.code in _LOST_CLIENT:
+                await self._save(self._record.without_login(authority.issuer.issuer))
+            raise
+
+    def _stored_client(self, authority: _Authority) -> ClientIdentity | None:
+        login = self._record.logins.get(authority.issuer.issuer)
+        return None if login is None else login.client
+
+    async def _identify(
+        self, authority: _Authority, stored: ClientIdentity | None, redirect_uri: str, scopes: tuple[str, ...]
+    ) -> ClientIdentity:
+        oauth = self._oauth
+        own = OwnIdentity(
+            oauth.client_id, oauth.client_secret, oauth.client_key, oauth.client_metadata_url, oauth.client_name
+        )
+        return await identify_client(self._http, own, authority.issuer, stored, redirect_uri, scopes)
+
+    async def _save_login(
+        self,
+        authority: _Authority,
+        client: ClientIdentity,
+        tokens: IssuedTokens,
+        scopes: tuple[str, ...],
+        challenge: BearerChallenge,
+    ) -> None:
+        if challenge.is_step_up:
+            self._step_ups.add(frozenset(challenge.scopes))
+        login = IssuerLogin(client, tokens, scopes)
+        await self._save(self._record.with_login(authority.issuer.issuer, login))
+
+
+def server_key(url: str) -> str:
+    """Returns a server's URL as logins are stored under it: without a password, a fragment or capital letters."""
+    parts = urlsplit(url)
+    netloc = parts.netloc.rpartition("@")[2].lower()
+    return parts._replace(scheme=parts.scheme.lower(), netloc=netloc, fragment="").geturl()

@@ -1,0 +1,203 @@
+"""Where the client keeps its logins: in memory, in the user's keyring, or in files that only their owner reads."""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from deltamcp.errors import ConfigurationError
+
+_IN_KEYRING = b"keyring"
+"""What the file of a server contains whose record is in the keyring; so only its users wait for the keyring."""
+_LOCK_ATTEMPTS, _LOCK_WAIT_SECONDS = 1200, 0.05
+_SERVICE = "delta-mcp"
+_MAX_RECORD_BYTES = 1024 * 1024
+
+
+class TokenStorage(Protocol):
+    """Keeps one record for each MCP server. Several programs may use it at the same time."""
+
+    async def load(self, server: str) -> bytes | None:
+        """Returns the record of a server, which is named by its URL; None if there is none."""
+        ...
+
+    async def save(self, server: str, record: bytes) -> None: ...
+
+    async def delete(self, server: str) -> None: ...
+
+    def lock(self, server: str) -> AbstractAsyncContextManager[None]:
+        """Keeps other programs from changing a server's record: a refresh token can be used only once."""
+        ...
+
+
+class MemoryStorage:
+    """Keeps logins as long as this object exists."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, bytes] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def load(self, server: str) -> bytes | None:
+        return self._records.get(server)
+
+    async def save(self, server: str, record: bytes) -> None:
+        self._records[server] = record
+
+    async def delete(self, server: str) -> None:
+        self._records.pop(server, None)
+
+    def lock(self, server: str) -> AbstractAsyncContextManager[None]:
+        return self._locks.setdefault(server, asyncio.Lock())
+
+
+class UserStorage:
+    """Keeps logins for the user who runs the program: in the keyring if there is one, else in files."""
+
+    def __init__(self, folder: Path | None = None, *, uses_keyring: bool = True) -> None:
+        """
+        Args:
+            folder: where the files are; by default in the user's folder for the state of programs.
+            uses_keyring: False to keep all in the files.
+        """
+        self._folder = folder or state_folder()
+        self._uses_keyring = uses_keyring
+
+    async def load(self, server: str) -> bytes | None:
+        return await asyncio.to_thread(self._load, server)
+
+    async def save(self, server: str, record: bytes) -> None:
+        """
+        Raises:
+            ConfigurationError: the folder cannot be written to.
+        """
+        await asyncio.to_thread(self._save, server, record)
+
+    async def delete(self, server: str) -> None:
+        await asyncio.to_thread(self._delete, server)
+
+    @contextlib.asynccontextmanager
+    async def lock(self, server: str) -> AsyncIterator[None]:
+        """Waits for other programs for a while; one that hangs does not stop this one for ever."""
+        with self._open_lock_file(server) as file:
+            for _ in range(_LOCK_ATTEMPTS):
+                if file is None or _try_lock(file):
+                    break
+                await asyncio.sleep(_LOCK_WAIT_SECONDS)
+            yield
+
+    def _load(self, server: str) -> bytes | None:
+        record = _read_own_file(self._path(server))
+        if record != _IN_KEYRING:
+            return record
+        found = _ask_keyring("get_password", _SERVICE, server)
+        return found.encode() if isinstance(found, str) else None
+
+    def _save(self, server: str, record: bytes) -> None:
+        if self._uses_keyring:
+            _ask_keyring("set_password", _SERVICE, server, record.decode())
+            # A keyring may be switched off, locked, or too small: only what can be read again is stored.
+            if _ask_keyring("get_password", _SERVICE, server) == record.decode():
+                self._write(server, _IN_KEYRING)
+                return
+        self._write(server, record)
+
+    def _delete(self, server: str) -> None:
+        if _read_own_file(self._path(server)) == _IN_KEYRING:
+            _ask_keyring("delete_password", _SERVICE, server)
+        self._path(server).unlink(missing_ok=True)
+
+    def _write(self, server: str, content: bytes) -> None:
+        """Replaces a file at once: a program that reads it gets the old or the new content, never a part."""
+        try:
+            self._make_folder()
+            descriptor, name = tempfile.mkstemp(dir=self._folder, prefix=".")  # mode 0600
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                Path(name).replace(self._path(server))
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise ConfigurationError(f"The login cannot be stored in {self._folder}: {error.strerror}.") from None
+
+    def _make_folder(self) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.name == "posix" and self._folder.stat().st_mode & 0o077:
+            self._folder.chmod(0o700)
+
+    def _path(self, server: str) -> Path:
+        return self._folder / f"{hashlib.sha256(server.encode()).hexdigest()[:40]}.json"
+
+    @contextlib.contextmanager
+    def _open_lock_file(self, server: str) -> Iterator[Any]:
+        """Opens the file whose lock stands for a record; gives None where no file can be written."""
+        try:
+            self._make_folder()
+            descriptor = os.open(self._path(server).with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError:
+            yield None
+            return
+        with os.fdopen(descriptor, "rb+") as file:
+            yield file
+
+
+def state_folder() -> Path:
+    """Returns the user's folder for logins: XDG's on Linux, the system's own elsewhere."""
+    home = Path.home()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Application Support"
+    else:
+        base = Path(os.environ.get("XDG_STATE_HOME") or home / ".local" / "state")
+    return base / "delta-mcp" / "logins"
+
+
+def _read_own_file(path: Path) -> bytes | None:
+    """Returns the content of a file that belongs to the user; None if there is none."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if os.name == "posix":
+                if status.st_uid != os.geteuid():
+                    return None
+                if status.st_mode & 0o077:
+                    os.fchmod(file.fileno(), 0o600)
+            return file.read(_MAX_RECORD_BYTES)
+    except OSError:
+        return None
+
+
+def _try_lock(file: Any) -> bool:
+    """Locks a file for this program until it closes the file; returns False if another program has locked it."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _ask_keyring(function: str, *arguments: str) -> object:
+    """Calls a function of the package `keyring`; returns None if it is not installed, or its backend fails."""
+    try:
+        import keyring  # 100 ms to import
+
+        return getattr(keyring, function)(*arguments)
+    except Exception:  # backends raise what they like; none of it says more than that the file must do
+        return None
