@@ -97,8 +97,12 @@ def _select_servers(servers: list[ConfiguredServer], only: Sequence[str] | None)
 
 async def _ask_server(entry: dict[str, Any], seconds: float) -> ServerAnswer:
     from deltamcp.client.connect import connect  # imported late, so that other verbs start faster
+    from deltamcp.client.oauth.oauth import OAuth
 
-    client = connect(entry, progressive=False, listen=False, quiet=True, timeout=seconds, start_timeout=seconds)
+    auth = OAuth(asks_user=False)
+    client = connect(
+        entry, progressive=False, listen=False, quiet=True, timeout=seconds, start_timeout=seconds, auth=auth
+    )
     async with client:
         return ServerAnswer(await client.describe(), client.server.instructions or "")
 

@@ -157,24 +157,29 @@ def _read_visit(url: str) -> Elicited:
     with suppress(ValueError):
         _say(f"Open this page of {urlsplit(url).hostname} in a browser, and come back (Ctrl-D cancels):")
     _say(f"  {url}")
-    return Elicited("accept" if _read_choice("Done? y accepts, n declines", "yn") == "y" else "decline")
+    return Elicited("accept" if read_choice("Done? y accepts, n declines", "yn") == "y" else "decline")
 
 
 def _read_form(form: Form) -> Elicited:
     if not form.fields:
-        choice = _read_choice("y accepts, n declines, Ctrl-D cancels", "yn")
+        choice = read_choice("y accepts, n declines, Ctrl-D cancels", "yn")
         return Elicited("accept", {}) if choice == "y" else Elicited("decline")
     _say("An empty line takes the [default] or leaves the field out; Ctrl-D cancels.")
     while True:
         read = {field.name: _read_field(field) for field in form.fields}
         content = {name: values[0] for name, values in read.items() if values}
         _say(json.dumps(content, ensure_ascii=False))
-        choice = _read_choice("Send this? y sends it, n declines, e edits it", "yne")
+        choice = read_choice("Send this? y sends it, n declines, e edits it", "yne")
         if choice != "e":
             return Elicited("accept", content) if choice == "y" else Elicited("decline")
 
 
-def _read_choice(prompt: str, letters: str) -> str:
+def read_choice(prompt: str, letters: str) -> str:
+    """Asks at the terminal until the user types one of the letters.
+
+    Raises:
+        EOFError: the user pressed Ctrl-D.
+    """
     while True:
         letter = _read_line(f"{prompt}: ").strip().casefold()[:1]
         if letter and letter in letters:

@@ -44,6 +44,8 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "read": Verb("read_resource", "read a resource of any MCP server"),
         "prompts": Verb("list_prompts", "the prompts of any MCP server"),
         "prompt": Verb("get_prompt", "a prompt of any MCP server, filled in"),
+        "login": Verb("login", "log in to a server that wants it"),
+        "logout": Verb("logout", "forget the login at a server"),
         "bench": Verb("bench", "measure any server, or this library over a corpus"),
         "audit": Verb("audit", "what your servers cost a model now, and would behind the planned gateway"),
         "serve": Verb("serve", "run a server written in Python, or an operations.json", runs_author_code=True),

@@ -19,8 +19,9 @@ from deltamcp.cli.suggestion import suggest
 from deltamcp.client.client import DeltaClient
 from deltamcp.client.configs import files
 from deltamcp.client.configs.files import DISABLED, UNTRUSTED, ConfiguredServer
+from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
 from deltamcp.client.options import ClientOptions
-from deltamcp.client.target import is_python_file, is_whole_target, served_command
+from deltamcp.client.target import Address, is_python_file, is_whole_target, parse_target, served_command
 from deltamcp.errors import ConfigurationError, UnauthorizedError, UnreachableError
 from deltamcp.values import JSON
 
@@ -32,6 +33,8 @@ TARGET_HELP = (
 )
 _SERVER_NAME = re.compile(r"[\w.@ -]+")
 """What the name of a server in a host's file may look like; it has no separators of paths."""
+_MAX_LOGINS = 2
+"""How often a verb offers a login: once for a token, once for a token that allows more."""
 LIST_SECONDS = 60.0
 """The timeout of requests that list or describe tools."""
 
@@ -52,7 +55,27 @@ def set_up_verb(
     verb.usage, verb.description = usage, description
     add_options(verb)
     add_words_argument(verb, metavar)
-    verb.set_defaults(run=lambda args: run(args, read_words(args, verb)))
+    verb.set_defaults(run=lambda args: _run_with_login(run, args, read_words(args, verb)))
+
+
+def _run_with_login(
+    run: Callable[[argparse.Namespace, list[str]], None], args: argparse.Namespace, words: list[str]
+) -> None:
+    """Runs a verb; where the server wants a login, and the user at the terminal agrees, logs in and runs it again.
+
+    Raises:
+        UnauthorizedError: the server wants a login, and there is no terminal, or the user does not want to.
+    """
+    for _ in range(_MAX_LOGINS):
+        try:
+            run(args, words)
+            return
+        except LoginRequiredError as error:
+            needed = error
+        from deltamcp.cli import login  # imported late, so that other verbs start faster
+
+        login.offer(args, needed)
+    run(args, words)
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
@@ -224,12 +247,27 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: Unp
     if args.max_bytes is not None:
         options["max_bytes"] = args.max_bytes
     options.update(verb_options)
-    token = args.token or os.environ.get("DELTA_MCP_TOKEN")
-    if token:
-        options["token"] = token
+    if "auth" not in options:
+        token = args.token or os.environ.get("DELTA_MCP_TOKEN")
+        if token:
+            options["token"] = token
+        else:
+            options["auth"] = OAuth(asks_user=False)
     if args.timeout is not None:
         options["timeout"] = options["start_timeout"] = args.timeout
     return DeltaClient(_find_by_name(target) or target, **options)
+
+
+def find_url(target: list[str]) -> str:
+    """Returns the address of a target.
+
+    Raises:
+        ConfigurationError: there is no such target, or it is a program.
+    """
+    endpoint = parse_target(_find_by_name(target) or target)
+    if not isinstance(endpoint, Address):
+        raise ConfigurationError("Only a server at a URL has logins.")
+    return endpoint.url
 
 
 def _find_by_name(target: Sequence[str]) -> dict[str, JSON] | None:

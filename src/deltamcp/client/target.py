@@ -94,6 +94,8 @@ class Address(Struct, frozen=True):
     ) -> list[Callable[[], ClientLink]]:
         """Returns functions that make the links to try: Streamable HTTP, then HTTP with SSE."""
         all_headers = {**self._authorization, **self.headers, **headers}
+        if any(name.lower() == "authorization" for name in all_headers):
+            tokens = None  # a header of the caller's own is sent instead of any token
 
         def make_http_link() -> ClientLink:
             return HttpLink(self.label, self.url, all_headers, tokens, limits)

@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from deltamcp.client.links.token_source import TokenSource
 from deltamcp.client.oauth.login_page import LoginPage, open_in_browser
-from deltamcp.errors import ConfigurationError
+from deltamcp.errors import ConfigurationError, UnauthorizedError
 
 if TYPE_CHECKING:
     from deltamcp.client.oauth.token_storage import TokenStorage
@@ -16,6 +16,14 @@ Grant: TypeAlias = Literal["authorization_code", "device_code", "client_credenti
 OpenPage: TypeAlias = Callable[[LoginPage], str | Awaitable[str | None] | None]
 """Shows the user a page; where the program has a `redirect_uri` of its own, returns the address that the browser was
 sent to in the end."""
+
+
+class LoginRequiredError(UnauthorizedError):
+    """The user would have to log in at the server, and the program asks no user."""
+
+    def __init__(self, server_url: str, challenge: str) -> None:
+        super().__init__(f"The server at {server_url} wants you to log in.", challenge)
+        self.server_url = server_url
 
 
 class OAuth:
@@ -38,7 +46,7 @@ class OAuth:
         scopes: Iterable[str] = (),
         redirect_uri: str = "",
         open_page: OpenPage | None = None,
-        may_ask: Callable[[str], bool | Awaitable[bool]] = lambda _: True,
+        asks_user: bool = True,
         storage: "TokenStorage | None" = None,
         login_seconds: float = 300.0,
     ) -> None:
@@ -57,7 +65,8 @@ class OAuth:
             redirect_uri: where the browser comes back to. An address of this machine is listened on; for any other,
                 `open_page` returns the address that the browser was sent to. By default a free port of 127.0.0.1.
             open_page: shows the page to log in at; by default it is written to stderr and opened in the browser.
-            may_ask: called with the server's address before the user is asked to log in; False refuses.
+            asks_user: False to use and renew stored logins only; where the user would have to log in, the client raises
+                `LoginRequiredError`.
             storage: where logins are kept; by default in the user's keyring, or a file that only the user reads. Tokens
                 of the grant client_credentials are kept in memory.
             login_seconds: how long the user may take.
@@ -70,7 +79,7 @@ class OAuth:
         self.issuer, self.client_metadata_url, self.client_name = issuer, client_metadata_url, client_name
         self.scopes = tuple(scopes)
         self.redirect_uri, self.open_page, self.login_seconds = redirect_uri, open_page, login_seconds
-        self._may_ask, self._storage = may_ask, storage
+        self.asks_user, self._storage = asks_user, storage
         if (client_secret or client_key or grant == "client_credentials") and not client_id:
             raise ConfigurationError("A client's secret, its key and the grant client_credentials need a client_id.")
         if grant == "client_credentials" and not (client_secret or client_key):
@@ -90,16 +99,14 @@ class OAuth:
             self._storage = MemoryStorage() if self.grant == "client_credentials" else UserStorage()
         return self._storage
 
-    async def may_ask(self, server_url: str) -> bool:
-        """Whether the user may be asked to log in at this server."""
-        return bool(await _await_if_needed(self._may_ask(server_url)))
-
     async def show(self, page: LoginPage) -> str | None:
         """Shows the user a page; returns the address that the browser was sent to, if `open_page` knows it."""
         if self.open_page is None:
             await open_in_browser(page)
             return None
-        returned = await _await_if_needed(self.open_page(page))
+        returned = self.open_page(page)
+        if isawaitable(returned):
+            returned = await returned
         return returned if isinstance(returned, str) else None
 
     def token_source(self, url: str) -> TokenSource:
@@ -107,10 +114,6 @@ class OAuth:
         from deltamcp.client.oauth.server_access import ServerAccess
 
         return ServerAccess(self, url)
-
-
-async def _await_if_needed(value: Any) -> Any:
-    return await value if isawaitable(value) else value
 
 
 def _is_document_url(url: str) -> bool:

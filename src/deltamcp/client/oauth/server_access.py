@@ -20,7 +20,7 @@ from deltamcp.client.oauth.metadata import (
     find_issuer,
     find_resource,
 )
-from deltamcp.client.oauth.oauth import OAuth
+from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
 from deltamcp.client.oauth.record import (
     ClientIdentity,
     IssuedTokens,
@@ -71,6 +71,8 @@ class ServerAccess:
                 token = self._usable_token(refused) or await self._renew_alone(refused, read)
             if token is not None or self._oauth.grant == "client_credentials" or self._is_hopeless(read):
                 return token
+        if not self._oauth.asks_user:
+            raise LoginRequiredError(self._server, challenge)
         raise UserNeededError(
             f"The server at {self._server} wants you to log in.",
             challenge,
@@ -190,8 +192,6 @@ class ServerAccess:
             await self._load()
             if self._usable_token(refused) is not None:
                 return
-            if not await self._oauth.may_ask(self._server):
-                raise UnauthorizedError(f"The server at {self._server} wants you to log in, and you did not.")
             authority = await self._find_authority(challenge)
             scopes = add_offline_access(
                 self._select_scopes(authority, challenge), authority.issuer.scopes_supported or ()

@@ -1,0 +1,22 @@
+"""`delta-mcp logout` forgets the login at a server, and ends it at the authorization server if that one can."""
+
+import argparse
+import asyncio
+
+from deltamcp.cli import targets
+from deltamcp.cli.output import print_text
+from deltamcp.client.oauth.oauth import OAuth
+from deltamcp.client.oauth.server_access import ServerAccess
+
+
+def set_up(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("target", metavar="TARGET", help="a URL, or the name of an entry with one")
+    verb.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    url = targets.find_url([args.target])
+    if asyncio.run(ServerAccess(OAuth(), url).forget()):
+        print_text(f"Logged out of {url}")
+    else:
+        print_text(f"There was no login at {url}")

@@ -1,0 +1,162 @@
+"""`delta-mcp login` and `logout`, and what the other verbs do at a server that wants a login."""
+
+import asyncio
+import json
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import PipedRun, TerminalRun, assert_one_sentence, run, run_on_terminal
+from tests.support.fake_http import Fake, serve_fake
+from tests.support.oauth_issuer import serve_issuer
+
+BROWSER = """
+import sys, urllib.request
+urllib.request.urlopen(sys.argv[1], timeout=60).read()
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A home of its own, no keyring, and a browser whose user agrees at once."""
+    browser = tmp_path / "browser.py"
+    browser.write_text(BROWSER)
+    return {
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "HOME": str(tmp_path),
+        "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
+        "BROWSER": f"{sys.executable} {browser} %s",
+        "DELTA_MCP_TOKEN": "",
+    }
+
+
+async def say(*words: str, tmp_path: Path, **environment: str) -> PipedRun:
+    return await asyncio.to_thread(lambda: run(*words, cwd=tmp_path, stdin=b"", **environment))
+
+
+async def type_in(*words: str, typed: bytes, tmp_path: Path, **environment: str) -> TerminalRun:
+    return await asyncio.to_thread(run_on_terminal, *words, cwd=tmp_path, typed=typed, **environment)
+
+
+def stored_files(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "state" / "delta-mcp" / "logins").glob("*.json"))
+
+
+async def test_a_login_serves_the_other_verbs_until_the_logout(tmp_path, environment):
+    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake, scope="read")
+        done = await say("login", fake.url, tmp_path=tmp_path, **environment)
+        assert (done.code, done.out) == (0, f"Logged in to {fake.url}\n"), done.err
+        assert f"{issuer.url}/authorize?" in done.err
+        (file,) = stored_files(tmp_path)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        called = await say("call", fake.url, "echo", tmp_path=tmp_path, **environment)
+        assert called.code == 0, called.err
+        issuer.accepted.clear()
+        assert (await say("list", fake.url, tmp_path=tmp_path, **environment)).code == 0, "it is refreshed"
+        again = await say("login", "--json", fake.url, tmp_path=tmp_path, **environment)
+        assert json.loads(again.out) == {"server": fake.url}
+        assert len(issuer.of("/authorize")) == 1
+
+        ended = await say("logout", fake.url, tmp_path=tmp_path, **environment)
+        assert (ended.code, ended.out) == (0, f"Logged out of {fake.url}\n")
+        assert stored_files(tmp_path) == []
+        ended = await say("logout", fake.url, tmp_path=tmp_path, **environment)
+        assert ended.out == f"There was no login at {fake.url}\n"
+        assert_one_sentence(await say("list", fake.url, tmp_path=tmp_path, **environment), 3)
+
+
+async def test_without_a_terminal_one_sentence_says_what_to_do(tmp_path, environment):
+    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake)
+        done = await say("call", fake.url, "buy", tmp_path=tmp_path, **environment)
+        assert_one_sentence(done, 3)
+        assert f"delta-mcp login {fake.url}" in done.err
+        assert issuer.of("/register") == [] and fake.runs("buy") == 0
+
+
+async def test_at_a_terminal_the_login_is_offered_and_the_verb_run_afterwards(tmp_path, environment):
+    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake, scope="read", call_scope="write")
+        done = await type_in("call", fake.url, "buy", typed=b"n\n", tmp_path=tmp_path, **environment)
+        assert done.code == 3 and issuer.of("/authorize") == []
+        done = await type_in("call", fake.url, "buy", typed=b"y\ny\n", tmp_path=tmp_path, **environment)
+        assert done.code == 0, done.text
+        assert fake.runs("buy") == 1
+        assert [asked.query["scope"] for asked in issuer.of("/authorize")] == ["read", "read write"]
+
+
+async def test_a_token_that_is_given_is_used_instead(tmp_path, environment):
+    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake)
+        issuer.accepted["given"] = ""
+        assert (await say("list", fake.url, "--token", "given", tmp_path=tmp_path, **environment)).code == 0
+        wrong = await say("list", fake.url, "--token", "wr0ng", tmp_path=tmp_path, **environment)
+        assert_one_sentence(wrong, 3)
+        header = await say("list", fake.url, "--header", "Authorization: x", tmp_path=tmp_path, **environment)
+        assert_one_sentence(header, 3)
+        assert issuer.asked == []
+
+
+async def test_a_server_that_wants_no_login_says_so(tmp_path, environment):
+    async with serve_fake(Fake()) as fake:
+        done = await say("login", fake.url, tmp_path=tmp_path, **environment)
+        assert_one_sentence(done, 2)
+        assert "wants no login" in done.err
+
+
+@pytest.mark.parametrize("verb", ["login", "logout"])
+async def test_a_program_has_no_logins(tmp_path, environment, verb):
+    done = await say(verb, "cat", tmp_path=tmp_path, **environment)
+    assert_one_sentence(done, 2)
+
+
+async def test_a_client_that_is_registered_already_logs_in_with_its_secret(tmp_path, environment):
+    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake)
+        environment["DELTA_MCP_CLIENT_SECRET"] = "s3cret"
+        issuer.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+        words = ("login", fake.url, "--client-id", "mine", "--issuer", issuer.url, "--scope", "a", "--scope", "b")
+        done = await say(*words, tmp_path=tmp_path, **environment)
+        assert done.code == 0 and "s3cret" not in done.out + done.err
+        (asked,) = issuer.of("/authorize")
+        assert (asked.query["client_id"], asked.query["scope"]) == ("mine", "a b")
+        del environment["DELTA_MCP_CLIENT_SECRET"]
+        issuer.accepted.clear()
+        assert (await say("list", fake.url, tmp_path=tmp_path, **environment)).code == 0
+        assert issuer.grants("refresh_token")[0]["client_secret"] == "s3cret"
+
+
+async def test_a_login_on_another_device(tmp_path, environment):
+    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake)
+        issuer.metadata["device_authorization_endpoint"] = f"{issuer.url}/device"
+        done = await say("login", "--device", fake.url, tmp_path=tmp_path, **environment)
+        assert done.code == 0, done.err
+        assert f"Log in at {issuer.url}/activate with the code WDJB-MJHT" in done.err
+
+
+async def test_without_a_browser_the_device_is_used_if_the_issuer_offers_it(tmp_path, environment):
+    headless = {**environment, "BROWSER": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
+    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake)
+        issuer.metadata["device_authorization_endpoint"] = f"{issuer.url}/device"
+        done = await say("login", fake.url, tmp_path=tmp_path, **headless)
+        assert done.code == 0 and "WDJB-MJHT" in done.err
+        assert issuer.of("/authorize") == []
+
+
+async def test_a_hostile_server_cannot_write_to_the_terminal(tmp_path, environment):
+    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake)
+        for fields in (
+            {"authorization_endpoint": "javascript:\x1b[31malert(1)"},
+            {"authorization_endpoint": "https://as.example/\u202e"},
+            {"issuer": "\x1b]0;title\x07"},
+        ):
+            issuer.metadata = fields
+            done = await say("login", fake.url, tmp_path=tmp_path, **environment)
+            assert_one_sentence(done, 3)
+            assert "\x1b" not in done.err and "\u202e" not in done.err
