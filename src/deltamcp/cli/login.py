@@ -64,7 +64,9 @@ def offer(args: argparse.Namespace, needed: LoginRequiredError) -> None:
     """
     url = needed.server_url
     if not sys.stdin.isatty() or not sys.stderr.isatty():
-        raise UnauthorizedError(f"{needed} Do that with: delta-mcp login {shlex.quote(url)}", needed.challenge)
+        raise UnauthorizedError(
+            f"{needed} Do that with: delta-mcp login {shlex.quote(url)} (or give --token)", needed.challenge
+        )
     print(needed, file=sys.stderr)
     try:
         agrees = read_choice("Log in now? y or n", "yn") == "y"

@@ -17,7 +17,7 @@ from deltamcp.client.oauth.record import decode_record
 from deltamcp.client.oauth.server_access import ServerAccess, server_key
 from deltamcp.client.oauth.token_storage import MemoryStorage
 from tests.support.fake_http import Fake, serve_fake
-from tests.support.oauth_issuer import IssuerRequest, OAuthIssuer, as_json, serve_issuer
+from tests.support.oauth_issuer import METHODS, IssuerRequest, OAuthIssuer, as_json, serve_issuer
 
 
 def make_oauth(fake_issuer: OAuthIssuer, storage: MemoryStorage | None = None, **options: Any) -> OAuth:
@@ -160,6 +160,55 @@ async def test_an_issuer_that_is_down_does_not_cost_the_login():
             issuer.routes["/token"] = usual
             await client.call("echo")
         assert len(issuer.of("/authorize")) == 1
+
+
+async def test_a_server_that_refuses_only_the_stream_of_messages_is_used_without_it():
+    async with serve_issuer() as issuer, serve_fake(Fake(modern=False)) as fake:
+        issuer.protect(fake)
+        for method in METHODS:
+            if method != "GET":
+                fake.always(method, fake.answer)
+        async with connect(fake.url, auth=make_oauth(issuer)) as client:
+            await client.call("echo")
+        assert issuer.asked == [] and fake.of("GET")
+
+
+async def test_a_server_that_names_nobody_to_log_in_at_is_told():
+    async with serve_fake(Fake()) as fake:
+
+        async def refuse(asked, wire) -> None:
+            await wire.answer(404 if asked.path != "/mcp" else 401)
+
+        for method in METHODS:
+            fake.always(method, refuse)
+        with pytest.raises(UnauthorizedError, match="does not say where to log in"):
+            async with connect(fake.url, auth=OAuth(storage=MemoryStorage())):
+                pass
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+async def test_a_server_of_an_earlier_revision_is_its_own_authorization_server(slash):
+    async with serve_issuer() as issuer, serve_fake(Fake(modern=False)) as fake:
+        base = fake.url.removesuffix("/mcp")
+        issuer.metadata["issuer"] = base + slash
+        issuer.redirect_with["iss"] = base + slash
+        issuer.protect(fake)
+        usual = fake._always["tools/list"]
+
+        async def answer(asked, wire) -> None:
+            if asked.path == "/mcp":
+                token = asked.headers.get("authorization", "").removeprefix("Bearer ")
+                await (usual(asked, wire) if token in issuer.accepted else wire.answer(401))
+            elif asked.path == "/.well-known/oauth-authorization-server":
+                status, _, body = await issuer.routes[asked.path](IssuerRequest("GET", asked.path, {}, {}, b""))
+                await wire.answer(status, body)
+            else:
+                await wire.answer(404)
+
+        for method in METHODS:
+            fake.always(method, answer)
+        async with connect(fake.url, auth=make_oauth(issuer)) as client:
+            await client.call("echo")
 
 
 # Scopes

@@ -305,8 +305,12 @@ class HttpLink:
         while not self.ended:
             with suppress(ConnectionLostError):
                 resumed = {"last-event-id": _encode_event_id(end.last_event_id)} if end.last_event_id else {}
-                response = await self._exchange("GET", {**headers, **resumed}, b"")
-                on_open()
+                try:
+                    response = await self._exchange("GET", {**headers, **resumed}, b"")
+                except UnauthorizedError:  # no user is asked to log in for messages that nobody waits for
+                    return False
+                finally:
+                    on_open()
                 if response.events is None:
                     return False  # MCP 2025-11-25: a server need not offer the stream, and answers 405
                 end = await self._read_events(response.events, None, end)

@@ -218,13 +218,24 @@ class ServerAccess:
                 "runs it."
             )
         if resource is None or not issuers:
-            # MCP 2025-03-26: the server is its own authorization server.
-            parts = urlsplit(self._server)
-            base = f"{parts.scheme}://{parts.netloc}"
             resource = resource or ResourceDocument(self._server)
-            return _Authority(resource, await find_issuer(self._http, own or base, *(() if own else (f"{base}/",))))
+            return _Authority(resource, await self._find_unnamed_issuer())
         known = own if own is not None else self._record.issuer if self._record.issuer in issuers else issuers[0]
         return _Authority(resource, await find_issuer(self._http, known))
+
+    async def _find_unnamed_issuer(self) -> IssuerDocument:
+        """Returns the authorization server of a server that names none: the program's, or the server itself, as MCP
+        2025-03-26 has it."""
+        if self._oauth.issuer is not None:
+            return await find_issuer(self._http, self._oauth.issuer)
+        parts = urlsplit(self._server)
+        base = f"{parts.scheme}://{parts.netloc}"
+        try:
+            return await find_issuer(self._http, base, f"{base}/")
+        except UnauthorizedError:
+            raise UnauthorizedError(
+                f"The server at {self._server} does not say where to log in; give a token, or ask who runs it."
+            ) from None
 
     def _select_scopes(self, authority: _Authority, challenge: BearerChallenge) -> tuple[str, ...]:
         login = self._record.logins.get(authority.issuer.issuer)
