@@ -74,7 +74,7 @@ def _is_usable(stored: ClientIdentity, redirect_uri: str, scopes: tuple[str, ...
     """Whether an earlier registration serves this login; authorization servers may compare ports and limit scopes."""
     return (
         not stored.is_expired
-        and redirect_uri in ("", stored.redirect_uri)
+        and redirect_uri == stored.redirect_uri
         and (stored.scope is None or set(scopes) <= set(read_scopes(stored.scope)))
     )
 
@@ -87,13 +87,11 @@ async def _register(
     methods = issuer.token_endpoint_auth_methods_supported or ["client_secret_basic"]
     preferred: tuple[ClientAuthMethod, ...] = ("none", "client_secret_basic", "client_secret_post")
     method = next((each for each in preferred if each in methods), "none")
-    grants = ["authorization_code", "refresh_token"]
-    grants += [DEVICE_CODE] if issuer.device_authorization_endpoint is not None else []
     request: dict[str, Any] = {
         "client_name": own.name,
         "redirect_uris": [redirect_uri] if redirect_uri else [],
-        "grant_types": grants,
-        "response_types": ["code"],
+        "grant_types": ["authorization_code" if redirect_uri else DEVICE_CODE, "refresh_token"],
+        "response_types": ["code"] if redirect_uri else [],
         "token_endpoint_auth_method": method,
         # MCP 2026-07-28, "Application Type": without it, OpenID Connect refuses addresses of this machine.
         "application_type": "native" if is_loopback(urlsplit(redirect_uri).hostname or "localhost") else "web",
