@@ -33,9 +33,9 @@ class AllowedNames:
         if not incoming.has_unique_headers and incoming.has_repeated((b"host", b"origin")):
             refused = Failure(Fault.WRONG_HOST, "The request has more than one Host or Origin header.")
         elif names not in self._admitted:
-            if not self._is_host(names[0]):
+            if not self._is_host(names[0]) and "*" not in self._hosts:
                 refused = Failure(Fault.WRONG_HOST, "This Host is not among the allowed_hosts.")
-            elif names[1] is not None and not self._is_origin(names[1]):
+            elif names[1] is not None and not self._is_origin(names[1], names[0]):
                 refused = Failure(Fault.WRONG_ORIGIN, "This Origin is not among the allowed_origins.")
             elif len(self._admitted) < _MAX_REMEMBERED and sum(len(name or b"") for name in names) < _MAX_NAMES:
                 self._admitted.add(names)
@@ -45,12 +45,14 @@ class AllowedNames:
         return refused
 
     def _is_host(self, host: bytes | None) -> bool:
-        if "*" in self._hosts:
-            return True
         name = (host or b"").decode("latin-1").lower()
         bare, _, port = name.rpartition(":")
         return name in self._hosts or (port.isdigit() and bare in self._hosts)
 
-    def _is_origin(self, origin: bytes) -> bool:
+    def _is_origin(self, origin: bytes, host: bytes | None) -> bool:
+        """Whether an origin is allowed, is that of an allowed host, or is that of the request's own host."""
         text = origin.decode("latin-1").lower()
-        return text in self._origins or "*" in self._origins or self._is_host(text.partition("://")[2].encode())
+        if text in self._origins or "*" in self._origins:
+            return True
+        origin_host = text.partition("://")[2].encode("latin-1")
+        return self._is_host(origin_host) or (bool(origin_host) and origin_host == (host or b"").lower())

@@ -52,12 +52,19 @@ class HttpRequest(Struct, gc=False):
     quotas: HttpQuotas
     auth: Any = None
     """The `Authenticator` that has set the caller; None if every caller is anonymous."""
+    response_headers: tuple[tuple[bytes, bytes], ...] = ()
+    """Headers that every response to this request has."""
     codec: Codec = JSON_CODEC
     """The codec of a response that is no stream. Refusals and events are always JSON."""
     held_bytes: int = 0
     """The bytes of the body that count for the account until it is decoded."""
     decoded_bytes: int = 0
     """The memory of the decoded body that counts for the account while the request is in progress."""
+
+    def add_headers(self, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+        """Adds headers to the response, unless the response has its own of the same name."""
+        self.response_headers += headers
+        self.send = _adding_headers(self.send, headers)
 
     @property
     def account(self) -> str:
@@ -98,10 +105,21 @@ class HttpRequest(Struct, gc=False):
         return len(found) != len(set(found))
 
 
+def _adding_headers(send: Send, headers: tuple[tuple[bytes, bytes], ...]) -> Send:
+    def send_event(event: MutableMapping[str, Any]) -> Awaitable[None]:
+        if event["type"] == "http.response.start":
+            own = event["headers"]
+            names = {name.lower() for name, _ in own}
+            event["headers"] = [*own, *(header for header in headers if header[0] not in names)]
+        return send(event)
+
+    return send_event
+
+
 WHOLE_RESPONSE = "deltamcp.whole"
 """The key in the ASGI scope of the HTTP server's function that sends a JSON response at once, if it has one.
 
-The function takes the status and the body, and returns whether it sent the response.
+The function takes the status, the body and further headers, and returns whether it sent the response.
 """
 
 JSON_TYPE = (b"content-type", b"application/json")

@@ -10,7 +10,7 @@ from typing import TypedDict, Unpack
 from deltamcp.auth.authenticator import Authenticator, Credentials
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
-from deltamcp.transports import asgi_messages
+from deltamcp.transports import asgi_messages, cors
 from deltamcp.transports.allowed_names import LOOPBACK, AllowedNames
 from deltamcp.transports.asgi_lifespan import serve_lifespan
 from deltamcp.transports.asgi_messages import HttpRequest, Receive, Scope, Send
@@ -33,7 +33,8 @@ class HttpOptions(TypedDict, total=False):
     """The `Host` values that the server accepts, such as "tools.example" or "tools.example:8443"; "*" accepts all. By
     default only loopback names, for clients on the same machine."""
     allowed_origins: Sequence[str] | None
-    """The `Origin` values that the server accepts besides those of the allowed hosts."""
+    """The `Origin` values that the server accepts besides those of the allowed hosts, such as "https://app.example";
+    "*" accepts all. Web pages of these origins may call the server (CORS)."""
     auth: Authenticator | None
     """Who the callers are: `ResourceServer`, `StaticTokens`, `HostAuth`, `PresenceOnly` or `OpenAccess`. Without it
     every caller is anonymous, which `run` allows at loopback addresses only."""
@@ -86,13 +87,20 @@ class HttpApp:
         accepts = asgi_messages.read_accept(headers.get(b"accept", b"*/*"))
         unique = len(headers) == len(raw)
         incoming = HttpRequest(scope, headers, receive, send, caller, accepts, unique, self._quotas, self._auth)
-        refused = self._names.check(incoming) if at_endpoint or page is not None else self._no_page
+        refused = self._names.check(incoming)
+        if refused is None and b"origin" in headers:
+            incoming.add_headers(cors.response_headers(headers[b"origin"]))
+            if cors.is_preflight(incoming):
+                await cors.answer_preflight(incoming)
+                return
+        if refused is None and page is None and not at_endpoint:
+            refused = self._no_page
         if refused is None and at_endpoint and self._auth is not None:
             refused = await self._authenticate(incoming, self._auth, address)
         if refused is not None:
             await asgi_messages.refuse(incoming, refused)
         elif page is not None:
-            await page.app(scope, receive, send)
+            await page.app(scope, receive, incoming.send)
         else:
             await self._endpoint.serve(incoming)
 

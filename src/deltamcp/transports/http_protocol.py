@@ -51,7 +51,12 @@ _MAX_COPIED_BODY = 4096
 """A body of up to so many bytes is copied behind its head; a longer one is passed to the socket uncopied."""
 
 
-def _send_whole(cycle_ref: "weakref.ref[RequestResponseCycle]", status: int, body: bytes) -> bool:
+def _send_whole(
+    cycle_ref: "weakref.ref[RequestResponseCycle]",
+    status: int,
+    body: bytes,
+    headers: tuple[tuple[bytes, bytes], ...],
+) -> bool:
     """Sends a JSON response in one write; returns False if the application must send it by ASGI.
 
     It does what `cycle.send` does in two calls and two writes, and saves 10 µs a request. The reference is weak because
@@ -63,6 +68,8 @@ def _send_whole(cycle_ref: "weakref.ref[RequestResponseCycle]", status: int, bod
     cycle.response_started = cycle.response_complete = True
     head = [STATUS_LINE[status]]
     for name, value in cycle.default_headers:
+        head += (name, b": ", value, b"\r\n")
+    for name, value in headers:
         head += (name, b": ", value, b"\r\n")
     head.append(b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body))
     head.append(b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n")

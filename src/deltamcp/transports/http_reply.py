@@ -162,7 +162,7 @@ class HttpReply:
             headers = () if failure is None else asgi_messages.failure_headers(incoming, failure)
             is_plain = incoming.codec is JSON_CODEC and len(body) <= asgi_messages.PIECE_BYTES and not headers
             whole = incoming.scope.get(asgi_messages.WHOLE_RESPONSE) if is_plain else None
-            if whole is None or not whole(status, body):
+            if whole is None or not whole(status, body, incoming.response_headers):
                 await asgi_messages.respond_to(incoming, status, body, *headers)
         finally:
             if self._reserved:

@@ -1,0 +1,50 @@
+"""Cross-origin requests of web pages (CORS): which methods and headers a page of an allowed origin may use."""
+
+from deltamcp.catalog.param_headers import HEADER_NAME
+from deltamcp.transports import asgi_messages
+from deltamcp.transports.asgi_messages import HttpRequest
+
+REQUEST_HEADERS = (
+    "accept",
+    "authorization",
+    "content-type",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "traceparent",
+    "tracestate",
+    "baggage",
+    "x-request-id",
+)
+"""The request headers of both eras of MCP, beside `Mcp-Param-*`."""
+_READABLE = b"mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, x-request-id"
+_METHODS = (b"access-control-allow-methods", b"POST, GET, DELETE")
+# Chromium keeps the answer no longer, https://fetch.spec.whatwg.org/#http-access-control-max-age.
+_MAX_AGE = (b"access-control-max-age", b"7200")
+_MAX_ASKED_CHARS = 4096
+
+
+def response_headers(origin: bytes) -> tuple[tuple[bytes, bytes], ...]:
+    """Returns the headers by which the browser lets a page of an allowed origin read a response."""
+    return (
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", _READABLE),
+        (b"vary", b"Origin"),
+    )
+
+
+def is_preflight(incoming: HttpRequest) -> bool:
+    """Whether a browser asks which requests a page may make."""
+    return incoming.scope["method"] == "OPTIONS" and b"access-control-request-method" in incoming.headers
+
+
+async def answer_preflight(incoming: HttpRequest) -> None:
+    """Allows every header that a page of an allowed origin asks for: tools and authenticators may have their own."""
+    asked = incoming.headers.get(b"access-control-request-headers", b"").decode("latin-1")[:_MAX_ASKED_CHARS]
+    names = [name for name in map(str.strip, asked.lower().split(",")) if HEADER_NAME.fullmatch(name)]
+    allowed = ", ".join(dict.fromkeys((*REQUEST_HEADERS, *names)))
+    await asgi_messages.respond_no_content(
+        incoming.send, (_METHODS, (b"access-control-allow-headers", allowed.encode()), _MAX_AGE)
+    )
