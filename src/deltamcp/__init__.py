@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from deltamcp.auth.host_auth import HostAuth
 from deltamcp.calls.middleware import CallNext, FunctionCall
 from deltamcp.calls.observers import CallObserver, ObservedCall
+from deltamcp.calls.rate_limits import Rate, RateLimits
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.function_shape import Depends
 from deltamcp.context import Context, Elicited, elicitation, roots, sampling
@@ -104,6 +105,8 @@ __all__ = [
     "Principal",
     "PromptMessage",
     "PromptResult",
+    "Rate",
+    "RateLimits",
     "Reply",
     "ResourceLink",
     "ResourceNotFoundError",

@@ -15,6 +15,7 @@ from deltamcp.calls.engine import Engine
 from deltamcp.calls.middleware import Middleware, check_middleware
 from deltamcp.calls.observers import CallObserver
 from deltamcp.calls.operation_search import OperationSearch
+from deltamcp.calls.rate_limits import RateLimits, warn_of_unknown_tools
 from deltamcp.calls.server_hooks import ServerHooks
 from deltamcp.calls.server_items import ServerItems, warn_of_cut_summaries
 from deltamcp.catalog.catalog import Catalog
@@ -81,6 +82,7 @@ class DeltaServer:
         store: Store | str = "memory://",
         observers: Sequence[CallObserver] = (),
         middleware: Sequence[Middleware] = (),
+        rate_limits: RateLimits | None = None,
     ) -> None:
         """
         Args:
@@ -113,6 +115,8 @@ class DeltaServer:
                 `discover`, `get_schema` and `continue` are not among them.
             middleware: Async functions that run around every call of an operation, resource or prompt, the first
                 outermost: `async def timing(call, call_next)`. See `FunctionCall`.
+            rate_limits: How often an address, a principal and a principal's calls of one tool may come, counted in the
+                store. By default there are no such limits.
         """
         info: dict[str, JSON] = {"name": name, "version": version}
         for key, value in (("title", title), ("websiteUrl", website_url), ("icons", icons)):
@@ -140,13 +144,20 @@ class DeltaServer:
         self._store = self._open_store(store)
         self._keeps_in_process = store == "memory://"
         self._state_keys = check_keys(state_key)
+        self._rate_limits = rate_limits
 
     def _open_store(self, store: Store | str) -> SharedStore:
         if isinstance(store, str):
             return open_store(store, self._limits)
         return CircuitBreaker(store, self._limits.store_seconds)
 
-    def configure(self, *, store: Store | str | None = None, state_key: bytes | Sequence[bytes] | None = None) -> None:
+    def configure(
+        self,
+        *,
+        store: Store | str | None = None,
+        state_key: bytes | Sequence[bytes] | None = None,
+        rate_limits: RateLimits | None = None,
+    ) -> None:
         """Replaces what the author has set, for a program that runs the server of somebody else.
 
         Raises:
@@ -161,6 +172,8 @@ class DeltaServer:
             self._keeps_in_process = store == "memory://"
         if state_key is not None:
             self._state_keys = check_keys(state_key)
+        if rate_limits is not None:
+            self._rate_limits = (self._rate_limits or RateLimits()).replace(rate_limits)
 
     @property
     def shares_store(self) -> bool:
@@ -176,7 +189,7 @@ class DeltaServer:
     def engine(self) -> Engine:
         """The engine that every transport of this server passes requests to."""
         if self._engine is None:
-            self._engine = self._make_engine(self._store, self._state_keys)
+            self._engine = self._make_engine(self._store, self._state_keys, self._rate_limits)
         return self._engine
 
     @property
@@ -219,6 +232,8 @@ class DeltaServer:
                 stack.push_async_callback(file.close)
             for lifespan in self._items.mounted_lifespans:
                 await stack.enter_async_context(lifespan.running())
+            if self._rate_limits is not None:
+                warn_of_unknown_tools(self._rate_limits, self._catalog.operations.values())
             if self._catalog.disclosure.surface == "auto":
                 view = self._catalog.view()
                 logger.info("disclosure %s: %s", view.surface.value, view.surface_costs)

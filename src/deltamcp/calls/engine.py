@@ -19,6 +19,7 @@ from deltamcp.calls.lists import Lists
 from deltamcp.calls.meta_calls import MetaCalls
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.prompts import Prompts
+from deltamcp.calls.rate_limits import RateBuckets, RateLimits
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import RequestState
 from deltamcp.calls.resources import Resources
@@ -83,6 +84,7 @@ class Engine:
         cache_seconds: float,
         store: SharedStore,
         state_keys: Sequence[bytes],
+        rate_limits: RateLimits | None,
     ) -> None:
         self.catalog = catalog
         self.info = info
@@ -92,6 +94,7 @@ class Engine:
         self.dialects = Dialects(info, cache_seconds)
         self.capabilities = Capabilities(catalog, info, instructions)
         self.lifespan = hooks.lifespan
+        self.rates = None if rate_limits is None else RateBuckets(rate_limits, store, info["name"])
         self._callers_by_address: dict[str, Caller] = {}
         continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"
         stored = StoredResults(store, limits, info["name"], catalog.scheme, continue_tool)
@@ -106,7 +109,7 @@ class Engine:
         consents = Consents(store, info["name"], limits.input_seconds)
         runner = FunctionRunner(hooks, state, limits)
         self._tool_calls = ToolCalls(
-            runner, state, consents, continuation, changes, deliveries, (CallLog(), *hooks.observers)
+            runner, state, consents, continuation, changes, deliveries, (CallLog(), *hooks.observers), self.rates
         )
         self._meta_calls = MetaCalls(search, continuation, changes, self._tool_calls, computations)
         self._lists = Lists(catalog, self.capabilities, changes)

@@ -11,6 +11,7 @@ from deltamcp.calls.consent import Consent, Consents
 from deltamcp.calls.failures import is_cancelled, log_failure, missing_capability
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
+from deltamcp.calls.rate_limits import RateBuckets
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import Answers, RequestState
 from deltamcp.catalog import tool_text
@@ -62,6 +63,7 @@ class ToolCalls:
         changes: ChangeDelivery,
         deliveries: Mapping[ResultShape, Delivery],
         observers: Sequence[CallObserver],
+        rates: RateBuckets | None,
     ) -> None:
         self._runner = runner
         self._state = state
@@ -70,6 +72,7 @@ class ToolCalls:
         self._changes = changes
         self._deliveries = deliveries
         self._observers = tuple(observers)
+        self._rates = rates if rates is not None and rates.limits_tools else None
 
     def call(
         self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
@@ -133,6 +136,10 @@ class ToolCalls:
     ) -> _PreparedCall | Outcome:
         """Returns the call, ready to run; or its outcome, if the function cannot or need not run."""
         terms = request.terms
+        if self._rates is not None:
+            refusal = await self._rates.check_tool(operation, ask.name, terms.caller)
+            if refusal is not None:
+                return Answer(content.error_result(refusal))
         delivery = self._deliveries[terms.result_shape]
         started = time.monotonic()
         try:

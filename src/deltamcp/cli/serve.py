@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from deltamcp.calls.rate_limits import RateLimits
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.cli import auth_options, http_options, log, state_keys
+from deltamcp.cli import auth_options, http_options, log, rate_options, state_keys
 from deltamcp.cli.auth_options import AuthOptions
 from deltamcp.cli.output import printable_text
 from deltamcp.cli.reload import CHANGED_EXIT_CODE, POLL_SECONDS, FileWatch, ServerProcess
@@ -49,6 +50,7 @@ class ServeCommand(Struct, frozen=True):
     store: str | None = None
     state_key_file: Path | None = None
     auth: AuthOptions = AuthOptions()
+    rate_limits: RateLimits | None = None
     log_level: str = "info"
     log_file: Path | None = None
     debug: bool = False
@@ -67,6 +69,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         "--store", metavar="URL", help="the store to use instead of the server's own: sqlite:///path, redis://"
     )
     state_keys.add_options(verb)
+    rate_options.add_options(verb)
     verb.set_defaults(run=run)
 
 
@@ -103,6 +106,7 @@ def run(args: argparse.Namespace) -> None:
         store=args.store,
         state_key_file=args.state_key_file,
         auth=AuthOptions() if args.http is None else auth_options.read_options(args, host),
+        rate_limits=rate_options.read_limits(args),
         log_level=args.log_level,
         log_file=args.log_file,
         debug=args.debug,
@@ -200,8 +204,8 @@ def _load_configured(command: ServeCommand) -> DeltaServer:
     """Returns the server with what the operator has set in place of what its author has."""
     keys = state_keys.read_keys(command.state_key_file, os.environ)
     server = load(command.target, command.disclosure, command.prefix)
-    if command.store is not None or keys:
-        server.configure(store=command.store, state_key=keys or None)
+    if command.store is not None or keys or command.rate_limits is not None:
+        server.configure(store=command.store, state_key=keys or None, rate_limits=command.rate_limits)
     return server
 
 

@@ -18,6 +18,10 @@ def take_token(full_at: float, now: float, rate: float, burst: int) -> tuple[flo
     return (full_at + 1 / rate, 0.0) if missing <= CLOCK_SECONDS else (full_at, missing)
 
 
+MAX_BUCKETS = 200_000
+"""The buckets of one process, some 250 bytes each; beyond it the next in turn is forgotten, however full it is."""
+
+
 class TokenBuckets:
     """The buckets of one process by name. Each call forgets one that is full, if there is one next in turn."""
 
@@ -38,7 +42,7 @@ class TokenBuckets:
         for _ in range(min(2, len(self._full_at))):
             other = next(iter(self._full_at))
             others_full_at = self._full_at.pop(other)
-            if others_full_at > now:
+            if others_full_at > now and len(self._full_at) < MAX_BUCKETS - 1:
                 self._full_at[other] = others_full_at
         self._full_at[bucket], seconds = take_token(full_at, now, rate, burst)
         return seconds

@@ -57,6 +57,7 @@ class HttpApp:
         self._names = AllowedNames(options.get("allowed_hosts") or LOOPBACK, options.get("allowed_origins") or ())
         self._auth = options.get("auth")
         self.proxies = TrustedProxies(options.get("trusted_proxies", ()))
+        self._rates = engine.rates
         self._quotas = HttpQuotas(engine.limits)
         self._health = HealthPages(engine)
         self.pages = OpenPages(self._health, self._auth, options.get("routes", ()))
@@ -77,7 +78,7 @@ class HttpApp:
             scope = self.proxies.resolve(scope, headers)
         at_endpoint = scope["path"] == self.path or self._path_within(scope) == self.path
         page = None if at_endpoint else self.pages.find(self._path_within(scope), scope)
-        if page is not None and page.for_any_host:
+        if page is not None and page.is_probe:
             await page.app(scope, receive, send)
             return
         if not self._engine.lifespan.started:
@@ -87,16 +88,22 @@ class HttpApp:
         accepts = asgi_messages.read_accept(headers.get(b"accept", b"*/*"))
         unique = len(headers) == len(raw)
         incoming = HttpRequest(scope, headers, receive, send, caller, accepts, unique, self._quotas, self._auth)
-        refused = self._names.check(incoming)
-        if refused is None and b"origin" in headers:
+        for_any_host = page is not None and page.for_any_host
+        refused = None if for_any_host else self._names.check(incoming)
+        is_cross_origin = b"origin" in headers and not for_any_host and refused is None
+        if is_cross_origin:
             incoming.add_headers(cors.response_headers(headers[b"origin"]))
-            if cors.is_preflight(incoming):
-                await cors.answer_preflight(incoming)
-                return
-        if refused is None and page is None and not at_endpoint:
+        if self._rates is not None:
+            refused = await self._rates.check_address(address) or refused
+        if is_cross_origin and refused is None and cors.is_preflight(incoming):
+            await cors.answer_preflight(incoming)
+            return
+        if refused is None and not at_endpoint and page is None:
             refused = self._no_page
         if refused is None and at_endpoint and self._auth is not None:
             refused = await self._authenticate(incoming, self._auth, address)
+            if refused is None and self._rates is not None:
+                refused = await self._rates.check_principal(incoming.caller)
         if refused is not None:
             await asgi_messages.refuse(incoming, refused)
         elif page is not None:

@@ -26,7 +26,9 @@ class OpenPage(NamedTuple):
 
     app: AsgiApp
     for_any_host: bool
-    """Whether the page is sent whatever the `Host` and the `Origin` are, and however often it is asked for."""
+    """Whether the page is sent whatever the `Host` and the `Origin` are."""
+    is_probe: bool = False
+    """Whether the page is sent however often it is asked for, also while the server starts."""
 
 
 class OpenPages:
@@ -38,8 +40,8 @@ class OpenPages:
             ConfigurationError: `routes` is neither a mapping nor a list of Starlette routes.
         """
         self._pages = {
-            HEALTH_PATH: OpenPage(health.show_health, for_any_host=True),
-            READY_PATH: OpenPage(health.show_readiness, for_any_host=True),
+            HEALTH_PATH: OpenPage(health.show_health, for_any_host=True, is_probe=True),
+            READY_PATH: OpenPage(health.show_readiness, for_any_host=True, is_probe=True),
         }
         self._auth = auth
         self._routes: Sequence[BaseRoute] = ()
