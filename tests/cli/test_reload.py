@@ -115,7 +115,7 @@ def test_an_error_is_shown_and_the_next_change_is_waited_for(folder, name, broke
         said = server.write(name, broken)
         server.program.wait_for("Waiting for a change", said)
         assert error in server.program.text()
-        assert "cli/serve.py" not in server.program.text(), "the author's own lines, not ours"
+        assert "deltamcp/cli/" not in server.program.text(), "the author's own lines, not ours"
         said = server.write(name, right.replace("one", "repaired"))
         server.program.wait_for(SERVING, said)
         assert server.call() == ("repaired" if name == "titles.py" else "one")

@@ -179,3 +179,20 @@ async def test_told_twice_it_goes_at_once(tmp_path: Path) -> None:
             await wait_until(lambda: not is_listening(served.port), "the first signal's effect")
             served.process.send_signal(signal.SIGINT)
             await gone(served)
+
+
+async def test_told_to_stop_it_answers_what_a_client_sends_at_that_moment(tmp_path: Path) -> None:
+    params = call_params("async_sleep", seconds=0, tag="x")
+    with fault_server(tmp_path, drain_seconds=60) as served:
+        request = request_bytes(served.port, in_modern.body("tools/call", params), modern_headers("tools/call", params))
+        async with HttpWire.open(served.port) as wire, HttpWire.open(served.port) as unused:
+            await wire.send(request)
+            assert (await wire.reply()).text() == "slept x"
+            served.process.send_signal(signal.SIGTERM)
+            await wait_until(lambda: not is_listening(served.port), "the end of listening")
+            for connection in (wire, unused):
+                await connection.send(request)
+                reply = await connection.reply()
+                assert reply.text() == "slept x"
+                assert reply.headers["connection"] == "close"
+        assert await gone(served) == 0

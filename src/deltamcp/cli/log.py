@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 from pathlib import Path
 
 from deltamcp.errors import ConfigurationError
@@ -10,6 +11,22 @@ from deltamcp.runtime.stderr_log import StderrHandler
 LEVELS = ("debug", "info", "warning", "error")
 _STDERR_FORMAT = "%(levelname)s %(name)s: %(message)s"
 _FILE_FORMAT = f"%(asctime)s {_STDERR_FORMAT}"
+
+
+class LogFile(logging.FileHandler):
+    """Appends every record with one write, so that the records of several processes stay whole."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "a", "utf-8")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            if self.stream is None:
+                self.stream = self._open()
+            line = f"{self.format(record)}{self.terminator}"
+            os.write(self.stream.fileno(), line.encode("utf-8", "backslashreplace"))
+        except Exception:
+            self.handleError(record)
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
@@ -29,7 +46,7 @@ def configure_log(level: str, path: Path | None) -> None:
         ConfigurationError: the file cannot be written.
     """
     try:
-        handler = StderrHandler() if path is None else logging.FileHandler(path, encoding="utf-8")
+        handler = StderrHandler() if path is None else LogFile(path)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}; name another --log-file.") from None
     log_format = _STDERR_FORMAT if path is None else _FILE_FORMAT

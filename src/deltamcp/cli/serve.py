@@ -2,9 +2,9 @@
 
 import argparse
 import asyncio
-import importlib
-import importlib.util
+import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -12,29 +12,28 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from deltamcp.calls.rate_limits import RateLimits
-from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.cli import auth_options, http_options, log, rate_options, state_keys
 from deltamcp.cli.auth_options import AuthOptions
 from deltamcp.cli.output import printable_text
 from deltamcp.cli.reload import CHANGED_EXIT_CODE, POLL_SECONDS, FileWatch, ServerProcess
+from deltamcp.cli.server_target import FILE_SUFFIXES, check_target, load, split_target
+from deltamcp.cli.workers import Ready, SharedState, Workers, shared_state
 from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.server import DeltaServer
-from deltamcp.sources.operations_loader import read_document
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from deltamcp.transports.http_app import HttpOptions
     from deltamcp.transports.uvicorn_server import HttpServer
 
-_FILE_SUFFIXES = (".py", ".json")
 _CLOSE_SECONDS = 2.0
 """How long the server's lifespan may take to close after the calls had their time to end."""
-_IMPORTLIB = Path(importlib.__file__).parent
 
 
 class ServeCommand(Struct, frozen=True):
@@ -70,6 +69,13 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     )
     state_keys.add_options(verb)
     rate_options.add_options(verb)
+    verb.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="with --http: serve in N processes, which share a store and a state key; SIGHUP replaces them in turn",
+    )
     verb.set_defaults(run=run)
 
 
@@ -95,6 +101,8 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigurationError(
             "--reload needs --http HOST:PORT: over stdio the host's connection would end with the server's process."
         )
+    if args.workers != 1:
+        _check_workers(args)
     command = ServeCommand(
         target=args.target,
         disclosure=args.disclosure,
@@ -113,12 +121,14 @@ def run(args: argparse.Namespace) -> None:
     )
     if args.reload:
         raise SystemExit(make_process(command)[0].run())
+    if args.workers > 1:
+        raise SystemExit(run_workers(command, args.workers))
     try:
         log.configure_log(command.log_level, command.log_file)
         if args.http is None:
             _serve_stdio(command)
         else:
-            _make_http_server(command).run()
+            _make_http_server(command, _load_configured(command)).run()
     except Exception as error:
         if args.debug or isinstance(error, DeltaError):
             raise
@@ -141,7 +151,7 @@ def make_process(command: ServeCommand) -> tuple[ServerProcess, int]:
     """
     from deltamcp.transports.uvicorn_server import bind_sockets
 
-    _check_target(split_target(command.target)[0])
+    check_target(split_target(command.target)[0])
     log.configure_log(command.log_level, command.log_file)
     # Bound here, the address stays the same, and connections wait while the server restarts.
     sockets = bind_sockets(command.host, command.port)
@@ -155,11 +165,11 @@ def serve_until_changed(command: ServeCommand, sockets: list[socket.socket]) -> 
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     path = Path(split_target(command.target)[0])
-    watch = FileWatch(path.parent if path.suffix in _FILE_SUFFIXES else Path())
+    watch = FileWatch(path.parent if path.suffix in FILE_SUFFIXES else Path())
     changes: list[Path | None] = []
     try:
         log.configure_log(command.log_level, command.log_file)
-        http_server = _make_http_server(command)
+        http_server = _make_http_server(command, _load_configured(command))
 
         def stop_on_change() -> None:
             changes.append(watch.wait_for_change())
@@ -174,6 +184,88 @@ def serve_until_changed(command: ServeCommand, sockets: list[socket.socket]) -> 
         changes.append(watch.wait_for_change(error))
     if code := _exit_code(changes):
         raise SystemExit(code)
+
+
+# Workers
+
+
+def _check_workers(args: argparse.Namespace) -> None:
+    """
+    Raises:
+        ConfigurationError: these options do not go with several workers.
+    """
+    if sys.platform == "win32":
+        raise ConfigurationError("--workers needs a Unix system: Windows cannot tell a process to finish and end.")
+    if args.workers < 1:
+        raise ConfigurationError(f"--workers takes a number from 1, not {args.workers}.")
+    if args.http is None:
+        raise ConfigurationError("--workers needs --http HOST:PORT: over stdio a server has one client.")
+    if args.reload:
+        raise ConfigurationError("--workers and --reload exclude each other: leave out --workers while you develop.")
+    if args.store == "memory://":
+        raise ConfigurationError("--workers needs a store that processes share: leave out --store memory://.")
+
+
+def run_workers(command: ServeCommand, count: int) -> int:
+    """Serves HTTP in several processes until a signal, and returns the exit code.
+
+    Raises:
+        ConfigurationError: there is no such file, it cannot listen at this address, or the log cannot be written.
+    """
+    from deltamcp.transports.uvicorn_server import bind_sockets
+
+    check_target(split_target(command.target)[0])
+    log.configure_log(command.log_level, command.log_file)
+    sockets = bind_sockets(command.host, command.port)
+    with shared_state() as shared:
+        return Workers(count, sockets, serve_as_worker, command, shared).run()
+
+
+def serve_as_worker(
+    command: ServeCommand, shared: SharedState, sockets: list[socket.socket], messages: "Connection"
+) -> None:
+    """Serves HTTP in one of several processes, which tells that which started it when it serves."""
+    # A terminal sends both to all processes; the one that started this one tells it to end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker is started by another process"
+    try:
+        log.configure_log(command.log_level, command.log_file)
+        server = _load_configured(command)
+        notes = _share_state(server, shared)
+        http_server = _make_http_server(command, server)
+        drain_seconds = http_server.config.timeout_graceful_shutdown or 0
+        http_server.announce = lambda address: messages.send(Ready(address, notes, drain_seconds))
+
+        def stop_with_parent() -> None:
+            parent.join()
+            http_server.should_exit = True
+
+        threading.Thread(target=stop_with_parent, daemon=True).start()
+        threading.Thread(target=_exit_if_blocked, args=(http_server, []), daemon=True).start()
+        http_server.run(sockets)
+    except Exception as error:
+        _print_failure(command, error)
+        raise SystemExit(2 if isinstance(error, ConfigurationError) else 1) from None
+    finally:
+        if not parent.is_alive():  # else it deletes the folder itself
+            shutil.rmtree(shared.folder, ignore_errors=True)
+
+
+def _share_state(server: DeltaServer, shared: SharedState) -> list[str]:
+    """Gives the server what the workers have to share and neither author nor operator has set; says what."""
+    notes = []
+    if not server.shares_store:
+        server.configure(store=shared.store_url)
+        notes.append(
+            f"the workers share a store that ends with them, in {shared.folder}, because the server's own is in memory;"
+            " --store URL names another"
+        )
+    if not server.shares_state_key:
+        server.configure(state_key=shared.state_key)
+        notes.append("the workers share a state key that ends with them; --state-key-file FILE names another")
+    return notes
 
 
 def _exit_if_blocked(http_server: "HttpServer", changes: list[Path | None]) -> None:
@@ -192,10 +284,9 @@ def _exit_code(changes: list[Path | None]) -> int:
     return 0
 
 
-def _make_http_server(command: ServeCommand) -> "HttpServer":
+def _make_http_server(command: ServeCommand, server: DeltaServer) -> "HttpServer":
     from deltamcp.transports import uvicorn_server
 
-    server = _load_configured(command)
     options: HttpOptions = {**command.http, "auth": auth_options.make_authenticator(command.auth)}
     return uvicorn_server.make_server(server.engine, command.host, command.port, command.path, **options)
 
@@ -215,123 +306,6 @@ def _print_failure(command: ServeCommand, error: Exception) -> None:
     failure = f"{command.target} failed with {type(error).__name__}: {str(error).rstrip('.')}; --debug shows where."
     sentence = str(error) if isinstance(error, DeltaError) else failure
     print(f"delta-mcp: {printable_text(sentence)}", file=sys.stderr, flush=True)
-
-
-def load(target: str, disclosure: str | None = None, prefix: str | None = None) -> DeltaServer:
-    """Returns the server that a file or module defines; `disclosure` and `prefix` are for operations files.
-
-    Raises:
-        ConfigurationError: the target defines no server; the text says what to do.
-    """
-    if target.endswith(".json"):
-        return _operations_server(Path(target), Disclosure(disclosure or "auto", prefix or ""))  # type: ignore[arg-type]
-    if disclosure or prefix:
-        raise ConfigurationError(
-            "--disclosure and --prefix are for operations files; a server in Python says DeltaServer(disclosure=...)."
-        )
-    file_or_module, name = split_target(target)
-    module = _import_module(file_or_module)
-    servers = {known: value for known, value in vars(module).items() if isinstance(value, DeltaServer)}
-    server = getattr(module, name or "server", None)
-    if not isinstance(server, DeltaServer) and not name and len({id(found) for found in servers.values()}) == 1:
-        server = next(iter(servers.values()))
-    if not isinstance(server, DeltaServer):
-        places = " or ".join(f"{file_or_module}:{known}" for known in servers)
-        hint = f"say {places}" if servers else "make one, as server = DeltaServer(...)"
-        raise ConfigurationError(f"{file_or_module} has no DeltaServer called {name or 'server'!r}; {hint}.")
-    return server
-
-
-def split_target(target: str) -> tuple[str, str]:
-    """Splits FILE:NAME or MODULE:NAME; the name is empty if it is not given."""
-    file_or_module, _, name = target.partition(":")
-    if len(file_or_module) == 1 and name:  # a Windows drive
-        drive, (file_or_module, _, name) = file_or_module, name.partition(":")
-        file_or_module = f"{drive}:{file_or_module}"
-    return file_or_module, name
-
-
-def _operations_server(path: Path, disclosure: Disclosure) -> DeltaServer:
-    document = read_document(path)
-    sys.path.insert(0, str(path.parent.resolve()))  # for functions the file refers to
-    server = DeltaServer(document.title or path.stem, document.version or "0", disclosure=disclosure)
-    server.operations(path)
-    return server
-
-
-def _check_target(file_or_module: str) -> None:
-    """
-    Raises:
-        ConfigurationError: this is a path, and there is no file that can be served.
-    """
-    path = Path(file_or_module)
-    if path.is_dir():
-        raise ConfigurationError(
-            f"{file_or_module} is a folder; name a Python file, a module or an operations file in it."
-        )
-    if path.suffix in _FILE_SUFFIXES and not path.is_file():
-        raise ConfigurationError(f"There is no file {file_or_module}.")
-    if path.is_file() and path.suffix not in _FILE_SUFFIXES:
-        raise ConfigurationError(f"{file_or_module} is neither a Python file (.py) nor an operations file (.json).")
-
-
-def _import_module(file_or_module: str) -> Any:
-    """
-    Raises:
-        ConfigurationError: there is no such file or module, or it fails; the text ends with its traceback.
-    """
-    _check_target(file_or_module)
-    try:
-        if file_or_module.endswith(".py"):
-            return _import_file(Path(file_or_module))
-        sys.path.insert(0, "")
-        return importlib.import_module(file_or_module)
-    except DeltaError:
-        raise
-    except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name and f"{file_or_module}.".startswith(f"{error.name}."):
-            raise ConfigurationError(f"There is no file or module {file_or_module}.") from error
-        raise _import_error(file_or_module, error) from error
-
-
-def _import_file(path: Path) -> Any:
-    sys.path.insert(0, str(path.parent.resolve()))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None, "a .py file always has a loader"
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _import_error(file_or_module: str, error: Exception) -> ConfigurationError:
-    """Returns an error with the place in the author's files, and the traceback from there on."""
-    frames = error.__traceback__
-    while frames is not None and _is_import_frame(frames.tb_frame.f_code.co_filename):
-        frames = frames.tb_next
-    lines = traceback.format_exception(type(error), error, frames)
-    reason = "".join(traceback.format_exception_only(error)[-1:]).splitlines()[0].rstrip(".")
-    where = (
-        f" ({Path(error.filename or file_or_module).name}, line {error.lineno})"
-        if isinstance(error, SyntaxError)
-        else _author_line(file_or_module, frames)
-    )
-    return ConfigurationError(f"{file_or_module} cannot be imported: {reason}{where}.\n{''.join(lines).rstrip()}")
-
-
-def _author_line(file_or_module: str, frames: TracebackType | None) -> str:
-    """Returns the last line of the traceback that is in the server's folder."""
-    folder = Path(file_or_module).resolve().parent if file_or_module.endswith(".py") else Path.cwd()
-    found = [
-        f" ({Path(frame.filename).name}, line {frame.lineno})"
-        for frame in traceback.extract_tb(frames)
-        if Path(frame.filename).resolve().is_relative_to(folder) and "site-packages" not in frame.filename
-    ]
-    return found[-1] if found else ""
-
-
-def _is_import_frame(file: str) -> bool:
-    return file == __file__ or file.startswith("<frozen importlib") or Path(file).parent == _IMPORTLIB
 
 
 def _parse_address(text: str) -> tuple[str, int]:

@@ -9,8 +9,8 @@ import select
 import sys
 from typing import TextIO
 
-_PIECE_BYTES = 512
-"""What a pipe that is ready for output takes without waiting: POSIX's least PIPE_BUF."""
+_PIECE_BYTES = getattr(select, "PIPE_BUF", 512)
+"""What a pipe that is ready for output takes without waiting, and whole where several processes write."""
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):

@@ -35,6 +35,9 @@ _MAX_DROPPED_BYTES = 256 * 1024 * 1024
 _SLOW_LINGER_SECONDS = 1.0
 """How long the server reads on after it refused a slow client, of whose request little can be under way."""
 
+_NEXT_REQUEST_SECONDS = 1.0
+"""How long a server that ends waits for the next request of a connection that was used; its client gets `close`."""
+
 _BODY_GRACE_SECONDS = 5.0
 """How much later than the application, which sends a better response, the protocol refuses a slow body; a busy process
 may reach both deadlines in one turn of its event loop."""
@@ -148,6 +151,7 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
         large_piece = False
         address: str | None = None
         lingers = False
+        is_ending = False
         body_bytes = 0
         """The bytes of the last request's body so far."""
         waiting = b""
@@ -269,6 +273,8 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
             self.body_bytes = 0
             super().on_headers_complete()
             cycle = self.cycle
+            if self.is_ending:
+                cycle.keep_alive = False
             self.scope[WHOLE_RESPONSE] = functools.partial(_send_whole, weakref.ref(cycle))  # type: ignore[literal-required]
             if not self.pipeline:
                 self.running = cycle
@@ -322,6 +328,21 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
                 self.loop.call_soon(self.parse_waiting)
 
         # The end
+
+        def shutdown(self) -> None:
+            """Ends the connection after the request in progress, or when it is idle.
+
+            A client that used it a moment ago may have sent its next request, which the server would lose.
+            """
+            self.is_ending = True
+            idle_since = self.loop.time()
+            if self.timeout_keep_alive_task is not None:
+                idle_since = self.timeout_keep_alive_task.when() - self.timeout_keep_alive
+            seconds = idle_since + _NEXT_REQUEST_SECONDS - self.loop.time()
+            if seconds > 0 and (self.cycle is None or self.cycle.response_complete):
+                self.loop.call_later(seconds, super().shutdown)
+            else:
+                super().shutdown()
 
         def refuse(self, answer: bytes) -> None:
             if self.transport.is_closing() or self.lingers:

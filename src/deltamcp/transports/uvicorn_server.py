@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Unpack
 
 import uvicorn
@@ -78,6 +78,8 @@ class HttpServer(uvicorn.Server):
         self._app = app
         self._engine = engine
         self._running = contextlib.AsyncExitStack()
+        self.announce: Callable[[str], None] = _print_address
+        """Gets a sentence without its end that says what is served where, once the server listens."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -117,14 +119,18 @@ class HttpServer(uvicorn.Server):
         if not self.should_exit:
             name, host = self._engine.info["name"], self.config.host
             url = f"http://{f'[{host}]' if ':' in host else host}:{port}{self._app.path}"
-            sys.stderr.write(f"Serving {name} at {url} (Ctrl-C stops)\n")
-            sys.stderr.flush()
+            self.announce(f"Serving {name} at {url}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.drain()
         await super().shutdown(sockets)
         if not self.force_exit:
             await self._running.aclose()
+
+
+def _print_address(address: str) -> None:
+    sys.stderr.write(f"{address} (Ctrl-C stops)\n")
+    sys.stderr.flush()
 
 
 def _allowed_connections(wanted: int) -> int:
