@@ -7,7 +7,6 @@ from pathlib import Path
 import mcp_types as types
 import pytest
 from mcp.client.client import Client
-from mcp.shared.exceptions import MCPDeprecationWarning
 
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PROGRAM
@@ -15,7 +14,7 @@ from tests.support.program import running_program
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"),
-    pytest.mark.filterwarnings("ignore", category=MCPDeprecationWarning),
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
 ]
 
 SERVER = """
