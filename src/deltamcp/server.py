@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from deltamcp.sources.operations_loader import OperationsFile
-    from deltamcp.transports.http_app import HttpApp, HttpOptions
+    from deltamcp.transports.http_app import HttpOptions
+    from deltamcp.transports.server_app import ServerApp
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("deltamcp")
@@ -386,14 +387,14 @@ class DeltaServer:
         async with self._hooks.lifespan.running():
             yield
 
-    def asgi(self, path: str = "/mcp", **options: Unpack["HttpOptions"]) -> "HttpApp":
+    def asgi(self, path: str = "/mcp", **options: Unpack["HttpOptions"]) -> "ServerApp":
         """Returns the server as an ASGI application, for any ASGI server or to mount in another application.
 
         `path` is that of the MCP endpoint; `HttpOptions` lists the other options.
         """
-        from deltamcp.transports.http_app import HttpApp
+        from deltamcp.transports.server_app import make_app
 
-        return HttpApp(self.engine, path, **options)
+        return make_app(self.engine, path, **options)
 
     def routes(self, path: str = "/mcp", **options: Unpack["HttpOptions"]) -> "list[BaseRoute]":
         """Returns the server's routes, for the route list of a Starlette or FastAPI application.

@@ -7,6 +7,7 @@ import socket
 import subprocess
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from deltamcp import connect
@@ -36,6 +37,14 @@ def run(*arguments: str, cwd: Path, said: str = "") -> subprocess.CompletedProce
         (["serve", "two.py:other"], "two.py has no DeltaServer called 'other'; say two.py:a or two.py:b."),
         (["serve", "empty.py", "--http", "8000"], "--http takes HOST:PORT, such as 127.0.0.1:8000, not '8000'."),
         (["serve", "empty.py", "--http", "x:99999"], "--http takes HOST:PORT, such as 127.0.0.1:8000, not 'x:99999'."),
+        (
+            ["serve", "empty.py", "--compat"],
+            "--compat needs --http HOST:PORT: over stdio every client gets its own protocol.",
+        ),
+        (
+            ["serve", "two.py:a", "--compat", "--http", "127.0.0.1:0", "--allow-host", "x"],
+            "compat=True checks the Origin and not the Host; leave out allowed_hosts.",
+        ),
     ],
 )
 def test_a_mistake_is_told_in_one_sentence(tmp_path, arguments, sentence):
@@ -264,3 +273,20 @@ def test_over_http_a_failure_names_the_log_and_no_folder(tmp_path):
     assert "; the server's log, failing.log, says why." in text
     assert str(tmp_path) not in text and "private" not in text
     assert "Traceback" in log.read_text() and "Traceback" not in program.text()
+
+
+def test_compat_speaks_the_http_of_the_original(tmp_path):
+    (tmp_path / "mine.py").write_text("from deltamcp import DeltaServer\nserver = DeltaServer('mine')\n")
+    command = [
+        str(PROGRAM),
+        "serve",
+        "mine.py",
+        "--http",
+        "127.0.0.1:0",
+        "--compat",
+        "--allow-origin",
+        "https://a.example",
+    ]
+    with running_program(command, tmp_path) as program:
+        answer = httpx2.options(program.wait_for(r"http://\S+")[0], headers={"origin": "https://a.example"})
+    assert (answer.status_code, answer.headers["mcp-protocol-version"]) == (204, "2025-11-25")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from deltamcp import DeltaServer
-from deltamcp.transports.http_app import HttpApp
+from deltamcp.transports.server_app import ServerApp
 from tests.support.conditions import HANG_SECONDS
 
 ACCEPT_BOTH = "application/json, text/event-stream"
@@ -63,7 +63,7 @@ class AsgiExchange:
 
 
 class AsgiClient:
-    def __init__(self, app: HttpApp) -> None:
+    def __init__(self, app: ServerApp) -> None:
         self._app = app
         self.headers = {"content-type": "application/json", "accept": ACCEPT_BOTH}
         self.address = "127.0.0.1"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import uvicorn
 
@@ -11,9 +12,9 @@ from deltamcp.transports.uvicorn_server import make_server
 
 
 @contextlib.asynccontextmanager
-async def serve_http(server: DeltaServer) -> AsyncIterator[str]:
-    """Its address while it is served in this process."""
-    async with serve_uvicorn(make_server(server.engine, port=0)) as address:
+async def serve_http(server: DeltaServer, **options: Any) -> AsyncIterator[str]:
+    """Its address while it is served in this process; `options` are those of `run`."""
+    async with serve_uvicorn(make_server(server.engine, port=0, **options)) as address:
         yield f"{address}/mcp"
 
 

@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from deltamcp import Context, DeltaServer, Limits
+from deltamcp.transports.http_app import HttpApp
 from tests.support.asgi_client import ACCEPT_BOTH, INITIALIZE, AsgiClient, AsgiExchange, asgi_client
 from tests.support.conditions import HANG_SECONDS
 from tests.support.raw_client import META
@@ -264,6 +265,7 @@ async def test_calls_wait_until_their_decoded_arguments_have_room(value, fit):
         return "done"
 
     async with asgi_client(server) as client:
+        assert isinstance(client._app, HttpApp)
         quotas = client._app._quotas
         calls = [modern(client, "takes", value=value, padding="x" * 1_000) for _ in range(fit + 1)]
         for _ in range(fit):
@@ -349,6 +351,7 @@ async def test_a_session_that_ends_during_a_call_leaves_nothing_behind(server, a
             await began.wait()
             assert (await AsgiExchange(client._app, "DELETE", client.headers).start())[0] == 200
             await call.task
+        assert isinstance(client._app, HttpApp)
         quotas = client._app._quotas
         assert not any(getattr(quotas, name)._held for name in quotas.__slots__)
         assert not server.engine.hub._listeners

@@ -24,6 +24,9 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="an address or network whose Forwarded or X-Forwarded-For header names the client; repeatable",
     )
+    verb.add_argument(
+        "--compat", action="store_true", help="answer as the original server of Delta-MCP 0.2 does, on every path"
+    )
 
 
 def read_options(args: argparse.Namespace) -> "HttpOptions":
@@ -34,4 +37,5 @@ def read_options(args: argparse.Namespace) -> "HttpOptions":
         "allowed_hosts": None if args.allow_host is None else [*args.allow_host, *LOOPBACK],
         "allowed_origins": args.allow_origin,
         "trusted_proxies": args.trusted_proxy,
+        "compat": args.compat,
     }

@@ -103,6 +103,8 @@ def run(args: argparse.Namespace) -> None:
         )
     if args.workers != 1:
         _check_workers(args)
+    if args.compat and args.http is None:
+        raise ConfigurationError("--compat needs --http HOST:PORT: over stdio every client gets its own protocol.")
     command = ServeCommand(
         target=args.target,
         disclosure=args.disclosure,

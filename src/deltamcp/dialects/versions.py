@@ -18,6 +18,8 @@ DELTA_MCP = "delta-mcp/0.2.0"
 """The version that a Delta-MCP client sends in `initialize`; the server accepts every version with the same major."""
 DELTA_MCP_BASELINE = "2025-11-25"
 """The MCP version that Delta-MCP is based on."""
+DELTA_MCP_HEADERS = ("2025-11-25", "2025-06-18", "2025-03-26")
+"""The values of `MCP-Protocol-Version` that the original server of Delta-MCP accepts."""
 
 FIELD_SINCE: Mapping[str, str] = MappingProxyType(
     {

@@ -125,7 +125,7 @@ The function takes the status, the body and further headers, and returns whether
 JSON_TYPE = (b"content-type", b"application/json")
 _BODY_TYPES = (b"application/json", b"application/cbor")
 _ACCEPTED_BODY_TYPES = (*_BODY_TYPES, b"application/*")
-_CLOSE = (b"connection", b"close")
+CLOSE = (b"connection", b"close")
 
 PIECE_BYTES = 64 * 1024
 """A larger response or event is sent in pieces of this size, each when the client has read enough of those before."""
@@ -137,6 +137,13 @@ _EVENTS = (
     # MCP 2026-07-28 "Receiving Messages": tells reverse proxies not to buffer events.
     (b"x-accel-buffering", b"no"),
 )
+
+
+def path_within(scope: Scope) -> str:
+    """Returns the path relative to the place where the application is mounted."""
+    path, root = scope["path"], scope.get("root_path", "")
+    within: str = path[len(root) :] if root and path.startswith(root) else path
+    return within.rstrip("/")
 
 
 def client_address(scope: Scope) -> str:
@@ -265,7 +272,7 @@ async def respond(send: Send, status: int, body: bytes, headers: Iterable[tuple[
 
 
 async def respond_no_content(send: Send, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Sends status 204."""
+    """Sends status 204, which has no Content-Length either (RFC 9110, 8.6)."""
     await send({"type": "http.response.start", "status": 204, "headers": [*headers]})
     await send({"type": "http.response.body", "body": b""})
 
@@ -309,7 +316,7 @@ async def refuse(incoming: HttpRequest, failure: Failure, id_: RequestId | None 
     # RFC 9110, 10.1.1: a client that asked first and is refused may leave out the body, so that the next bytes could be
     # either. Any other client sends the rest of its body, which the HTTP server reads and drops; if the server closed
     # the connection before, the client could not read the response.
-    close = (_CLOSE,) if b"expect" in incoming.headers else ()
+    close = (CLOSE,) if b"expect" in incoming.headers else ()
     body = jsonrpc.encode_error(id_, row.modern, failure)
     await respond_json(incoming.send, row.modern_http, body, *failure_headers(incoming, failure), *close)
 

@@ -44,6 +44,8 @@ class HttpOptions(TypedDict, total=False):
     routes: Routes
     """Pages of the author's own beside the MCP endpoint: Starlette routes, or ASGI applications by their paths. The
     server checks the `Host` and the `Origin` of their requests, but not who sends them."""
+    compat: bool
+    """Whether the server speaks HTTP as the original server of Delta-MCP 0.2 does, see `DeltaMcpApp`."""
 
 
 class HttpApp:
@@ -76,8 +78,8 @@ class HttpApp:
         headers: dict[bytes, bytes] = dict(raw)
         if self.proxies:
             scope = self.proxies.resolve(scope, headers)
-        at_endpoint = scope["path"] == self.path or self._path_within(scope) == self.path
-        page = None if at_endpoint else self.pages.find(self._path_within(scope), scope)
+        at_endpoint = scope["path"] == self.path or asgi_messages.path_within(scope) == self.path
+        page = None if at_endpoint else self.pages.find(asgi_messages.path_within(scope), scope)
         if page is not None and page.is_probe:
             await page.app(scope, receive, send)
             return
@@ -129,9 +131,3 @@ class HttpApp:
             return found
         incoming.caller = self._engine.identify(found, None, address)
         return None
-
-    def _path_within(self, scope: Scope) -> str:
-        """Returns the path relative to the place where this application is mounted."""
-        path, root = scope["path"], scope.get("root_path", "")
-        within: str = path[len(root) :] if root and path.startswith(root) else path
-        return within.rstrip("/")

@@ -16,9 +16,10 @@ from deltamcp.auth.safe_url import is_loopback
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.transports.allowed_names import LOOPBACK
-from deltamcp.transports.http_app import HttpApp, HttpOptions
+from deltamcp.transports.http_app import HttpOptions
 from deltamcp.transports.http_protocol import bounded_protocol
 from deltamcp.transports.quota import Quota
+from deltamcp.transports.server_app import ServerApp, make_app
 from deltamcp.transports.warning_filter import WARNING_FILTER
 
 
@@ -73,7 +74,7 @@ class HttpServer(uvicorn.Server):
     At shutdown it first ends the streams that would keep it from exiting.
     """
 
-    def __init__(self, config: uvicorn.Config, app: HttpApp, engine: Engine) -> None:
+    def __init__(self, config: uvicorn.Config, app: ServerApp, engine: Engine) -> None:
         super().__init__(config)
         self._app = app
         self._engine = engine
@@ -165,9 +166,10 @@ def make_server(
             f"At {host} other machines reach the server; pass auth=ResourceServer(...), auth=StaticTokens(...) or, to "
             "let everybody in, auth=OpenAccess()."
         )
-    if options.get("allowed_hosts") is None and host not in ("0.0.0.0", "::", *LOOPBACK):  # noqa: S104
+    is_default = options.get("allowed_hosts") is None and not options.get("compat")
+    if is_default and host not in ("0.0.0.0", "::", *LOOPBACK):  # noqa: S104
         options["allowed_hosts"] = [host, *LOOPBACK]
-    app = HttpApp(engine, path, **options)
+    app = make_app(engine, path, **options)
     logging.getLogger("uvicorn.error").addFilter(WARNING_FILTER)
     limits = engine.limits
     connections = Quota(_allowed_connections(limits.connections), limits.account_share)
