@@ -198,10 +198,10 @@ async def stdio_client(script: str) -> AsyncIterator[StdioBytesClient]:
 
 
 @contextlib.asynccontextmanager
-async def http_clients(server: DeltaServer) -> AsyncIterator[Callable[[], HttpBytesClient]]:
-    """Peers of one server, as many as are asked for."""
+async def http_clients(server: DeltaServer, **options: Any) -> AsyncIterator[Callable[[], HttpBytesClient]]:
+    """Peers of one server, as many as are asked for; `options` are those of `asgi`."""
     async with server.engine.lifespan.running():
-        transport = httpx2.ASGITransport(app=server.asgi())
+        transport = httpx2.ASGITransport(app=server.asgi(**options))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
             yield lambda: HttpBytesClient(http)
 
