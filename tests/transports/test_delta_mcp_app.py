@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from deltamcp import ConfigurationError, Context, DeltaServer, HostAuth, Limits, Principal, ResourceServer
+from deltamcp import ConfigurationError, Context, DeltaServer, HostAuth, Limits, Principal, ResourceServer, ResultPolicy
 from deltamcp.auth.authenticator import Credentials
 from deltamcp.auth.token_fault import TokenFault, refusal
 from deltamcp.errors import Fault
@@ -205,8 +205,9 @@ async def test_a_call_ends_when_its_client_leaves():
 # Sessions
 
 
-async def test_the_answer_to_a_delta_client_is_the_originals_to_the_byte():
-    async with compat_client(demo_server()) as client:
+@pytest.mark.parametrize("results", [None, ResultPolicy(compat=True)])
+async def test_the_answer_to_a_delta_client_is_the_originals_to_the_byte(results):
+    async with compat_client(demo_server(results=results)) as client:
         offer = {**DELTA_OFFER, "capabilities": {"tools": {"progressiveDisclosure": True}, "encoding": {"cbor": True}}}
         answer = await client.request("initialize", offer, id_=5)
         assert answer.content == b'{"jsonrpc":"2.0","id":5,"result":%b}' % ANSWER

@@ -239,9 +239,13 @@ class DeltaMcpApp:
         await asgi_messages.respond_to(incoming, 200, body, session_id)
 
     def _about(self) -> About:
-        """Returns what the server says of itself: it has no stream, so it tells of no changes and sends no log."""
-        about = self._engine.capabilities.about()
-        kept = {name: value for name, value in about.capabilities.items() if name != "logging"}
+        """Returns what the server says of itself: it has no stream, so it tells of no changes and sends no log.
+
+        Resources are those of the author; results that are stored as resources are not part of this protocol.
+        """
+        about, catalog = self._engine.capabilities.about(), self._engine.catalog
+        left_out = {"logging"} if catalog.resources or catalog.templates else {"logging", "resources"}
+        kept = {name: value for name, value in about.capabilities.items() if name not in left_out}
         capabilities = {name: {"listChanged": False} if value else {} for name, value in kept.items()}
         return About(about.info, capabilities, about.instructions)
 
