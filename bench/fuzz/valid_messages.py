@@ -20,6 +20,8 @@ META: dict[str, Any] = {
     "io.modelcontextprotocol/logLevel": "debug",
     "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 }
+_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+_PROGRESSIVE = {_CAPABILITIES: {"extensions": {"io.github.delta-mcp/progressive-disclosure": {}}}}
 _INPUTS = {"count": {"action": "accept", "content": {"value": 3}}}
 _POLICY = {"max_tokens": 200, "fields": "id,name", "deltas": True, "dedup": True}
 
@@ -40,8 +42,8 @@ _PARAMS: Mapping[str, tuple[dict[str, Any], ...]] = {
         {"name": "report", "arguments": {"steps": 2}},
     ),
     "tools/list": ({}, {"cursor": "MQ=="}, {"_meta": {"io.github.delta-mcp/root": "0" * 64}}),
-    "tools/describe": ({"names": ["add"]}, {"name": "add"}),
-    "tools/manifest": ({}, {"root": "0" * 64}),
+    "tools/describe": ({"names": ["add"], "_meta": _PROGRESSIVE}, {"name": "add", "_meta": _PROGRESSIVE}),
+    "tools/manifest": ({"_meta": _PROGRESSIVE}, {"root": "0" * 64, "_meta": _PROGRESSIVE}),
     "resources/list": ({},),
     "resources/templates/list": ({},),
     "resources/read": (

@@ -303,8 +303,8 @@ def _adapt_question(question: InputRequest, terms: Terms) -> InputRequest:
     mode = question.params.get("mode")
     if mode is None:
         return question
-    # "Elicitation": an empty capability means forms, for clients older than the modes.
-    forms_only = terms.version < versions.FORM_MODES_SINCE or not declared
+    # "Elicitation": an empty capability means forms, for clients older than the modes; so does one that is no object.
+    forms_only = terms.version < versions.FORM_MODES_SINCE or not declared or not isinstance(declared, dict)
     if mode not in ({"form"} if forms_only else declared):
         raise MissingCapabilityError(capability, str(mode))
     if terms.version >= versions.FORM_MODES_SINCE:

@@ -204,6 +204,16 @@ async def test_what_the_client_cannot_be_asked_gets_32021(served: FaultServer) -
     assert reply.error()["data"]["requiredCapabilities"]["elicitation"] == {}
 
 
+@pytest.mark.parametrize("declared", [7, True, "form", ["form"], 0, "", {}])
+async def test_a_capability_that_is_no_object_is_one_without_settings(served: FaultServer, declared: Any) -> None:
+    meta = {**META, "io.modelcontextprotocol/clientCapabilities": {"elicitation": declared}}
+    params = {**call_params("ask"), "_meta": meta}
+    logged = len(served.log_text())
+    reply = await send_http(served.port, message("tools/call", params), modern_headers("tools/call", params))
+    assert reply.result()["resultType"] == "input_required"
+    assert "Traceback" not in served.log_text()[logged:]
+
+
 @pytest.mark.parametrize("state", ["nonsense", "", "v1." + "A" * 500, 7, None, {"a": 1}, "\U0001f600"])
 async def test_a_forged_state_is_never_taken(served: FaultServer, state: Any) -> None:
     meta = {**META, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
