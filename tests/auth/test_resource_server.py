@@ -10,6 +10,7 @@ from deltamcp.auth.authenticator import Credentials
 from deltamcp.auth.token_fault import TOKEN_FAULTS, TokenFault
 from deltamcp.errors import Fault
 from deltamcp.values import Failure, Principal
+from tests.support.asgi_client import AsgiClient
 from tests.support.fake_issuer import RESOURCE, serve_issuer
 
 METADATA_URL = "https://tools.example/.well-known/oauth-protected-resource/mcp"
@@ -149,9 +150,9 @@ def make_server() -> DeltaServer:
     server = DeltaServer("notes")
 
     @server.tool
-    def whoami(context: Context) -> dict[str, Any]:
+    def whoami(context: Context) -> str:
         """Says who calls."""
-        return {"key": context.principal.key, "team": context.principal.claims.get("team")}
+        return f"{context.principal.key} of {context.principal.claims['team']}"
 
     return server
 
@@ -165,7 +166,7 @@ async def send(app: Any, path: str, method: str = "GET", host: str = "evil.examp
     async def collect(event: Any) -> None:
         sent.append(event)
 
-    raw = [(b"host", host.encode()), *((name.encode(), value.encode()) for name, value in headers.items())]
+    raw = [(b"host", host.encode()), *((name.lower().encode(), value.encode()) for name, value in headers.items())]
     await app({"type": "http", "method": method, "path": path, "headers": raw, "client": None}, receive, collect)
     found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], found, b"".join(event.get("body", b"") for event in sent[1:])
@@ -210,6 +211,28 @@ async def test_the_keys_are_asked_for_once_and_the_authenticator_closes_with_the
             assert issuer.asked == {"/.well-known/oauth-authorization-server": 1, "/jwks": 1}
             assert len(auth._verified) > 0
         assert len(auth._verified) == 0
+
+
+async def test_a_function_reads_its_caller_and_the_claims() -> None:
+    async with serve_issuer() as issuer:
+        server = make_server()
+        async with server.lifespan():
+            client = AsgiClient(server.asgi(auth=ResourceServer(RESOURCE, issuer.url)))
+            client.headers["authorization"] = f"Bearer {issuer.token(team='blue')}"
+            await client.initialize()
+            exchange = client.request(1, "tools/call", name="whoami", arguments={})
+            assert (await exchange.start())[0] == 200
+            assert (await exchange.json())["result"]["content"][0]["text"] == f"{issuer.url} ada of blue"
+
+
+async def test_two_credentials_in_one_request_are_refused() -> None:
+    async with serve_issuer() as issuer:
+        server = make_server()
+        app = server.asgi(auth=ResourceServer(RESOURCE, issuer.url))
+        async with server.lifespan():
+            both = {"authorization": f"Bearer {issuer.token()}", "Authorization": "Bearer other"}
+            status, _, _ = await send(app, "/mcp", "POST", "localhost", **both)
+            assert status == 400
 
 
 async def test_routes_of_another_application_have_the_documents_too() -> None:

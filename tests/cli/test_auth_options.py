@@ -19,7 +19,7 @@ JWT = ["--auth", "https://issuer.example", *RESOURCE]
 ASKING = ["--auth", "introspect:https://issuer.example/i", *RESOURCE, "--issuer", "https://issuer.example"]
 
 
-def make(*words: str, host: str = "0.0.0.0") -> Any:
+def make(*words: str, host: str | None = "0.0.0.0") -> Any:
     parser = argparse.ArgumentParser()
     auth_options.add_options(parser)
     return auth_options.make_authenticator(auth_options.read_options(parser.parse_args(words), host))
@@ -97,6 +97,12 @@ def test_a_mistake_is_one_sentence(words: list[str], named: str) -> None:
     with pytest.raises(ConfigurationError, match=named) as refused:
         make(*words)
     assert "\n" not in str(refused.value)
+
+
+def test_stdio_has_no_auth() -> None:
+    assert make(host=None) is None
+    with pytest.raises(ConfigurationError, match="--auth needs --http"):
+        make("--auth", "open", host=None)
 
 
 def test_introspection_needs_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,11 +110,13 @@ class ResourceServer:
             return Failure(
                 Fault.OVERLOADED, "Tokens cannot be verified at the moment; try again.", retry_seconds=_RETRY_SECONDS
             )
-        if not self._scopes <= principal.scopes:
+        missing = self._scopes - principal.scopes
+        if missing:
             return Failure(
                 Fault.INSUFFICIENT_SCOPE,
                 "The token lacks scopes that every request here needs.",
-                missing_scopes=self._scopes - principal.scopes,
+                {"missingScopes": sorted(missing)},
+                missing_scopes=missing,
                 granted_scopes=principal.scopes,
             )
         return principal

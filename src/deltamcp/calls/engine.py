@@ -170,7 +170,7 @@ class Engine:
                 assert_never(ask)
 
     def _call_tool(self, ask: CallTool, request: RequestContext) -> Coroutine[Any, Any, Outcome]:
-        if request.view.withheld:
+        if request.view.withholds:
             refused = refuse_withheld((ask.name,), request)
             if refused is not None:
                 self._tool_calls.observe_unknown(ask.name, request, refused)

@@ -25,7 +25,6 @@ _CHANGED_BY_OPERATIONS = {"operations", "version", "_ids", "_categories", "_scop
 _MAX_VIEWS = 64
 """The number of cached views; there is one for each set of scopes in use."""
 _ViewKey = tuple[frozenset[str], frozenset[str], bool]
-_NO_SCOPES: _ViewKey = (frozenset(), frozenset(), False)
 
 
 class Catalog:
@@ -53,7 +52,7 @@ class Catalog:
         self._categories: Counter[str] = Counter()
         """The number of operations below each category, by dotted path."""
         self._scopes: frozenset[str] = frozenset()
-        self._views: dict[_ViewKey, View] = {}
+        self._views: dict[_ViewKey | None, View] = {}
         self._search_index = SearchIndex()
         self._unindexed: dict[str, Operation | None] = {}
         self.version = 0
@@ -185,14 +184,14 @@ class Catalog:
 
     def view(self, principal: Principal = LOCAL) -> View:
         """Returns the view of a principal."""
-        key = _NO_SCOPES
+        key: _ViewKey | None = None
         if self._scopes:
             key = (principal.scopes & self._scopes, principal.step_up & self._scopes, principal.is_authenticated)
         view = self._views.get(key)
         if view is None:
             if len(self._views) >= _MAX_VIEWS:
                 self._views.clear()
-            view = self._views[key] = self._make_view(*key)
+            view = self._views[key] = self._make_view(*(key or (frozenset(), frozenset(), False)))
         return view
 
     def _make_view(self, granted: frozenset[str], step_up: frozenset[str], is_authenticated: bool) -> View:

@@ -73,6 +73,8 @@ class View:
         """
         self.operations = operations
         self.withheld = withheld
+        self.withholds = bool(withheld)
+        """Whether there are operations that the caller knows of and may not call."""
         self._shared_items = shared_items
         self._disclosure = disclosure
         self._scheme = scheme

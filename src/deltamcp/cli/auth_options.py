@@ -60,14 +60,19 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def read_options(args: argparse.Namespace, host: str) -> AuthOptions:
-    """Returns the options for a server that listens at a host.
+def read_options(args: argparse.Namespace, host: str | None) -> AuthOptions:
+    """Returns the options for a server that listens at a host; None is for stdio.
 
     Raises:
-        ConfigurationError: the host can be reached from other machines, and nothing says who may call.
+        ConfigurationError: the host can be reached from other machines, and nothing says who may call; or there is no
+            host, and something does.
     """
     from deltamcp.auth.safe_url import is_loopback
 
+    if host is None:
+        if args.auth is not None:
+            raise ConfigurationError("--auth needs --http HOST:PORT: over stdio the caller is who started the server.")
+        return AuthOptions()
     if args.auth is None and not is_loopback(host):
         raise ConfigurationError(f"At {host} other machines reach the server; say who may call by --auth {_FORMS}.")
     return AuthOptions(

@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> None:
         http={} if args.http is None else http_options.read_options(args),
         store=args.store,
         state_key_file=args.state_key_file,
-        auth=AuthOptions() if args.http is None else auth_options.read_options(args, host),
+        auth=auth_options.read_options(args, None if args.http is None else host),
         rate_limits=rate_options.read_limits(args),
         log_level=args.log_level,
         log_file=args.log_file,
