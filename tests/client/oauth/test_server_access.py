@@ -349,7 +349,8 @@ async def test_an_issuer_at_which_nobody_can_register_is_told():
     [
         (None, "basic"),
         (["client_secret_post"], "post"),
-        (["client_secret_post", "client_secret_basic"], "basic"),
+        (["none", "client_secret_post", "client_secret_basic"], "post"),
+        (["client_secret_basic", "client_secret_post"], "basic"),
         (["none"], "basic"),
     ],
 )
@@ -360,7 +361,7 @@ async def test_a_secret_is_sent_as_the_issuer_wants_it(methods, expected):
         async with connect(fake.url, auth=make_oauth(issuer, client_id="a:b", client_secret="c d")):
             pass
         (asked,) = issuer.of("/token")
-        pair = base64.b64encode(b"a%3Ab:c+d").decode()
+        pair = base64.b64encode(b"a%3Ab:c%20d").decode()
         assert asked.headers.get("authorization") == (f"Basic {pair}" if expected == "basic" else None)
         assert ("client_secret" in asked.form) is (expected == "post")
 

@@ -40,7 +40,7 @@ async def log_in_by_device(
             f"The authorization server {issuer.issuer[:200]} offers no login on another device; use a browser."
         )
     own_fields, headers = authenticate_client(client, issuer.issuer)
-    fields = {"client_id": client.client_id, "resource": resource, **own_fields}
+    fields = {"resource": resource, **own_fields}
     if scopes:
         fields["scope"] = " ".join(scopes)
     reply = await http.post_form(issuer.device_authorization_endpoint, fields, headers)

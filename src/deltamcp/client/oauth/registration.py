@@ -63,11 +63,16 @@ def _given_identity(own: OwnIdentity, issuer: IssuerDocument, client_id: str, re
         return ClientIdentity(client_id, "private_key_jwt", own.client_key, redirect_uri=redirect_uri)
     if own.client_secret is None:
         return ClientIdentity(client_id, redirect_uri=redirect_uri)
+    method = _choose_secret_method(issuer) or "client_secret_basic"
+    return ClientIdentity(client_id, method, own.client_secret, redirect_uri=redirect_uri)
+
+
+def _choose_secret_method(issuer: IssuerDocument) -> ClientAuthMethod | None:
+    """Returns how the authorization server would have a secret sent; the first that it names, which it knows best."""
     # RFC 8414, 2: without the field, it is `client_secret_basic`.
     supported = issuer.token_endpoint_auth_methods_supported or ["client_secret_basic"]
-    is_post = "client_secret_basic" not in supported and "client_secret_post" in supported
-    method: ClientAuthMethod = "client_secret_post" if is_post else "client_secret_basic"
-    return ClientIdentity(client_id, method, own.client_secret, redirect_uri=redirect_uri)
+    known: tuple[ClientAuthMethod, ...] = ("client_secret_basic", "client_secret_post")
+    return min((method for method in known if method in supported), key=supported.index, default=None)
 
 
 def _is_usable(stored: ClientIdentity, redirect_uri: str, scopes: tuple[str, ...]) -> bool:
@@ -84,9 +89,8 @@ async def _register(
 ) -> ClientIdentity:
     """Registers the client (RFC 7591)."""
     assert issuer.registration_endpoint is not None, "the caller has looked"
-    methods = issuer.token_endpoint_auth_methods_supported or ["client_secret_basic"]
-    preferred: tuple[ClientAuthMethod, ...] = ("none", "client_secret_basic", "client_secret_post")
-    method = next((each for each in preferred if each in methods), "none")
+    is_public = "none" in (issuer.token_endpoint_auth_methods_supported or ())
+    method: ClientAuthMethod = "none" if is_public else _choose_secret_method(issuer) or "none"
     request: dict[str, Any] = {
         "client_name": own.name,
         "redirect_uris": [redirect_uri] if redirect_uri else [],

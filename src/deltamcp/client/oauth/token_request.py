@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote_plus
+from urllib.parse import quote
 
 from deltamcp.client.oauth.json_http import JsonHttp
 from deltamcp.client.oauth.metadata import IssuerDocument
@@ -69,9 +69,10 @@ def authenticate_client(client: ClientIdentity, issuer: str) -> tuple[dict[str, 
         case "client_secret_post":
             return {"client_id": client.client_id, "client_secret": secret}, {}
         case "client_secret_basic":
-            # OAuth 2.1, 2.4.1: both are form-encoded before they are joined.
-            pair = f"{quote_plus(client.client_id)}:{quote_plus(secret)}".encode()
-            return {}, {"authorization": f"Basic {base64.b64encode(pair).decode()}"}
+            # OAuth 2.1, 2.4.1: both are encoded before they are joined, a space so that every decoder reads it.
+            pair = f"{quote(client.client_id, safe='')}:{quote(secret, safe='')}".encode()
+            # mcp 2.3 looks for the client by the field.
+            return {"client_id": client.client_id}, {"authorization": f"Basic {base64.b64encode(pair).decode()}"}
         case "private_key_jwt":
             fields = {"client_assertion_type": _ASSERTION_TYPE, "client_assertion": _sign_assertion(client, issuer)}
             return {"client_id": client.client_id, **fields}, {}
