@@ -2,9 +2,10 @@
 
 import asyncio
 import itertools
+from collections.abc import Collection
 from typing import Any
 
-from deltamcp.runtime.change_hub import ChangeHub
+from deltamcp.runtime.change_hub import ChangeHub, Position
 from deltamcp.values import Kind
 from tests.support.conditions import wait_until
 
@@ -17,7 +18,10 @@ class Listener:
     def wants(self, change: Kind | str) -> bool:
         return self._wanted in (None, change)
 
-    def notify(self, method: str, params: dict[str, Any]) -> None:
+    def watched_uris(self) -> Collection[str]:
+        return [self._wanted] if isinstance(self._wanted, str) else ()
+
+    def notify(self, method: str, params: dict[str, Any], position: Position | None = None) -> None:
         self._heard.append((self, method, params))
 
 

@@ -6,6 +6,7 @@ same dialect writes that. The engine only dispatches: one module of this package
 a failure with an id under which the server's log has the traceback; clients see nothing else of it.
 """
 
+import functools
 import hashlib
 from collections.abc import Coroutine, Sequence
 from typing import Any, assert_never
@@ -36,6 +37,7 @@ from deltamcp.delivery.mcp_delivery import McpDelivery
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.dialects.registry import Dialects
 from deltamcp.limits import Limits
+from deltamcp.replicas.replica import Replica
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.seal import Seal
@@ -117,6 +119,15 @@ class Engine:
             catalog, self.capabilities, runner, continuation, changes, computations, cache_seconds
         )
         self._prompts = Prompts(catalog, self.capabilities, self._lists, runner)
+
+    @functools.cached_property
+    def replica(self) -> Replica | None:
+        """This process among the replicas of the server, for transports that share sessions; None if there are none."""
+        if not self.store.shared:
+            return None
+        replica = Replica(self.store, self.info["name"], self.hub)
+        self.lifespan.add_task(replica.run)
+        return replica
 
     def identify(self, principal: Principal, conversation: str | None = None, address: str = "") -> Caller:
         """Returns the caller of a request, by its principal and the connection, session or address it came by.

@@ -36,6 +36,8 @@ _MAX_SHOWN_CHARS = 1000
 class DeltaMcp:
     """Handles what differs from MCP: the result of `initialize`, lists on one page, result shapes and error texts."""
 
+    name = "delta-mcp"
+
     def __init__(self) -> None:
         self._mcp = HandshakeMcp()
 

@@ -72,6 +72,9 @@ class Dialect(Protocol):
 class SessionDialect(Dialect, Protocol):
     """A dialect whose sessions begin with `initialize`."""
 
+    name: str
+    """The name of the dialect in the records of sessions."""
+
     def agree(self, params: dict[str, JSON], encodings: Collection[str]) -> Agreement | Failure:
         """Returns the agreement that a client's `initialize` leads to; `encodings` are those of the transport."""
         ...

@@ -29,6 +29,8 @@ from deltamcp.wire import jsonrpc
 class HandshakeMcp:
     """Reads and writes MCP messages of sessions that begin with `initialize`."""
 
+    name = "mcp"
+
     def recognizes(self, request: Request) -> bool:
         return request.method == "initialize"
 

@@ -46,3 +46,7 @@ class Dialects:
     def find_session(self, request: Request) -> SessionDialect:
         """Returns the dialect that an `initialize` requests."""
         return next((dialect for dialect in self._session if dialect.recognizes(request)), self.default)
+
+    def session_dialect(self, name: str) -> SessionDialect:
+        """Returns the dialect of a session by its name."""
+        return next((dialect for dialect in self._session if dialect.name == name), self.default)

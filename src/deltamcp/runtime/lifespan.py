@@ -6,7 +6,7 @@ The first transport that opens enters the lifespan; it ends when the last one cl
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from deltamcp.runtime.watchdog import Watchdog
@@ -33,6 +33,7 @@ class ServerLifespan:
         self._watchdog = watchdog
         self._background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._tasks: list[asyncio.Task[None]] | None = None
         self._call_tasks: set[asyncio.Task[Any]] = set()
         self._transports = 0
         self._start_lock: asyncio.Lock | None = None
@@ -40,11 +41,17 @@ class ServerLifespan:
         self._end: asyncio.Event | None = None
 
     def add_task(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Runs a coroutine beside the requests, from the next time the server opens until it closes.
+        """Runs a coroutine beside the requests, now if the server is open and whenever it opens, until it closes.
 
         It is cancelled when the server closes. If it fails, the log says so, and the server stays open.
         """
         self._background.append(make)
+        if self.started and self.loop is not None:
+            self.loop.call_soon_threadsafe(self._start_task, make)
+
+    def _start_task(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if self._tasks is not None:
+            self._tasks.append(asyncio.get_running_loop().create_task(_log_failure(make)))
 
     def add_closer(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Calls an async function whenever the server closes. If it fails, the log says so."""
@@ -111,7 +118,7 @@ class ServerLifespan:
         watchdog = self._watchdog()
         try:
             async with self._lifespan() if self._lifespan is not None else contextlib.nullcontext() as state:
-                async with _run_in_background(self._background), self._ending_call_tasks():
+                async with self._running_tasks(), self._ending_call_tasks():
                     watchdog.start(asyncio.get_running_loop())
                     ready.set_result(state)
                     await end.wait()
@@ -123,6 +130,20 @@ class ServerLifespan:
             watchdog.stop()
             for close in self._closers:
                 await _log_failure(close)
+
+    @contextlib.asynccontextmanager
+    async def _running_tasks(self) -> AsyncIterator[None]:
+        tasks = self._tasks = []
+        for make in self._background:
+            self._start_task(make)
+        try:
+            yield
+        finally:
+            self._tasks = None
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
 
     @contextlib.asynccontextmanager
     async def _ending_call_tasks(self) -> AsyncIterator[None]:
@@ -143,18 +164,6 @@ async def _value_or_error(make: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T
         return await make(), None
     except BaseException as error:
         return None, error
-
-
-@contextlib.asynccontextmanager
-async def _run_in_background(background: Iterable[Callable[[], Coroutine[Any, Any, None]]]) -> AsyncIterator[None]:
-    tasks = [asyncio.get_running_loop().create_task(_log_failure(make)) for make in background]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
 
 
 async def _log_failure(make: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -1,5 +1,6 @@
 """A store in Redis, which replicas of a server on several hosts share."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -26,6 +27,9 @@ _ANSWER_SECONDS = 30.0
 
 _SILENCE_SECONDS = 10.0
 """How long a subscription hears nothing before it sends a ping, and then waits for the reply."""
+
+_MAX_UNREAD = 1000
+"""The messages that wait for a subscriber; Redis holds more for it, and ends the connection where they are too many."""
 
 _HEADER_BYTES = 32
 """The header before the data: the time at which it ends and the time it may stay unread, in ms, of 16 digits each."""
@@ -235,24 +239,43 @@ class RedisStore:
             await self._redis.publish(self._channels + channel, message)
 
     async def subscribe(self, channel: str) -> AsyncGenerator[bytes | None, None]:
+        received: asyncio.Queue[bytes | None] = asyncio.Queue(_MAX_UNREAD)
+        reader = asyncio.get_running_loop().create_task(self._read_channel(channel, received))
+        try:
+            while True:
+                next_ = asyncio.ensure_future(received.get())
+                try:
+                    await asyncio.wait([reader, next_], return_when=asyncio.FIRST_COMPLETED)
+                    if not next_.done():
+                        reader.result()
+                    yield await next_
+                finally:
+                    next_.cancel()
+        finally:
+            # redis-py loses a cancellation that comes while it connects, so it may take a second one.
+            while not reader.done():
+                reader.cancel()
+                await asyncio.wait([reader], timeout=0.1)
+            if not reader.cancelled():
+                reader.exception()
+
+    async def _read_channel(self, channel: str, received: "asyncio.Queue[bytes | None]") -> None:
         with self._translate_errors():
             async with self._redis.pubsub() as subscription:
                 await subscription.subscribe(self._channels + channel)
                 asked = False
                 while True:
                     # redis-py connects anew after an error, but raises it all the same.
-                    received = await subscription.get_message(timeout=_SILENCE_SECONDS)
-                    if received is None:
+                    message = await subscription.get_message(timeout=_SILENCE_SECONDS)
+                    if message is None:
                         if asked:
                             raise StoreUnreachableError(f"The store at {self._address} does not answer.")
                         asked = True
                         await subscription.ping()
                         continue
                     asked = False
-                    if received["type"] == "subscribe":
-                        yield None
-                    elif received["type"] == "message":
-                        yield received["data"]
+                    if message["type"] in ("subscribe", "message"):
+                        await received.put(message["data"] if message["type"] == "message" else None)
 
     async def close(self) -> None:
         with self._translate_errors():

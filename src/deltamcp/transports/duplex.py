@@ -17,7 +17,7 @@ from deltamcp.dialects.dialect import Dialect
 from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
-from deltamcp.transports.handshake_session import HandshakeSession, cancel_request
+from deltamcp.transports.handshake_session import HandshakeSession, cancel_request, cancelled_id
 from deltamcp.transports.response import encode_response
 from deltamcp.transports.subscription import Subscription
 from deltamcp.values import (
@@ -295,7 +295,7 @@ class Duplex:
 
     def _receive_notification(self, notification: Notification) -> None:
         if notification.method == "notifications/cancelled":
-            cancel_request(self._tasks, notification)
+            cancel_request(self._tasks, cancelled_id(notification))
         elif notification.method == "notifications/initialized" and self._session is not None:
             self._engine.hub.subscribe(self._session)
 

@@ -193,15 +193,17 @@ class FollowedStream(NamedTuple):
 class SessionStreams:
     """The event streams of one handshake session, and the bytes that it stores of them."""
 
-    __slots__ = ("_account", "_bytes", "_opened", "_quota", "_streams", "is_closed", "limits", "standalone")
+    __slots__ = ("_account", "_bytes", "_make_id", "_opened", "_quota", "_streams", "is_closed", "limits", "standalone")
 
-    def __init__(self, limits: Limits, quota: Quota, account: str) -> None:
+    def __init__(self, limits: Limits, quota: Quota, account: str, make_id: Callable[[], str] | None = None) -> None:
+        """`make_id` returns ids for streams, where other processes open some in the same session."""
         self.limits = limits
         self.is_closed = False
         """Whether the session has ended; a stream that opens later stores nothing."""
         self._quota = quota
         self._account = account
         self._streams: dict[str, StoredStream] | None = None
+        self._make_id = make_id
         self._opened = 0
         self._bytes = 0
         self.standalone: StoredStream | None = None
@@ -215,9 +217,10 @@ class SessionStreams:
         for stream in finished[: max(0, len(finished) - self.limits.replay_streams + 1)]:
             self._forget(stream)
         self._opened += 1
-        opened = StoredStream(str(self._opened), self)
+        id_ = str(self._opened) if self._make_id is None else self._make_id()
+        opened = StoredStream(id_, self)
         if not self.is_closed:
-            self._streams[str(self._opened)] = opened
+            self._streams[id_] = opened
         return opened
 
     def open_standalone(self) -> StoredStream:

@@ -4,13 +4,14 @@ A session belongs to a connection or an `Mcp-Session-Id`. The modern era has no 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from deltamcp.dialects.dialect import Agreement, SessionDialect
 from deltamcp.errors import Fault, InputDeclinedError, PeerError
+from deltamcp.runtime.change_hub import Position
 from deltamcp.transports.response import encode_response
 from deltamcp.values import (
     JSON,
@@ -32,8 +33,12 @@ from deltamcp.values import (
 )
 from deltamcp.wire import jsonrpc
 
-_MAX_WATCHED = 1000
+MAX_WATCHED = 1000
 """The resources that one session may subscribe to, whose URIs have up to 2,048 characters each."""
+TOO_MANY_WATCHED = Failure(
+    Fault.INVALID_PARAMS,
+    f"A session may subscribe to at most {MAX_WATCHED} resources; unsubscribe from some first.",
+)
 
 
 class Outlet(Protocol):
@@ -47,9 +52,17 @@ class Outlet(Protocol):
 class HandshakeSession:
     """Reads and writes in the client's dialect, and matches the client's responses to the server's requests."""
 
-    __slots__ = ("_outlet", "_pending", "_sent", "agreement", "caller", "dialect", "watched")
+    __slots__ = ("_make_id", "_outlet", "_pending", "_sent", "agreement", "caller", "dialect", "watched")
 
-    def __init__(self, dialect: SessionDialect, agreement: Agreement, outlet: Outlet, caller: Caller) -> None:
+    def __init__(
+        self,
+        dialect: SessionDialect,
+        agreement: Agreement,
+        outlet: Outlet,
+        caller: Caller,
+        make_id: Callable[[], str] | None = None,
+    ) -> None:
+        """`make_id` returns ids for requests to the client, where other processes send some in the same session."""
         self.dialect = dialect
         self.agreement = agreement
         self.caller = caller
@@ -57,6 +70,7 @@ class HandshakeSession:
         self._outlet = outlet
         self._pending: dict[RequestId, asyncio.Future[JSON]] | None = None
         self._sent = 0
+        self._make_id = make_id
 
     def read(self, request: Request) -> tuple[Terms, Ask] | Failure:
         """Returns the terms and the ask of a request, or the reason it is invalid."""
@@ -76,11 +90,8 @@ class HandshakeSession:
             case Watch():
                 if self.watched is None:
                     self.watched = set()
-                if ask.on and ask.uri not in self.watched and len(self.watched) >= _MAX_WATCHED:
-                    return Failure(
-                        Fault.INVALID_PARAMS,
-                        f"A session may subscribe to at most {_MAX_WATCHED} resources; unsubscribe from some first.",
-                    )
+                if ask.on and ask.uri not in self.watched and len(self.watched) >= MAX_WATCHED:
+                    return TOO_MANY_WATCHED
                 (self.watched.add if ask.on else self.watched.discard)(ask.uri)
         return Answer(Done())
 
@@ -91,7 +102,7 @@ class HandshakeSession:
         if self._pending is None:
             self._pending = {}
         self._sent += 1
-        id_ = f"s{self._sent}"
+        id_ = f"s{self._sent if self._make_id is None else self._make_id()}"
         future = self._pending[id_] = asyncio.get_running_loop().create_future()
         return jsonrpc.encode_request(id_, method, params), future, id_
 
@@ -111,11 +122,16 @@ class HandshakeSession:
             if self._pending is not None:
                 self._pending.pop(id_, None)
 
-    def resolve(self, response: Response) -> None:
-        """Passes the client's response to the call that waits for it; ignores a response to no open request."""
+    @property
+    def pending_ids(self) -> list[RequestId]:
+        """The ids of the requests whose response this process waits for."""
+        return list(self._pending or ())
+
+    def resolve(self, response: Response) -> bool:
+        """Passes the client's response to the call that waits for it; returns False for one to no open request."""
         future = self._pending.get(response.id) if self._pending else None
         if future is None or future.done():
-            return
+            return False
         if response.error is None:
             future.set_result(response.result)
         else:
@@ -123,20 +139,30 @@ class HandshakeSession:
             future.set_exception(
                 PeerError(code if type(code) is int else 0, str(message)[:500], response.error.get("data"))
             )
+        return True
 
     # Changes
 
     def wants(self, change: Kind | str) -> bool:
         return isinstance(change, Kind) or (self.watched is not None and change in self.watched)
 
-    def notify(self, method: str, params: dict[str, JSON]) -> None:
+    def watched_uris(self) -> Collection[str]:
+        return self.watched or ()
+
+    def notify(self, method: str, params: dict[str, JSON], position: Position | None = None) -> None:
         self._outlet.put(self.dialect.notify(method, params))
 
 
-def cancel_request(in_flight: Mapping[RequestId, "asyncio.Task[Any]"], notification: Notification) -> None:
-    """Cancels the request that `notifications/cancelled` names; an unknown or finished one is no error."""
+def cancelled_id(notification: Notification) -> RequestId | None:
+    """Returns the id of the request that `notifications/cancelled` names."""
     id_ = notification.params.get("requestId")
     # Not isinstance: True is an int, and equal to 1.
-    task = in_flight.get(id_) if id_ is not None and type(id_) in (int, str) else None
+    return id_ if type(id_) is int or type(id_) is str else None
+
+
+def cancel_request(in_flight: Mapping[RequestId, "asyncio.Task[Any]"], id_: RequestId | None) -> bool:
+    """Cancels a request; returns False for an unknown or finished one."""
+    task = None if id_ is None else in_flight.get(id_)
     if task is not None:
         task.cancel()
+    return task is not None

@@ -10,10 +10,12 @@ from deltamcp.transports import asgi_messages
 from deltamcp.transports.asgi_messages import AcceptedTypes, HttpRequest
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.event_streams import FollowedStream
-from deltamcp.transports.handshake_session import cancel_request
+from deltamcp.transports.handshake_session import cancelled_id
 from deltamcp.transports.http_reply import UNREAD, HttpReply
 from deltamcp.transports.http_sessions import HttpSession, HttpSessions
 from deltamcp.transports.quota import HttpQuotas
+from deltamcp.transports.session_directory import SessionDirectory
+from deltamcp.transports.shared_sessions import SharedSessions
 from deltamcp.values import (
     Failure,
     Listen,
@@ -42,10 +44,10 @@ class SessionRequests:
     def __init__(self, engine: Engine, calls: CallsInFlight, quotas: HttpQuotas) -> None:
         self._engine = engine
         self._calls = calls
-        self._sessions = HttpSessions(engine.limits, quotas, engine.hub, engine.identify)
+        self._sessions = _directory(engine, quotas)
 
-    def _find(self, incoming: HttpRequest) -> HttpSession | Failure:
-        return self._sessions.find(incoming.headers.get(b"mcp-session-id"), incoming.caller.principal)
+    async def _find(self, incoming: HttpRequest) -> HttpSession | Failure:
+        return await self._sessions.find(incoming.headers.get(b"mcp-session-id"), incoming.caller.principal)
 
     # POST
 
@@ -60,19 +62,19 @@ class SessionRequests:
             if message.method == "initialize" and b"mcp-session-id" not in incoming.headers:
                 await self._initialize(message, incoming)
                 return
-        opened = self._find(incoming)
+        opened = await self._find(incoming)
         if isinstance(opened, Failure):
             await asgi_messages.refuse(incoming, opened, id_)
             return
         match message:
             case Request():
                 await self._serve(message, opened, incoming)
-            case Notification():
-                self._receive_notification(message, opened)
-                await asgi_messages.respond_accepted(incoming.send)
-            case Response():
-                opened.session.resolve(message)
-                await asgi_messages.respond_accepted(incoming.send)
+            case Notification() | Response():
+                failure = await self._receive(message, opened)
+                if failure is None:
+                    await asgi_messages.respond_accepted(incoming.send)
+                else:
+                    await asgi_messages.refuse(incoming, failure)
             case list():
                 await self._serve_batch(message, opened, incoming)
 
@@ -82,18 +84,21 @@ class SessionRequests:
         if isinstance(agreement, Failure):
             await asgi_messages.respond_to(incoming, 200, dialect.write(request, agreement, versions.HANDSHAKE[0]))
             return
-        opened = self._sessions.open(dialect, agreement, incoming.caller.principal, incoming.account)
+        opened = await self._sessions.open(dialect, agreement, incoming.caller.principal, incoming.account)
         if isinstance(opened, Failure):
             await asgi_messages.refuse(incoming, opened, request.id)
             return
         body = dialect.introduce(request, self._engine.capabilities.about(), agreement, ENCODINGS)
         await asgi_messages.respond_to(incoming, 200, body, (b"mcp-session-id", opened.id.encode()))
 
-    def _receive_notification(self, notification: Notification, opened: HttpSession) -> None:
-        if notification.method == "notifications/initialized":
-            self._engine.hub.subscribe(opened.session)
-        elif notification.method == "notifications/cancelled":
-            cancel_request(opened.in_flight, notification)
+    async def _receive(self, message: Notification | Response, opened: HttpSession) -> Failure | None:
+        if isinstance(message, Response):
+            return await self._sessions.resolve(opened, message)
+        if message.method == "notifications/initialized":
+            self._sessions.start_listening(opened)
+        elif message.method == "notifications/cancelled":
+            return await self._sessions.cancel(opened, cancelled_id(message))
+        return None
 
     async def _serve(self, request: Request, opened: HttpSession, incoming: HttpRequest) -> None:
         session = opened.session
@@ -124,7 +129,7 @@ class SessionRequests:
         terms, ask = understood
         match ask:
             case SetLevel() | Watch():
-                return opened.apply(ask)
+                return await self._sessions.apply(opened, ask)
             case Listen():
                 raise AssertionError("a session has no subscriptions of this kind")
             case _:
@@ -161,10 +166,11 @@ class SessionRequests:
                     size += len(body)
                     responses.append(body)
                     await asyncio.sleep(0)  # calls that wait for nothing would hold up others
-                case Notification():
-                    self._receive_notification(message, opened)
-                case Response():
-                    opened.session.resolve(message)
+                case Notification() | Response():
+                    failure = await self._receive(message, opened)
+                    if failure is not None:
+                        await asgi_messages.refuse(incoming, failure)
+                        return
                 case Malformed():
                     responses.append(jsonrpc.encode_malformed(message))
         if not responses:
@@ -178,36 +184,45 @@ class SessionRequests:
 
     # GET and DELETE
 
-    def listen(self, incoming: HttpRequest) -> FollowedStream | Failure:
+    async def listen(self, incoming: HttpRequest) -> FollowedStream | Failure:
         """Serves GET: returns the stream of messages outside requests, or the one that `Last-Event-ID` resumes."""
         if incoming.accepts is None or not incoming.accepts.events:
             return Failure(Fault.NOT_ACCEPTABLE, "Accept text/event-stream.")
-        opened = self._find(incoming)
+        opened = await self._find(incoming)
         if isinstance(opened, Failure):
             return opened
         streams, account = incoming.quotas.streams, incoming.account
         if not streams.take(account):
             return Failure(Fault.OVERLOADED, "Too many streams are open; close one first.")
         self._sessions.begin_use(opened)
+        last = incoming.headers.get(b"last-event-id")
+        followed: FollowedStream | Failure | None = None
 
         def leave() -> None:
+            if isinstance(followed, FollowedStream):
+                followed.on_leave()
             streams.give_back(account)
             self._sessions.end_use(opened)
 
-        primed = opened.session.agreement.version >= versions.PRIMING_SINCE
-        last = incoming.headers.get(b"last-event-id")
-        resumed = None if last is None else opened.streams.resume(last.decode("latin-1"))
-        if resumed is not None:
-            # A resumed stream ends with its response, so it needs no `close`.
-            return FollowedStream(*resumed, primed=primed, on_leave=leave)
-        # The events of a forgotten stream cannot be sent again, so the client gets the GET stream.
-        stream = opened.open_standalone()
-        return FollowedStream(stream, stream.sent, primed=primed, close=stream.end, on_leave=leave)
+        try:
+            followed = await self._sessions.listen(opened, None if last is None else last.decode("latin-1"))
+        finally:
+            if not isinstance(followed, FollowedStream):
+                leave()
+        return followed._replace(on_leave=leave) if isinstance(followed, FollowedStream) else followed
 
-    def end(self, incoming: HttpRequest) -> Failure | None:
+    async def end(self, incoming: HttpRequest) -> Failure | None:
         """Serves DELETE: ends the session."""
-        opened = self._find(incoming)
-        if isinstance(opened, Failure):
-            return opened
-        self._sessions.forget(opened)
-        return None
+        opened = await self._find(incoming)
+        return opened if isinstance(opened, Failure) else await self._sessions.end(opened)
+
+
+def _directory(engine: Engine, quotas: HttpQuotas) -> SessionDirectory:
+    """Returns the sessions of a server: its own, or those that it shares with its replicas."""
+    replica = engine.replica
+    if replica is None:
+        return SessionDirectory(HttpSessions(engine.limits, quotas, engine.hub, engine.identify), engine.hub)
+    live = HttpSessions(engine.limits, quotas, engine.hub, engine.identify, replica.next_id)
+    shared = SharedSessions(live, engine.hub, replica, engine.limits, quotas, engine.dialects, engine.capabilities)
+    engine.lifespan.add_task(shared.run)
+    return shared

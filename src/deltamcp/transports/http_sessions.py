@@ -11,6 +11,7 @@ from deltamcp.dialects.dialect import Agreement, SessionDialect
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.runtime.change_hub import ChangeHub
+from deltamcp.transports.change_stream import WATCH_BYTES
 from deltamcp.transports.event_streams import EventStream, SessionStreams
 from deltamcp.transports.handshake_session import HandshakeSession
 from deltamcp.transports.quota import HttpQuotas
@@ -18,10 +19,11 @@ from deltamcp.values import Caller, Failure, Outcome, Principal, RequestId, Sess
 
 _MAX_EARLY_NOTIFICATIONS = 8
 """The number of distinct notifications stored for a session whose client has not opened its GET stream yet."""
-_WATCH_BYTES = 200
-"""The memory of a watched resource beside the characters of its URI."""
 _EXPIRED_AT_ONCE = 100
 """Sessions that end in one turn of the event loop, some 2 ms; 50,000 may expire at the same time."""
+
+SESSION_REQUIRED = Failure(Fault.SESSION_REQUIRED, "The header Mcp-Session-Id is missing; send initialize first.")
+SESSION_UNKNOWN = Failure(Fault.SESSION_UNKNOWN, "There is no such session; send initialize to open one.")
 
 
 class HttpSession:
@@ -49,11 +51,13 @@ class HttpSession:
         caller: Caller,
         limits: Limits,
         quotas: HttpQuotas,
+        make_id: Callable[[], str] | None = None,
     ) -> None:
+        """`make_id` returns ids for streams and requests to the client, where other processes make some too."""
         self.id = id_
         self.account = account
-        self.streams = SessionStreams(limits, quotas.replays, account)
-        self.session = HandshakeSession(dialect, agreement, self, caller)
+        self.streams = SessionStreams(limits, quotas.replays, account, make_id)
+        self.session = HandshakeSession(dialect, agreement, self, caller, make_id)
         self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
         self.last_used = time.monotonic()
         self.uses = 0
@@ -83,7 +87,7 @@ class HttpSession:
         """Changes the log level or the watched resources; what the session watches counts for its account."""
         if not isinstance(ask, Watch):
             return self.session.apply(ask)
-        size = len(ask.uri) + _WATCH_BYTES
+        size = len(ask.uri) + WATCH_BYTES
         if (ask.uri in (self.session.watched or ())) == ask.on:
             return self.session.apply(ask)
         if ask.on and not self._quotas.watched.take(self.account, size):
@@ -147,14 +151,20 @@ class HttpSessions:
     """The sessions of one server. A new one ends at most one idle session, of its account or of one that has more."""
 
     def __init__(
-        self, limits: Limits, quotas: HttpQuotas, hub: ChangeHub, identify: Callable[[Principal, str], Caller]
+        self,
+        limits: Limits,
+        quotas: HttpQuotas,
+        hub: ChangeHub,
+        identify: Callable[[Principal, str], Caller],
+        make_id: Callable[[], str] | None = None,
     ) -> None:
-        """`identify` returns the caller for a principal and a session id."""
+        """`identify` returns the caller for a principal and a session id; `make_id` is that of `HttpSession`."""
         self._limits = limits
         self._quotas = quotas
         self._share = max(1, int(limits.sessions * limits.account_share))
         self._hub = hub
         self._identify = identify
+        self._make_id = make_id
         self._open: dict[str, HttpSession] = {}
         self._accounts: dict[str, _AccountSessions] = {}
         self._idle: OrderedDict[str, HttpSession] = OrderedDict()
@@ -166,11 +176,16 @@ class HttpSessions:
         self, dialect: SessionDialect, agreement: Agreement, principal: Principal, account: str
     ) -> HttpSession | Failure:
         """Opens a session; a failure if there are too many, and none that may end for it is idle."""
+        return self.add(secrets.token_hex(16), dialect, agreement, principal, account)
+
+    def add(
+        self, id_: str, dialect: SessionDialect, agreement: Agreement, principal: Principal, account: str
+    ) -> HttpSession | Failure:
+        """Adds a session with a given id; a failure as `open` returns it."""
         if not self._make_room(account):
             return Failure(Fault.OVERLOADED, "Too many sessions are open; end one by DELETE, or try again later.")
-        id_ = secrets.token_hex(16)
         caller = self._identify(principal, id_)
-        opened = HttpSession(id_, account, dialect, agreement, caller, self._limits, self._quotas)
+        opened = HttpSession(id_, account, dialect, agreement, caller, self._limits, self._quotas, self._make_id)
         self._open[id_] = opened
         self._accounts.setdefault(account, _AccountSessions()).count += 1
         self._set_idle(opened)
@@ -193,21 +208,33 @@ class HttpSessions:
     def find(self, id_: bytes | None, principal: Principal) -> HttpSession | Failure:
         """Returns the session that a request names; a failure if it does not exist or belongs to another principal."""
         if id_ is None:
-            return Failure(Fault.SESSION_REQUIRED, "The header Mcp-Session-Id is missing; send initialize first.")
+            return SESSION_REQUIRED
         found = self._open.get(id_.decode("latin-1"))
         if found is not None and not found.uses and self._seconds_left(found) < 0:
             self.forget(found)
             found = None
         # An unknown session and another principal's get the same failure, so that clients cannot probe for sessions.
         if found is None or found.session.caller.principal.key != principal.key:
-            return Failure(Fault.SESSION_UNKNOWN, "There is no such session; send initialize to open one.")
-        if found.session.caller.principal is not principal:  # another token of the same principal may have other scopes
-            found.session.caller = self._identify(principal, found.id)
-        found.last_used = time.monotonic()
-        if not found.uses:
-            self._idle.move_to_end(found.id)
-            self._accounts[found.account].idle.move_to_end(found.id)
+            return SESSION_UNKNOWN
+        self.touch(found, principal)
         return found
+
+    def get(self, id_: str) -> HttpSession | None:
+        """Returns what this process has of a session."""
+        return self._open.get(id_)
+
+    def busy(self) -> list[HttpSession]:
+        """Returns the sessions with an open request or stream."""
+        return [opened for opened in self._open.values() if opened.uses]
+
+    def touch(self, opened: HttpSession, principal: Principal) -> None:
+        """A request of the session has come; its token may have other scopes than the one before."""
+        if principal is not opened.session.caller.principal:
+            opened.session.caller = self._identify(principal, opened.id)
+        opened.last_used = time.monotonic()
+        if not opened.uses:
+            self._idle.move_to_end(opened.id)
+            self._accounts[opened.account].idle.move_to_end(opened.id)
 
     def begin_use(self, opened: HttpSession) -> None:
         """A request or a stream of the session begins; the session does not end while it is open."""

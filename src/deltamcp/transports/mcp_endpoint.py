@@ -76,9 +76,9 @@ class McpEndpoint:
         if method not in ("GET", "DELETE") or _is_modern_version(incoming.headers):
             found = Failure(Fault.WRONG_HTTP_METHOD, f"This endpoint does not take {method}; send POST.")
         elif method == "GET":
-            found = self._in_sessions.listen(incoming)
+            found = await self._in_sessions.listen(incoming)
         else:
-            found = self._in_sessions.end(incoming)
+            found = await self._in_sessions.end(incoming)
         if isinstance(found, FollowedStream):
             return found
         if found is None:

@@ -1,9 +1,10 @@
 """The subscription that a client opens by `subscriptions/listen`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from deltamcp.dialects.dialect import Dialect
 from deltamcp.dialects.methods import subscription_filter
+from deltamcp.runtime.change_hub import Position
 from deltamcp.values import JSON, Answer, Filter, Kind, Request, SubscriptionEnd
 
 
@@ -29,7 +30,10 @@ class Subscription:
     def wants(self, change: Kind | str) -> bool:
         return change in (self._filter.kinds if isinstance(change, Kind) else self._filter.uris)
 
-    def notify(self, method: str, params: dict[str, JSON]) -> None:
+    def watched_uris(self) -> Collection[str]:
+        return self._filter.uris
+
+    def notify(self, method: str, params: dict[str, JSON], position: Position | None = None) -> None:
         self._send(self._dialect.notify(method, params, self._request.id))
 
     def end(self) -> None:

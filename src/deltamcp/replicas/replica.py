@@ -1,0 +1,99 @@
+"""This process among the replicas of a server: its id, its sign of life, and messages to and from the others."""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+
+from deltamcp.replicas import messages
+from deltamcp.replicas.cancellation import raise_if_cancelled
+from deltamcp.replicas.change_log import ChangeLog
+from deltamcp.replicas.messages import ChangesMade, ReplicaMessage, SessionMessage
+from deltamcp.runtime.change_hub import ChangeHub
+from deltamcp.stores.store import SharedStore, StoreError
+
+_ALIVE_SECONDS = 15.0
+"""How long a replica that gives no sign of life counts as alive."""
+_SIGN_SECONDS = 5.0
+
+logger = logging.getLogger("deltamcp")
+
+Receive = Callable[[SessionMessage | None], Awaitable[None]]
+"""Takes a message of any replica, this one included; None where messages may have been missed."""
+
+
+class Replica:
+    """Sends messages to all replicas of a server that use the same store, and receives theirs."""
+
+    def __init__(self, store: SharedStore, server: str, hub: ChangeHub) -> None:
+        self.id = secrets.token_hex(8)
+        """Different for each process and each start of it."""
+        self.server = server
+        """The name of the server, which its entries in the store and its channel have."""
+        self.store = store
+        self.changes = ChangeLog(store, server, hub, self.publish)
+        hub.relay = self.changes.add
+        self._owner = f"{server} replicas"
+        self._receivers: list[Receive] = []
+        self._sent = 0
+
+    def add_receiver(self, receive: Receive) -> None:
+        """Passes the messages about sessions to `receive` from now on."""
+        self._receivers.append(receive)
+
+    def next_id(self) -> str:
+        """Returns an id that no other replica makes and that tells which one made it."""
+        self._sent += 1
+        return f"{self.id}-{self._sent}"
+
+    async def publish(self, message: ReplicaMessage) -> None:
+        """Sends a message to all replicas, this one included.
+
+        Raises:
+            StoreError: the store did not take it.
+        """
+        await self.store.publish(self.server, messages.encode(message))
+
+    async def is_alive(self, replica: str) -> bool:
+        """Whether a replica has given a sign of life lately."""
+        return replica == self.id or await self.store.get(self._owner, replica) is not None
+
+    async def run(self) -> None:
+        """Receives messages and gives signs of life, as long as the server runs."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._give_signs())
+            tasks.create_task(self._receive())
+            tasks.create_task(self.changes.write())
+
+    async def _give_signs(self) -> None:
+        try:
+            while True:
+                with contextlib.suppress(StoreError):
+                    await self.store.put(self._owner, self.id, b"", _ALIVE_SECONDS, _ALIVE_SECONDS, self._owner)
+                raise_if_cancelled()
+                await asyncio.sleep(_SIGN_SECONDS)
+        finally:
+            with contextlib.suppress(StoreError):
+                await self.store.delete(self._owner, self.id)
+
+    async def _receive(self) -> None:
+        async with contextlib.aclosing(self.store.subscribe(self.server)) as received:
+            async for data in received:
+                message = None if data is None else messages.decode(data)
+                if data is not None and message is None:
+                    continue
+                try:
+                    await self._pass_on(message)
+                except StoreError as error:
+                    logger.warning("a message of another replica was not served: %s", error)
+                raise_if_cancelled()
+
+    async def _pass_on(self, message: ReplicaMessage | None) -> None:
+        if isinstance(message, ChangesMade):
+            await self.changes.receive(message)
+            return
+        for receive in self._receivers:
+            await receive(message)
+        if message is None:
+            await self.changes.catch_up()

@@ -1,0 +1,409 @@
+"""Sessions that any replica serves: records, messages between replicas, and GET streams that move."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+from deltamcp import Context, DeltaServer, Limits
+from deltamcp.auth.authenticator import Credentials
+from deltamcp.values import Failure, Kind, Principal
+from tests.support.asgi_client import AsgiClient, AsgiExchange
+from tests.support.conditions import HANG_SECONDS, is_listened_to, wait_until
+from tests.support.processes import free_port
+from tests.support.redis_server import redis_server
+from tests.support.replicas import Replicas, replicas
+
+
+class Bearers:
+    """Takes a token for the id of its principal."""
+
+    documents: ClassVar[dict[str, Any]] = {}
+
+    async def authenticate(self, credentials: Credentials) -> Principal | Failure:
+        return Principal((credentials.authorization or "Bearer nobody").split()[1])
+
+    def challenge(self, failure: Failure) -> str | None:
+        return None
+
+    async def close(self) -> None:
+        pass
+
+
+def make(store: str, **options: Any) -> DeltaServer:
+    server = DeltaServer("notes", store=store, limits=Limits(store_seconds=30, **options))
+    server.cancelled = asyncio.Event()  # type: ignore[attr-defined]
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        answer = await ctx.elicit("Name?", {"name": str})
+        return f"hello {answer.content['name']}" if answer.accepted else answer.action
+
+    @server.tool
+    async def wait(ctx: Context) -> str:
+        await ctx.log("info", "begun")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            server.cancelled.set()  # type: ignore[attr-defined]
+            raise
+        return "never"
+
+    @server.tool
+    async def log_quietly(ctx: Context) -> str:
+        await ctx.log("debug", "details")
+        return "logged"
+
+    @server.resource("notes://all")
+    def notes() -> str:
+        return "notes"
+
+    return server
+
+
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory) -> Iterator[str]:
+    port = free_port()
+    with redis_server(port, tmp_path_factory.mktemp("redis")):
+        yield f"redis://127.0.0.1:{port}/0"
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def store(request, tmp_path) -> str:
+    if request.param == "redis":
+        import redis
+
+        url: str = request.getfixturevalue("redis_url")
+        with redis.Redis.from_url(url) as raw:
+            raw.flushall()
+        return url
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture
+async def two(store) -> AsyncIterator[Replicas]:
+    async with replicas(make, store) as running:
+        yield running
+
+
+async def status(exchange: AsgiExchange) -> int:
+    return (await exchange.start())[0]
+
+
+async def result(exchange: AsgiExchange) -> Any:
+    code, _ = await exchange.start()
+    answer = await exchange.json()
+    assert code == 200, answer
+    return answer.get("result", answer.get("error"))
+
+
+async def first_message(exchange: AsgiExchange) -> Any:
+    """The first event of a stream that has data."""
+    while True:
+        event = await exchange.event()
+        if event.get("data"):
+            return json.loads(event["data"])
+
+
+async def begin(client: AsgiClient, id_: int, tool: str) -> AsgiExchange:
+    exchange = client.request(id_, "tools/call", name=tool, arguments={})
+    assert await status(exchange) == 200
+    return exchange
+
+
+# Records
+
+
+async def test_every_replica_serves_a_session(two):
+    one, other = two.clients
+    await one.initialize()
+    for client in (other, one, other):
+        tools = (await result(client.request(1, "tools/list")))["tools"]
+        assert [tool["name"] for tool in tools] == ["ask", "wait", "log_quietly"]
+    again = other.request(2, "initialize", protocolVersion="2025-11-25")
+    assert await status(again) == 400
+
+
+async def test_a_session_outlives_the_processes_that_served_it(store):
+    headers: dict[str, str] = {}
+    for turn in range(3):
+        async with replicas(make, store, count=1) as running:
+            [client] = running.clients
+            if not turn:
+                await client.initialize()
+                headers = client.headers
+            client.headers = headers
+            assert await result(client.request(1, "ping")) == {}
+
+
+async def test_dialect_and_agreement_are_the_sessions(two):
+    one, other = two.clients
+    await one.initialize("delta-mcp/0.2.0")
+    described = await result(other.request(1, "tools/call", name="missing", arguments={}))
+    assert described["message"] == "Unknown tool: missing"
+    del one.headers["mcp-session-id"]
+    await one.initialize("2025-03-26")
+    batch = other.post([{"jsonrpc": "2.0", "id": id_, "method": "ping"} for id_ in (1, 2)])
+    assert await status(batch) == 200 and len(await batch.json()) == 2
+
+
+async def test_an_unknown_session_and_another_principals_get_the_same_answer(store):
+    async with replicas(make, store, auth=Bearers()) as two:
+        one, other = two.clients
+        one.headers["authorization"] = "Bearer ann"
+        await one.initialize()
+        assert await status(other.request(1, "ping")) == 200
+        stranger = two.another_principal(authorization="Bearer bob")
+        unknown = two.another_principal(**{"mcp-session-id": "0" * 32})
+        odd = two.another_principal(**{"mcp-session-id": "x"})
+        answers = []
+        for client in (stranger, unknown, odd):
+            exchange = client.request(1, "ping")
+            answers.append((await status(exchange), await exchange.json()))
+            delete = AsgiExchange(two.apps[1], "DELETE", client.headers)
+            assert await status(delete) == 404
+            assert await status(client.get()) == 404
+        assert answers[0][0] == 404 and answers[0] == answers[1] == answers[2]
+        assert await status(one.request(1, "ping")) == 200
+
+
+async def test_what_a_client_changes_holds_at_every_replica(two):
+    one, other = two.clients
+    await one.initialize()
+    assert await result(other.request(1, "logging/setLevel", level="debug")) == {}
+    exchange = await begin(one, 2, "log_quietly")
+    assert (await first_message(exchange))["params"]["data"] == "details"
+    assert await result(one.request(3, "logging/setLevel", level="error")) == {}
+    assert (await result(other.request(4, "tools/call", name="log_quietly", arguments={})))["content"]
+
+
+async def test_changes_at_two_replicas_at_once_are_all_made(two):
+    one, other = two.clients
+    await one.initialize()
+    asked = [
+        (one, other)[number % 2].request(number, "resources/subscribe", uri=f"notes://{number}") for number in range(20)
+    ]
+    for exchange in asked:
+        assert await result(exchange) == {}
+    sessions: Any = two.apps[0]._endpoint._in_sessions._sessions
+    watched = await sessions._records.read_watched(one.headers["mcp-session-id"])
+    assert watched == {f"notes://{number}" for number in range(20)}
+
+
+async def test_a_session_that_expired_ends_everywhere(store):
+    async with replicas(lambda url: make(url, session_idle_seconds=0.5), store) as two:
+        one, other = two.clients
+        await one.initialize()
+        assert await status(other.request(1, "ping")) == 200
+        await asyncio.sleep(0.7)
+        assert [await status(client.request(1, "ping")) for client in (one, other)] == [404, 404]
+
+
+async def test_an_open_stream_keeps_a_session_alive(store):
+    async with replicas(lambda url: make(url, session_idle_seconds=0.6), store) as two:
+        one, other = two.clients
+        await one.initialize()
+        stream = one.get()
+        assert await status(stream) == 200
+        await asyncio.sleep(2)
+        assert await status(other.request(1, "ping")) == 200
+
+
+# Messages between replicas
+
+
+async def test_a_response_that_reaches_another_replica_finds_its_call(two):
+    one, other = two.clients
+    await one.initialize()
+    calls = [await begin(client, id_, "ask") for id_, client in enumerate((one, one, other))]
+    questions = [await first_message(call) for call in calls]
+    assert len({question["id"] for question in questions}) == 3
+    for number, (question, client) in enumerate(zip(questions, (other, one, one), strict=True)):
+        answer = {"action": "accept", "content": {"name": f"Ann {number}"}}
+        posted = client.post({"jsonrpc": "2.0", "id": question["id"], "result": answer})
+        assert await status(posted) == 202
+    for number, call in enumerate(calls):
+        content = (await first_message(call))["result"]["content"]
+        assert content[0]["text"] == f"hello Ann {number}"
+
+
+async def test_a_response_that_is_an_error_or_of_another_session_is_told_apart(store):
+    async with replicas(make, store, auth=Bearers()) as two:
+        one, other = two.clients
+        one.headers["authorization"] = "Bearer ann"
+        await one.initialize()
+        call = await begin(one, 1, "ask")
+        question = await first_message(call)
+        stranger = two.another_principal(authorization="Bearer bob")
+        del stranger.headers["mcp-session-id"]
+        await stranger.initialize()
+        forged = {"action": "accept", "content": {"name": "Eve"}}
+        assert await status(stranger.post({"jsonrpc": "2.0", "id": question["id"], "result": forged})) == 202
+        refusal = {"code": -1, "message": "not now"}
+        assert await status(other.post({"jsonrpc": "2.0", "id": question["id"], "error": refusal})) == 202
+        answer = (await first_message(call))["result"]
+        assert answer["isError"] and "not now" in answer["content"][0]["text"]
+
+
+async def test_a_cancellation_that_reaches_another_replica_finds_its_call(two):
+    one, other = two.clients
+    await one.initialize()
+    call = await begin(one, 7, "wait")
+    await first_message(call)
+    note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+    assert await status(other.post(note)) == 202
+    async with asyncio.timeout(HANG_SECONDS):
+        await two.servers[0].cancelled.wait()
+    assert (await first_message(call))["error"]["code"] == -32800
+    assert not two.servers[1].cancelled.is_set()
+
+
+async def test_delete_ends_streams_and_calls_everywhere(two):
+    one, other = two.clients
+    await one.initialize()
+    call, stream = await begin(one, 1, "wait"), one.get()
+    assert await status(stream) == 200
+    await first_message(call)
+    assert await status(AsgiExchange(two.apps[1], "DELETE", other.headers)) == 200
+    async with asyncio.timeout(HANG_SECONDS):
+        await two.servers[0].cancelled.wait()
+        await stream.task
+        await call.task
+    assert [await status(client.request(1, "ping")) for client in (one, other)] == [404, 404]
+
+
+# Changes
+
+
+async def notices(stream: AsgiExchange, count: int) -> list[str]:
+    told = [await first_message(stream) for _ in range(count)]
+    return [note.get("params", {}).get("uri", note["method"]) for note in told]
+
+
+async def test_a_change_at_one_replica_reaches_the_clients_of_all(two):
+    one, other = two.clients
+    await one.initialize()
+    assert await result(other.request(1, "resources/subscribe", uri="notes://all")) == {}
+    stream = one.get()
+    assert await status(stream) == 200
+    two.servers[1].list_changed(Kind.TOOLS)
+    two.servers[1].resource_updated("notes://other")
+    two.servers[1].resource_updated("notes://all")
+    assert await notices(stream, 2) == ["notifications/tools/list_changed", "notes://all"]
+    assert await result(other.request(2, "resources/subscribe", uri="notes://other")) == {}
+    await wait_until(lambda: is_listened_to(two.servers[0], "notes://other"))
+    two.servers[0].resource_updated("notes://other")
+    assert await notices(stream, 1) == ["notes://other"]
+
+
+async def test_a_change_at_one_replica_reaches_modern_subscriptions_at_others(two):
+    one, _ = two.clients
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "x", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    listen = {"notifications": {"toolsListChanged": True, "resourceSubscriptions": ["notes://all"]}, "_meta": meta}
+    stream = one.post(
+        {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": listen},
+        **{"mcp-protocol-version": "2026-07-28", "mcp-method": "subscriptions/listen"},
+    )
+    assert await status(stream) == 200
+    assert (await first_message(stream))["method"] == "notifications/subscriptions/acknowledged"
+    two.servers[1].list_changed(Kind.TOOLS)
+    two.servers[1].resource_updated("notes://all")
+    told = [await first_message(stream) for _ in range(2)]
+    assert [note["method"] for note in told] == [
+        "notifications/tools/list_changed",
+        "notifications/resources/updated",
+    ]
+
+
+async def last_id(stream: AsgiExchange, count: int) -> str:
+    """The id of the last of the next `count` events with data."""
+    id_ = ""
+    while count:
+        event = await stream.event()
+        id_ = event.get("id", id_)
+        count -= bool(event.get("data"))
+    return id_
+
+
+async def test_a_stream_that_moves_misses_nothing_and_repeats_nothing(two):
+    one, other = two.clients
+    await one.initialize()
+    for uri in ("notes://1", "notes://2", "notes://3", "notes://4", "notes://5"):
+        await result(one.request(1, "resources/subscribe", uri=uri))
+    stream = one.get()
+    assert await status(stream) == 200
+    two.servers[1].resource_updated("notes://1")
+    two.servers[1].resource_updated("notes://2")
+    after = await last_id(stream, 2)
+    stream.leave()
+    await stream.task
+    two.servers[0].resource_updated("notes://3")
+    moved = other.get(**{"last-event-id": after})
+    assert await status(moved) == 200
+    assert await notices(moved, 1) == ["notes://3"]
+    two.servers[0].resource_updated("notes://4")
+    after = await last_id(moved, 1)
+    back = one.get(**{"last-event-id": after})
+    assert await status(back) == 200
+    two.servers[1].resource_updated("notes://5")
+    assert await notices(back, 1) == ["notes://5"]
+    async with asyncio.timeout(HANG_SECONDS):
+        await moved.task  # a client has one such stream
+
+
+async def test_a_client_without_an_event_id_hears_what_it_has_not_heard(two):
+    one, other = two.clients
+    await one.initialize()
+    two.servers[1].list_changed(Kind.TOOLS)
+    stream = other.get()
+    assert await status(stream) == 200
+    assert await notices(stream, 1) == ["notifications/tools/list_changed"]
+    stream.leave()
+    await stream.task
+    sessions: Any = two.apps[1]._endpoint._in_sessions._sessions
+    await asyncio.gather(*sessions._tasks)
+    two.servers[1].list_changed(Kind.RESOURCES)
+    again = one.get()
+    assert await status(again) == 200
+    assert await notices(again, 1) == ["notifications/resources/list_changed"]
+
+
+async def test_who_comes_back_after_the_log_was_forgotten_is_told_that_everything_may_have_changed(two):
+    one, other = two.clients
+    await one.initialize()
+    await result(one.request(1, "resources/subscribe", uri="notes://all"))
+    for last in ("changes-5.0", "changes-x", "changes-5.all3"):
+        stream = other.get(**{"last-event-id": last})
+        assert await status(stream) == 200
+        assert sorted(await notices(stream, 3)) == [
+            "notes://all",
+            "notifications/resources/list_changed",
+            "notifications/tools/list_changed",
+        ]
+
+
+async def test_changes_that_were_missed_are_caught_up(two, monkeypatch):
+    one, _ = two.clients
+    await one.initialize()
+    stream = one.get()
+    assert await status(stream) == 200
+    replica = two.servers[0].engine.replica
+    received: Callable[..., Any] = replica.changes.receive
+
+    async def miss(entry: Any) -> None:
+        replica.changes.receive = received
+
+    replica.changes.receive = miss
+    two.servers[1].list_changed(Kind.TOOLS)
+    await wait_until(lambda: replica.changes.receive is received)
+    two.servers[1].list_changed(Kind.RESOURCES)
+    assert await notices(stream, 2) == [
+        "notifications/tools/list_changed",
+        "notifications/resources/list_changed",
+    ]
