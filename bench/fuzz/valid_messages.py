@@ -21,7 +21,7 @@ META: dict[str, Any] = {
     "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 }
 _CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
-_PROGRESSIVE = {_CAPABILITIES: {"extensions": {"io.github.delta-mcp/progressive-disclosure": {}}}}
+_PROGRESSIVE: dict[str, Any] = {_CAPABILITIES: {"extensions": {"io.github.delta-mcp/progressive-disclosure": {}}}}
 _INPUTS = {"count": {"action": "accept", "content": {"value": 3}}}
 _POLICY = {"max_tokens": 200, "fields": "id,name", "deltas": True, "dedup": True}
 
