@@ -9,6 +9,7 @@ less.
 """
 
 import enum
+import math
 from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType, field
@@ -73,6 +74,8 @@ class Principal(Struct, frozen=True):
     """Who vouches for the id, such as an authorization server; ids of different issuers are different principals."""
     step_up: frozenset[str] = frozenset()
     """The scopes that it can ask for when it needs them; operations that lack only these are listed for it."""
+    expires_at: float = math.inf
+    """When its token expires, in seconds since 1970; streams end then."""
 
     @property
     def key(self) -> str:

@@ -1,17 +1,20 @@
 """The resource server: its documents, its challenges, and who it says is calling."""
 
 import json
+import time
 from typing import Any
 
 import pytest
 
-from deltamcp import ConfigurationError, Context, DeltaServer, ResourceServer
+from deltamcp import ConfigurationError, Context, DeltaServer, Limits, ResourceServer
 from deltamcp.auth.authenticator import Credentials
 from deltamcp.auth.token_fault import TOKEN_FAULTS, TokenFault
 from deltamcp.errors import Fault
 from deltamcp.values import Failure, Principal
+from deltamcp.wire import sse
 from tests.support.asgi_client import AsgiClient
 from tests.support.fake_issuer import RESOURCE, serve_issuer
+from tests.support.raw_client import META
 
 METADATA_URL = "https://tools.example/.well-known/oauth-protected-resource/mcp"
 
@@ -239,3 +242,29 @@ async def test_routes_of_another_application_have_the_documents_too() -> None:
     routes = make_server().routes(auth=ResourceServer(RESOURCE, "https://issuer.example"))
     found = [route.path for route in routes]  # type: ignore[attr-defined]
     assert {"/mcp", "/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"} <= set(found)
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_a_stream_ends_when_its_token_expires(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serve_issuer() as issuer:
+        server = DeltaServer("notes", limits=Limits(ping_seconds=0.05))
+        server.tool(lambda: "", name="nothing")
+        async with server.lifespan():
+            client = AsgiClient(server.asgi(auth=ResourceServer(RESOURCE, issuer.url)))
+            client.headers["authorization"] = f"Bearer {issuer.token()}"
+            if era == "handshake":
+                await client.initialize()
+                exchange = client.get()
+            else:
+                names = {"mcp-protocol-version": "2026-07-28", "mcp-method": "subscriptions/listen"}
+                params = {"_meta": META, "notifications": {"toolsListChanged": True}}
+                body = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
+                exchange = client.post(body, **names)
+            assert (await exchange.start())[0] == 200
+            while (await exchange.next())["body"] != sse.KEEP_ALIVE:
+                pass
+            later = time.time() + 3600
+            monkeypatch.setattr(time, "time", lambda: later)
+            while (await exchange.next()).get("more_body"):
+                pass
+            await exchange.task

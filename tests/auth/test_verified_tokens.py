@@ -2,20 +2,20 @@
 
 import time
 
-from deltamcp.auth.claims import VerifiedToken
 from deltamcp.auth.verified_tokens import VerifiedTokens
 from deltamcp.values import Principal
 
 
-def verified(name: str = "ada", seconds: float = 600.0) -> VerifiedToken:
-    return VerifiedToken(Principal(name), time.time() + seconds)
+def verified(name: str = "ada", seconds: float = 600.0) -> Principal:
+    return Principal(name, expires_at=time.time() + seconds)
 
 
 def test_a_token_is_found_until_it_expires() -> None:
     cache = VerifiedTokens(60.0)
     cache.put("good", verified())
     cache.put("expired", verified(seconds=-0.1))
-    assert cache.find("good") == Principal("ada")
+    found = cache.find("good")
+    assert found is not None and found.id == "ada"
     assert cache.find("goo") is None
     assert cache.find("expired") is None
     assert len(cache) == 1

@@ -3,8 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from msgspec import Struct
-
 from deltamcp.auth.token_fault import TokenError, TokenFault
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Principal
@@ -21,14 +19,6 @@ _OTHER_KINDS: Mapping[str, tuple[str, ...]] = {
     "token_use": ("id", "refresh", "id_token", "refresh_token"),
 }
 """The claims by which Keycloak, Amazon Cognito and Hydra tell ID tokens and refresh tokens from access tokens."""
-
-
-class VerifiedToken(Struct, frozen=True):
-    """Who a token is for, and until when."""
-
-    principal: Principal
-    expires_at: float
-    """Seconds since 1970."""
 
 
 class ClaimRules:
@@ -61,7 +51,7 @@ class ClaimRules:
         self._step_up = step_up
         self._implied = {scope: frozenset(implied) for scope, implied in (implied_scopes or {}).items()}
 
-    def check(self, claims: Mapping[str, JSON], now: float) -> VerifiedToken:
+    def check(self, claims: Mapping[str, JSON], now: float) -> Principal:
         """Checks the claims of a token whose signature is valid, and returns whom it is for.
 
         Raises:
@@ -70,13 +60,13 @@ class ClaimRules:
         _check_kind(claims)
         if claims.get("iss") != self.issuer:
             raise TokenError(TokenFault.WRONG_ISSUER)
-        self.check_audience(claims.get("aud"))
-        expires_at = self.check_times(claims, now)
+        self._check_audience(claims.get("aud"))
+        expires_at = self._check_times(claims, now)
         if expires_at is None:
             raise TokenError(TokenFault.MISSING_EXPIRY)
-        return VerifiedToken(self.principal(claims), expires_at)
+        return self._principal(claims, expires_at)
 
-    def check_answer(self, answer: Mapping[str, JSON], now: float, only_for_this_resource: bool) -> VerifiedToken:
+    def check_answer(self, answer: Mapping[str, JSON], now: float, only_for_this_resource: bool) -> Principal:
         """Checks what an authorization server says about an active token; it may leave out any of it (RFC 7662, 2.2).
 
         Raises:
@@ -86,11 +76,11 @@ class ClaimRules:
         if answer.get("iss", self.issuer) != self.issuer:
             raise TokenError(TokenFault.WRONG_ISSUER)
         if "aud" in answer or not only_for_this_resource:
-            self.check_audience(answer.get("aud"))
-        expires_at = self.check_times(answer, now)
-        return VerifiedToken(self.principal(answer), math.inf if expires_at is None else expires_at)
+            self._check_audience(answer.get("aud"))
+        expires_at = self._check_times(answer, now)
+        return self._principal(answer, math.inf if expires_at is None else expires_at)
 
-    def check_audience(self, audience: JSON) -> None:
+    def _check_audience(self, audience: JSON) -> None:
         """RFC 8707, 2 and RFC 7519, 4.1.3: one string or a list of them."""
         named = [audience] if isinstance(audience, str) else audience
         if named is None:
@@ -100,7 +90,7 @@ class ClaimRules:
         if self._audiences.isdisjoint(map(_without_slash, named)):
             raise TokenError(TokenFault.WRONG_AUDIENCE)
 
-    def check_times(self, claims: Mapping[str, JSON], now: float) -> float | None:
+    def _check_times(self, claims: Mapping[str, JSON], now: float) -> float | None:
         """Checks `exp`, `nbf` and `iat`, and returns when the token expires; None if it does not say."""
         expires_at, begins_at, issued_at = (_read_time(claims, name) for name in ("exp", "nbf", "iat"))
         if expires_at is not None and now >= expires_at + self.leeway_seconds:
@@ -111,7 +101,7 @@ class ClaimRules:
             raise TokenError(TokenFault.ISSUED_IN_FUTURE)
         return None if expires_at is None else expires_at + self.leeway_seconds
 
-    def principal(self, claims: Mapping[str, JSON]) -> Principal:
+    def _principal(self, claims: Mapping[str, JSON], expires_at: float) -> Principal:
         """Returns the user whom the token names or, where a client acts for itself, the client."""
         subject, client = claims.get("sub"), claims.get("client_id", claims.get("azp"))
         # A client's id may be some user's, too.
@@ -120,7 +110,7 @@ class ClaimRules:
             raise TokenError(TokenFault.MISSING_SUBJECT)
         if not isinstance(id_, str) or not 0 < len(id_) <= _MAX_ID_CHARS or not id_.isprintable():
             raise TokenError(TokenFault.MALFORMED_CLAIM)
-        return Principal(id_, self._scopes(claims), dict(claims), self.issuer, self._step_up)
+        return Principal(id_, self._scopes(claims), dict(claims), self.issuer, self._step_up, expires_at)
 
     def _scopes(self, claims: Mapping[str, JSON]) -> frozenset[str]:
         """RFC 9068, 2.2.3 names the claim `scope`; Microsoft and Okta call it `scp`."""

@@ -12,10 +12,10 @@ from urllib.parse import quote_plus
 
 from msgspec import Struct
 
-from deltamcp.auth.claims import ClaimRules, VerifiedToken
+from deltamcp.auth.claims import ClaimRules
 from deltamcp.auth.json_document import DocumentError, open_client, send_request
 from deltamcp.auth.token_fault import IssuerUnavailableError, TokenError, TokenFault
-from deltamcp.values import JSON
+from deltamcp.values import JSON, Principal
 
 if TYPE_CHECKING:
     import httpx2
@@ -58,8 +58,8 @@ class IntrospectionVerifier:
         self._client: httpx2.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def verify(self, token: str) -> VerifiedToken:
-        """Returns whom a token is for, and until when.
+    async def verify(self, token: str) -> Principal:
+        """Returns whom a token is for.
 
         Raises:
             TokenError: the token is refused.

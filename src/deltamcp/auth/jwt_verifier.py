@@ -3,12 +3,13 @@
 import time
 from collections.abc import Sequence
 
-from deltamcp.auth.claims import ClaimRules, VerifiedToken
+from deltamcp.auth.claims import ClaimRules
 from deltamcp.auth.json_web_token import read_object, read_token
 from deltamcp.auth.key_set import KeySet
 from deltamcp.auth.public_key import ALGORITHMS
 from deltamcp.auth.token_fault import TokenError, TokenFault
 from deltamcp.errors import ConfigurationError
+from deltamcp.values import Principal
 
 
 class JwtVerifier:
@@ -28,8 +29,8 @@ class JwtVerifier:
         self._rules = rules
         self._algorithms = frozenset(algorithms)
 
-    async def verify(self, token: str) -> VerifiedToken:
-        """Returns whom a token is for, and until when.
+    async def verify(self, token: str) -> Principal:
+        """Returns whom a token is for.
 
         Raises:
             TokenError: the token is refused.

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from deltamcp.auth.authenticator import Credentials
 from deltamcp.auth.bearer import read_bearer, write_challenge
-from deltamcp.auth.claims import DEFAULT_LEEWAY_SECONDS, ClaimRules, VerifiedToken
+from deltamcp.auth.claims import DEFAULT_LEEWAY_SECONDS, ClaimRules
 from deltamcp.auth.introspection import Introspection, IntrospectionVerifier
 from deltamcp.auth.jwt_verifier import JwtVerifier
 from deltamcp.auth.key_set import KeySet
@@ -24,7 +24,7 @@ _RETRY_SECONDS = 5.0
 class TokenVerifier(Protocol):
     """Says whom a token is for: by its signature, or by asking whoever issued it."""
 
-    async def verify(self, token: str) -> VerifiedToken: ...
+    async def verify(self, token: str) -> Principal: ...
 
     async def close(self) -> None: ...
 
@@ -101,9 +101,8 @@ class ResourceServer:
             token = read_bearer(credentials.authorization)
             principal = self._verified.find(token)
             if principal is None:
-                verified = await self._verifier.verify(token)
-                self._verified.put(token, verified)
-                principal = verified.principal
+                principal = await self._verifier.verify(token)
+                self._verified.put(token, principal)
         except TokenError as error:
             return refusal(error.fault)
         except IssuerUnavailableError:

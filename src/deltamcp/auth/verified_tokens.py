@@ -6,7 +6,6 @@ from collections import OrderedDict
 
 from msgspec import Struct
 
-from deltamcp.auth.claims import VerifiedToken
 from deltamcp.values import Principal
 
 
@@ -36,10 +35,10 @@ class VerifiedTokens:
         self._entries.move_to_end(digest)
         return entry.principal
 
-    def put(self, token: str, verified: VerifiedToken) -> None:
+    def put(self, token: str, principal: Principal) -> None:
         """Remembers a token until it expires, at most for `max_seconds`."""
-        ends_at = min(verified.expires_at, time.time() + self._max_seconds)
-        self._entries[hashlib.sha256(token.encode()).digest()] = _CachedToken(verified.principal, ends_at)
+        ends_at = min(principal.expires_at, time.time() + self._max_seconds)
+        self._entries[hashlib.sha256(token.encode()).digest()] = _CachedToken(principal, ends_at)
         if len(self._entries) > self._max_tokens:
             self._entries.popitem(last=False)
 

@@ -5,13 +5,14 @@ has begun as an event stream: its events have ids, and the client may reconnect.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from deltamcp.calls.engine import Engine
 from deltamcp.dialects import versions
 from deltamcp.errors import Fault
 from deltamcp.transports import asgi_messages
-from deltamcp.transports.asgi_messages import Headers, HttpRequest, Receive, Send
+from deltamcp.transports.asgi_messages import Headers, HttpRequest
 from deltamcp.transports.body_reader import BodyReader
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.event_streams import FollowedStream
@@ -42,7 +43,7 @@ class McpEndpoint:
         handler = self._post if incoming.scope["method"] == "POST" else self._get_or_delete
         followed = await handler(incoming)
         if followed is not None:
-            await self._follow(followed, incoming.receive, incoming.send)
+            await self._follow(followed, incoming)
 
     def drain(self) -> None:
         """Ends the streams that do not end by themselves; calls in flight go on."""
@@ -89,9 +90,10 @@ class McpEndpoint:
 
     # Streams
 
-    async def _follow(self, followed: FollowedStream, receive: Receive, send: Send) -> None:
-        """Sends the events of a stream until the stream ends or the client disconnects."""
+    async def _follow(self, followed: FollowedStream, incoming: HttpRequest) -> None:
+        """Sends the events of a stream until it ends, the client disconnects, or the client's token expires."""
         stream, after, primed, close, on_leave = followed
+        receive, send, expires_at = incoming.receive, incoming.send, incoming.caller.principal.expires_at
         follower = stream.follow()
         leaving = asyncio.ensure_future(asgi_messages.wait_for_disconnect(receive))
         leaving.add_done_callback(lambda _: follower.wake())
@@ -103,6 +105,8 @@ class McpEndpoint:
             if self._calls.draining:
                 close()
             while not leaving.done():
+                if time.time() >= expires_at:
+                    close()
                 for number, event in stream.events_after(after):
                     if number > after + 1:
                         await asgi_messages.send_event(send, b": %d events are forgotten\n\n" % (number - after - 1))
