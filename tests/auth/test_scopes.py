@@ -1,5 +1,6 @@
 """Scopes over HTTP, in both eras: what callers without them see, and what they are told to ask for."""
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -116,6 +117,39 @@ async def test_the_same_call_with_a_new_token_of_more_scopes_runs(era: str) -> N
         assert (status, answer["result"]["content"][0]["text"]) == (200, "written by ada")
         client.use_scopes("notes:read")
         assert (await client.call("write_note", text="a"))[0] == 403
+
+
+async def test_a_batch_keeps_the_scopes_of_its_own_token() -> None:
+    server = make_server()
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def wait() -> str:
+        """Wait."""
+        entered.set()
+        await go_on.wait()
+        return "waited"
+
+    async with serve_issuer() as issuer, server.lifespan():
+        client = AsgiClient(server.asgi(auth=ResourceServer(RESOURCE, issuer.url)))
+        client.headers["authorization"] = f"Bearer {issuer.token(scope='notes:read')}"
+        await client.initialize("2025-03-26")
+        names = ("wait", "write_note")
+        arguments: tuple[dict[str, str], ...] = ({}, {"text": "a"})
+        calls = [{"name": name, "arguments": given} for name, given in zip(names, arguments, strict=True)]
+        batch = [
+            {"jsonrpc": "2.0", "id": id_, "method": "tools/call", "params": call} for id_, call in enumerate(calls)
+        ]
+        exchange = client.post(batch)
+        await entered.wait()
+        client.headers["authorization"] = f"Bearer {issuer.token(scope='notes:write')}"
+        other = client.request(9, "tools/call", name="write_note", arguments={"text": "b"})
+        assert (await other.start())[0] == 200
+        go_on.set()
+        assert (await exchange.start())[0] == 200
+        waited, refused = await exchange.json()
+        assert waited["result"]["content"][0]["text"] == "waited"
+        assert refused["error"]["data"] == {"missingScopes": ["notes:write"]}
 
 
 async def test_a_session_belongs_to_its_principal_whatever_the_scopes() -> None:

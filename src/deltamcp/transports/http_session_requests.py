@@ -150,6 +150,7 @@ class SessionRequests:
             return
         responses: list[bytes] = []
         size = 0
+        caller = opened.session.caller
         for message in messages:
             if opened.streams.is_closed:
                 await asgi_messages.refuse(incoming, _ENDED)
@@ -157,6 +158,8 @@ class SessionRequests:
             match message:
                 case Request():
                     reply = self._reply(opened, incoming, asgi_messages.ONLY_JSON)
+                    # Meanwhile another token of the same principal, with other scopes, may have used the session.
+                    opened.session.caller = caller
                     outcome = await self._perform(message, opened, reply)
                     if outcome is None:
                         return
