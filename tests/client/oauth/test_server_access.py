@@ -143,6 +143,28 @@ async def test_a_client_that_the_issuer_has_forgotten_registers_again():
         assert len(issuer.of("/register")) == 2
 
 
+async def test_a_registration_that_the_issuer_has_forgotten_is_not_tried_again():
+    storage = MemoryStorage()
+    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake)
+        usual = issuer.routes["/token"]
+
+        async def forget(asked: IssuerRequest) -> tuple[int, dict[str, str], bytes]:
+            return as_json({"error": "invalid_client"}, 401)
+
+        async with connect(fake.url, auth=make_oauth(issuer, storage)):
+            issuer.accepted.clear()
+            issuer.refresh_tokens.clear()
+        issuer.routes["/token"] = forget
+        with pytest.raises(UnauthorizedError, match="invalid_client"):
+            async with connect(fake.url, auth=make_oauth(issuer, storage)):
+                pass
+        issuer.routes["/token"] = usual
+        async with connect(fake.url, auth=make_oauth(issuer, storage)) as client:
+            await client.call("echo")
+        assert len({asked.query["client_id"] for asked in issuer.of("/authorize")}) > 1
+
+
 async def test_an_issuer_that_is_down_does_not_cost_the_login():
     storage = MemoryStorage()
     async with serve_issuer() as issuer, serve_fake(Fake()) as fake:

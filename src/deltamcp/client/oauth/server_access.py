@@ -65,12 +65,11 @@ class ServerAccess:
 
     async def renew(self, refused: str | None, challenge: str) -> str | None:
         read = read_bearer_challenge(challenge)
-        if not self._login_lock.locked():  # else the request waits for the user, outside of its deadline
-            async with self._lock, self._oauth.storage.lock(self._server):
-                await self._load()
-                token = self._usable_token(refused) or await self._renew_alone(refused, read)
-            if token is not None or self._oauth.grant == "client_credentials" or self._is_hopeless(read):
-                return token
+        async with self._lock, self._oauth.storage.lock(self._server):
+            await self._load()
+            token = self._usable_token(refused) or await self._renew_alone(refused, read)
+        if token is not None or self._oauth.grant == "client_credentials" or self._is_hopeless(read):
+            return token
         if not self._oauth.asks_user:
             raise LoginRequiredError(self._server, challenge)
         raise UserNeededError(
@@ -294,7 +293,9 @@ class ServerAccess:
             return client, await request_tokens(self._http, authority.issuer, client, grant, scopes)
         except TokenRefusedError as error:
             if error.code in _LOST_CLIENT:
-                await self._save(self._record.without_login(authority.issuer.issuer))
+                async with self._lock, self._oauth.storage.lock(self._server):
+                    await self._load()
+                    await self._save(self._record.without_login(authority.issuer.issuer))
             raise
 
     def _stored_client(self, authority: _Authority) -> ClientIdentity | None:
