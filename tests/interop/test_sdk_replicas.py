@@ -42,6 +42,12 @@ def make(store: str) -> DeltaServer:
             raise
         return "never"
 
+    @server.tool
+    async def leave(ctx: Context) -> str:
+        await ctx.detach()
+        await asyncio.sleep(0.3)
+        return "found again"
+
     @server.resource("notes://all")
     def notes() -> str:
         return "notes"
@@ -98,7 +104,7 @@ async def test_a_session_is_served_by_both(address, two):
     async with asyncio.timeout(HANG_SECONDS), Host().connect(address) as client:
         for number in range(10):
             assert text(await client.call_tool("add", {"a": number, "b": 1})) == str(number + 1)
-        assert len((await client.list_tools()).tools) == 3
+        assert len((await client.list_tools()).tools) == 4
     assert all(server.calls for server in two.servers)
 
 
@@ -118,6 +124,12 @@ async def test_a_question_is_answered_through_whichever_replica_comes_next(addre
     async with asyncio.timeout(HANG_SECONDS), Host().connect(address) as client:
         for _ in range(6):
             assert text(await client.call_tool("ask")) == "hello Ann"
+
+
+async def test_a_response_is_found_by_reconnecting_to_whichever_replica(address):
+    async with asyncio.timeout(HANG_SECONDS), Host().connect(address) as client:
+        for _ in range(4):
+            assert text(await client.call_tool("leave")) == "found again"
 
 
 async def test_a_cancellation_finds_its_call(address, two):

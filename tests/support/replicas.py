@@ -29,8 +29,8 @@ class Replicas:
     """Replicas, their applications, and clients that share the headers of one session."""
 
     def __init__(self, servers: list[DeltaServer], options: HttpOptions) -> None:
-        self.servers = servers
-        self.apps = [server.asgi(**options) for server in servers]
+        self.servers: list[Any] = servers
+        self.apps: list[Any] = [server.asgi(**options) for server in servers]
         self.clients = [AsgiClient(app) for app in self.apps]
         for client in self.clients:
             client.headers = self.clients[0].headers

@@ -9,6 +9,7 @@ import pytest
 
 from deltamcp import Context, DeltaServer, Limits
 from deltamcp.auth.authenticator import Credentials
+from deltamcp.stores.store import StoreError
 from deltamcp.values import Failure, Kind, Principal
 from tests.support.asgi_client import AsgiClient, AsgiExchange
 from tests.support.conditions import HANG_SECONDS, is_listened_to, wait_until
@@ -35,6 +36,7 @@ class Bearers:
 def make(store: str, **options: Any) -> DeltaServer:
     server = DeltaServer("notes", store=store, limits=Limits(store_seconds=30, **options))
     server.cancelled = asyncio.Event()  # type: ignore[attr-defined]
+    server.goes_on = asyncio.Event()  # type: ignore[attr-defined]
 
     @server.tool
     async def ask(ctx: Context) -> str:
@@ -55,6 +57,15 @@ def make(store: str, **options: Any) -> DeltaServer:
     async def log_quietly(ctx: Context) -> str:
         await ctx.log("debug", "details")
         return "logged"
+
+    @server.tool
+    async def count(ctx: Context, n: int) -> str:
+        for number in range(n):
+            await ctx.log("info", f"number {number}")
+            await asyncio.sleep(0)
+        await server.goes_on.wait()  # type: ignore[attr-defined]
+        await ctx.log("info", "at last")
+        return "counted"
 
     @server.resource("notes://all")
     def notes() -> str:
@@ -121,7 +132,7 @@ async def test_every_replica_serves_a_session(two):
     await one.initialize()
     for client in (other, one, other):
         tools = (await result(client.request(1, "tools/list")))["tools"]
-        assert [tool["name"] for tool in tools] == ["ask", "wait", "log_quietly"]
+        assert [tool["name"] for tool in tools] == ["ask", "wait", "log_quietly", "count"]
     again = other.request(2, "initialize", protocolVersion="2025-11-25")
     assert await status(again) == 400
 
@@ -407,3 +418,146 @@ async def test_changes_that_were_missed_are_caught_up(two, monkeypatch):
         "notifications/tools/list_changed",
         "notifications/resources/list_changed",
     ]
+
+
+# Streams that are resumed at another replica
+
+
+async def read_events(stream: AsgiExchange, count: int) -> tuple[str, list[Any]]:
+    """The last id and the contents of the next `count` events with data."""
+    told: list[Any] = []
+    id_ = ""
+    while len(told) < count:
+        event = await stream.event()
+        assert event, "the stream has ended"
+        id_ = event.get("id", id_)
+        if event.get("data"):
+            message = json.loads(event["data"])
+            told.append(message["params"]["data"] if "params" in message else message)
+    return id_, told
+
+
+async def count_to(client: AsgiClient, n: int, id_: int = 5) -> AsgiExchange:
+    exchange = client.request(id_, "tools/call", name="count", arguments={"n": n})
+    assert await status(exchange) == 200
+    return exchange
+
+
+async def resume(client: AsgiClient, last: str) -> AsgiExchange:
+    exchange = client.get(**{"last-event-id": last})
+    assert await status(exchange) == 200
+    return exchange
+
+
+async def ends(stream: AsgiExchange) -> None:
+    async with asyncio.timeout(HANG_SECONDS):
+        await stream.task
+
+
+async def test_a_stream_goes_on_at_another_replica_while_the_call_runs(two):
+    one, other = two.clients
+    await one.initialize()
+    call = await count_to(one, 6)
+    last, told = await read_events(call, 3)
+    assert told == ["number 0", "number 1", "number 2"]
+    call.leave()
+    resumed = await resume(other, last)
+    assert (await read_events(resumed, 3))[1] == ["number 3", "number 4", "number 5"]
+    two.servers[0].goes_on.set()
+    last, told = await read_events(resumed, 2)
+    assert told[0] == "at last" and told[1]["id"] == 5
+    assert told[1]["result"]["content"][0]["text"] == "counted"
+    await ends(resumed)
+    again = await resume(other, last.rpartition(".")[0] + ".5")
+    assert len((await read_events(again, 3))[1]) == 3
+    await ends(again)
+
+
+async def test_a_response_is_found_after_its_process_has_stopped(store):
+    async with replicas(make, store, count=1) as stopped:
+        [client] = stopped.clients
+        await client.initialize()
+        call = await count_to(client, 1)
+        last, _ = await read_events(call, 1)
+        call.leave()
+        stopped.servers[0].goes_on.set()
+        await ends(call)
+    async with replicas(make, store, count=1) as running:
+        running.clients[0].headers = client.headers
+        resumed = await resume(running.clients[0], last)
+        _, told = await read_events(resumed, 2)
+        assert told[0] == "at last" and told[1]["result"]["content"][0]["text"] == "counted"
+        await ends(resumed)
+
+
+async def test_the_call_of_a_replica_that_died_is_told_as_perhaps_executed(store, monkeypatch):
+    monkeypatch.setattr("deltamcp.replicas.replica._ALIVE_SECONDS", 0.3)
+    monkeypatch.setattr("deltamcp.replicas.replica._SIGN_SECONDS", 0.1)
+    async with replicas(make, store) as two:
+        one, other = two.clients
+        await one.initialize()
+        call = await count_to(one, 2)
+        last, _ = await read_events(call, 2)
+        call.leave()
+        resumed = await resume(other, last)
+        replica: Any = two.servers[0].engine.replica
+
+        async def die(*_: Any) -> None:
+            raise StoreError("dead")
+
+        monkeypatch.setattr(replica, "store", type("Dead", (), {"put": die, "get": die, "delete": die})())
+        _, [told] = await read_events(resumed, 1)
+        assert told["id"] == 5 and "may have been executed" in told["error"]["message"]
+        await ends(resumed)
+        monkeypatch.undo()
+
+
+async def test_streams_are_the_sessions_alone_and_unknown_ones_give_the_get_stream(two):
+    one, other = two.clients
+    await one.initialize()
+    call = await count_to(one, 1)
+    last, _ = await read_events(call, 1)
+    stranger = two.another_principal()
+    del stranger.headers["mcp-session-id"]
+    await stranger.initialize()
+    two.servers[0].goes_on.set()
+    await ends(call)
+    sessions: Any = two.apps[0]._endpoint._in_sessions._sessions
+    await sessions._copies.finish()
+    for client, id_ in ((other, "0123456789abcdef-1.0"), (other, "junk"), (stranger, "7.1")):
+        stream = await resume(client, id_)
+        two.servers[1].list_changed(Kind.TOOLS)
+        assert "tools/list_changed" in (await first_message(stream))["method"]
+        stream.leave()
+    foreign: Any = two.apps[1]._endpoint._in_sessions._sessions
+    own, theirs = one.headers["mcp-session-id"], stranger.headers["mcp-session-id"]
+    assert await foreign._copies.read_end(f"{own} {last.rpartition('.')[0]}") is not None
+    assert await foreign._copies.read_end(f"{theirs} {last.rpartition('.')[0]}") is None
+
+
+async def test_a_stream_longer_than_what_is_stored_goes_on_where_it_can(store):
+    async with replicas(lambda url: make(url, replay_events=8), store) as two:
+        one, other = two.clients
+        await one.initialize()
+        call = await count_to(one, 50)
+        await read_events(call, 50)
+        two.servers[0].goes_on.set()
+        last, told = await read_events(call, 2)
+        await ends(call)
+        sessions: Any = two.apps[0]._endpoint._in_sessions._sessions
+        await sessions._copies.finish()
+        resumed = await resume(other, last.rpartition(".")[0] + ".3")
+        _, again = await read_events(resumed, 9)
+        assert again[0] == "number 43" and again[-1] == told[-1]
+        await ends(resumed)
+
+
+async def test_delete_ends_a_stream_that_another_replica_relays(two):
+    one, other = two.clients
+    await one.initialize()
+    call = await count_to(one, 1)
+    last, _ = await read_events(call, 1)
+    call.leave()
+    resumed = await resume(other, last)
+    assert await status(AsgiExchange(two.apps[0], "DELETE", one.headers)) == 200
+    await ends(resumed)

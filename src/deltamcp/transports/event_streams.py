@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from deltamcp.limits import Limits
 from deltamcp.transports.quota import Quota
+from deltamcp.transports.stream_copies import StreamCopies, StreamCopy
 from deltamcp.wire import sse
 
 _SESSION_BYTES = 1024 * 1024
@@ -145,11 +146,13 @@ class SubscriptionStream(EventStream):
 class StoredStream(EventStream):
     """A stream of a session, which stores its newest events for a client that reconnects."""
 
-    __slots__ = ("_events", "_session")
+    __slots__ = ("_events", "_session", "copy")
 
-    def __init__(self, id_: str, session: "SessionStreams") -> None:
+    def __init__(self, id_: str, session: "SessionStreams", copy: StreamCopy | None = None) -> None:
         super().__init__(id_)
         self._session = session
+        self.copy = copy
+        """The copy for other replicas, if the session has any."""
         self._events: deque[tuple[int, bytes]] | None = None
 
     def _store(self, event: bytes) -> bool:
@@ -160,7 +163,14 @@ class StoredStream(EventStream):
         self._events.append((self._count, event))
         if len(self._events) > self._session.limits.replay_events:
             self.forget_oldest()
+        if self.copy is not None:
+            self.copy.add(self._count, event)
         return True
+
+    def end(self) -> None:
+        if self.copy is not None and not self.ended:
+            self.copy.end(self._count)
+        super().end()
 
     def forget_oldest(self) -> bool:
         """Forgets the oldest stored event; returns False if there is none."""
@@ -193,17 +203,31 @@ class FollowedStream(NamedTuple):
 class SessionStreams:
     """The event streams of one handshake session, and the bytes that it stores of them."""
 
-    __slots__ = ("_account", "_bytes", "_make_id", "_opened", "_quota", "_streams", "is_closed", "limits", "standalone")
+    __slots__ = (
+        "_account",
+        "_bytes",
+        "_copies",
+        "_opened",
+        "_quota",
+        "_session",
+        "_streams",
+        "is_closed",
+        "limits",
+        "standalone",
+    )
 
-    def __init__(self, limits: Limits, quota: Quota, account: str, make_id: Callable[[], str] | None = None) -> None:
-        """`make_id` returns ids for streams, where other processes open some in the same session."""
+    def __init__(
+        self, limits: Limits, quota: Quota, account: str, copies: StreamCopies | None = None, session: str = ""
+    ) -> None:
+        """Streams that respond to requests are copied to `copies`, under the id of the session, if there are any."""
         self.limits = limits
         self.is_closed = False
         """Whether the session has ended; a stream that opens later stores nothing."""
         self._quota = quota
         self._account = account
         self._streams: dict[str, StoredStream] | None = None
-        self._make_id = make_id
+        self._copies = copies
+        self._session = session
         self._opened = 0
         self._bytes = 0
         self.standalone: StoredStream | None = None
@@ -217,8 +241,9 @@ class SessionStreams:
         for stream in finished[: max(0, len(finished) - self.limits.replay_streams + 1)]:
             self._forget(stream)
         self._opened += 1
-        id_ = str(self._opened) if self._make_id is None else self._make_id()
-        opened = StoredStream(id_, self)
+        id_ = str(self._opened) if self._copies is None else self._copies.replica.next_id()
+        copy = None if self._copies is None else StreamCopy(self._copies, f"{self._session} {id_}", self._account)
+        opened = StoredStream(id_, self, copy)
         if not self.is_closed:
             self._streams[id_] = opened
         return opened
@@ -230,11 +255,9 @@ class SessionStreams:
 
     def resume(self, event_id: str) -> tuple[StoredStream, int] | None:
         """Returns the stream of an event and the event's number; None if the stream is forgotten."""
-        name, _, number = event_id.rpartition(".")
-        stream = (self._streams or {}).get(name)
-        if stream is None or not (number.isascii() and number.isdigit() and len(number) < 16):
-            return None
-        return stream, int(number)
+        event = read_event_id(event_id)
+        stream = None if event is None else (self._streams or {}).get(event[0])
+        return None if event is None or stream is None else (stream, event[1])
 
     def make_room(self, stream: StoredStream, size: int) -> bool:
         """Makes room for an event of a stream: forgets first finished streams, then older events of the stream."""
@@ -266,3 +289,9 @@ class SessionStreams:
         for stream in tuple((self._streams or {}).values()):
             stream.end()
             self._forget(stream)
+
+
+def read_event_id(event_id: str) -> tuple[str, int] | None:
+    """Returns the id of an event's stream and the event's number; None if it is no event id."""
+    stream, _, number = event_id.rpartition(".")
+    return (stream, int(number)) if number.isascii() and number.isdigit() and len(number) < 16 else None

@@ -10,7 +10,7 @@ from deltamcp.limits import Limits
 from deltamcp.transports import asgi_messages
 from deltamcp.transports.event_streams import SessionStreams, StoredStream
 from deltamcp.transports.handshake_session import HandshakeSession
-from deltamcp.values import JSON, Failure
+from deltamcp.values import JSON, Failure, RequestId
 from deltamcp.wire import sse
 from deltamcp.wire.codecs import JSON_CODEC
 
@@ -37,6 +37,7 @@ class HttpReply:
         "_incoming",
         "_keep_alive_task",
         "_limits",
+        "_request",
         "_reserved",
         "_send",
         "_session",
@@ -58,7 +59,9 @@ class HttpReply:
         limits: Limits,
         session: HandshakeSession | None = None,
         streams: SessionStreams | None = None,
+        request: RequestId | None = None,
     ) -> None:
+        """`request` is the id of the request that the reply answers."""
         self.fairness_key = fairness_key
         self.departed = False
         """Whether the call was cancelled because the client disconnected."""
@@ -68,6 +71,7 @@ class HttpReply:
         self._limits = limits
         self._session = session
         self._streams = streams
+        self._request = request
         self._stream: StoredStream | None = None
         self._reserved = 0
         self._started = False
@@ -185,6 +189,8 @@ class HttpReply:
         self._started = True
         if self._streams is not None:
             self._stream = self._streams.open()
+            if self._stream.copy is not None and self._request is not None:
+                await self._stream.copy.begin(self._request)
         await asgi_messages.start_events(self._send)
         if self._stream is not None and self._is_primed():
             await asgi_messages.send_event(self._send, sse.encode_priming_event(self._stream.event_id(0), RETRY_MS))

@@ -16,6 +16,7 @@ from deltamcp.transports.http_sessions import HttpSession, HttpSessions
 from deltamcp.transports.quota import HttpQuotas
 from deltamcp.transports.session_directory import SessionDirectory
 from deltamcp.transports.shared_sessions import SharedSessions
+from deltamcp.transports.stream_copies import StreamCopies
 from deltamcp.values import (
     Failure,
     Listen,
@@ -102,7 +103,7 @@ class SessionRequests:
 
     async def _serve(self, request: Request, opened: HttpSession, incoming: HttpRequest) -> None:
         session = opened.session
-        reply = self._reply(opened, incoming, incoming.accepts or asgi_messages.ONLY_JSON)
+        reply = self._reply(opened, incoming, incoming.accepts or asgi_messages.ONLY_JSON, request.id)
         outcome = await self._perform(request, opened, reply)
         if outcome is None:
             await reply.abandon()
@@ -117,8 +118,10 @@ class SessionRequests:
         incoming.release()
         await reply.finish(body, status, instead, failure)
 
-    def _reply(self, opened: HttpSession, incoming: HttpRequest, accepts: AcceptedTypes) -> HttpReply:
-        return HttpReply(incoming, accepts, opened.id, self._engine.limits, opened.session, opened.streams)
+    def _reply(
+        self, opened: HttpSession, incoming: HttpRequest, accepts: AcceptedTypes, id_: RequestId | None = None
+    ) -> HttpReply:
+        return HttpReply(incoming, accepts, opened.id, self._engine.limits, opened.session, opened.streams, id_)
 
     async def _perform(self, request: Request, opened: HttpSession, reply: HttpReply) -> Outcome | None:
         if request.id in opened.in_flight:
@@ -225,7 +228,8 @@ def _directory(engine: Engine, quotas: HttpQuotas) -> SessionDirectory:
     replica = engine.replica
     if replica is None:
         return SessionDirectory(HttpSessions(engine.limits, quotas, engine.hub, engine.identify), engine.hub)
-    live = HttpSessions(engine.limits, quotas, engine.hub, engine.identify, replica.next_id)
-    shared = SharedSessions(live, engine.hub, replica, engine.limits, quotas, engine.dialects, engine.capabilities)
+    copies = StreamCopies(replica, engine.limits)
+    live = HttpSessions(engine.limits, quotas, engine.hub, engine.identify, copies)
+    shared = SharedSessions(live, engine.hub, copies, engine.limits, quotas, engine.dialects, engine.capabilities)
     engine.lifespan.add_task(shared.run)
     return shared

@@ -15,6 +15,7 @@ from deltamcp.transports.change_stream import WATCH_BYTES
 from deltamcp.transports.event_streams import EventStream, SessionStreams
 from deltamcp.transports.handshake_session import HandshakeSession
 from deltamcp.transports.quota import HttpQuotas
+from deltamcp.transports.stream_copies import StreamCopies
 from deltamcp.values import Caller, Failure, Outcome, Principal, RequestId, SessionAsk, Watch
 
 _MAX_EARLY_NOTIFICATIONS = 8
@@ -51,12 +52,13 @@ class HttpSession:
         caller: Caller,
         limits: Limits,
         quotas: HttpQuotas,
-        make_id: Callable[[], str] | None = None,
+        copies: StreamCopies | None = None,
     ) -> None:
-        """`make_id` returns ids for streams and requests to the client, where other processes make some too."""
+        """`copies` are those of the streams, where replicas share the session."""
         self.id = id_
         self.account = account
-        self.streams = SessionStreams(limits, quotas.replays, account, make_id)
+        self.streams = SessionStreams(limits, quotas.replays, account, copies, id_)
+        make_id = None if copies is None else copies.replica.next_id
         self.session = HandshakeSession(dialect, agreement, self, caller, make_id)
         self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
         self.last_used = time.monotonic()
@@ -156,15 +158,15 @@ class HttpSessions:
         quotas: HttpQuotas,
         hub: ChangeHub,
         identify: Callable[[Principal, str], Caller],
-        make_id: Callable[[], str] | None = None,
+        copies: StreamCopies | None = None,
     ) -> None:
-        """`identify` returns the caller for a principal and a session id; `make_id` is that of `HttpSession`."""
+        """`identify` returns the caller for a principal and a session id; `copies` is that of `HttpSession`."""
         self._limits = limits
         self._quotas = quotas
         self._share = max(1, int(limits.sessions * limits.account_share))
         self._hub = hub
         self._identify = identify
-        self._make_id = make_id
+        self._copies = copies
         self._open: dict[str, HttpSession] = {}
         self._accounts: dict[str, _AccountSessions] = {}
         self._idle: OrderedDict[str, HttpSession] = OrderedDict()
@@ -185,7 +187,7 @@ class HttpSessions:
         if not self._make_room(account):
             return Failure(Fault.OVERLOADED, "Too many sessions are open; end one by DELETE, or try again later.")
         caller = self._identify(principal, id_)
-        opened = HttpSession(id_, account, dialect, agreement, caller, self._limits, self._quotas, self._make_id)
+        opened = HttpSession(id_, account, dialect, agreement, caller, self._limits, self._quotas, self._copies)
         self._open[id_] = opened
         self._accounts.setdefault(account, _AccountSessions()).count += 1
         self._set_idle(opened)

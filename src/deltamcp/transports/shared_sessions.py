@@ -26,16 +26,17 @@ from deltamcp.replicas.messages import (
     SessionMessage,
     StreamMoved,
 )
-from deltamcp.replicas.replica import Replica
 from deltamcp.runtime.change_hub import ChangeHub, Position
 from deltamcp.stores.store import StoreError
 from deltamcp.transports.change_stream import ChangeStream, is_change_event, read_position
-from deltamcp.transports.event_streams import FollowedStream
+from deltamcp.transports.event_streams import FollowedStream, read_event_id
 from deltamcp.transports.handshake_session import MAX_WATCHED, TOO_MANY_WATCHED, cancel_request
 from deltamcp.transports.http_sessions import SESSION_REQUIRED, SESSION_UNKNOWN, HttpSession, HttpSessions
 from deltamcp.transports.quota import HttpQuotas
+from deltamcp.transports.relayed_stream import RelayedStream
 from deltamcp.transports.session_directory import SessionDirectory, is_primed
 from deltamcp.transports.session_records import SessionRecord, SessionRecords
+from deltamcp.transports.stream_copies import StreamCopies
 from deltamcp.values import (
     Answer,
     Done,
@@ -44,6 +45,7 @@ from deltamcp.values import (
     Kind,
     Outcome,
     Principal,
+    Request,
     RequestId,
     Response,
     SessionAsk,
@@ -51,6 +53,9 @@ from deltamcp.values import (
     Watch,
 )
 
+_REPLICA_LOST = Failure(
+    Fault.INTERNAL, "The process that ran this call has stopped; the call may have been executed, in part or whole."
+)
 _ID_CHARS = 32
 _RETRY_SECONDS = 1.0
 
@@ -64,14 +69,15 @@ class SharedSessions(SessionDirectory):
         self,
         live: HttpSessions,
         hub: ChangeHub,
-        replica: Replica,
+        copies: StreamCopies,
         limits: Limits,
         quotas: HttpQuotas,
         dialects: Dialects,
         capabilities: Capabilities,
     ) -> None:
         super().__init__(live, hub)
-        self._replica = replica
+        replica = self._replica = copies.replica
+        self._copies = copies
         self._limits = limits
         self._quotas = quotas
         self._dialects = dialects
@@ -79,6 +85,8 @@ class SharedSessions(SessionDirectory):
         self._records = SessionRecords(replica.store, replica.server, limits.session_idle_seconds)
         self._listening: dict[str, ChangeStream] = {}
         """The GET streams by session."""
+        self._relayed: dict[str, set[RelayedStream]] = {}
+        """The streams of other replicas that clients resumed here, by session."""
         self._tasks: set[asyncio.Task[None]] = set()
         replica.add_receiver(self._receive)
 
@@ -137,9 +145,12 @@ class SharedSessions(SessionDirectory):
         self._live.forget(opened)
         if opened.id in self._listening:
             self._listening[opened.id].end()
+        for stream in self._relayed.get(opened.id, ()):
+            stream.end()
 
     async def run(self) -> None:
         """Keeps the records of sessions with open requests and streams, as long as the server runs."""
+        self._copies.is_closed = False
         try:
             while True:
                 await asyncio.sleep(self._limits.session_idle_seconds / 3)
@@ -150,6 +161,7 @@ class SharedSessions(SessionDirectory):
         finally:
             if self._tasks:
                 await asyncio.wait(self._tasks)
+            await self._copies.close()
 
     async def _keep(self, opened: HttpSession) -> None:
         record = await self._records.read(opened.id)
@@ -259,9 +271,36 @@ class SharedSessions(SessionDirectory):
         if resumed is not None:
             return FollowedStream(*resumed, primed=is_primed(opened))
         try:
-            return await self._listen_to_changes(opened, last_event)
+            relayed = None if last_event is None else await self._relay(opened, last_event)
+            return relayed or await self._listen_to_changes(opened, last_event)
         except StoreError as error:
             return _unavailable(error)
+
+    async def _relay(self, opened: HttpSession, last_event: str) -> FollowedStream | None:
+        """Returns the stream of another replica that a client resumes here; None if there is none."""
+        event = read_event_id(last_event)
+        if event is None or is_change_event(last_event):
+            return None
+        id_, number = event
+        session = opened.session
+
+        def error(request: RequestId) -> bytes:
+            return session.write(Request(request, "", {}), _REPLICA_LOST)
+
+        stream = RelayedStream(id_, opened.id, number, self._copies, error)
+        if not await stream.exists():
+            return None
+        self._relayed.setdefault(opened.id, set()).add(stream)
+        stream.start()
+
+        def leave() -> None:
+            stream.stop()
+            streams = self._relayed[opened.id]
+            streams.discard(stream)
+            if not streams:
+                del self._relayed[opened.id]
+
+        return FollowedStream(stream, number, primed=is_primed(opened), on_leave=leave)
 
     async def _listen_to_changes(self, opened: HttpSession, last_event: str | None) -> FollowedStream | Failure:
         async with self._records.locked(opened.id):
@@ -312,6 +351,9 @@ class SharedSessions(SessionDirectory):
                 await self._records.write(session, record)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._copies.is_closed:
+            work.close()
+            return
         task = asyncio.get_running_loop().create_task(_without_store_errors(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
