@@ -256,6 +256,37 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=HANG_SECONDS, check=False)
 
 
+async def test_metrics_are_those_of_all_workers_also_of_one_that_has_ended(tmp_path):
+    with shared(tmp_path, "--metrics", "127.0.0.1:0") as server:
+        page = server.program.wait_for(r"Metrics at (http://127\.0\.0\.1:\d+/metrics)")[1]
+
+        async def read(name: str) -> set[float]:
+            """What several scrapes say, each by a connection of its own."""
+            found = set()
+            for _ in range(6):
+                async with httpx2.AsyncClient() as web:
+                    text = (await web.get(page)).text
+                found.add(sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name)))
+            return found
+
+        async def wait_for(name: str, value: float) -> None:
+            async with asyncio.timeout(HANG_SECONDS):
+                while await read(name) != {value}:  # noqa: ASYNC110 - another process changes it
+                    await asyncio.sleep(0.05)
+
+        pids = await server.workers()
+        async with connect(server.url) as client:
+            for _ in range(10):
+                await client.call("books")
+        await wait_for('delta_mcp_calls_total{operation="books",outcome="done"}', 10)
+        await wait_for("delta_mcp_processes ", 2)
+        os.kill(min(pids), signal.SIGKILL)
+        os.kill(max(pids), signal.SIGKILL)
+        await server.workers(pids)
+        await wait_for("delta_mcp_processes ", 2)
+        assert await read('delta_mcp_calls_total{operation="books",outcome="done"}') == {10}
+
+
 async def test_a_log_file_of_all_workers_has_every_line(tmp_path):
     with shared(tmp_path, "--log-file", "shelf.log") as server:
         pids = await server.workers()

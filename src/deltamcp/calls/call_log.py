@@ -32,7 +32,7 @@ class CallLog:
         if not call.is_known:
             outcome = call.outcome
             is_refused = isinstance(outcome, Failure) and outcome.fault is Fault.INSUFFICIENT_SCOPE
-            word = _outcome_word(outcome) if is_refused else "unknown"
+            word = outcome_word(outcome) if is_refused else "unknown"
             logger.info("operation=%r principal=%s outcome=%s", call.name[:100], principal, word)
             return
         logger.info(
@@ -40,7 +40,7 @@ class CallLog:
             call.name,
             principal,
             _hash(call.arguments),
-            _outcome_word(call.outcome),
+            outcome_word(call.outcome),
             call.seconds * 1000,
         )
 
@@ -53,12 +53,13 @@ def _hash(arguments: dict[str, JSON]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _outcome_word(outcome: Outcome | None) -> str:
+def outcome_word(outcome: Outcome | None) -> str:
+    """Returns how a call ended, in one word: "done", "error", "cancelled", "input_required" or a fault's name."""
+    if type(outcome) is Answer and type(outcome.value) is ToolResult:  # nearly all of them
+        return "error" if outcome.value.is_error else "done"
     match outcome:
         case None:
             return "cancelled"
-        case Answer(ToolResult(is_error=True)):
-            return "error"
         case Answer():
             return "done"
         case Failure(fault):

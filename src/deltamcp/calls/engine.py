@@ -18,6 +18,7 @@ from deltamcp.calls.failures import refuse_withheld
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.lists import Lists
 from deltamcp.calls.meta_calls import MetaCalls
+from deltamcp.calls.observers import CallObserver
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.prompts import Prompts
 from deltamcp.calls.rate_limits import RateBuckets, RateLimits
@@ -128,6 +129,10 @@ class Engine:
         replica = Replica(self.store, self.info["name"], self.hub)
         self.lifespan.add_task(replica.run)
         return replica
+
+    def add_observer(self, observer: CallObserver) -> None:
+        """Notifies one more observer of the calls that start from now on; it comes after the author's."""
+        self._tool_calls.add_observer(observer)
 
     def identify(self, principal: Principal, conversation: str | None = None, address: str = "") -> Caller:
         """Returns the caller of a request, by its principal and the connection, session or address it came by.

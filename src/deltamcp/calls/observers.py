@@ -19,6 +19,12 @@ logger = logging.getLogger("deltamcp")
 class ObservedCall:
     """One call of an operation. `outcome`, `seconds` and the token counts are set when the call has finished."""
 
+    outcome: Outcome | None = None
+    """None if the call was cancelled."""
+    seconds = 0.0
+    value: Any = UNSET
+    """The value that the function returned; UNSET if it did not return."""
+
     def __init__(self, name: str, is_known: bool, arguments: dict[str, JSON], caller: Caller) -> None:
         self.name = name
         """The operation's id, or the name that the caller sent if there is no such operation."""
@@ -26,11 +32,6 @@ class ObservedCall:
         """Whether the operation exists and the caller may see it."""
         self.arguments = arguments
         self.caller = caller
-        self.outcome: Outcome | None = None
-        """None if the call was cancelled."""
-        self.seconds = 0.0
-        self.value: Any = UNSET
-        """The value that the function returned; UNSET if it did not return."""
 
     @functools.cached_property
     def tokens_before(self) -> int | None:
@@ -75,22 +76,26 @@ class CallObserver(Protocol):
 class Observation:
     """Notifies the active observers of the start and the end of one call."""
 
+    __slots__ = ("_observers", "_start_time", "call")
+
     def __init__(self, call: ObservedCall, observers: Sequence[CallObserver]) -> None:
         self.call = call
         self._observers = observers
         self._start_time = time.perf_counter()
-        self._notify("call_started")
+        for observer in observers:
+            try:
+                observer.call_started(call)
+            except Exception:
+                logger.exception("an observer failed")
 
     def finish(self, outcome: Outcome | None) -> None:
         """Ends the call; `outcome` is None if it was cancelled."""
-        self.call.seconds = time.perf_counter() - self._start_time
-        self.call.outcome = outcome
-        self._notify("call_finished")
-
-    def _notify(self, event: str) -> None:
+        call = self.call
+        call.seconds = time.perf_counter() - self._start_time
+        call.outcome = outcome
         for observer in self._observers:
             try:
-                getattr(observer, event)(self.call)
+                observer.call_finished(call)
             except Exception:
                 logger.exception("an observer failed")
 

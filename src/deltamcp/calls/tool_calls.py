@@ -74,22 +74,29 @@ class ToolCalls:
         self._observers = tuple(observers)
         self._rates = rates if rates is not None and rates.limits_tools else None
 
+    def add_observer(self, observer: CallObserver) -> None:
+        """Notifies one more observer, the last."""
+        self._observers = (*self._observers, observer)
+
     def call(
         self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
     ) -> Coroutine[Any, Any, Outcome]:
         """Calls an operation; `override` is what a meta-tool that runs it says of its result. Await what it returns."""
-        if operation.origin is not None:
-            return self._call_observed(operation, ask, request, override)
-        for observer in self._observers:
-            if observer.is_active:
-                return self._call_observed(operation, ask, request, override)
+        active = [observer for observer in self._observers if observer.is_active]
+        if active or operation.origin is not None:
+            return self._call_observed(operation, ask, request, override, active)
         return self._call(operation, ask, request, override, ())
 
     async def _call_observed(
-        self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
+        self,
+        operation: Operation,
+        ask: CallTool,
+        request: RequestContext,
+        override: ResultOverride | None,
+        observers: list[CallObserver],
     ) -> Outcome:
         caller = request.terms.caller
-        observations = [Observation(ObservedCall(operation.id, True, ask.arguments, caller), _active(self._observers))]
+        observations = [Observation(ObservedCall(operation.id, True, ask.arguments, caller), observers)]
         origin = operation.origin
         while origin is not None:  # to a mounted server's observers the operation has the id that it has there
             mounted_call = ObservedCall(origin.item.id, True, ask.arguments, caller)

@@ -12,18 +12,21 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
 from deltamcp.calls.rate_limits import RateLimits
-from deltamcp.cli import auth_options, http_options, log, rate_options, state_keys
+from deltamcp.cli import auth_options, http_options, log, metrics_options, rate_options, state_keys
+from deltamcp.cli.address import parse_address
 from deltamcp.cli.auth_options import AuthOptions
+from deltamcp.cli.metrics_options import MetricsCommand
 from deltamcp.cli.output import printable_text
 from deltamcp.cli.reload import CHANGED_EXIT_CODE, POLL_SECONDS, FileWatch, ServerProcess
 from deltamcp.cli.server_target import FILE_SUFFIXES, check_target, load, split_target
 from deltamcp.cli.workers import Ready, SharedState, Workers, shared_state
 from deltamcp.errors import ConfigurationError, DeltaError
+from deltamcp.runtime.figures import FigureFolder
 from deltamcp.server import DeltaServer
 
 if TYPE_CHECKING:
@@ -46,6 +49,7 @@ class ServeCommand(Struct, frozen=True):
     port: int = 0
     path: str = "/mcp"
     http: "HttpOptions" = {}
+    metrics: MetricsCommand = MetricsCommand()
     store: str | None = None
     state_key_file: Path | None = None
     auth: AuthOptions = AuthOptions()
@@ -55,12 +59,20 @@ class ServeCommand(Struct, frozen=True):
     debug: bool = False
 
 
+class BoundSockets(NamedTuple):
+    """The sockets of a server, which the process that starts it has bound."""
+
+    server: list[socket.socket]
+    metrics: list[socket.socket]
+
+
 def set_up(verb: argparse.ArgumentParser) -> None:
     add_target_options(verb)
     verb.add_argument("--http", metavar="HOST:PORT", help="serve Streamable HTTP instead of stdio; port 0 is any free")
     verb.add_argument("--path", default="/mcp", help="the HTTP endpoint (default /mcp)")
     http_options.add_options(verb)
     auth_options.add_options(verb)
+    metrics_options.add_options(verb)
     verb.add_argument(
         "--reload", action="store_true", help="with --http: restart when the file, or a module in its folder, changes"
     )
@@ -96,11 +108,13 @@ def add_target_options(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    host, port = ("", 0) if args.http is None else _parse_address(args.http)
+    host, port = ("", 0) if args.http is None else parse_address("--http", args.http)
     if args.reload and args.http is None:
         raise ConfigurationError(
             "--reload needs --http HOST:PORT: over stdio the host's connection would end with the server's process."
         )
+    if args.metrics is not None and args.http is None:
+        raise ConfigurationError("--metrics needs --http HOST:PORT: over stdio nobody could read them.")
     if args.workers != 1:
         _check_workers(args)
     if args.compat and args.http is None:
@@ -113,6 +127,7 @@ def run(args: argparse.Namespace) -> None:
         port=port,
         path=f"/{args.path.strip('/')}",
         http={} if args.http is None else http_options.read_options(args),
+        metrics=metrics_options.read_options(args),
         store=args.store,
         state_key_file=args.state_key_file,
         auth=auth_options.read_options(args, None if args.http is None else host),
@@ -130,7 +145,8 @@ def run(args: argparse.Namespace) -> None:
         if args.http is None:
             _serve_stdio(command)
         else:
-            _make_http_server(command, _load_configured(command)).run()
+            server = _load_configured(command)
+            _make_http_server(command, server, command.metrics.bind()).run()
     except Exception as error:
         if args.debug or isinstance(error, DeltaError):
             raise
@@ -151,16 +167,20 @@ def make_process(command: ServeCommand) -> tuple[ServerProcess, int]:
     Raises:
         ConfigurationError: there is no such file, it cannot listen at this address, or the log cannot be written.
     """
+    # Bound here, the address stays the same, and connections wait while the server restarts.
+    bound = _bind_for_processes(command)
+    return ServerProcess(serve_until_changed, command, bound), bound.server[0].getsockname()[1]
+
+
+def _bind_for_processes(command: ServeCommand) -> BoundSockets:
     from deltamcp.transports.uvicorn_server import bind_sockets
 
     check_target(split_target(command.target)[0])
     log.configure_log(command.log_level, command.log_file)
-    # Bound here, the address stays the same, and connections wait while the server restarts.
-    sockets = bind_sockets(command.host, command.port)
-    return ServerProcess(serve_until_changed, command, sockets), sockets[0].getsockname()[1]
+    return BoundSockets(bind_sockets(command.host, command.port), command.metrics.bind())
 
 
-def serve_until_changed(command: ServeCommand, sockets: list[socket.socket]) -> None:
+def serve_until_changed(command: ServeCommand, bound: BoundSockets) -> None:
     """Serves HTTP in a process of its own, which exits with `CHANGED_EXIT_CODE` when a file of the server has changed.
 
     If the server cannot be loaded or started, the process tells why and waits for the change that repairs it.
@@ -171,7 +191,7 @@ def serve_until_changed(command: ServeCommand, sockets: list[socket.socket]) -> 
     changes: list[Path | None] = []
     try:
         log.configure_log(command.log_level, command.log_file)
-        http_server = _make_http_server(command, _load_configured(command))
+        http_server = _make_http_server(command, _load_configured(command), bound.metrics)
 
         def stop_on_change() -> None:
             changes.append(watch.wait_for_change())
@@ -179,7 +199,7 @@ def serve_until_changed(command: ServeCommand, sockets: list[socket.socket]) -> 
 
         threading.Thread(target=stop_on_change, daemon=True).start()
         threading.Thread(target=_exit_if_blocked, args=(http_server, changes), daemon=True).start()
-        http_server.run(sockets)
+        http_server.run(bound.server)
     except Exception as error:
         _print_failure(command, error)
         print("delta-mcp: Waiting for a change.", file=sys.stderr, flush=True)
@@ -214,18 +234,14 @@ def run_workers(command: ServeCommand, count: int) -> int:
     Raises:
         ConfigurationError: there is no such file, it cannot listen at this address, or the log cannot be written.
     """
-    from deltamcp.transports.uvicorn_server import bind_sockets
-
-    check_target(split_target(command.target)[0])
-    log.configure_log(command.log_level, command.log_file)
-    sockets = bind_sockets(command.host, command.port)
+    bound = _bind_for_processes(command)
     with shared_state() as shared:
-        return Workers(count, sockets, serve_as_worker, command, shared).run()
+        figures = FigureFolder(shared.figures_folder)
+        workers = Workers(count, [*bound.server, *bound.metrics], figures.fold, serve_as_worker, command, shared, bound)
+        return workers.run()
 
 
-def serve_as_worker(
-    command: ServeCommand, shared: SharedState, sockets: list[socket.socket], messages: "Connection"
-) -> None:
+def serve_as_worker(command: ServeCommand, shared: SharedState, bound: BoundSockets, messages: "Connection") -> None:
     """Serves HTTP in one of several processes, which tells that which started it when it serves."""
     # A terminal sends both to all processes; the one that started this one tells it to end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -236,7 +252,7 @@ def serve_as_worker(
         log.configure_log(command.log_level, command.log_file)
         server = _load_configured(command)
         notes = _share_state(server, shared)
-        http_server = _make_http_server(command, server)
+        http_server = _make_http_server(command, server, bound.metrics, shared.figures_folder)
         drain_seconds = http_server.config.timeout_graceful_shutdown or 0
         http_server.announce = lambda address: messages.send(Ready(address, notes, drain_seconds))
 
@@ -246,7 +262,7 @@ def serve_as_worker(
 
         threading.Thread(target=stop_with_parent, daemon=True).start()
         threading.Thread(target=_exit_if_blocked, args=(http_server, []), daemon=True).start()
-        http_server.run(sockets)
+        http_server.run(bound.server)
     except Exception as error:
         _print_failure(command, error)
         raise SystemExit(2 if isinstance(error, ConfigurationError) else 1) from None
@@ -286,11 +302,20 @@ def _exit_code(changes: list[Path | None]) -> int:
     return 0
 
 
-def _make_http_server(command: ServeCommand, server: DeltaServer) -> "HttpServer":
-    from deltamcp.transports import uvicorn_server
+def _make_http_server(
+    command: ServeCommand,
+    server: DeltaServer,
+    metrics_sockets: list[socket.socket],
+    figures_folder: Path | None = None,
+) -> "HttpServer":
+    from deltamcp.transports.uvicorn_server import make_server
 
-    options: HttpOptions = {**command.http, "auth": auth_options.make_authenticator(command.auth)}
-    return uvicorn_server.make_server(server.engine, command.host, command.port, command.path, **options)
+    metrics = command.metrics.make(figures_folder)
+    options: HttpOptions = {**command.http, "auth": auth_options.make_authenticator(command.auth), "metrics": metrics}
+    http_server = make_server(server.engine, command.host, command.port, command.path, **options)
+    if metrics_sockets:
+        http_server.add_application(metrics, metrics_sockets)
+    return http_server
 
 
 def _load_configured(command: ServeCommand) -> DeltaServer:
@@ -308,10 +333,3 @@ def _print_failure(command: ServeCommand, error: Exception) -> None:
     failure = f"{command.target} failed with {type(error).__name__}: {str(error).rstrip('.')}; --debug shows where."
     sentence = str(error) if isinstance(error, DeltaError) else failure
     print(f"delta-mcp: {printable_text(sentence)}", file=sys.stderr, flush=True)
-
-
-def _parse_address(text: str) -> tuple[str, int]:
-    host, separator, port = text.rpartition(":")
-    if not separator or not port.isdigit() or int(port) > 65535:
-        raise ConfigurationError(f"--http takes HOST:PORT, such as 127.0.0.1:8000, not {text!r}.")
-    return host.strip("[]") or "127.0.0.1", int(port)

@@ -51,6 +51,10 @@ class SharedState(Struct, frozen=True):
     state_key: bytes
 
     @property
+    def figures_folder(self) -> Path:
+        return self.folder / "figures"
+
+    @property
     def store_url(self) -> str:
         return f"sqlite:///{self.folder}/store.db"
 
@@ -60,7 +64,9 @@ def shared_state() -> Iterator[SharedState]:
     """Makes state for workers to share, and deletes it at the end; it is in memory if there is room."""
     folder = Path(tempfile.mkdtemp(prefix="delta-mcp-", dir=_memory_folder()))
     try:
-        yield SharedState(folder, os.urandom(32))
+        shared = SharedState(folder, os.urandom(32))
+        shared.figures_folder.mkdir(mode=0o700)
+        yield shared
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -95,17 +101,28 @@ class _Worker(Struct):
 
 
 class Workers:
-    """Keeps a number of processes running, each of which calls a function with the sockets and a `Connection`.
+    """Keeps a number of processes running, each of which calls a function with arguments and a `Connection`.
 
     The function sends a `Ready` through the connection once it serves. The first worker starts alone, so that a mistake
     of the server's author is told once.
     """
 
     def __init__(
-        self, count: int, sockets: Sequence[socket.socket], function: Callable[..., None], *arguments: Any
+        self,
+        count: int,
+        sockets: Sequence[socket.socket],
+        on_end: Callable[[int], None],
+        function: Callable[..., None],
+        *arguments: Any,
     ) -> None:
+        """
+        Args:
+            sockets: Those that the workers share, to be closed when they end; the function finds them in its arguments.
+            on_end: Gets the process id of every worker that has ended.
+        """
         self._count = count
         self._sockets = sockets
+        self._on_end = on_end
         self._function, self._arguments = function, arguments
         self._workers: dict[int, _Worker] = {}
         self._ending: list[_Worker] = []
@@ -179,7 +196,7 @@ class Workers:
     def _make_worker(self, number: int) -> _Worker:
         context = multiprocessing.get_context("spawn")
         messages, sender = context.Pipe(duplex=False)
-        arguments = (*self._arguments, list(self._sockets), sender)
+        arguments = (*self._arguments, sender)
         process = context.Process(target=self._function, args=arguments, name=f"worker {number}")
         process.start()
         sender.close()
@@ -221,6 +238,8 @@ class Workers:
 
     def _handle_end(self, worker: _Worker) -> None:
         worker.process.join()
+        assert worker.process.pid is not None, "it was started"
+        self._on_end(worker.process.pid)
         if worker.messages is not None:
             worker.messages.close()
         code = worker.process.exitcode or 0

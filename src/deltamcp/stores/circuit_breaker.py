@@ -46,6 +46,13 @@ class CircuitBreaker:
         self._retry_seconds = retry_seconds
         self._probe: asyncio.Task[None] | None = None
         self._reason = ""
+        self.error_count = 0
+        """The operations that failed."""
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether the other store has not answered since an operation failed."""
+        return self._probe is not None and not self._probe.done()
 
     async def put(
         self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
@@ -105,17 +112,21 @@ class CircuitBreaker:
 
     @contextlib.asynccontextmanager
     async def _deadline(self, data: bytes = b"") -> AsyncIterator[None]:
-        if self._probe is not None and not self._probe.done():
+        if self.is_unreachable:
+            self.error_count += 1
             raise StoreUnreachableError(self._reason)
         try:
             async with asyncio.timeout(self._seconds + len(data) / _BYTES_PER_SECOND):
                 yield
         except TimeoutError as error:
             reason = f"The store did not answer within {self._seconds:g} s."
+            self.error_count += 1
             self._open_circuit(reason)
             raise StoreUnreachableError(reason) from error
-        except StoreUnreachableError as error:
-            self._open_circuit(str(error))
+        except StoreError as error:
+            self.error_count += 1
+            if isinstance(error, StoreUnreachableError):
+                self._open_circuit(str(error))
             raise
 
     def _open_circuit(self, reason: str) -> None:

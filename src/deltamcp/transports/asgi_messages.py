@@ -52,6 +52,8 @@ class HttpRequest(Struct, gc=False):
     quotas: HttpQuotas
     auth: Any = None
     """The `Authenticator` that has set the caller; None if every caller is anonymous."""
+    metrics: Any = None
+    """The `Metrics` that count refusals; None if nobody asked for them."""
     response_headers: tuple[tuple[bytes, bytes], ...] = ()
     """Headers that every response to this request has."""
     codec: Codec = JSON_CODEC
@@ -312,6 +314,8 @@ def failure_headers(incoming: HttpRequest, failure: Failure) -> tuple[tuple[byte
 
 async def refuse(incoming: HttpRequest, failure: Failure, id_: RequestId | None = None) -> None:
     """Refuses an HTTP request that no dialect can answer, with the status of the failure and its text in the body."""
+    if incoming.metrics is not None:
+        incoming.metrics.count_refusal(failure)
     row = FAULTS[failure.fault]
     # RFC 9110, 10.1.1: a client that asked first and is refused may leave out the body, so that the next bytes could be
     # either. Any other client sends the rest of its body, which the HTTP server reads and drops; if the server closed

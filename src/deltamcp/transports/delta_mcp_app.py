@@ -27,6 +27,7 @@ from deltamcp.transports.health import HealthPages
 from deltamcp.transports.http_app import HttpOptions
 from deltamcp.transports.http_reply import UNREAD, HttpReply
 from deltamcp.transports.http_sessions import HttpSessions
+from deltamcp.transports.metrics import find_metrics
 from deltamcp.transports.open_pages import OpenPages
 from deltamcp.transports.quota import HttpQuotas
 from deltamcp.transports.trusted_proxies import TrustedProxies
@@ -100,6 +101,9 @@ class DeltaMcpApp:
         self._calls = CallsInFlight(engine, self._quotas.calls)
         self._sessions = HttpSessions(engine.limits, self._quotas, engine.hub, engine.identify)
         self._dialect = DeltaMcp()
+        self._metrics = find_metrics(options.get("metrics", False))
+        if self._metrics is not None:
+            self._metrics.attach(engine, self._quotas, self._sessions.__len__, self.pages)
         if self._auth is not None:
             engine.lifespan.add_closer(self._auth.close)
 
@@ -109,6 +113,8 @@ class DeltaMcpApp:
             return
         if scope["type"] != "http":
             return
+        if self._metrics is not None:
+            send = self._metrics.watch(scope, send)
         response = _Response(send)
         try:
             await self._serve(scope, receive, response)
@@ -156,7 +162,7 @@ class DeltaMcpApp:
         caller = self._engine.identify(ANONYMOUS, None, address)
         accepts, unique = asgi_messages.ONLY_JSON, len(headers) == len(raw)
         incoming = HttpRequest(
-            scope, headers, receive, response.send, caller, accepts, unique, self._quotas, self._auth
+            scope, headers, receive, response.send, caller, accepts, unique, self._quotas, self._auth, self._metrics
         )
         refused = await self._authenticate(incoming, address)
         if refused is not None:
@@ -183,6 +189,8 @@ class DeltaMcpApp:
 
     async def _refuse(self, incoming: HttpRequest, failure: Failure) -> None:
         """Sends the status of a failure, with an empty body."""
+        if self._metrics is not None:
+            self._metrics.count_refusal(failure)
         if self._auth is not None and failure.fault is Fault.UNAUTHORIZED:
             headers = [(b"www-authenticate", write_challenge(self._auth, failure).encode("latin-1", "replace"))]
         else:

@@ -16,6 +16,7 @@ from deltamcp.transports.asgi_lifespan import serve_lifespan
 from deltamcp.transports.asgi_messages import HttpRequest, Receive, Scope, Send
 from deltamcp.transports.health import HealthPages
 from deltamcp.transports.mcp_endpoint import McpEndpoint
+from deltamcp.transports.metrics import Metrics, find_metrics
 from deltamcp.transports.open_pages import OpenPages, Routes
 from deltamcp.transports.quota import HttpQuotas
 from deltamcp.transports.trusted_proxies import TrustedProxies
@@ -41,6 +42,9 @@ class HttpOptions(TypedDict, total=False):
     trusted_proxies: Sequence[str]
     """The proxies whose `Forwarded` and `X-Forwarded-For` headers say who the client is: addresses, networks such as
     "10.0.0.0/8", or "unix" for connections over a Unix socket. By default there are none."""
+    metrics: Metrics | bool
+    """Whether to count calls and responses and to show Prometheus the figures at `/metrics`, to whoever asks by an
+    allowed `Host`. It needs `prometheus-client`."""
     routes: Routes
     """Pages of the author's own beside the MCP endpoint: Starlette routes, or ASGI applications by their paths. The
     server checks the `Host` and the `Origin` of their requests, but not who sends them."""
@@ -65,6 +69,9 @@ class HttpApp:
         self.pages = OpenPages(self._health, self._auth, options.get("routes", ()))
         """The pages beside the MCP endpoint."""
         self._endpoint = McpEndpoint(engine, self._quotas)
+        self._metrics = find_metrics(options.get("metrics", False))
+        if self._metrics is not None:
+            self._metrics.attach(engine, self._quotas, self._endpoint.count_sessions, self.pages)
         if self._auth is not None:
             engine.lifespan.add_closer(self._auth.close)
 
@@ -74,6 +81,8 @@ class HttpApp:
             return
         if scope["type"] != "http":
             return
+        if self._metrics is not None:
+            send = self._metrics.watch(scope, send)
         raw = scope["headers"]
         headers: dict[bytes, bytes] = dict(raw)
         if self.proxies:
@@ -89,7 +98,9 @@ class HttpApp:
         caller = self._engine.identify(ANONYMOUS, None, address)
         accepts = asgi_messages.read_accept(headers.get(b"accept", b"*/*"))
         unique = len(headers) == len(raw)
-        incoming = HttpRequest(scope, headers, receive, send, caller, accepts, unique, self._quotas, self._auth)
+        incoming = HttpRequest(
+            scope, headers, receive, send, caller, accepts, unique, self._quotas, self._auth, self._metrics
+        )
         for_any_host = page is not None and page.for_any_host
         refused = None if for_any_host else self._names.check(incoming)
         is_cross_origin = b"origin" in headers and not for_any_host and refused is None

@@ -164,6 +164,8 @@ class HttpReply:
                 return
             incoming = self._incoming
             headers = () if failure is None else asgi_messages.failure_headers(incoming, failure)
+            if failure is not None and incoming.metrics is not None:
+                incoming.metrics.count_refusal(failure)
             is_plain = incoming.codec is JSON_CODEC and len(body) <= asgi_messages.PIECE_BYTES and not headers
             whole = incoming.scope.get(asgi_messages.WHOLE_RESPONSE) if is_plain else None
             if whole is None or not whole(status, body, incoming.response_headers):

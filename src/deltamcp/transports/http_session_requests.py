@@ -52,6 +52,10 @@ class SessionRequests:
 
     # POST
 
+    def count_sessions(self) -> int:
+        """Returns how many sessions this process holds."""
+        return len(self._sessions)
+
     async def answer(self, message: Message | list[Message], incoming: HttpRequest) -> None:
         """Serves the body of a POST and sends the response."""
         if isinstance(message, Malformed):

@@ -174,6 +174,9 @@ class HttpSessions:
         self._expiry: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     def open(
         self, dialect: SessionDialect, agreement: Agreement, principal: Principal, account: str
     ) -> HttpSession | Failure:

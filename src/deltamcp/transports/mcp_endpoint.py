@@ -45,6 +45,10 @@ class McpEndpoint:
         if followed is not None:
             await self._follow(followed, incoming)
 
+    def count_sessions(self) -> int:
+        """Returns how many sessions this process holds."""
+        return self._in_sessions.count_sessions()
+
     def drain(self) -> None:
         """Ends the streams that do not end by themselves; calls in flight go on."""
         self._calls.draining = True

@@ -55,6 +55,16 @@ class OpenPages:
             if not all(hasattr(route, "matches") for route in self._routes):
                 raise ConfigurationError("routes takes Starlette routes, or ASGI applications by their paths.")
 
+    def add(self, path: str, app: AsgiApp) -> None:
+        """Adds a page, whose requests have to come by an allowed host.
+
+        Raises:
+            ConfigurationError: there is a page at this path.
+        """
+        if path in self._pages:
+            raise ConfigurationError(f"routes: {path} is a page of the server's own.")
+        self._pages[path] = OpenPage(app, for_any_host=False)
+
     @property
     def paths(self) -> list[str]:
         """The paths of the pages, without those of Starlette routes."""

@@ -30,6 +30,11 @@ class Quota:
         self._waiting: dict[str, deque[tuple[asyncio.Future[bool], int]]] = {}
         """The amounts that accounts wait for, each account's in their order."""
 
+    @property
+    def held(self) -> int:
+        """What all accounts hold."""
+        return self._in_all
+
     def take(self, account: str, amount: int = 1) -> bool:
         """Counts an amount for an account; returns False, and counts nothing, if that exceeds a limit."""
         held = self._held.get(account, 0) + amount

@@ -16,6 +16,9 @@ class SessionDirectory:
         self._live = live
         self._hub = hub
 
+    def __len__(self) -> int:
+        return len(self._live)
+
     async def open(
         self, dialect: SessionDialect, agreement: Agreement, principal: Principal, account: str
     ) -> HttpSession | Failure:

@@ -1,13 +1,16 @@
 """Runs the application under uvicorn, on sockets of its own, until a signal; streams end first."""
 
+import asyncio
 import contextlib
+import copy
 import errno
+import functools
 import logging
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Unpack
 
 import uvicorn
@@ -79,6 +82,7 @@ class HttpServer(uvicorn.Server):
         self._app = app
         self._engine = engine
         self._running = contextlib.AsyncExitStack()
+        self._others: list[tuple[Any, Sequence[socket.socket]]] = []
         self.announce: Callable[[str], None] = _print_address
         """Gets a sentence without its end that says what is served where, once the server listens."""
 
@@ -94,6 +98,10 @@ class HttpServer(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def add_application(self, app: Any, sockets: Sequence[socket.socket]) -> None:
+        """Serves another ASGI application too, at sockets of its own and without TLS."""
+        self._others.append((app, sockets))
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves until a signal, at `sockets` or at the host and port of the configuration.
@@ -117,10 +125,22 @@ class HttpServer(uvicorn.Server):
             await super().startup(sockets)
         except OSError as error:  # another process began to listen after both had bound the port
             raise _listen_error(self.config.host, port, error) from None
+        for app, bound in self._others:
+            await self._listen(app, bound)
         if not self.should_exit:
             name, host = self._engine.info["name"], self.config.host
             url = f"http://{f'[{host}]' if ':' in host else host}:{port}{self._app.path}"
             self.announce(f"Serving {name} at {url}")
+
+    async def _listen(self, app: Any, sockets: Sequence[socket.socket]) -> None:
+        config: Any = copy.copy(self.config)
+        config.loaded_app = app
+        make = functools.partial(
+            config.http_protocol_class, config=config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        for bound in sockets:
+            server = await asyncio.get_running_loop().create_server(make, sock=bound, backlog=config.backlog)
+            self.servers.append(server)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.drain()
