@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from deltamcp.auth.presence_only import PresenceOnly
     from deltamcp.auth.resource_server import ResourceServer
     from deltamcp.auth.static_tokens import StaticTokens
+    from deltamcp.calls.call_spans import CallSpans
     from deltamcp.client.client import DeltaClient
     from deltamcp.client.connect import connect
     from deltamcp.client.oauth.oauth import OAuth
@@ -74,6 +75,7 @@ __all__ = [
     "CallFailedError",
     "CallNext",
     "CallObserver",
+    "CallSpans",
     "Caller",
     "ClientError",
     "Completion",
@@ -133,6 +135,7 @@ __all__ = [
 
 _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
+        "CallSpans": ("deltamcp.calls.call_spans", "CallSpans"),
         "DeltaClient": ("deltamcp.client.client", "DeltaClient"),
         "Introspection": ("deltamcp.auth.introspection", "Introspection"),
         "OpenAccess": ("deltamcp.auth.open_access", "OpenAccess"),

@@ -31,6 +31,11 @@ class Channel(WaitHook, Protocol):
         """The key by which calls that wait for a thread take turns; calls with the same key share one turn."""
         ...
 
+    @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        """The HTTP headers of the request, by names in lower case; none if it did not come over HTTP."""
+        ...
+
     async def notify(self, message: bytes) -> None:
         """Sends a notification that belongs to this request."""
         ...

@@ -1,7 +1,7 @@
 """Calls of a server's engine by any caller, without a transport."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from deltamcp.values import Caller, CallTool, Era, Terms, ToolResult
 
@@ -11,6 +11,7 @@ class SilentChannel:
     """The way back to a client, as a transport has it."""
 
     fairness_key = "x"
+    headers: ClassVar[dict[bytes, bytes]] = {}
 
     def on_wait(self) -> None: ...
     def on_end(self) -> None: ...

@@ -3,14 +3,15 @@
 import functools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import UNSET
 
 from deltamcp import tokens
+from deltamcp.calls.request_context import RequestContext
 from deltamcp.results import content
-from deltamcp.values import JSON, Answer, Caller, Outcome, Text, ToolResult
+from deltamcp.values import JSON, Answer, Caller, Outcome, RequestId, Terms, Text, ToolResult
 from deltamcp.wire import jsonrpc
 
 logger = logging.getLogger("deltamcp")
@@ -25,13 +26,32 @@ class ObservedCall:
     value: Any = UNSET
     """The value that the function returned; UNSET if it did not return."""
 
-    def __init__(self, name: str, is_known: bool, arguments: dict[str, JSON], caller: Caller) -> None:
+    def __init__(self, name: str, is_known: bool, arguments: dict[str, JSON], request: RequestContext) -> None:
         self.name = name
         """The operation's id, or the name that the caller sent if there is no such operation."""
         self.is_known = is_known
         """Whether the operation exists and the caller may see it."""
         self.arguments = arguments
-        self.caller = caller
+        self._request = request
+
+    @property
+    def caller(self) -> Caller:
+        return self._request.terms.caller
+
+    @property
+    def terms(self) -> Terms:
+        """What the client said of itself and of this request, such as the protocol version and `_meta`."""
+        return self._request.terms
+
+    @property
+    def request_id(self) -> RequestId:
+        """The id that the client gave the JSON-RPC request."""
+        return self._request.request_id
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        """The HTTP headers of the request, by names in lower case; none if it did not come over HTTP."""
+        return self._request.channel.headers
 
     @functools.cached_property
     def tokens_before(self) -> int | None:

@@ -95,11 +95,10 @@ class ToolCalls:
         override: ResultOverride | None,
         observers: list[CallObserver],
     ) -> Outcome:
-        caller = request.terms.caller
-        observations = [Observation(ObservedCall(operation.id, True, ask.arguments, caller), observers)]
+        observations = [Observation(ObservedCall(operation.id, True, ask.arguments, request), observers)]
         origin = operation.origin
         while origin is not None:  # to a mounted server's observers the operation has the id that it has there
-            mounted_call = ObservedCall(origin.item.id, True, ask.arguments, caller)
+            mounted_call = ObservedCall(origin.item.id, True, ask.arguments, request)
             observations.append(Observation(mounted_call, _active(origin.hooks.observers)))
             origin = origin.item.origin
         outcome = None
@@ -115,7 +114,7 @@ class ToolCalls:
         observers = _active(self._observers)
         if observers:
             shown = cut(name, _NAME_CHARS) if isinstance(name, str) else value_excerpt(name)
-            Observation(ObservedCall(shown, False, {}, request.terms.caller), observers).finish(outcome)
+            Observation(ObservedCall(shown, False, {}, request), observers).finish(outcome)
 
     async def _call(
         self,

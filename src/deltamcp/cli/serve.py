@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from deltamcp.calls.rate_limits import RateLimits
-from deltamcp.cli import auth_options, http_options, log, metrics_options, rate_options, state_keys
+from deltamcp.cli import auth_options, http_options, log, metrics_options, rate_options, state_keys, tracing
 from deltamcp.cli.address import parse_address
 from deltamcp.cli.auth_options import AuthOptions
 from deltamcp.cli.metrics_options import MetricsCommand
@@ -32,6 +32,7 @@ from deltamcp.server import DeltaServer
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+    from deltamcp.calls.engine import Engine
     from deltamcp.transports.http_app import HttpOptions
     from deltamcp.transports.uvicorn_server import HttpServer
 
@@ -50,6 +51,7 @@ class ServeCommand(Struct, frozen=True):
     path: str = "/mcp"
     http: "HttpOptions" = {}
     metrics: MetricsCommand = MetricsCommand()
+    tracing: bool = False
     store: str | None = None
     state_key_file: Path | None = None
     auth: AuthOptions = AuthOptions()
@@ -73,6 +75,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     http_options.add_options(verb)
     auth_options.add_options(verb)
     metrics_options.add_options(verb)
+    tracing.add_options(verb)
     verb.add_argument(
         "--reload", action="store_true", help="with --http: restart when the file, or a module in its folder, changes"
     )
@@ -128,6 +131,7 @@ def run(args: argparse.Namespace) -> None:
         path=f"/{args.path.strip('/')}",
         http={} if args.http is None else http_options.read_options(args),
         metrics=metrics_options.read_options(args),
+        tracing=args.tracing,
         store=args.store,
         state_key_file=args.state_key_file,
         auth=auth_options.read_options(args, None if args.http is None else host),
@@ -158,7 +162,7 @@ def _serve_stdio(command: ServeCommand) -> None:
     from deltamcp.transports import stdio
 
     streams = stdio.take_streams()  # before the author's file runs, which may print
-    asyncio.run(stdio.serve(_load_configured(command).engine, streams))
+    asyncio.run(stdio.serve(_engine_of(command, _load_configured(command)), streams))
 
 
 def make_process(command: ServeCommand) -> tuple[ServerProcess, int]:
@@ -312,7 +316,7 @@ def _make_http_server(
 
     metrics = command.metrics.make(figures_folder)
     options: HttpOptions = {**command.http, "auth": auth_options.make_authenticator(command.auth), "metrics": metrics}
-    http_server = make_server(server.engine, command.host, command.port, command.path, **options)
+    http_server = make_server(_engine_of(command, server), command.host, command.port, command.path, **options)
     if metrics_sockets:
         http_server.add_application(metrics, metrics_sockets)
     return http_server
@@ -325,6 +329,13 @@ def _load_configured(command: ServeCommand) -> DeltaServer:
     if command.store is not None or keys or command.rate_limits is not None:
         server.configure(store=command.store, state_key=keys or None, rate_limits=command.rate_limits)
     return server
+
+
+def _engine_of(command: ServeCommand, server: DeltaServer) -> "Engine":
+    """Returns the engine of a server that is configured, with the observers that the operator wants."""
+    if command.tracing:
+        tracing.trace_calls(server)
+    return server.engine
 
 
 def _print_failure(command: ServeCommand, error: Exception) -> None:

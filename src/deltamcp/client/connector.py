@@ -15,6 +15,7 @@ from deltamcp.client.connection import ClientConnection, OnNotification, OnProgr
 from deltamcp.client.links.link import ClientLink
 from deltamcp.client.links.token_source import UserNeededError
 from deltamcp.client.negotiation import ClientProfile, ServerInfo, negotiate
+from deltamcp.client.trace_context import add_trace_context
 from deltamcp.errors import (
     ClientError,
     ConnectionLostError,
@@ -132,6 +133,7 @@ class Connector:
             ConnectionLostError: the connection broke, and the request could not or must not be sent again.
             DeadlineError: the server did not answer in time.
         """
+        meta = add_trace_context(meta)
         timeout = self._timeout if timeout is None else timeout
         logins = 0
         while True:

@@ -8,7 +8,7 @@ import asyncio
 import functools
 import logging
 import secrets
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Mapping
 from typing import Any, Protocol
 
 from deltamcp.calls.engine import Engine
@@ -334,6 +334,10 @@ class _DuplexChannel:
     @property
     def fairness_key(self) -> Hashable:
         return id(self._duplex)
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        return {}
 
     def on_wait(self) -> None:
         """Does nothing: a client that disconnects ends the whole connection."""

@@ -1,7 +1,7 @@
 """The reply to one POST, and its handling of clients that disconnect."""
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from deltamcp.dialects import versions
@@ -78,6 +78,10 @@ class HttpReply:
         self._detached = False
         self._task: asyncio.Task[Any] | None = None
         self._watcher: asyncio.Task[None] | None = None
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        return self._incoming.headers
 
     # While the call waits
 

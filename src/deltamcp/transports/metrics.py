@@ -238,13 +238,13 @@ class _Collected:
         for (name, *labels), value in (*self._snapshot.counters, *self._snapshot.gauges):
             families[name].add_metric(labels, value)
         for (name, *labels), counts in self._snapshot.histograms:
-            families[name].add_metric(labels, _cumulated(counts), counts[-1])
+            families[name].add_metric(labels, _cumulative_counts(counts), counts[-1])
         versions = [importlib.metadata.version("delta-mcp"), platform.python_version()]
         families[BUILD].add_metric(versions, 1)
         return families.values()
 
 
-def _cumulated(counts: list[float]) -> list[tuple[str, float]]:
+def _cumulative_counts(counts: list[float]) -> list[tuple[str, float]]:
     """Returns the number of durations up to each bound, as Prometheus wants them."""
     found, so_far = [], 0.0
     for bound, count in zip((*map(str, BUCKETS), "+Inf"), counts[:-1], strict=True):
