@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from deltamcp import connect
+from deltamcp import ClientError, connect
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PROGRAM
 from tests.support.program import running_program
@@ -290,3 +290,65 @@ def test_compat_speaks_the_http_of_the_original(tmp_path):
     with running_program(command, tmp_path) as program:
         answer = httpx2.options(program.wait_for(r"http://\S+")[0], headers={"origin": "https://a.example"})
     assert (answer.status_code, answer.headers["mcp-protocol-version"]) == (204, "2025-11-25")
+
+
+# No secrets
+
+SECRETIVE = """
+import logging
+from deltamcp import Context, DeltaServer, ToolError
+
+server = DeltaServer("secretive")
+
+@server.tool
+async def log_in(password: str, fails: bool = False) -> str:
+    logging.getLogger("mine").info("somebody logs in")
+    if fails:
+        raise ToolError("wrong password")
+    return "welcome"
+
+@server.tool
+async def crash(password: str) -> str:
+    raise RuntimeError("the door is stuck")
+"""
+
+
+async def talk_in_secret(url: str) -> None:
+    async with connect(url, token="s3cret-token", headers={"x-api-key": "s3cret-key"}) as client:
+        await client.call_tool("log_in", {"password": "s3cret-word"})
+        await client.call_tool("log_in", {"password": "s3cret-word", "fails": True})
+        await client.call_tool("crash", {"password": "s3cret-word"})
+        with pytest.raises(ClientError):
+            await client.call("log_in", password=["s3cret-word"])
+    async with httpx2.AsyncClient() as web:
+        headers = {"authorization": "Bearer s3cret-token", "cookie": "session=s3cret-cookie"}
+        await web.post(url, content=b'{"s3cret": ', headers={**headers, "content-type": "application/json"})
+        await web.post(url, json={}, headers={**headers, "host": "evil.example"})
+        await web.get(f"{url}/s3cret-path?token=s3cret-query", headers=headers)
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_log_of_everything_has_no_secrets_of_callers(tmp_path, log_format, workers):
+    (tmp_path / "secretive.py").write_text(SECRETIVE)
+    (tmp_path / "keys").write_text("5e" * 32)
+    options = ["--log-level", "debug", "--log-format", log_format, "--state-key-file", "keys", "--workers", workers]
+    command = [str(PROGRAM), "serve", "secretive.py", "--http", "127.0.0.1:0", *options]
+    with running_program(command, tmp_path) as program:
+        url = program.wait_for(r"Serving secretive at (http://[^\s\"]+)")[1]
+        asyncio.run(talk_in_secret(url))
+        assert program.end() == 0
+    text = program.text()
+    assert "somebody logs in" in text and "the door is stuck" in text and "log_in" in text, "it is a log of everything"
+    assert "s3cret" not in text and "5e5e" not in text
+    if log_format == "json":
+        entries = [json.loads(line) for line in text.splitlines()]
+        assert all(entry.keys() >= {"time", "level", "logger", "process", "message"} for entry in entries)
+        calls = [entry for entry in entries if entry["logger"] == "deltamcp.calls"]
+        assert [(call["operation"], call["outcome"], call["principal"]) for call in calls][:3] == [
+            ("log_in", "done", "anonymous"),
+            ("log_in", "error", "anonymous"),
+            ("crash", "error", "anonymous"),
+        ]
+        [failure] = [entry for entry in entries if "exception" in entry]
+        assert failure["level"] == "error" and failure["exception"].endswith("RuntimeError: the door is stuck")

@@ -46,7 +46,7 @@ async def run_session(url: str, mode: str, number: int) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("mode", [MODERN])
+@pytest.mark.parametrize("mode", ["legacy", MODERN])
 async def test_every_session_is_served(tmp_path, mode):
     (tmp_path / "shelf.py").write_text(SERVER)
     command = [str(PROGRAM), "serve", "shelf.py", "--http", "127.0.0.1:0", "--workers", "2"]

@@ -28,20 +28,22 @@ class CallLog:
         """Does nothing: the log has a line for a call when it has finished."""
 
     def call_finished(self, call: ObservedCall) -> None:
-        principal = call.caller.principal.key
+        principal, outcome = call.caller.principal.key, call.outcome
         if not call.is_known:
-            outcome = call.outcome
             is_refused = isinstance(outcome, Failure) and outcome.fault is Fault.INSUFFICIENT_SCOPE
-            word = outcome_word(outcome) if is_refused else "unknown"
-            logger.info("operation=%r principal=%s outcome=%s", call.name[:100], principal, word)
+            word, name = outcome_word(outcome) if is_refused else "unknown", call.name[:100]
+            fields = {"operation": name, "principal": principal, "outcome": word}
+            logger.info("operation=%r principal=%s outcome=%s", name, principal, word, extra=fields)
             return
+        word, milliseconds = outcome_word(outcome), round(call.seconds * 1000, 1)
         logger.info(
             "operation=%s principal=%s arguments=%s outcome=%s ms=%.1f",
             call.name,
             principal,
             _hash(call.arguments),
-            outcome_word(call.outcome),
-            call.seconds * 1000,
+            word,
+            milliseconds,
+            extra={"operation": call.name, "principal": principal, "outcome": word, "milliseconds": milliseconds},
         )
 
 

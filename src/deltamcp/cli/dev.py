@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from deltamcp.cli import serve
+from deltamcp.cli import log, serve
 from deltamcp.cli.serve import ServeCommand
 from deltamcp.errors import ConfigurationError
 
@@ -35,8 +35,7 @@ def run(args: argparse.Namespace) -> None:
             target=args.target,
             disclosure=args.disclosure,
             prefix=args.prefix,
-            log_level=args.log_level,
-            log_file=args.log_file,
+            log=log.read_options(args),
             debug=args.debug,
         )
     )

@@ -1,16 +1,32 @@
-"""The log of a server that `delta-mcp` runs: what it has, and where it goes."""
+"""The log of a server that `delta-mcp` runs: what it has, how it is written, and where it goes."""
 
 import argparse
 import logging
 import os
+import sys
 from pathlib import Path
 
+from msgspec import Struct
+
 from deltamcp.errors import ConfigurationError
+from deltamcp.runtime.json_log import JsonFormatter
 from deltamcp.runtime.stderr_log import StderrHandler
 
 LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("text", "json")
 _STDERR_FORMAT = "%(levelname)s %(name)s: %(message)s"
 _FILE_FORMAT = f"%(asctime)s {_STDERR_FORMAT}"
+
+logger = logging.getLogger("deltamcp")
+
+
+class LogOptions(Struct, frozen=True):
+    """What is logged, how and where."""
+
+    level: str = "info"
+    format: str = "text"
+    file: Path | None = None
+    """None for stderr."""
 
 
 class LogFile(logging.FileHandler):
@@ -36,21 +52,36 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         default="info",
         help="the least that is logged (default info; debug also has a line for every call)",
     )
+    verb.add_argument("--log-format", choices=FORMATS, default="text", help="lines of text, or one JSON object a line")
     verb.add_argument("--log-file", type=Path, metavar="FILE", help="where the log goes instead of to stderr")
 
 
-def configure_log(level: str, path: Path | None) -> None:
+def read_options(args: argparse.Namespace) -> LogOptions:
+    return LogOptions(args.log_level, args.log_format, args.log_file)
+
+
+def configure_log(options: LogOptions) -> None:
     """Sends what the server and its functions log to stderr or to a file; for a process that does nothing else.
 
     Raises:
         ConfigurationError: the file cannot be written.
     """
+    path = options.file
     try:
         handler = StderrHandler() if path is None else LogFile(path)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}; name another --log-file.") from None
-    log_format = _STDERR_FORMAT if path is None else _FILE_FORMAT
-    logging.basicConfig(level=level.upper(), format=log_format, handlers=[handler])
-    if level == "debug":
+    plain = logging.Formatter(_STDERR_FORMAT if path is None else _FILE_FORMAT)
+    handler.setFormatter(JsonFormatter() if options.format == "json" else plain)
+    logging.basicConfig(level=options.level.upper(), handlers=[handler])
+    if options.level == "debug":
         logging.getLogger("deltamcp.calls").setLevel(logging.INFO)
         logging.getLogger("httpcore2").setLevel(logging.INFO)  # it would log headers, which hold keys
+
+
+def tell(sentence: str, options: LogOptions) -> None:
+    """Tells the operator a sentence: a plain line on stderr, or a record where the log on stderr is JSON."""
+    if options.format == "json" and options.file is None:
+        logger.info(sentence)
+    else:
+        print(sentence, file=sys.stderr, flush=True)

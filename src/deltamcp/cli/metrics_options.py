@@ -2,13 +2,14 @@
 
 import argparse
 import socket
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from deltamcp.cli import log
 from deltamcp.cli.address import parse_address
+from deltamcp.cli.log import LogOptions
 
 if TYPE_CHECKING:
     from deltamcp.transports.metrics import Metrics
@@ -22,7 +23,7 @@ class MetricsCommand(Struct, frozen=True):
     """An address of their own; None for that of the server."""
     counts_tokens: bool = False
 
-    def bind(self) -> list[socket.socket]:
+    def bind(self, log_options: LogOptions) -> list[socket.socket]:
         """Binds the address that is the metrics' own, and says where they are.
 
         Raises:
@@ -35,7 +36,7 @@ class MetricsCommand(Struct, frozen=True):
         sockets = bind_sockets(*self.address)
         host, port = self.address[0], sockets[0].getsockname()[1]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
-        print(f"Metrics at {url}", file=sys.stderr, flush=True)
+        log.tell(f"Metrics at {url}", log_options)
         return sockets
 
     def make(self, folder: Path | None = None) -> "Metrics | bool":

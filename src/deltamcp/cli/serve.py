@@ -20,6 +20,7 @@ from deltamcp.calls.rate_limits import RateLimits
 from deltamcp.cli import auth_options, http_options, log, metrics_options, rate_options, state_keys, tracing
 from deltamcp.cli.address import parse_address
 from deltamcp.cli.auth_options import AuthOptions
+from deltamcp.cli.log import LogOptions
 from deltamcp.cli.metrics_options import MetricsCommand
 from deltamcp.cli.output import printable_text
 from deltamcp.cli.reload import CHANGED_EXIT_CODE, POLL_SECONDS, FileWatch, ServerProcess
@@ -56,8 +57,7 @@ class ServeCommand(Struct, frozen=True):
     state_key_file: Path | None = None
     auth: AuthOptions = AuthOptions()
     rate_limits: RateLimits | None = None
-    log_level: str = "info"
-    log_file: Path | None = None
+    log: LogOptions = LogOptions()
     debug: bool = False
 
 
@@ -136,8 +136,7 @@ def run(args: argparse.Namespace) -> None:
         state_key_file=args.state_key_file,
         auth=auth_options.read_options(args, None if args.http is None else host),
         rate_limits=rate_options.read_limits(args),
-        log_level=args.log_level,
-        log_file=args.log_file,
+        log=log.read_options(args),
         debug=args.debug,
     )
     if args.reload:
@@ -145,12 +144,12 @@ def run(args: argparse.Namespace) -> None:
     if args.workers > 1:
         raise SystemExit(run_workers(command, args.workers))
     try:
-        log.configure_log(command.log_level, command.log_file)
+        log.configure_log(command.log)
         if args.http is None:
             _serve_stdio(command)
         else:
             server = _load_configured(command)
-            _make_http_server(command, server, command.metrics.bind()).run()
+            _make_http_server(command, server, command.metrics.bind(command.log)).run()
     except Exception as error:
         if args.debug or isinstance(error, DeltaError):
             raise
@@ -180,8 +179,8 @@ def _bind_for_processes(command: ServeCommand) -> BoundSockets:
     from deltamcp.transports.uvicorn_server import bind_sockets
 
     check_target(split_target(command.target)[0])
-    log.configure_log(command.log_level, command.log_file)
-    return BoundSockets(bind_sockets(command.host, command.port), command.metrics.bind())
+    log.configure_log(command.log)
+    return BoundSockets(bind_sockets(command.host, command.port), command.metrics.bind(command.log))
 
 
 def serve_until_changed(command: ServeCommand, bound: BoundSockets) -> None:
@@ -194,7 +193,7 @@ def serve_until_changed(command: ServeCommand, bound: BoundSockets) -> None:
     watch = FileWatch(path.parent if path.suffix in FILE_SUFFIXES else Path())
     changes: list[Path | None] = []
     try:
-        log.configure_log(command.log_level, command.log_file)
+        log.configure_log(command.log)
         http_server = _make_http_server(command, _load_configured(command), bound.metrics)
 
         def stop_on_change() -> None:
@@ -241,7 +240,9 @@ def run_workers(command: ServeCommand, count: int) -> int:
     bound = _bind_for_processes(command)
     with shared_state() as shared:
         figures = FigureFolder(shared.figures_folder)
-        workers = Workers(count, [*bound.server, *bound.metrics], figures.fold, serve_as_worker, command, shared, bound)
+        workers = Workers(
+            count, [*bound.server, *bound.metrics], command.log, figures.fold, serve_as_worker, command, shared, bound
+        )
         return workers.run()
 
 
@@ -253,7 +254,7 @@ def serve_as_worker(command: ServeCommand, shared: SharedState, bound: BoundSock
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker is started by another process"
     try:
-        log.configure_log(command.log_level, command.log_file)
+        log.configure_log(command.log)
         server = _load_configured(command)
         notes = _share_state(server, shared)
         http_server = _make_http_server(command, server, bound.metrics, shared.figures_folder)
@@ -317,6 +318,7 @@ def _make_http_server(
     metrics = command.metrics.make(figures_folder)
     options: HttpOptions = {**command.http, "auth": auth_options.make_authenticator(command.auth), "metrics": metrics}
     http_server = make_server(_engine_of(command, server), command.host, command.port, command.path, **options)
+    http_server.announce = lambda address: log.tell(f"{address} (Ctrl-C stops)", command.log)
     if metrics_sockets:
         http_server.add_application(metrics, metrics_sockets)
     return http_server

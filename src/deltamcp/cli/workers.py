@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import time
 from collections import deque
@@ -19,6 +18,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from deltamcp.cli import log
+from deltamcp.cli.log import LogOptions
 from deltamcp.limits import Limits
 
 logger = logging.getLogger("deltamcp.workers")
@@ -111,6 +112,7 @@ class Workers:
         self,
         count: int,
         sockets: Sequence[socket.socket],
+        log_options: LogOptions,
         on_end: Callable[[int], None],
         function: Callable[..., None],
         *arguments: Any,
@@ -122,6 +124,7 @@ class Workers:
         """
         self._count = count
         self._sockets = sockets
+        self._log_options = log_options
         self._on_end = on_end
         self._function, self._arguments = function, arguments
         self._workers: dict[int, _Worker] = {}
@@ -228,7 +231,7 @@ class Workers:
 
     def _announce(self, ready: Ready) -> None:
         """Says that the first worker serves, and starts the others."""
-        print(f"{ready.address} with {self._count} workers (Ctrl-C stops)", file=sys.stderr, flush=True)
+        log.tell(f"{ready.address} with {self._count} workers (Ctrl-C stops)", self._log_options)
         for note in ready.notes:
             logger.info(note)
         for number in range(2, self._count + 1):

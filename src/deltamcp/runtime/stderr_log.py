@@ -13,6 +13,10 @@ _PIECE_BYTES = getattr(select, "PIPE_BUF", 512)
 """What a pipe that is ready for output takes without waiting, and whole where several processes write."""
 
 
+_NAME = "deltamcp.log"
+_DROPPED = "%d records of this log were dropped, because nobody read it"
+
+
 class StderrHandler(logging.StreamHandler[TextIO]):
     """Writes records to stderr as far as that does not wait; the next record that fits says how many were dropped."""
 
@@ -28,7 +32,8 @@ class StderrHandler(logging.StreamHandler[TextIO]):
         try:
             text = self.format(record) + self.terminator
             if self._dropped:
-                text = f"\n({self._dropped} records of this log were dropped, because nobody read it.)\n{text}"
+                dropped = logging.LogRecord(_NAME, logging.WARNING, "", 0, _DROPPED, (self._dropped,), None)
+                text = f"\n{self.format(dropped)}\n{text}"
             self._dropped = 0 if _write(fd, text.encode("utf-8", "backslashreplace")) else self._dropped + 1
         except Exception:
             self.handleError(record)
