@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deltamcp import DeltaServer, Limits
+from deltamcp import DeltaServer, Limits, Rate, RateLimits
 from tests.support.compat_client import CompatClient, compat_client
 from tests.support.six_tool_server import six_tool_server
 
@@ -21,6 +21,15 @@ async def test_cs_11_01_a_body_that_is_too_large_is_refused() -> None:
 async def test_cs_11_02_a_body_within_the_limit_is_served() -> None:
     async with compat_client(six_tool_server(limits=Limits(message_bytes=1024))) as client:
         assert (await client.post(LIST)).status_code == 200
+
+
+async def test_cs_11_03_requests_of_an_address_are_limited() -> None:
+    limits = RateLimits(per_address=Rate(3, 60))
+    async with compat_client(six_tool_server(rate_limits=limits)) as client:
+        assert [(await client.post(LIST)).status_code for _ in range(3)] == [200, 200, 200]
+        answer = await client.post(LIST)
+        assert (answer.status_code, answer.content) == (429, b"")
+        assert 1 <= int(answer.headers["retry-after"]) <= 60
 
 
 async def test_cs_11_04_a_request_that_takes_too_long_is_504() -> None:

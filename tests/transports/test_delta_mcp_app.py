@@ -7,8 +7,22 @@ from typing import Any
 
 import httpx2
 import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
-from deltamcp import ConfigurationError, Context, DeltaServer, HostAuth, Limits, Principal, ResourceServer, ResultPolicy
+from deltamcp import (
+    ConfigurationError,
+    Context,
+    DeltaServer,
+    HostAuth,
+    Limits,
+    Principal,
+    Rate,
+    RateLimits,
+    ResourceServer,
+    ResultPolicy,
+)
 from deltamcp.auth.authenticator import Credentials
 from deltamcp.auth.token_fault import TokenFault, refusal
 from deltamcp.errors import Fault
@@ -279,7 +293,16 @@ async def test_sessions_are_bounded_and_the_one_unused_for_longest_goes_first():
         assert "inputSchema" not in (await client.tools(third))[0]
 
 
-async def test_a_tool_knows_who_calls_and_in_which_session():
+async def test_replicas_share_sessions(tmp_path):
+    store = f"sqlite:///{tmp_path}/sessions.db"
+    async with compat_client(demo_server(store=store)) as one, compat_client(demo_server(store=store)) as other:
+        session = await one.open_session()
+        assert "inputSchema" not in (await other.tools(session))[0]
+        assert "inputSchema" in (await other.tools(await one.open_session(STANDARD_OFFER)))[0]
+        assert "inputSchema" in (await other.tools({"mcp-session-id": "0" * 32}))[0]
+
+
+async def test_a_tool_knows_who_calls():
     server = DeltaServer("x")
 
     @server.tool
@@ -400,6 +423,27 @@ class Busy:
         pass
 
 
+async def test_rates_come_before_everything_but_probes():
+    auth = ResourceServer(RESOURCE, "https://issuer.example")
+    server = demo_server(rate_limits=RateLimits(per_address=Rate(1, 60)))
+    async with compat_client(server, auth=auth, allowed_origins=[APP]) as client:
+        assert (await client.http.get(PRM_PATH)).status_code == 200
+        for request in (("GET", PRM_PATH), ("OPTIONS", "/"), ("POST", "/"), ("DELETE", "/")):
+            answer = await client.http.request(*request, headers={"origin": APP})
+            assert (answer.status_code, answer.content) == (429, b"")
+            assert 0 < int(answer.headers["retry-after"]) <= 60
+            assert answer.headers["mcp-protocol-version"] == BASELINE
+        for path in ("/healthz", "/readyz"):
+            assert (await client.http.get(path)).status_code == 200
+
+
+async def test_a_principal_has_a_rate_of_its_own():
+    server = demo_server(rate_limits=RateLimits(per_principal=Rate(2, 60)))
+    async with compat_client(server, auth=HostAuth(only_ada)) as client:
+        sent = [await client.post(LIST, {"authorization": f"Bearer {name}"}) for name in ("ada", "ada", "ada", "bob")]
+        assert [answer.status_code for answer in sent] == [200, 200, 429, 200]
+
+
 async def test_what_the_original_has_no_status_for_is_a_status_without_a_body_too():
     async with compat_client(demo_server(), auth=Busy()) as client:
         answer = await client.post(LIST)
@@ -407,6 +451,25 @@ async def test_what_the_original_has_no_status_for_is_a_status_without_a_body_to
 
 
 # How it is served
+
+
+async def test_an_authors_own_pages_stand_beside_it_and_their_origins_are_checked():
+    async def show(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(f"{request.method} here")
+
+    routes = [Route("/page", show, methods=["GET", "POST"])]
+    async with compat_client(demo_server(), routes=routes, allowed_origins=[APP]) as client:
+        assert (await client.http.get("/page", headers={"origin": APP})).text == "GET here"
+        assert (await client.http.post("/page")).text == "POST here"
+        assert (await client.http.get("/page", headers={"origin": "https://evil.example"})).status_code == 403
+        assert (await client.post(LIST, path="/pages")).status_code == 200
+
+
+async def test_a_trusted_proxy_says_whose_rate_it_is():
+    server = demo_server(rate_limits=RateLimits(per_address=Rate(1, 60)))
+    async with compat_client(server, trusted_proxies=["127.0.0.1"]) as client:
+        sent = [await client.post(LIST, {"x-forwarded-for": f"192.0.2.{last}"}) for last in (1, 1, 2)]
+        assert [answer.status_code for answer in sent] == [200, 429, 200]
 
 
 def test_an_option_that_would_be_without_effect_is_refused():

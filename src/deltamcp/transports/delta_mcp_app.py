@@ -26,7 +26,7 @@ from deltamcp.transports.handshake_session import HandshakeSession
 from deltamcp.transports.health import HealthPages
 from deltamcp.transports.http_app import HttpOptions
 from deltamcp.transports.http_reply import UNREAD, HttpReply
-from deltamcp.transports.http_sessions import HttpSessions
+from deltamcp.transports.http_session_requests import make_directory
 from deltamcp.transports.metrics import find_metrics
 from deltamcp.transports.open_pages import OpenPages
 from deltamcp.transports.quota import HttpQuotas
@@ -93,13 +93,14 @@ class DeltaMcpApp:
         self._origins = frozenset(origin.encode() for origin in (options.get("allowed_origins") or ()))
         self._auth = options.get("auth")
         self.proxies = TrustedProxies(options.get("trusted_proxies", ()))
+        self._rates = engine.rates
         self._quotas = HttpQuotas(engine.limits)
         self._health = HealthPages(engine)
         self.pages = OpenPages(self._health, self._auth, options.get("routes", ()))
         """The pages that are no MCP endpoint."""
         self._bodies = BodyReader(engine.limits)
         self._calls = CallsInFlight(engine, self._quotas.calls)
-        self._sessions = HttpSessions(engine.limits, self._quotas, engine.hub, engine.identify)
+        self._sessions = make_directory(engine, self._quotas)
         self._dialect = DeltaMcp()
         self._metrics = find_metrics(options.get("metrics", False))
         if self._metrics is not None:
@@ -136,26 +137,11 @@ class DeltaMcpApp:
             scope = self.proxies.resolve(scope, headers)
         method = scope["method"]
         page = self.pages.find(asgi_messages.path_within(scope), scope)
-        if page is not None and page.for_any_host and method == "GET":
+        if page is not None and page.is_probe and method == "GET":
             await page.app(scope, receive, response.send)
             return
-        origin = headers.get(b"origin")
-        if origin is not None:
-            if origin not in self._origins or sum(name == b"origin" for name, _ in raw) > 1:
-                await asgi_messages.respond(response.send, 403, b"")
-                return
-            response.headers += ((b"access-control-allow-origin", origin), (b"vary", b"Origin"), _EXPOSED)
-            if method == "OPTIONS":
-                await asgi_messages.respond_no_content(response.send, _PREFLIGHT)
-                return
         if not self._engine.lifespan.started:
             await self._engine.lifespan.start()
-        if page is not None and not page.for_any_host:
-            await page.app(scope, receive, response.send)
-            return
-        if method != "POST":
-            await asgi_messages.respond(response.send, 405, b"", ((b"allow", b"POST"),))
-            return
         # The ASGI server's own way to send a whole response would leave out the headers that `response` adds.
         scope = {key: value for key, value in scope.items() if key != asgi_messages.WHOLE_RESPONSE}
         address = asgi_messages.client_address(scope)
@@ -164,6 +150,28 @@ class DeltaMcpApp:
         incoming = HttpRequest(
             scope, headers, receive, response.send, caller, accepts, unique, self._quotas, self._auth, self._metrics
         )
+        refused = None if self._rates is None else await self._rates.check_address(address)
+        if refused is not None:
+            await self._refuse(incoming, refused)
+            return
+        if page is not None and page.for_any_host and method == "GET":
+            await page.app(scope, receive, response.send)
+            return
+        origin = headers.get(b"origin")
+        if origin is not None:
+            if origin not in self._origins or incoming.has_repeated((b"origin",)):
+                await asgi_messages.respond(response.send, 403, b"")
+                return
+            response.headers += ((b"access-control-allow-origin", origin), (b"vary", b"Origin"), _EXPOSED)
+            if method == "OPTIONS":
+                await asgi_messages.respond_no_content(response.send, _PREFLIGHT)
+                return
+        if page is not None and not page.for_any_host:
+            await page.app(scope, receive, response.send)
+            return
+        if method != "POST":
+            await asgi_messages.respond(response.send, 405, b"", ((b"allow", b"POST"),))
+            return
         refused = await self._authenticate(incoming, address)
         if refused is not None:
             await self._refuse(incoming, refused)
@@ -185,7 +193,7 @@ class DeltaMcpApp:
         if isinstance(found, Failure):
             return found
         incoming.caller = self._engine.identify(found, None, address)
-        return None
+        return None if self._rates is None else await self._rates.check_principal(incoming.caller)
 
     async def _refuse(self, incoming: HttpRequest, failure: Failure) -> None:
         """Sends the status of a failure, with an empty body."""
@@ -235,7 +243,7 @@ class DeltaMcpApp:
         if isinstance(agreement, Failure):
             await asgi_messages.respond_to(incoming, 200, dialect.write(request, agreement, _STANDARD.version))
             return
-        opened = self._sessions.open(dialect, agreement, incoming.caller.principal, incoming.account)
+        opened = await self._sessions.open(dialect, agreement, incoming.caller.principal, incoming.account)
         if isinstance(opened, Failure):
             await self._refuse(incoming, opened)
             return
@@ -258,7 +266,10 @@ class DeltaMcpApp:
         return About(about.info, capabilities, about.instructions)
 
     async def _answer(self, request: Request, incoming: HttpRequest) -> None:
-        found = self._sessions.find(incoming.headers.get(b"mcp-session-id"), incoming.caller.principal)
+        found = await self._sessions.find(incoming.headers.get(b"mcp-session-id"), incoming.caller.principal)
+        if isinstance(found, Failure) and found.fault is Fault.OVERLOADED:  # the store does not say which session it is
+            await self._refuse(incoming, found)
+            return
         if isinstance(found, Failure):
             session, account = HandshakeSession(self._dialect, _STANDARD, _NOWHERE, incoming.caller), incoming.account
         else:

@@ -45,7 +45,7 @@ class SessionRequests:
     def __init__(self, engine: Engine, calls: CallsInFlight, quotas: HttpQuotas) -> None:
         self._engine = engine
         self._calls = calls
-        self._sessions = _directory(engine, quotas)
+        self._sessions = make_directory(engine, quotas)
 
     async def _find(self, incoming: HttpRequest) -> HttpSession | Failure:
         return await self._sessions.find(incoming.headers.get(b"mcp-session-id"), incoming.caller.principal)
@@ -227,7 +227,7 @@ class SessionRequests:
         return opened if isinstance(opened, Failure) else await self._sessions.end(opened)
 
 
-def _directory(engine: Engine, quotas: HttpQuotas) -> SessionDirectory:
+def make_directory(engine: Engine, quotas: HttpQuotas) -> SessionDirectory:
     """Returns the sessions of a server: its own, or those that it shares with its replicas."""
     replica = engine.replica
     if replica is None:
