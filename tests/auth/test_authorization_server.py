@@ -60,6 +60,20 @@ async def test_the_sdks_client_is_known_by_its_metadata_document(issuer, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
+async def test_the_sdks_client_asks_for_more_where_a_tool_needs_it(issuer, mode):
+    """By its document: the SDK registers with the scopes of its first request, and may then ask for no others."""
+    login = SdkLogin()
+    async with protected_server(issuer.issuer) as url, login.connect(url, mode, CLIENT_DOCUMENT) as client:
+        await client.call_tool("whoami")
+        told = text_of(await client.call_tool("lend", {"id": 3}))
+        seen = json.loads(text_of(await client.call_tool("whoami")))
+    assert told == "Volume 3 is lent by alice."
+    assert seen[2:] == ["books:lend", "books:read"]
+    assert len(login.visits) == 2
+    assert ("POST", "/mcp", 403) in login.exchanges
+
+
+@pytest.mark.parametrize("mode", MODES)
 async def test_the_sdks_client_refreshes_its_token_without_the_user(issuer, mode):
     login = SdkLogin()
     async with protected_server(issuer.issuer) as url, login.connect(url, mode) as client:
