@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.fuzz.cases import describe, make_body_case, make_http_bytes
 from bench.fuzz.sender import FuzzSender
-from bench.fuzz.server import OPEN, RESOURCE
+from bench.fuzz.server import COMPAT, OPEN, RESOURCE
 from bench.fuzz.verdict import FuzzTally
 from bench.hostile.attacked_server import resident_bytes
 from bench.server_process import HttpServerProcess
@@ -35,10 +35,13 @@ def main() -> None:
         token = issuer.sign("ann", RESOURCE, "call")
         if given.replay:
             raise SystemExit(asyncio.run(_replay(given.replay, given.seed, issuer.url, token)))
-        for place, auth in enumerate((OPEN, issuer.url)):
-            http = range(given.http * place // 2, given.http * (place + 1) // 2)
-            bodies = range(given.bodies * place // 2, given.bodies * (place + 1) // 2)
-            print("without authentication:" if auth == OPEN else "with access tokens:", flush=True)
+        servers = {"without authentication": OPEN, "with access tokens": issuer.url, "compat=True": COMPAT}
+        for place, (title, auth) in enumerate(servers.items()):
+            http, bodies = (
+                range(count * place // len(servers), count * (place + 1) // len(servers))
+                for count in (given.http, given.bodies)
+            )
+            print(f"{title}:", flush=True)
             broken += len(asyncio.run(_fuzz(auth, token, http, bodies, given.seed)))
     print(f"\n{given.http:,} requests and {given.bodies:,} messages in {time.monotonic() - began:.0f} s: ", end="")
     print(f"{broken} findings" if broken else "0 crashes, 0 hangs, memory flat")
@@ -49,7 +52,7 @@ async def _fuzz(auth: str, token: str, http: range, bodies: range, seed: int) ->
     """Fuzzes one server process; what went wrong."""
     with HttpServerProcess("server", auth, package="bench.fuzz") as server:
         pid, tally = server.server.process.pid, FuzzTally()
-        sender = FuzzSender(server.port, seed, tally, token)
+        sender = FuzzSender(server.port, seed, tally, token, auth != COMPAT)
         memory = {}
         for title, send in (("messages", sender.send_bodies(bodies)), ("requests", sender.send_requests(http))):
             samples = await _run(send, sender, pid)
@@ -98,7 +101,7 @@ def _thirds(samples: list[float]) -> list[float]:
 
 def _judge_memory(title: str, samples: list[float]) -> str:
     thirds = _thirds(samples)
-    if len(samples) < 30 or thirds[-1] <= thirds[1] * MAX_GROWTH + SLACK_MB:
+    if len(samples) < 150 or thirds[-1] <= thirds[1] * MAX_GROWTH + SLACK_MB:
         return ""
     return f"memory grows while {title} are sent: {thirds} MB by thirds"
 
@@ -111,10 +114,10 @@ async def _replay(case: str, seed: int, issuer: str, token: str) -> int:
         print(describe(make_body_case(seed, at)))
     else:
         print(make_http_bytes(seed, at, {})[:2_000])
-    for auth in (OPEN, issuer):
+    for auth in (OPEN, issuer, COMPAT):
         with HttpServerProcess("server", auth, package="bench.fuzz") as server:
             tally = FuzzTally()
-            sender = FuzzSender(server.port, seed, tally, token)
+            sender = FuzzSender(server.port, seed, tally, token, auth != COMPAT)
             send = sender.send_bodies if kind == "body" else sender.send_requests
             await send(range(at, at + 1))
             log = server.server.stderr_all()

@@ -55,14 +55,16 @@ async def send_case(app: Any, case: HttpCase) -> RawReply:
     return RawReply(started.get("status", 0), _header(started, b"content-type"), session, b"".join(body))
 
 
-async def find_known(app: Any, token: str) -> dict[str, str]:
-    """A session and the handle of a stored result of the application."""
+async def find_known(app: Any, token: str, is_modern: bool = True) -> dict[str, str]:
+    """A session and, where there is a modern era, the handle of a stored result of the application."""
     bearer = {"Host": "localhost", "Authorization": f"Bearer {token}"}
 
     async def post(body: bytes, headers: dict[str, str]) -> RawReply:
         return await send_case(app, HttpCase("POST", "/mcp", "HTTP/1.1", list((headers | bearer).items()), body))
 
     opened = await post(messages.initialize(), messages.headers(None, "initialize"))
+    if not is_modern:
+        return {SESSION: opened.session or "", HANDLE: "a" * 16, STATE: "x", TOKEN: token}
     call = messages.call(Era.MODERN, "rows", {"count": 300})
     stored = await post(call, messages.headers(Era.MODERN, "tools/call", "rows"))
     handle = messages.parse_reply(stored.body)["result"]["_meta"]["io.github.delta-mcp/result"]["handle"]

@@ -32,11 +32,13 @@ class RawReply(NamedTuple):
 class FuzzSender:
     """Sends cases by their numbers, many at once."""
 
-    def __init__(self, port: int, seed: int, tally: FuzzTally, token: str) -> None:
+    def __init__(self, port: int, seed: int, tally: FuzzTally, token: str, is_modern: bool = True) -> None:
+        """`is_modern` says whether the server has the modern era, which the original Delta-MCP has not."""
         self._port = port
         self._seed = seed
         self._tally = tally
         self._token = token
+        self._is_modern = is_modern
         self._known: dict[str, str] = {}
         self.canary_waits: list[float] = []
 
@@ -67,6 +69,8 @@ class FuzzSender:
         """A session, the handle of a stored result and a sealed state that the server knows."""
         bearer = {"Authorization": f"Bearer {self._token}"}
         opened = await self._post(messages.initialize(), messages.headers(None, "initialize") | bearer)
+        if not self._is_modern:
+            return {SESSION: opened.session or "", HANDLE: "a" * 16, STATE: "x", TOKEN: self._token}
         headers = messages.headers(Era.MODERN, "tools/call", "rows") | bearer
         stored = await self._post(messages.call(Era.MODERN, "rows", {"count": 300}), headers)
         handle = messages.parse_reply(stored.body)["result"]["_meta"]["io.github.delta-mcp/result"]["handle"]
@@ -138,12 +142,13 @@ class FuzzSender:
 
     async def watch(self, pause: float = 0.05) -> None:
         """Calls `add` again and again, and notes how long each call waits."""
-        headers = messages.headers(Era.MODERN, "tools/call", "add") | {"Authorization": f"Bearer {self._token}"}
+        era = Era.MODERN if self._is_modern else Era.HANDSHAKE
+        headers = messages.headers(era, "tools/call", "add") | {"Authorization": f"Bearer {self._token}"}
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
             try:
-                reply = await self._post(messages.call(Era.MODERN), headers)
+                reply = await self._post(messages.call(era), headers)
                 if messages.call_text(reply.body) != "5":
                     raise ValueError("not 5")
             except (OSError, ValueError, TimeoutError) as error:

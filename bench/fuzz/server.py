@@ -2,18 +2,19 @@
 
     python -m bench.fuzz.server PORT AUTH
 
-AUTH is `open`, or the URL of an issuer of access tokens whose keys are at `/jwks`.
+AUTH is `open`, `compat` for the HTTP of the original Delta-MCP, or the URL of an issuer of access tokens whose keys are
+at `/jwks`.
 """
 
 import asyncio
 import sys
 from typing import Any
 
-from deltamcp import Context, DeltaServer, Limits, ResultPolicy
+from deltamcp import Context, DeltaServer, Limits, Rate, RateLimits, ResultPolicy
 from deltamcp.auth.resource_server import ResourceServer
 from deltamcp.transports.http_app import HttpOptions
 
-OPEN = "open"
+OPEN, COMPAT = "open", "compat"
 RESOURCE = "http://127.0.0.1/mcp"
 LIMITS = Limits(
     account_share=1,  # all cases come from one address
@@ -31,7 +32,9 @@ LIMITS = Limits(
 
 
 def build() -> DeltaServer:
-    server = DeltaServer("fuzz", "1", limits=LIMITS)
+    rate = Rate(1_000_000, 1)  # so that rates are counted, and nobody is refused
+    rates = RateLimits(per_address=rate, per_principal=rate, per_tool=rate)
+    server = DeltaServer("fuzz", "1", limits=LIMITS, rate_limits=rates)
 
     @server.tool
     async def add(a: int, b: int) -> int:
@@ -83,7 +86,9 @@ def build() -> DeltaServer:
 def make_options(auth: str) -> HttpOptions:
     """Options by which every header that the server may read is read."""
     options = HttpOptions(trusted_proxies=["127.0.0.0/8"], allowed_origins=["http://localhost:3000"])
-    if auth != OPEN:
+    if auth == COMPAT:
+        options["compat"] = True
+    elif auth != OPEN:
         options["auth"] = ResourceServer(RESOURCE, auth, jwks_url=f"{auth}/jwks", scopes=["call"])
     return options
 

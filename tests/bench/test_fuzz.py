@@ -80,12 +80,12 @@ def test_a_reply_is_wrong_if_it_is_no_answer(status, content_type, body, expecte
     assert expected in found and bool(expected) == bool(found)
 
 
-@pytest.fixture(params=["open", "with access tokens"])
+@pytest.fixture(params=[fuzz_server.OPEN, fuzz_server.COMPAT, "with access tokens"])
 def auth(request):
     """What the server is started with, and a token that it accepts."""
     with run_issuer() as issuer:
         token = issuer.sign("ann", fuzz_server.RESOURCE, "call")
-        yield (fuzz_server.OPEN if request.param == "open" else issuer.url), token
+        yield (issuer.url if request.param == "with access tokens" else request.param), token
 
 
 @pytest.mark.parametrize("make", [make_body_case, make_http_case])
@@ -99,7 +99,7 @@ async def test_mutated_requests_are_answered_and_leave_no_error_in_the_log(auth,
     async with server.engine.lifespan.running():
         for number in range(CASES):
             if number % 200 == 0:
-                known = await find_known(app, token)
+                known = await find_known(app, token, kind != fuzz_server.COMPAT)
             case = make(1, number).fill_in(known)
             async with asyncio.timeout(HANG_SECONDS):
                 reply = await send_case(app, case)
