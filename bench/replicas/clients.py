@@ -97,8 +97,7 @@ async def _read_rest(client: Any, old: OldReply, ledger: Ledger, name: str, prin
         ledger.report(name, "rows were not cut")
         return
     try:
-        async with asyncio.timeout(CALL_SECONDS):
-            rows = await client.whole(old.reply)
+        rows = await _read_whole(client, old.reply, ledger, name)
     except ResultLostError as error:
         ledger.report(name, f"a cursor is lost: {error}")
         return
@@ -111,6 +110,19 @@ async def _read_rest(client: Any, old: OldReply, ledger: Ledger, name: str, prin
         ledger.report(name, f"rows of another: {rows[0]}")
     else:
         ledger.count(name, "read on")
+
+
+async def _read_whole(client: Any, reply: Reply, ledger: Ledger, name: str) -> Any:
+    """Reads a result whole; again where the server says that its store is late, as it may be on a busy machine."""
+    async with asyncio.timeout(CALL_SECONDS):
+        while True:
+            try:
+                return await client.whole(reply)
+            except DeltaError as error:
+                if "try again in a few seconds" not in str(error):
+                    raise
+                ledger.count(name, "told to try again")
+                await asyncio.sleep(2)
 
 
 async def bare_session(load: Load, principal: str) -> None:

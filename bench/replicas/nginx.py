@@ -1,4 +1,4 @@
-"""nginx before servers on the loopback, which passes each request on to the next of them in turn."""
+"""nginx before servers on the loopback, with the configuration of deploy/."""
 
 import contextlib
 import os
@@ -10,43 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.hostile.stores import SkippedError
+from bench.peers import ROOT
 
 START_SECONDS = 60.0
-
-_NGINX = """
-daemon off;
-worker_processes 1;
-pid {folder}/nginx.pid;
-error_log {folder}/error.log warn;
-events {{ worker_connections 4096; }}
-http {{
-    access_log off;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
-    upstream replicas {{
-{servers}
-        keepalive 64;
-    }}
-    server {{
-        listen 127.0.0.1:{port};
-        location / {{
-            proxy_pass http://replicas;
-            proxy_http_version 1.1;
-            proxy_set_header Host localhost;
-            proxy_set_header Connection "";
-            proxy_set_header X-Forwarded-For $remote_addr;
-            proxy_buffering off;
-            proxy_read_timeout 1h;
-            proxy_next_upstream error timeout;
-        }}
-    }}
-}}
-"""
-"""A POST that an upstream has received is not sent to another: `proxy_next_upstream` lacks `non_idempotent`. No
-upstream counts as failed for a time: where all do, nginx answers 502 without asking any."""
+CONFIGURATION = ROOT / "deploy" / "nginx" / "nginx.conf"
+_WRITTEN = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+"""What nginx writes to disk for; its own folders are root's."""
 
 
 def find_free_port() -> int:
@@ -80,13 +49,33 @@ def run_nginx(folder: Path, upstreams: Sequence[int]) -> Iterator[int]:
     if nginx is None:
         raise SkippedError("nginx is not installed")
     port = find_free_port()
-    servers = "\n".join(f"        server 127.0.0.1:{one} max_fails=0;" for one in upstreams)
-    settings = folder / "nginx.conf"
-    settings.write_text(_NGINX.format(folder=folder, port=port, servers=servers))
-    process = subprocess.Popen([nginx, "-c", str(settings), "-e", str(folder / "error.log")], stdin=subprocess.DEVNULL)
+    text = CONFIGURATION.read_text()
+    for shipped, ours in {
+        "listen 8080;": f"listen 127.0.0.1:{port};",
+        "/var/log/nginx/": f"{folder}/",
+        "/run/nginx.pid": f"{folder}/nginx.pid",
+        "http {\n": "http {\n" + "".join(f"{name}_temp_path {folder}/{name};\n" for name in _WRITTEN),
+        "include replicas.conf;": f"include {folder}/replicas.conf;",
+    }.items():
+        if shipped not in text:
+            raise RuntimeError(f"{CONFIGURATION} has no {shipped!r}")
+        text = text.replace(shipped, ours)
+    (folder / "nginx.conf").write_text(text)
+    parameters = _server_parameters()
+    (folder / "replicas.conf").write_text("".join(f"server 127.0.0.1:{one}{parameters};\n" for one in upstreams))
+    globals_ = "daemon off;" if os.geteuid() else "daemon off; user root;"  # root's folders are not for others
+    command = [nginx, "-e", str(folder / "error.log"), "-c", str(folder / "nginx.conf"), "-g", globals_]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     try:
         wait_for_port(port, process)
         yield port
     finally:
         process.terminate()
         process.wait()
+
+
+def _server_parameters() -> str:
+    """What the shipped list of replicas says of each beside its address."""
+    first = next(line for line in CONFIGURATION.with_name("replicas.conf").read_text().splitlines() if "server" in line)
+    _, _, parameters = first.strip().rstrip(";").removeprefix("server ").partition(" ")
+    return f" {parameters}" if parameters else ""
