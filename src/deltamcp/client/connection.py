@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client.callbacks import ClientCallbacks
 from deltamcp.client.dialect import UNNEGOTIATED, ClientDialect
-from deltamcp.client.links.link import ClientLink, UnaddressedError
+from deltamcp.client.links.link import ClientLink, UnaddressedError, peer_error
 from deltamcp.errors import FAULTS, ArgumentsError, ClientError, ConnectionLostError, Fault, PeerError
 from deltamcp.values import JSON, Era, Malformed, Message, Notification, Request, RequestId, Response
 
@@ -118,7 +118,7 @@ class ClientConnection:
             if not future.cancel() and not future.cancelled():
                 future.exception()  # else asyncio logs that the exception was never retrieved
         if response.error is not None:
-            raise _peer_error(response.error)
+            raise peer_error(response.error)
         result = response.result
         if not isinstance(result, dict):
             raise PeerError(0, f"The answer to {method} is no object.")
@@ -312,9 +312,3 @@ class _ProgressReports:
         self._waiting.clear()
         if self._running is not None:
             self._running.cancel()
-
-
-def _peer_error(error: Mapping[str, JSON]) -> PeerError:
-    code, message = error.get("code"), error.get("message")
-    text = message if isinstance(message, str) and message else "The server failed and did not say why."
-    return PeerError(code if type(code) is int else 0, text, error.get("data"))

@@ -12,7 +12,7 @@ from contextlib import suppress
 from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client.callbacks import ClientCallbacks
 from deltamcp.client.connection import ClientConnection, OnNotification, OnProgress
-from deltamcp.client.links.link import ClientLink
+from deltamcp.client.links.link import ClientLink, RefusedForNowError
 from deltamcp.client.links.token_source import UserNeededError
 from deltamcp.client.negotiation import ClientProfile, ServerInfo, negotiate
 from deltamcp.client.trace_context import add_trace_context
@@ -184,6 +184,8 @@ class Connector:
                 if lost.maybe_done and not repeatable:
                     raise ConnectionLostError(f"{lost}{_MAYBE_DONE}", retry_after=lost.retry_after) from None
                 if self._closed or is_last or lost.retry_after > _MAX_WAIT_SECONDS:
+                    if isinstance(lost, RefusedForNowError):
+                        raise lost.error from None
                     raise
                 wait = lost.retry_after
             except UnreachableError as error:
@@ -243,7 +245,8 @@ class Connector:
             try:
                 return await self._try_links()
             except ConnectionLostError as lost:
-                if not lost.maybe_done or lost.retry_after > _MAX_WAIT_SECONDS:
+                is_answer = lost.maybe_done or isinstance(lost, RefusedForNowError)
+                if not is_answer or lost.retry_after > _MAX_WAIT_SECONDS:
                     raise
                 await asyncio.sleep(max(lost.retry_after, _backoff_seconds(attempt)))
         return await self._try_links()

@@ -444,6 +444,46 @@ async def test_a_server_that_asks_to_be_left_alone_is_asked_again_or_told_of(sta
                 assert fake.runs(name) <= 1
 
 
+def refused_in_words(status: int, addressed: bool, seconds: str) -> Any:
+    """A fault that answers as an MCP server does: with the status, when to come back, and a JSON-RPC error."""
+
+    async def refuse(asked: FakeRequest, wire: FakeConnection) -> None:
+        error = {"code": -32603, "message": "Sessions cannot be reached now."}
+        message = {"jsonrpc": "2.0", "id": asked.id if addressed else None, "error": error}
+        await wire.json(message, status, retry_after=seconds)
+
+    return refuse
+
+
+@pytest.mark.parametrize("addressed", [True, False])
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("name", ["buy", "look"])
+async def test_a_server_that_refuses_in_words_and_says_when_to_come_back_is_asked_again(status, name, addressed):
+    async with serve_fake(Fake()) as fake:
+        fake.once("tools/call", refused_in_words(status, addressed, "0"))
+        async with connect(fake.url) as client:
+            assert (await client.call(name, a=1))["given"] == {"a": 1}
+        assert fake.runs(name) == 1
+        assert len(fake.of("tools/call")) == 2
+
+
+async def test_a_refusal_in_words_is_told_in_these_words_where_the_wait_is_too_long():
+    async with serve_fake(Fake()) as fake:
+        fake.once("tools/call", refused_in_words(503, True, "3600"))
+        async with connect(fake.url) as client:
+            with pytest.raises(PeerError, match=r"Sessions cannot be reached now\."):
+                await client.call("look")
+        assert fake.runs("look") == 0
+
+
+async def test_a_client_connects_though_it_is_refused_in_words_at_first():
+    async with serve_fake(Fake(modern=False, sessions=True)) as fake:
+        fake.once("initialize", refused_in_words(503, True, "0"))
+        async with connect(fake.url, speak="handshake") as client:
+            await client.call("buy")
+        assert fake.runs("buy") == 1
+
+
 async def test_how_long_to_wait_is_told_where_it_is_too_long_to_wait():
     async def busy(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.answer(429, retry_after="3600")

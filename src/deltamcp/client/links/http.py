@@ -6,7 +6,7 @@ A server of the handshake era may open a session, and the client may resume a st
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import urljoin
@@ -20,12 +20,19 @@ from deltamcp.client.links.http1 import (
     OversizedResponseError,
     origin,
 )
-from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, UnaddressedError, read_messages
+from deltamcp.client.links.link import (
+    NO_HEADERS,
+    MessageReceiver,
+    RefusedForNowError,
+    UnaddressedError,
+    peer_error,
+    read_messages,
+)
 from deltamcp.client.links.token_source import TokenSource
 from deltamcp.client.received_size import too_large_error
 from deltamcp.errors import ClientError, ConfigurationError, ConnectionLostError, HttpStatusError, UnauthorizedError
 from deltamcp.limits import Limits
-from deltamcp.values import JSON, RequestId
+from deltamcp.values import JSON, Message, RequestId
 from deltamcp.values import Response as Answer
 from deltamcp.wire import sse
 from deltamcp.wire.codecs import JSON_CODEC, Codec, codec_for_content_type
@@ -37,6 +44,8 @@ _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _SESSION_ID = re.compile(r"[\x21-\x7e]{1,1024}")
 _RESERVED_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 """Headers that the link writes itself."""
+_FOR_NOW = (429, 503)
+"""The statuses of a refusal that `Retry-After` says the end of."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _PERMANENT_REDIRECTS = frozenset({301, 308})
 _MAX_REDIRECTS = 5
@@ -213,7 +222,10 @@ class HttpLink:
             return await self._read_events(response.events, id_, None)
         codec = self._response_codec(response)
         unaddressed: UnaddressedError | None = None
-        for message in read_messages(response.body, codec, self._limits) if response.body and codec else ():
+        messages = read_messages(response.body, codec, self._limits) if response.body and codec else ()
+        if id_ is not None and response.status in _FOR_NOW and b"retry-after" in response.headers:
+            _check_refusal(messages, _parse_seconds(response.headers[b"retry-after"]))
+        for message in messages:
             if isinstance(message, UnaddressedError):
                 unaddressed = message
             else:
@@ -387,6 +399,16 @@ def _error_text(body: bytes, codec: Codec) -> str | None:
         return None
     error = decoded.get("error") if isinstance(decoded, dict) else None
     return error if isinstance(error, str) else None
+
+
+def _check_refusal(messages: Iterable[Message | UnaddressedError], seconds: float) -> None:
+    """
+    Raises:
+        RefusedForNowError: one of the messages is an error. No gateway sends it: the server itself refuses.
+    """
+    for message in messages:
+        if isinstance(message, Answer | UnaddressedError) and message.error is not None:
+            raise RefusedForNowError(peer_error(message.error), seconds)
 
 
 def _parse_seconds(text: bytes) -> float:

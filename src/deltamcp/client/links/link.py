@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from deltamcp.client.received_size import BYTES_PER_VALUE
-from deltamcp.errors import ClientError
+from deltamcp.errors import ClientError, ConnectionLostError, PeerError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON, Malformed, Message, RequestId
 from deltamcp.wire import codecs, jsonrpc
@@ -31,6 +31,22 @@ class UnaddressedError(NamedTuple):
     """An error response whose id is null: the server could not read the id of the request that it is about."""
 
     error: dict[str, JSON]
+
+
+class RefusedForNowError(ConnectionLostError):
+    """A server refused a request, with a JSON-RPC error, and says when to send it again: it has done nothing."""
+
+    def __init__(self, error: PeerError, retry_after: float) -> None:
+        super().__init__(str(error), maybe_done=False, retry_after=retry_after)
+        self.error = error
+        """The error for the caller, if the client does not send the request again."""
+
+
+def peer_error(error: Mapping[str, JSON]) -> PeerError:
+    """Returns the exception for the error of a response."""
+    code, message = error.get("code"), error.get("message")
+    text = message if isinstance(message, str) and message else "The server failed and did not say why."
+    return PeerError(code if type(code) is int else 0, text, error.get("data"))
 
 
 def read_messages(body: bytes, codec: Codec, limits: Limits) -> list[Message | UnaddressedError]:
