@@ -143,8 +143,8 @@ class Metrics:
         whole = scope.get(WHOLE_RESPONSE)
         if whole is not None:
 
-            def send_whole(status: int, body: bytes) -> bool:
-                is_sent: bool = whole(status, body)
+            def send_whole(status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> bool:
+                is_sent: bool = whole(status, body, headers)
                 if is_sent:
                     add(_STATUS_KEYS[status // 100])
                 return is_sent
