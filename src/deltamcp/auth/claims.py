@@ -12,8 +12,8 @@ _MAX_LEEWAY_SECONDS = 300.0
 _MAX_ID_CHARS = 512
 _MAX_TIME = 1e15
 """A larger time is a mistake: this is in 30 million years."""
-_ID_TOKEN_CLAIMS = ("at_hash", "c_hash", "nonce", "s_hash")
-"""OpenID Connect Core, 2 and 3.3.2.11: claims that only ID tokens have."""
+_ID_TOKEN_CLAIMS = ("at_hash", "c_hash", "s_hash")
+"""OpenID Connect Core, 3.1.3.6 and 3.3.2.11: claims that only ID tokens have."""
 _OTHER_KINDS: Mapping[str, tuple[str, ...]] = {
     "typ": ("id", "refresh", "offline", "logout"),
     "token_use": ("id", "refresh", "id_token", "refresh_token"),
@@ -131,7 +131,9 @@ def _check_kind(claims: Mapping[str, JSON]) -> None:
         value = claims.get(name)
         if isinstance(value, str) and value.lower() in kinds:
             raise TokenError(TokenFault.WRONG_TYPE)
-    if any(name in claims for name in _ID_TOKEN_CLAIMS) or "events" in claims:  # `events`: RFC 8417
+    # Access tokens of Keycloak up to version 24 have a nonce, too; but they have scopes.
+    has_nonce = "nonce" in claims and "scope" not in claims and "scp" not in claims
+    if has_nonce or any(name in claims for name in _ID_TOKEN_CLAIMS) or "events" in claims:  # `events`: RFC 8417
         raise TokenError(TokenFault.WRONG_TYPE)
     if "cnf" in claims:  # RFC 7800; such a token is no bearer token, and a stolen one must be of no use
         raise TokenError(TokenFault.BOUND_TO_KEY)

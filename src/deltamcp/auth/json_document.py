@@ -1,7 +1,6 @@
 """JSON documents of authorization servers, fetched within limits of origin, size and time."""
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
@@ -9,6 +8,7 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from deltamcp.auth.safe_url import is_safe_origin
+from deltamcp.runtime.http_client import quiet_client
 from deltamcp.values import JSON
 
 if TYPE_CHECKING:
@@ -25,14 +25,9 @@ class DocumentError(Exception):
 
 
 def open_client() -> "httpx2.AsyncClient":
-    """Opens an HTTP client that follows no redirects, keeps no cookies and logs no addresses."""
-    import httpx2  # 60 ms to import, needed only by servers whose tokens come from an authorization server
-
-    log = logging.getLogger("httpx2")
-    if log.level == logging.NOTSET:
-        log.setLevel(logging.WARNING)
+    """Opens an HTTP client that follows no redirects and logs no addresses."""
     headers = {"user-agent": "delta-mcp", "accept": "application/json", "accept-encoding": "identity"}
-    return httpx2.AsyncClient(timeout=FETCH_SECONDS, headers=headers, follow_redirects=False)
+    return quiet_client(timeout=FETCH_SECONDS, headers=headers, follow_redirects=False)
 
 
 async def fetch_document(url: str) -> dict[str, JSON]:

@@ -4,11 +4,10 @@ import base64
 import binascii
 import html
 import json
-import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 import msgspec
@@ -16,9 +15,6 @@ from msgspec import Struct, structs
 
 from deltamcp.values import Text, ToolResult
 from deltamcp.work import Work
-
-if TYPE_CHECKING:
-    import httpx2
 
 _MIN_SECRET_CHARS = 6
 """Shorter secrets are not removed, as they would match in too many places."""
@@ -200,13 +196,3 @@ def _base64_spellings(secret: bytes) -> Iterator[str]:
         own = encoded[(before * 8 + 5) // 6 : (before + len(secret)) * 8 // 6]
         yield own
         yield own.translate(str.maketrans("+/", "-_"))
-
-
-def quiet_client(**options: Any) -> "httpx2.AsyncClient":
-    """Creates an HTTP client that does not log addresses, which may contain keys, unless its logger has a level."""
-    import httpx2  # 60 ms to import, needed only by HTTP services
-
-    log = logging.getLogger("httpx2")
-    if log.level == logging.NOTSET:
-        log.setLevel(logging.WARNING)
-    return httpx2.AsyncClient(**options)
