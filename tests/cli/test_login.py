@@ -68,10 +68,11 @@ async def test_a_login_serves_the_other_verbs_until_the_logout(tmp_path, environ
         assert_one_sentence(await say("list", fake.url, tmp_path=tmp_path, **environment), 3)
 
 
-async def test_without_a_terminal_one_sentence_says_what_to_do(tmp_path, environment):
+@pytest.mark.parametrize("words", [("call", "{url}", "buy"), ("list", "{url}"), ("bench", "{url}")])
+async def test_without_a_terminal_one_sentence_says_what_to_do(tmp_path, environment, words):
     async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
-        done = await say("call", fake.url, "buy", tmp_path=tmp_path, **environment)
+        done = await say(*(word.format(url=fake.url) for word in words), tmp_path=tmp_path, **environment)
         assert_one_sentence(done, 3)
         assert f"delta-mcp login {fake.url}" in done.err
         assert issuer.of("/register") == [] and fake.runs("buy") == 0

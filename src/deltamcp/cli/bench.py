@@ -83,8 +83,12 @@ def _measure_target(args: argparse.Namespace, parser: argparse.ArgumentParser) -
     words = targets.read_words(args, parser)
     arguments = parse_object(args.arguments)
     connect = functools.partial(targets.make_client, args, words)
-    with ProgressBar("Measuring") as progress_bar:
-        report = asyncio.run(target.run(connect, args.tool, arguments, args.rounds, progress_bar.set_label))
+
+    def measure() -> dict[str, Any]:
+        with ProgressBar("Measuring") as progress_bar:
+            return asyncio.run(target.run(connect, args.tool, arguments, args.rounds, progress_bar.set_label))
+
+    report = targets.run_with_login(args, measure)
     return report, target.table(report)
 
 

@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 from deltamcp.cli.suggestion import suggest
 from deltamcp.client.client import DeltaClient
@@ -24,6 +24,8 @@ from deltamcp.client.options import ClientOptions
 from deltamcp.client.target import Address, is_python_file, is_whole_target, parse_target, served_command
 from deltamcp.errors import ConfigurationError, UnauthorizedError, UnreachableError
 from deltamcp.values import JSON
+
+T = TypeVar("T")
 
 WORDS = "words"
 TARGET_HELP = (
@@ -55,12 +57,15 @@ def set_up_verb(
     verb.usage, verb.description = usage, description
     add_options(verb)
     add_words_argument(verb, metavar)
-    verb.set_defaults(run=lambda args: _run_with_login(run, args, read_words(args, verb)))
+
+    def run_words(args: argparse.Namespace) -> None:
+        words = read_words(args, verb)
+        run_with_login(args, lambda: run(args, words))
+
+    verb.set_defaults(run=run_words)
 
 
-def _run_with_login(
-    run: Callable[[argparse.Namespace, list[str]], None], args: argparse.Namespace, words: list[str]
-) -> None:
+def run_with_login(args: argparse.Namespace, run: Callable[[], T]) -> T:
     """Runs a verb; where the server wants a login, and the user at the terminal agrees, logs in and runs it again.
 
     Raises:
@@ -68,14 +73,13 @@ def _run_with_login(
     """
     for _ in range(_MAX_LOGINS):
         try:
-            run(args, words)
-            return
+            return run()
         except LoginRequiredError as error:
             needed = error
         from deltamcp.cli import login  # imported late, so that other verbs start faster
 
         login.offer(args, needed)
-    run(args, words)
+    return run()
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
