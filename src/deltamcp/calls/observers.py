@@ -11,6 +11,7 @@ from msgspec import UNSET
 from deltamcp import tokens
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.results import content
+from deltamcp.runtime.request_id import HTTP_REQUEST_ID
 from deltamcp.values import JSON, Answer, Caller, Outcome, RequestId, Terms, Text, ToolResult
 from deltamcp.wire import jsonrpc
 
@@ -52,6 +53,11 @@ class ObservedCall:
     def headers(self) -> Mapping[bytes, bytes]:
         """The HTTP headers of the request, by names in lower case; none if it did not come over HTTP."""
         return self._request.channel.headers
+
+    @property
+    def http_request_id(self) -> str:
+        """The `X-Request-Id` of the HTTP request that the call came in; empty without one."""
+        return HTTP_REQUEST_ID.get()
 
     @functools.cached_property
     def tokens_before(self) -> int | None:

@@ -25,6 +25,9 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="an address or network whose Forwarded or X-Forwarded-For header names the client; repeatable",
     )
     verb.add_argument(
+        "--request-ids", action="store_true", help="an X-Request-Id for every response, and in the log of its request"
+    )
+    verb.add_argument(
         "--compat", action="store_true", help="answer as the original server of Delta-MCP 0.2 does, on every path"
     )
 
@@ -37,5 +40,6 @@ def read_options(args: argparse.Namespace) -> "HttpOptions":
         "allowed_hosts": None if args.allow_host is None else [*args.allow_host, *LOOPBACK],
         "allowed_origins": args.allow_origin,
         "trusted_proxies": args.trusted_proxy,
+        "request_ids": args.request_ids,
         "compat": args.compat,
     }

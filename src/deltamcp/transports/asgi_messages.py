@@ -66,7 +66,7 @@ class HttpRequest(Struct, gc=False):
     def add_headers(self, headers: tuple[tuple[bytes, bytes], ...]) -> None:
         """Adds headers to the response, unless the response has its own of the same name."""
         self.response_headers += headers
-        self.send = _adding_headers(self.send, headers)
+        self.send = adding_headers(self.send, headers)
 
     @property
     def account(self) -> str:
@@ -107,7 +107,9 @@ class HttpRequest(Struct, gc=False):
         return len(found) != len(set(found))
 
 
-def _adding_headers(send: Send, headers: tuple[tuple[bytes, bytes], ...]) -> Send:
+def adding_headers(send: Send, headers: tuple[tuple[bytes, bytes], ...]) -> Send:
+    """Returns a function that sends responses with further headers, unless they have their own of the same name."""
+
     def send_event(event: MutableMapping[str, Any]) -> Awaitable[None]:
         if event["type"] == "http.response.start":
             own = event["headers"]

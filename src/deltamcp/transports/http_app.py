@@ -19,6 +19,7 @@ from deltamcp.transports.mcp_endpoint import McpEndpoint
 from deltamcp.transports.metrics import Metrics, find_metrics
 from deltamcp.transports.open_pages import OpenPages, Routes
 from deltamcp.transports.quota import HttpQuotas
+from deltamcp.transports.request_ids import RequestIds
 from deltamcp.transports.trusted_proxies import TrustedProxies
 from deltamcp.transports.warning_filter import WARNING_FILTER
 from deltamcp.values import ANONYMOUS, Failure
@@ -48,6 +49,9 @@ class HttpOptions(TypedDict, total=False):
     routes: Routes
     """Pages of the author's own beside the MCP endpoint: Starlette routes, or ASGI applications by their paths. The
     server checks the `Host` and the `Origin` of their requests, but not who sends them."""
+    request_ids: bool
+    """Whether every response and every log record of a request has an `X-Request-Id`: the one that the request has, if
+    it is well-formed, or else a new one. By default there are none."""
     compat: bool
     """Whether the server speaks HTTP as the original server of Delta-MCP 0.2 does, see `DeltaMcpApp`."""
 
@@ -63,6 +67,7 @@ class HttpApp:
         self._names = AllowedNames(options.get("allowed_hosts") or LOOPBACK, options.get("allowed_origins") or ())
         self._auth = options.get("auth")
         self.proxies = TrustedProxies(options.get("trusted_proxies", ()))
+        self._request_ids = RequestIds() if options.get("request_ids") else None
         self._rates = engine.rates
         self._quotas = HttpQuotas(engine.limits)
         self._health = HealthPages(engine)
@@ -85,6 +90,9 @@ class HttpApp:
             send = self._metrics.watch(scope, send)
         raw = scope["headers"]
         headers: dict[bytes, bytes] = dict(raw)
+        added = () if self._request_ids is None else self._request_ids.begin(headers)
+        if added:
+            send = asgi_messages.adding_headers(send, added)
         if self.proxies:
             scope = self.proxies.resolve(scope, headers)
         at_endpoint = scope["path"] == self.path or asgi_messages.path_within(scope) == self.path
@@ -99,7 +107,7 @@ class HttpApp:
         accepts = asgi_messages.read_accept(headers.get(b"accept", b"*/*"))
         unique = len(headers) == len(raw)
         incoming = HttpRequest(
-            scope, headers, receive, send, caller, accepts, unique, self._quotas, self._auth, self._metrics
+            scope, headers, receive, send, caller, accepts, unique, self._quotas, self._auth, self._metrics, added
         )
         for_any_host = page is not None and page.for_any_host
         refused = None if for_any_host else self._names.check(incoming)
