@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx2
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given, settings
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
@@ -37,6 +39,8 @@ from tests.support.conditions import HANG_SECONDS
 from tests.support.demo_server import DEMO_TOOLS, demo_server, full_tool_list
 from tests.support.fake_issuer import RESOURCE, serve_issuer
 from tests.support.http_server import serve_http
+from tests.support.properties import examples
+from tests.support.strategies import any_json
 
 APP = "https://app.example"
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -347,6 +351,40 @@ async def test_what_cannot_be_read_is_refused_in_json_whatever_the_codec():
             answer = await client.post(b"\xff{", {"content-type": kind, "accept": kind})
             assert (answer.status_code, answer.content) == (400, UNREADABLE)
             assert answer.headers["content-type"] == "application/json"
+
+
+_HEADER = st.text(st.characters(codec="latin-1", categories=["L", "N", "P", "S"]), max_size=20)
+
+
+@settings(max_examples=examples(200), derandomize=True)
+@given(
+    body=st.binary(max_size=200) | any_json.map(lambda value: json.dumps(value).encode()),
+    method=st.sampled_from(["initialize", "tools/list", "tools/call", "tools/describe", "ping", "x"]),
+    params=any_json,
+    is_message=st.booleans(),
+    headers=st.fixed_dictionaries(
+        {},
+        optional={
+            "content-type": st.sampled_from([codec.content_type for codec in CODECS.values()]) | _HEADER,
+            "accept": st.sampled_from([codec.content_type for codec in CODECS.values()]) | _HEADER,
+            "mcp-protocol-version": st.just(BASELINE) | _HEADER,
+            "mcp-session-id": _HEADER,
+            "authorization": _HEADER,
+        },
+    ),
+)
+def test_whatever_is_sent_gets_an_answer_of_the_protocol(body, method, params, is_message, headers):
+    if is_message:
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+
+    async def send() -> httpx2.Response:
+        async with compat_client(demo_server()) as client:
+            encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+            return await client.http.post("/", content=body, headers=encoded)
+
+    answer = asyncio.run(send())
+    assert answer.status_code in (200, 202, 400)
+    assert answer.headers["mcp-protocol-version"] == BASELINE
 
 
 # Credentials
