@@ -503,6 +503,13 @@ async def test_an_authors_own_pages_stand_beside_it_and_their_origins_are_checke
         assert (await client.post(LIST, path="/pages")).status_code == 200
 
 
+async def test_every_response_has_the_id_of_its_request_if_that_is_asked_for():
+    async with compat_client(demo_server(), request_ids=True, auth=HostAuth(only_ada)) as client:
+        for token, status in (("ada", 200), ("eve", 401), ("broken", 500)):
+            answer = await client.post(LIST, {"authorization": f"Bearer {token}", "x-request-id": "abc"})
+            assert (answer.status_code, answer.headers["x-request-id"]) == (status, "abc")
+
+
 async def test_a_trusted_proxy_says_whose_rate_it_is():
     server = demo_server(rate_limits=RateLimits(per_address=Rate(1, 60)))
     async with compat_client(server, trusted_proxies=["127.0.0.1"]) as client:

@@ -30,6 +30,7 @@ from deltamcp.transports.http_session_requests import make_directory
 from deltamcp.transports.metrics import find_metrics
 from deltamcp.transports.open_pages import OpenPages
 from deltamcp.transports.quota import HttpQuotas
+from deltamcp.transports.request_ids import RequestIds
 from deltamcp.transports.trusted_proxies import TrustedProxies
 from deltamcp.values import (
     ANONYMOUS,
@@ -93,6 +94,7 @@ class DeltaMcpApp:
         self._origins = frozenset(origin.encode() for origin in (options.get("allowed_origins") or ()))
         self._auth = options.get("auth")
         self.proxies = TrustedProxies(options.get("trusted_proxies", ()))
+        self._request_ids = RequestIds() if options.get("request_ids") else None
         self._rates = engine.rates
         self._quotas = HttpQuotas(engine.limits)
         self._health = HealthPages(engine)
@@ -133,6 +135,8 @@ class DeltaMcpApp:
     async def _serve(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         raw = scope["headers"]
         headers: dict[bytes, bytes] = dict(raw)
+        if self._request_ids is not None:
+            response.headers += self._request_ids.begin(headers)
         if self.proxies:
             scope = self.proxies.resolve(scope, headers)
         method = scope["method"]
