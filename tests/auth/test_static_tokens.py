@@ -44,6 +44,8 @@ async def test_a_token_names_its_holder_and_scopes_and_others_are_refused(tmp_pa
     missing = await auth.authenticate(Credentials(None, {}))
     assert isinstance(missing, Failure)
     assert auth.challenge(missing) == "Bearer"
+    lacking = Failure(Fault.INSUFFICIENT_SCOPE, "no", missing_scopes=frozenset("b"), granted_scopes=frozenset("a"))
+    assert auth.challenge(lacking) == 'Bearer error="insufficient_scope", error_description="no", scope="a b"'
 
 
 async def test_a_file_that_changes_is_read_again_and_a_wrong_one_changes_nothing(

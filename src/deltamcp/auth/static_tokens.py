@@ -144,7 +144,7 @@ class StaticTokens:
         self._tokens = read_tokens(text, str(path))
 
     def challenge(self, failure: Failure) -> str | None:
-        return write_challenge(failure, failure.missing_scopes)
+        return write_challenge(failure, failure.missing_scopes | failure.granted_scopes)
 
     async def close(self) -> None:
         """Does nothing: there are no connections."""
