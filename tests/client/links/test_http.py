@@ -380,6 +380,19 @@ async def test_a_token_that_is_never_right_is_told_with_the_challenge():
         assert len(fake.asked) <= 4
 
 
+async def test_challenges_in_several_lines_are_one_list():
+    async def challenge(asked: FakeRequest, wire: FakeConnection) -> None:
+        lines = "www-authenticate: Basic realm=x\r\nWWW-Authenticate: Bearer scope=a\r\n"
+        await wire.raw(f"HTTP/1.1 401 No\r\n{lines}content-length: 0\r\n\r\n".encode())
+
+    async with serve_fake(Fake()) as fake:
+        fake.always("server/discover", challenge)
+        with pytest.raises(UnauthorizedError) as caught:
+            async with connect(fake.url):
+                pass
+        assert caught.value.challenge == "Basic realm=x, Bearer scope=a"
+
+
 async def test_no_token_where_one_is_wanted_is_told():
     async with serve_fake(Fake()) as fake:
         await _guarded(fake, "right")

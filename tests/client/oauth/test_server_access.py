@@ -58,6 +58,16 @@ async def test_a_program_that_asks_no_user_is_told_what_is_missing():
         assert issuer.asked == [], "nobody is registered, and nothing fetched"
 
 
+async def test_a_header_of_the_callers_own_is_sent_instead_of_any_token():
+    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake)
+        with pytest.raises(UnauthorizedError):
+            async with connect(fake.url, auth=make_oauth(issuer), headers={"Authorization": "Basic x"}):
+                pass
+        assert issuer.asked == []
+        assert {asked.headers["authorization"] for asked in fake.asked} == {"Basic x"}
+
+
 # Refresh
 
 
