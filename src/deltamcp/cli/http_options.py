@@ -28,6 +28,11 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         "--request-ids", action="store_true", help="an X-Request-Id for every response, and in the log of its request"
     )
     verb.add_argument(
+        "--stateless",
+        action="store_true",
+        help="keep no sessions: each request of a client up to 2025-11-25 stands alone",
+    )
+    verb.add_argument(
         "--compat", action="store_true", help="answer as the original server of Delta-MCP 0.2 does, on every path"
     )
 
@@ -41,5 +46,6 @@ def read_options(args: argparse.Namespace) -> "HttpOptions":
         "allowed_origins": args.allow_origin,
         "trusted_proxies": args.trusted_proxy,
         "request_ids": args.request_ids,
+        "sessions": not args.stateless,
         "compat": args.compat,
     }

@@ -34,7 +34,8 @@ class Agreement(Struct, frozen=True):
     result_shape: ResultShape = ResultShape.MCP
     encoding: str = "json"
     """The encoding of all later messages; over HTTP the headers of a request may choose another."""
-    log_level: LogLevel = "info"
+    log_level: LogLevel | None = "info"
+    """The lowest level of log messages that the client is sent; None for none."""
 
 
 class Dialect(Protocol):

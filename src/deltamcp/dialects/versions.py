@@ -52,6 +52,9 @@ FORM_MODES_SINCE = "2025-11-25"
 PRIMING_SINCE = "2025-11-25"
 """Since this version, SSE streams begin with an empty event whose id lets a client reconnect after an early close."""
 
+WITHOUT_HEADER = "2025-03-26"
+"""The version of a request over HTTP that neither names one nor belongs to a session."""
+
 BATCHES_IN = "2025-03-26"
 """The only version with JSON-RPC batches."""
 

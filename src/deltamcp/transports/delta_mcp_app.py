@@ -270,7 +270,7 @@ class DeltaMcpApp:
         return About(about.info, capabilities, about.instructions)
 
     async def _answer(self, request: Request, incoming: HttpRequest) -> None:
-        found = await self._sessions.find(incoming.headers.get(b"mcp-session-id"), incoming.caller.principal)
+        found = await self._sessions.find(incoming)
         if isinstance(found, Failure) and found.fault is Fault.OVERLOADED:  # the store does not say which session it is
             await self._refuse(incoming, found)
             return

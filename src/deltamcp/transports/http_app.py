@@ -52,6 +52,9 @@ class HttpOptions(TypedDict, total=False):
     request_ids: bool
     """Whether every response and every log record of a request has an `X-Request-Id`: the one that the request has, if
     it is well-formed, or else a new one. By default there are none."""
+    sessions: bool
+    """Whether clients up to 2025-11-25 get a session, as they do by default. Without sessions each of their requests
+    stands alone: the server cannot ask them anything, and they cannot subscribe, set a log level or resume a stream."""
     compat: bool
     """Whether the server speaks HTTP as the original server of Delta-MCP 0.2 does, see `DeltaMcpApp`."""
 
@@ -73,7 +76,7 @@ class HttpApp:
         self._health = HealthPages(engine)
         self.pages = OpenPages(self._health, self._auth, options.get("routes", ()))
         """The pages beside the MCP endpoint."""
-        self._endpoint = McpEndpoint(engine, self._quotas)
+        self._endpoint = McpEndpoint(engine, self._quotas, options.get("sessions", True))
         self._metrics = find_metrics(options.get("metrics", False))
         if self._metrics is not None:
             self._metrics.attach(engine, self._quotas, self._endpoint.count_sessions, self.pages)

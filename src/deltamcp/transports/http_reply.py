@@ -126,6 +126,8 @@ class HttpReply:
 
     async def request(self, method: str, params: dict[str, JSON]) -> JSON:
         assert self._session is not None, "only the handshake era asks by request"
+        if self._streams is None:
+            raise InputDeclinedError("This server keeps no sessions, so it cannot ask its clients anything.")
         if not self._accepts.events:
             raise InputDeclinedError("The client does not accept event streams, so it cannot be asked.")
         message, future, id_ = self._session.open_request(method, params)
@@ -133,7 +135,7 @@ class HttpReply:
         return await self._session.await_response(id_, future, self._limits.input_seconds)
 
     async def detach(self) -> None:
-        if self._session is None or not self._accepts.events or self._detached or not self._is_primed():
+        if self._streams is None or not self._accepts.events or self._detached or not self._is_primed():
             return
         await self._start()
         self._detached = True

@@ -13,8 +13,9 @@ from deltamcp.transports.event_streams import FollowedStream
 from deltamcp.transports.handshake_session import cancelled_id
 from deltamcp.transports.http_reply import UNREAD, HttpReply
 from deltamcp.transports.http_sessions import HttpSession, HttpSessions
+from deltamcp.transports.no_sessions import NoSessions
 from deltamcp.transports.quota import HttpQuotas
-from deltamcp.transports.session_directory import SessionDirectory
+from deltamcp.transports.session_directory import SESSION_HEADER, SessionDirectory
 from deltamcp.transports.shared_sessions import SharedSessions
 from deltamcp.transports.stream_copies import StreamCopies
 from deltamcp.values import (
@@ -42,13 +43,13 @@ _FORGOTTEN = Failure(Fault.INTERNAL, "The response is too large to be stored for
 class SessionRequests:
     """Opens sessions, serves the requests in them, and closes them."""
 
-    def __init__(self, engine: Engine, calls: CallsInFlight, quotas: HttpQuotas) -> None:
+    def __init__(self, engine: Engine, calls: CallsInFlight, quotas: HttpQuotas, keep_sessions: bool) -> None:
         self._engine = engine
         self._calls = calls
-        self._sessions = make_directory(engine, quotas)
+        self._sessions = make_directory(engine, quotas, keep_sessions)
 
     async def _find(self, incoming: HttpRequest) -> HttpSession | Failure:
-        return await self._sessions.find(incoming.headers.get(b"mcp-session-id"), incoming.caller.principal)
+        return await self._sessions.find(incoming)
 
     # POST
 
@@ -64,7 +65,8 @@ class SessionRequests:
         id_: RequestId | None = None
         if isinstance(message, Request):
             id_ = message.id
-            if message.method == "initialize" and b"mcp-session-id" not in incoming.headers:
+            is_named = SESSION_HEADER in incoming.headers and self._sessions.are_kept
+            if message.method == "initialize" and not is_named:
                 await self._initialize(message, incoming)
                 return
         opened = await self._find(incoming)
@@ -84,7 +86,8 @@ class SessionRequests:
                 await self._serve_batch(message, opened, incoming)
 
     async def _initialize(self, request: Request, incoming: HttpRequest) -> None:
-        dialect = self._engine.dialects.find_session(request)
+        dialects = self._engine.dialects
+        dialect = dialects.find_session(request) if self._sessions.are_kept else dialects.default
         agreement = dialect.agree(request.params, ENCODINGS)
         if isinstance(agreement, Failure):
             await asgi_messages.respond_to(incoming, 200, dialect.write(request, agreement, versions.HANDSHAKE[0]))
@@ -93,8 +96,10 @@ class SessionRequests:
         if isinstance(opened, Failure):
             await asgi_messages.refuse(incoming, opened, request.id)
             return
-        body = dialect.introduce(request, self._engine.capabilities.about(), agreement, ENCODINGS)
-        await asgi_messages.respond_to(incoming, 200, body, (b"mcp-session-id", opened.id.encode()))
+        about = self._sessions.describe(self._engine.capabilities.about())
+        body = opened.session.dialect.introduce(request, about, agreement, ENCODINGS)
+        headers = ((SESSION_HEADER, opened.id.encode()),) if self._sessions.are_kept else ()
+        await asgi_messages.respond_to(incoming, 200, body, *headers)
 
     async def _receive(self, message: Notification | Response, opened: HttpSession) -> Failure | None:
         if isinstance(message, Response):
@@ -125,7 +130,9 @@ class SessionRequests:
     def _reply(
         self, opened: HttpSession, incoming: HttpRequest, accepts: AcceptedTypes, id_: RequestId | None = None
     ) -> HttpReply:
-        return HttpReply(incoming, accepts, opened.id, self._engine.limits, opened.session, opened.streams, id_)
+        streams = opened.streams if self._sessions.are_kept else None
+        key = opened.id or opened.account
+        return HttpReply(incoming, accepts, key, self._engine.limits, opened.session, streams, id_)
 
     async def _perform(self, request: Request, opened: HttpSession, reply: HttpReply) -> Outcome | None:
         if request.id in opened.in_flight:
@@ -227,11 +234,14 @@ class SessionRequests:
         return opened if isinstance(opened, Failure) else await self._sessions.end(opened)
 
 
-def make_directory(engine: Engine, quotas: HttpQuotas) -> SessionDirectory:
-    """Returns the sessions of a server: its own, or those that it shares with its replicas."""
+def make_directory(engine: Engine, quotas: HttpQuotas, keep_sessions: bool = True) -> SessionDirectory:
+    """Returns the sessions of a server: its own, those that it shares with its replicas, or none."""
     replica = engine.replica
-    if replica is None:
-        return SessionDirectory(HttpSessions(engine.limits, quotas, engine.hub, engine.identify), engine.hub)
+    if replica is None or not keep_sessions:
+        live = HttpSessions(engine.limits, quotas, engine.hub, engine.identify)
+        if keep_sessions:
+            return SessionDirectory(live, engine.hub)
+        return NoSessions(live, engine.hub, engine.limits, quotas, engine.dialects)
     copies = StreamCopies(replica, engine.limits)
     live = HttpSessions(engine.limits, quotas, engine.hub, engine.identify, copies)
     shared = SharedSessions(live, engine.hub, copies, engine.limits, quotas, engine.dialects, engine.capabilities)

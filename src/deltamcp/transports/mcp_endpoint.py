@@ -30,11 +30,11 @@ _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in versions.HANDSHA
 class McpEndpoint:
     """Serves the requests that `HttpApp` has admitted."""
 
-    def __init__(self, engine: Engine, quotas: HttpQuotas) -> None:
+    def __init__(self, engine: Engine, quotas: HttpQuotas, keep_sessions: bool = True) -> None:
         self._engine = engine
         self._calls = CallsInFlight(engine, quotas.calls)
         self._stateless = StatelessPosts(engine, self._calls)
-        self._in_sessions = SessionRequests(engine, self._calls, quotas)
+        self._in_sessions = SessionRequests(engine, self._calls, quotas, keep_sessions)
         self._bodies = BodyReader(engine.limits)
         self._closers: set[Callable[[], None]] = set()
 

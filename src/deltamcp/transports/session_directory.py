@@ -3,14 +3,20 @@
 from deltamcp.dialects import versions
 from deltamcp.dialects.dialect import Agreement, SessionDialect
 from deltamcp.runtime.change_hub import ChangeHub
+from deltamcp.transports.asgi_messages import HttpRequest
 from deltamcp.transports.event_streams import FollowedStream
 from deltamcp.transports.handshake_session import cancel_request
 from deltamcp.transports.http_sessions import HttpSession, HttpSessions
-from deltamcp.values import Failure, Outcome, Principal, RequestId, Response, SessionAsk
+from deltamcp.values import About, Failure, Outcome, Principal, RequestId, Response, SessionAsk
+
+SESSION_HEADER = b"mcp-session-id"
 
 
 class SessionDirectory:
     """The sessions of one process, which no other process serves."""
+
+    are_kept = True
+    """Whether a client that has sent `initialize` gets a session, which its other requests name."""
 
     def __init__(self, live: HttpSessions, hub: ChangeHub) -> None:
         self._live = live
@@ -25,9 +31,13 @@ class SessionDirectory:
         """Opens a session."""
         return self._live.open(dialect, agreement, principal, account)
 
-    async def find(self, id_: bytes | None, principal: Principal) -> HttpSession | Failure:
+    async def find(self, incoming: HttpRequest) -> HttpSession | Failure:
         """Returns the session that a request names; a failure if it does not exist or belongs to another principal."""
-        return self._live.find(id_, principal)
+        return self._live.find(incoming.headers.get(SESSION_HEADER), incoming.caller.principal)
+
+    def describe(self, about: About) -> About:
+        """Returns the part of the server's description that holds for its sessions."""
+        return about
 
     def begin_use(self, opened: HttpSession) -> None:
         """A request or a stream of the session begins; the session does not end while it is open."""

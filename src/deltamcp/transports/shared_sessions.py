@@ -28,13 +28,14 @@ from deltamcp.replicas.messages import (
 )
 from deltamcp.runtime.change_hub import ChangeHub, Position
 from deltamcp.stores.store import StoreError
+from deltamcp.transports.asgi_messages import HttpRequest
 from deltamcp.transports.change_stream import ChangeStream, is_change_event, read_position
 from deltamcp.transports.event_streams import FollowedStream, read_event_id
 from deltamcp.transports.handshake_session import MAX_WATCHED, TOO_MANY_WATCHED, cancel_request
 from deltamcp.transports.http_sessions import SESSION_REQUIRED, SESSION_UNKNOWN, HttpSession, HttpSessions
 from deltamcp.transports.quota import HttpQuotas
 from deltamcp.transports.relayed_stream import RelayedStream
-from deltamcp.transports.session_directory import SessionDirectory, is_primed
+from deltamcp.transports.session_directory import SESSION_HEADER, SessionDirectory, is_primed
 from deltamcp.transports.session_records import SessionRecord, SessionRecords
 from deltamcp.transports.stream_copies import StreamCopies
 from deltamcp.values import (
@@ -106,7 +107,8 @@ class SharedSessions(SessionDirectory):
             return _unavailable(error)
         return opened
 
-    async def find(self, id_: bytes | None, principal: Principal) -> HttpSession | Failure:
+    async def find(self, incoming: HttpRequest) -> HttpSession | Failure:
+        id_, principal = incoming.headers.get(SESSION_HEADER), incoming.caller.principal
         if id_ is None:
             return SESSION_REQUIRED
         if len(id_) != _ID_CHARS:
