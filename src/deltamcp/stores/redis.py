@@ -31,6 +31,9 @@ _SILENCE_SECONDS = 10.0
 _MAX_UNREAD = 1000
 """The messages that wait for a subscriber; Redis holds more for it, and ends the connection where they are too many."""
 
+_MAX_SCRIPT_BYTES = 64 * 1024
+"""A larger entry is read by a command of its own, as a script would copy it twice while others wait."""
+
 _HEADER_BYTES = 32
 """The header before the data: the time at which it ends and the time it may stay unread, in ms, of 16 digits each."""
 
@@ -114,7 +117,7 @@ return 1
 """
 )
 
-_TOUCH_SCRIPT = (
+_READ_SCRIPT = (
     _PRELUDE
     + """
 local header = redis.call('GETRANGE', entry, 0, 31)
@@ -126,7 +129,8 @@ if size > 0 then
   redis.call('ZADD', expiry, 'XX', string.format('%.0f', expires), entry)
   redis.call('ZADD', used .. account, 'XX', now_us, entry)
 end
-return 1
+if redis.call('STRLEN', entry) > tonumber(ARGV[2]) then return 1 end
+return redis.call('GETRANGE', entry, 32, -1)
 """
 )
 
@@ -218,11 +222,11 @@ class RedisStore:
     async def get(self, owner: str, name: str) -> bytes | None:
         keys = self._keys(owner, name)
         with self._translate_errors():
-            async with self._redis.pipeline(transaction=True) as pipeline:
-                pipeline.eval(_TOUCH_SCRIPT, len(keys), *keys, self._used)
-                pipeline.getrange(keys[0], _HEADER_BYTES, -1)
-                found, data = await pipeline.execute()
-        return data if found else None
+            found = await self._redis.eval(_READ_SCRIPT, len(keys), *keys, self._used, _MAX_SCRIPT_BYTES)
+            if found == 1:
+                found = await self._redis.getrange(keys[0], _HEADER_BYTES, -1)
+                return found or None  # empty if the entry has ended since
+        return found if isinstance(found, bytes) else None
 
     async def delete(self, owner: str, name: str) -> None:
         keys = self._keys(owner, name)
