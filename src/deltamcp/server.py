@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from deltamcp.sources.operations_loader import OperationsFile
-    from deltamcp.transports.http_app import HttpOptions
+    from deltamcp.transports.http_app import HttpOptions, ServerOptions
     from deltamcp.transports.server_app import ServerApp
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -425,7 +425,7 @@ class DeltaServer:
         host: str = ...,
         port: int = ...,
         path: str = ...,
-        **options: Unpack["HttpOptions"],
+        **options: Unpack["ServerOptions"],
     ) -> None: ...
     def run(
         self,
@@ -434,14 +434,14 @@ class DeltaServer:
         host: str = "127.0.0.1",
         port: int = 8000,
         path: str = "/mcp",
-        **options: Unpack["HttpOptions"],
+        **options: Unpack["ServerOptions"],
     ) -> None:
         """Serves clients until the process receives SIGTERM or SIGINT: `run()` or `run("http", port=8000)`.
 
         Over stdio the server has one client, and also stops when that client closes its end. Over HTTP it listens at
         `host` and `port`, where 0 is any free port, and then prints its address to stderr; `path` is that of the
-        endpoint, and `HttpOptions` lists the other options. Warnings and errors that no log handler takes go to stderr,
-        as far as somebody reads it.
+        endpoint, and `ServerOptions` lists the other options. Warnings and errors that no log handler takes go to
+        stderr, as far as somebody reads it.
 
         Raises:
             ConfigurationError: there is no such transport, the server cannot listen at this address, or other

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deltamcp.transports.http_app import HttpOptions
+    from deltamcp.transports.http_app import ServerOptions
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
@@ -27,6 +27,8 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--request-ids", action="store_true", help="an X-Request-Id for every response, and in the log of its request"
     )
+    verb.add_argument("--tls-cert", metavar="FILE", help="the certificate in PEM, to serve https")
+    verb.add_argument("--tls-key", metavar="FILE", help="its private key in PEM, if it is in another file")
     verb.add_argument(
         "--stateless",
         action="store_true",
@@ -37,7 +39,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def read_options(args: argparse.Namespace) -> "HttpOptions":
+def read_options(args: argparse.Namespace) -> "ServerOptions":
     """Returns the options that the command line sets."""
     from deltamcp.transports.allowed_names import LOOPBACK  # servers over stdio need nothing of HTTP
 
@@ -47,5 +49,7 @@ def read_options(args: argparse.Namespace) -> "HttpOptions":
         "trusted_proxies": args.trusted_proxy,
         "request_ids": args.request_ids,
         "sessions": not args.stateless,
+        "tls_cert": args.tls_cert,
+        "tls_key": args.tls_key,
         "compat": args.compat,
     }

@@ -4,6 +4,7 @@ What it admits, `McpEndpoint` serves. `OpenPages` has the other pages, which nee
 """
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
@@ -57,6 +58,14 @@ class HttpOptions(TypedDict, total=False):
     stands alone: the server cannot ask them anything, and they cannot subscribe, set a log level or resume a stream."""
     compat: bool
     """Whether the server speaks HTTP as the original server of Delta-MCP 0.2 does, see `DeltaMcpApp`."""
+
+
+class ServerOptions(HttpOptions, total=False):
+    """The options of `run("http")`."""
+
+    tls_cert: str | os.PathLike[str] | None
+    """The PEM file of a certificate, to serve https; `tls_key` is that of its private key, if that is another file."""
+    tls_key: str | os.PathLike[str] | None
 
 
 class HttpApp:

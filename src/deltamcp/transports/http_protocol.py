@@ -101,7 +101,8 @@ class LingeringConnection(asyncio.Protocol):
         self._left = _MAX_DROPPED_BYTES
         self._end = protocol.loop.call_later(seconds, self._transport.abort)
         self._transport.set_protocol(self)
-        self._transport.write_eof()
+        if self._transport.can_write_eof():  # TLS cannot
+            self._transport.write_eof()
         protocol.flow.resume_reading()
 
     def data_received(self, data: bytes) -> None:
@@ -171,7 +172,8 @@ def bounded_protocol(limits: Limits, connections: Quota, proxies: TrustedProxies
                 return
             self.address = address
             super().connection_made(transport)
-            transport.set_write_buffer_limits(high=0)  # so that writing is paused while anything is unsent
+            # So that writing is paused while anything is unsent; with 0 asyncio's TLS would pause an empty buffer.
+            transport.set_write_buffer_limits(high=1, low=0)
             self.set_timer(in_head=True)
 
         def connection_lost(self, exc: Exception | None) -> None:

@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import uvicorn
 
@@ -19,10 +19,11 @@ from deltamcp.auth.safe_url import is_loopback
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.transports.allowed_names import LOOPBACK
-from deltamcp.transports.http_app import HttpOptions
+from deltamcp.transports.http_app import HttpOptions, ServerOptions
 from deltamcp.transports.http_protocol import bounded_protocol
 from deltamcp.transports.quota import Quota
 from deltamcp.transports.server_app import ServerApp, make_app
+from deltamcp.transports.tls import check_files
 from deltamcp.transports.warning_filter import WARNING_FILTER
 
 
@@ -129,7 +130,8 @@ class HttpServer(uvicorn.Server):
             await self._listen(app, bound)
         if not self.should_exit:
             name, host = self._engine.info["name"], self.config.host
-            url = f"http://{f'[{host}]' if ':' in host else host}:{port}{self._app.path}"
+            scheme = "https" if self.config.is_ssl else "http"
+            url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{self._app.path}"
             self.announce(f"Serving {name} at {url}")
 
     async def _listen(self, app: Any, sockets: Sequence[socket.socket]) -> None:
@@ -174,13 +176,15 @@ def _allowed_connections(wanted: int) -> int:
 
 
 def make_server(
-    engine: Engine, host: str = "127.0.0.1", port: int = 8000, path: str = "/mcp", **options: Unpack[HttpOptions]
+    engine: Engine, host: str = "127.0.0.1", port: int = 8000, path: str = "/mcp", **options: Unpack[ServerOptions]
 ) -> HttpServer:
     """Returns a server that is not started yet. By default it accepts loopback names and the host it listens at.
 
     Raises:
-        ConfigurationError: the host can be reached from other machines, and there is no `auth`.
+        ConfigurationError: the host can be reached from other machines, and there is no `auth`; or there is no TLS with
+            these files.
     """
+    tls = check_files(options.pop("tls_cert", None), options.pop("tls_key", None))
     if options.get("auth") is None and not is_loopback(host):
         raise ConfigurationError(
             f"At {host} other machines reach the server; pass auth=ResourceServer(...), auth=StaticTokens(...) or, to "
@@ -189,7 +193,7 @@ def make_server(
     is_default = options.get("allowed_hosts") is None and not options.get("compat")
     if is_default and host not in ("0.0.0.0", "::", *LOOPBACK):  # noqa: S104
         options["allowed_hosts"] = [host, *LOOPBACK]
-    app = make_app(engine, path, **options)
+    app = make_app(engine, path, **cast(HttpOptions, options))
     logging.getLogger("uvicorn.error").addFilter(WARNING_FILTER)
     limits = engine.limits
     connections = Quota(_allowed_connections(limits.connections), limits.account_share)
@@ -205,6 +209,8 @@ def make_server(
         log_config=None,
         log_level="warning",
         server_header=False,
+        ssl_certfile=None if tls is None else tls.cert,
+        ssl_keyfile=None if tls is None else tls.key,
         timeout_keep_alive=60,
         timeout_graceful_shutdown=max(1, int(limits.drain_seconds)),
     )
