@@ -1,4 +1,4 @@
-"""What operators add costs a call of `add(a, b)` over HTTP: access tokens, an observer, a store of all replicas.
+"""What operators add costs a call of `add(a, b)` over HTTP: access tokens, an observer, metrics, a shared store.
 
 All servers run at once and are loaded in turn, in a new order each round. What something adds is the difference to the
 plain server inside a round, in the server's CPU time or in the time that a client waits on one connection, and the
@@ -26,7 +26,7 @@ from deltamcp.values import Era
 SERVER = "operated"
 WARMING = 200
 CONNECTIONS = 8
-PLAIN, AGAIN, TOKEN, OBSERVER = "plain", "plain again", "cached JWT", "an observer"
+PLAIN, AGAIN, TOKEN, OBSERVER, METRICS = "plain", "plain again", "cached JWT", "an observer", "metrics"
 SESSION, REDIS_SESSION, REDIS = "session", "session, Redis", "modern, Redis"
 
 
@@ -68,7 +68,10 @@ def measure(options: BenchOptions) -> BenchReport:
     columns = ["CPU µs/call", "added µs", f"p50 µs, {1} connection", "added µs "]
     how = f"CPU time under {CONNECTIONS} connections; what is added is the median of differences inside each round."
     notes = [f"loaded by {load.generator()}", *notes, *CPU_NOTES]
-    verdicts = [report.at_most("a cached JWT adds to a call", _added_cpu(many, TOKEN, PLAIN), 30, " µs")]
+    verdicts = [
+        report.at_most("a cached JWT adds to a call", _added_cpu(many, TOKEN, PLAIN), 30, " µs"),
+        report.at_most("metrics add to a call", _added_cpu(many, METRICS, PLAIN), 5, " µs"),
+    ]
     if REDIS_SESSION in many:
         added = _added_wait(single, REDIS_SESSION, SESSION) / 1e3
         verdicts.append(report.at_most("the Redis store adds to a session's call", added, 1, " ms"))
@@ -82,6 +85,7 @@ def _cases(stack: contextlib.ExitStack, issuer: TokenIssuer) -> tuple[list[Opera
         OperatedCase(AGAIN, {}),
         OperatedCase(TOKEN, {"issuer": issuer.url, "jwks_url": issuer.jwks_url}, headers=bearer),
         OperatedCase(OBSERVER, {"observer": True}),
+        OperatedCase(METRICS, {"metrics": True}),
         OperatedCase(SESSION, {}, Era.HANDSHAKE),
     ]
     try:

@@ -1,7 +1,7 @@
 """This library with what operators add: `python -m bench.servers.operated PORT OPTIONS`, where OPTIONS is JSON.
 
 `store` is a URL; `issuer` and `jwks_url` turn on OAuth for the resource `RESOURCE`; `observer` adds one that does
-nothing.
+nothing; `metrics` shows metrics.
 """
 
 import json
@@ -35,7 +35,7 @@ if __name__ == "__main__":
         "bench", "1", limits=Limits(account_share=1), store=options.get("store", "memory://"), observers=observers
     )
     server.tool(add)
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"metrics": options.get("metrics", False)}
     if "issuer" in options:
         more["auth"] = ResourceServer(RESOURCE, options["issuer"], jwks_url=options["jwks_url"])
     server.run("http", port=port, **more)

@@ -124,9 +124,11 @@ async def test_what_is_in_progress_is_shown_while_it_is():
     async with serve_uvicorn(make_server(server.engine, port=0, metrics=True)) as address:
         async with connect(f"{address}/mcp", speak="handshake") as client:
             call = asyncio.create_task(client.call_tool("wait"))
-            await begun.wait()
-            busy = samples((await read_page(address)).text)
-            end.set()
+            await wait_until(begun.is_set)
+            try:
+                busy = samples((await read_page(address)).text)
+            finally:
+                end.set()
             await call
         idle = samples((await read_page(address)).text)
     assert busy["delta_mcp_requests_in_flight",] == 1 and busy["delta_mcp_sessions",] == 1
