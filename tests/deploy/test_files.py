@@ -134,9 +134,9 @@ def test_the_image_runs_as_nobody_and_has_what_it_copies():
 def test_nginx_has_the_replicas_of_compose_and_of_systemd():
     [compose] = read_yaml(DEPLOY / "compose.yaml")
     replicas = [name for name in compose["services"] if name.startswith("replica-")]
-    named = re.findall(r"^server (\S+):8000;$", (DEPLOY / "nginx" / "replicas.compose.conf").read_text(), re.MULTILINE)
+    named = re.findall(r"^server (\S+):8000 ", (DEPLOY / "nginx" / "replicas.compose.conf").read_text(), re.MULTILINE)
     assert named == replicas and len(replicas) == 3
-    ports = re.findall(r"^server 127\.0\.0\.1:(\d+);$", (DEPLOY / "nginx" / "replicas.conf").read_text(), re.MULTILINE)
+    ports = re.findall(r"^server 127\.0\.0\.1:(\d+) ", (DEPLOY / "nginx" / "replicas.conf").read_text(), re.MULTILINE)
     assert ports == re.findall(r"delta-mcp@(\d+)\.service", (DEPLOY / "systemd" / "delta-mcp.target").read_text())
     assert len(ports) == 3
 

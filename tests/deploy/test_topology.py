@@ -67,7 +67,8 @@ async def test_health_is_open_to_all_and_readiness_to_those_inside(deployed):
     for path in ("/readyz", "/metrics", "/", "/mcp/x"):
         assert (await get(deployed.address, path)).status_code == 404, path
     for port in deployed.replicas:
-        assert (await get(f"http://127.0.0.1:{port}", "/readyz")).status_code == 200
+        for path in ("/readyz", "/metrics"):
+            assert (await get(f"http://127.0.0.1:{port}", path)).status_code == 200, path
 
 
 # Any replica serves any request

@@ -14,7 +14,7 @@ from tests.support.program import RunningProgram, running_program
 from tests.support.redis_server import redis_server
 
 REPLICAS = 3
-OPTIONS = ("--trusted-proxy", "127.0.0.1", "--workers", "2")
+OPTIONS = ("--trusted-proxy", "127.0.0.1", "--workers", "2", "--metrics", "--log-format", "json")
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from tests.support.paths import ROOT
 from tests.support.processes import wait_until_it_listens
 
 CONFIGURATION = ROOT / "deploy" / "nginx" / "nginx.conf"
+REPLICAS = CONFIGURATION.with_name("replicas.conf")
 TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 """What nginx writes to disk for, in folders that are root's unless it is told others."""
 
@@ -35,7 +37,8 @@ def nginx_command(folder: Path, port: int, replicas: Sequence[int]) -> list[str]
         assert text.count(shipped) == 1, shipped
         text = text.replace(shipped, ours)
     (folder / "nginx.conf").write_text(text)
-    (folder / "replicas.conf").write_text("".join(f"server 127.0.0.1:{replica};\n" for replica in replicas))
+    [parameters] = set(re.findall(r"^server \S+( .+)?;$", REPLICAS.read_text(), re.MULTILINE))
+    (folder / "replicas.conf").write_text("".join(f"server 127.0.0.1:{one}{parameters};\n" for one in replicas))
     settings = "daemon off;" if os.geteuid() else "daemon off; user root;"  # root's folders are not for others
     return [program, "-e", str(folder / "error.log"), "-c", str(folder / "nginx.conf"), "-g", settings]
 
