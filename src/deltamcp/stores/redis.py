@@ -224,8 +224,8 @@ class RedisStore:
         with self._translate_errors():
             found = await self._redis.eval(_READ_SCRIPT, len(keys), *keys, self._used, _MAX_SCRIPT_BYTES)
             if found == 1:
-                found = await self._redis.getrange(keys[0], _HEADER_BYTES, -1)
-                found = found or None  # empty if the entry has ended since
+                # Empty if the entry has ended since.
+                found = await self._redis.getrange(keys[0], _HEADER_BYTES, -1) or None
         return found if isinstance(found, bytes) else None
 
     async def delete(self, owner: str, name: str) -> None:
