@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from deltamcp.runtime import stderr_log
+from deltamcp.runtime.json_log import JsonFormatter
+from deltamcp.runtime.request_id import RequestIdFilter
 from deltamcp.runtime.stderr_log import StderrHandler
 from tests.support.conditions import HANG_SECONDS
 from tests.support.raw_client import META
@@ -63,6 +65,22 @@ def test_what_nobody_reads_is_dropped_and_counted(pipe):
     assert told.endswith("afterwards\n")
     log(handler, "later")
     assert read(reader) == "later\n", "what was dropped is told once"
+
+
+@pytest.mark.parametrize("formatter", [logging.Formatter("%(message)s%(request_suffix)s"), JsonFormatter()])
+def test_how_many_were_dropped_is_told_in_the_format_of_the_log(pipe, formatter):
+    handler, reader = pipe
+    handler.addFilter(RequestIdFilter())
+    handler.setFormatter(formatter)
+    for number in range(RECORDS):
+        log(handler, f"record {number} " + "x" * 1000)
+    read(reader)
+    log(handler, "afterwards")
+    told = read(reader).splitlines()[-2:]
+    if isinstance(formatter, JsonFormatter):
+        told = [json.loads(line)["message"] for line in told]
+    assert re.fullmatch(r"\d+ records of this log were dropped, because nobody read it", told[0])
+    assert told[1] == "afterwards"
 
 
 def test_records_are_dropped_when_the_reader_has_gone(pipe, capsys):

@@ -33,6 +33,7 @@ class StderrHandler(logging.StreamHandler[TextIO]):
             text = self.format(record) + self.terminator
             if self._dropped:
                 dropped = logging.LogRecord(_NAME, logging.WARNING, "", 0, _DROPPED, (self._dropped,), None)
+                self.filter(dropped)  # which adds what the format may ask for
                 text = f"\n{self.format(dropped)}\n{text}"
             self._dropped = 0 if _write(fd, text.encode("utf-8", "backslashreplace")) else self._dropped + 1
         except Exception:
