@@ -21,7 +21,7 @@ BENCHMARKS = {
     "execute": "what a call through the meta-tool adds",
     "results": "how fast results are made to fit, and in what memory",
     "deltas": "how fast GCF is written and read, and values are compared",
-    "operations": "what access tokens, observers and a shared store add to a call",
+    "operations": "what access tokens, metrics, observers and a shared store add to a call",
     "client": "CPU time of a call on its caller's side",
     "retrieval": "how often search finds the right tool, and how fast, beside FastMCP's search",
 }

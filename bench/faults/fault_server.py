@@ -29,6 +29,15 @@ class FaultServer(HttpServerProcess):
         self.call(Era.HANDSHAKE, "add", {"a": 2, "b": 3})
         return self
 
+    def handshake(self) -> str:
+        """Opens a session, on connections of its own: a server may close one that it was idle on for some seconds."""
+        session = self.caller.open_session().session
+        if session is None:
+            raise RuntimeError(f"{self.name} opens no session")
+        headers = messages.headers(Era.HANDSHAKE, "notifications/initialized", session=session)
+        self.caller.post(messages.INITIALIZED, headers)
+        return session
+
     def headers(self, era: Era, method: str = "tools/call", name: str | None = None) -> dict[str, str]:
         """The headers of a request; in the handshake era those of a new session."""
         return messages.headers(era, method, name, self.handshake() if era is Era.HANDSHAKE else None)
