@@ -104,6 +104,8 @@ class Caller(Struct, frozen=True, gc=False):
     """Whether the server cannot tell this caller from others, so that its handles must be impossible to guess."""
     account: str = ""
     """Whose quota the caller's stored data counts towards; what a caller may read does not depend on it."""
+    moves: bool = False
+    """Whether the next request of the conversation may reach another replica."""
 
     @property
     def is_anonymous(self) -> bool:
@@ -114,9 +116,10 @@ class Caller(Struct, frozen=True, gc=False):
     def is_remembered(self) -> bool:
         """Whether the server knows what this caller was sent before.
 
-        It does in a conversation only: a principal may have several, and each has only what it was sent itself.
+        It does in a conversation only: a principal may have several, and each has only what it was sent itself. Where a
+        conversation moves, no replica knows what the others sent; a client may then name the root that it has.
         """
-        return self.conversation is not None
+        return self.conversation is not None and not self.moves
 
 
 ANONYMOUS_CALLER = Caller(ANONYMOUS, shares_handles=True)

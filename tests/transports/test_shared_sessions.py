@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from deltamcp import Context, DeltaServer, Limits
+from deltamcp import Context, DeltaServer, Limits, ResultPolicy
 from deltamcp.auth.authenticator import Credentials
 from deltamcp.stores.store import StoreError
 from deltamcp.values import Failure, Kind, Principal
@@ -220,6 +220,26 @@ async def test_an_open_stream_keeps_a_session_alive(store):
         assert await status(stream) == 200
         await asyncio.sleep(2)
         assert await status(other.request(1, "ping")) == 200
+
+
+async def test_no_replica_says_that_a_result_is_the_same_as_the_last_which_another_has_sent(tmp_path):
+    def make_counter(store: str) -> Any:
+        server: Any = DeltaServer("rows", store=store, results=ResultPolicy(deltas=True))
+        server.start = 0
+
+        @server.tool
+        def rows() -> list[dict[str, int]]:
+            return [{"id": server.start + number, "square": number * number} for number in range(40)]
+
+        return server
+
+    async with replicas(make_counter, f"sqlite:///{tmp_path}/store.db") as two:
+        one, other = two.clients
+        await one.initialize()
+        two.servers[1].start = 1000
+        for client, first in ((one, 0), (other, 1000), (one, 0), (other, 1000)):
+            answer = await result(client.request(1, "tools/call", name="rows", arguments={}))
+            assert f"\n{first + 39},1521" in answer["content"][0]["text"], "the whole result"
 
 
 # Messages between replicas

@@ -97,7 +97,7 @@ class _Conversation:
 
 
 class SentResults:
-    """Records what this process sent. A conversation may go on at a replica, which has its own records.
+    """Records what the server sent, in this process; conversations that move between replicas are not recorded.
 
     The records are bounded. A conversation that is not recorded is sent whole results.
     """

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from msgspec.structs import replace
+
 from deltamcp.calls.engine import Engine
 from deltamcp.dialects import versions
 from deltamcp.dialects.progressive_disclosure import ENCODINGS
@@ -19,12 +21,14 @@ from deltamcp.transports.session_directory import SESSION_HEADER, SessionDirecto
 from deltamcp.transports.shared_sessions import SharedSessions
 from deltamcp.transports.stream_copies import StreamCopies
 from deltamcp.values import (
+    Caller,
     Failure,
     Listen,
     Malformed,
     Message,
     Notification,
     Outcome,
+    Principal,
     Request,
     RequestId,
     Response,
@@ -243,7 +247,11 @@ def make_directory(engine: Engine, quotas: HttpQuotas, keep_sessions: bool = Tru
             return SessionDirectory(live, engine.hub)
         return NoSessions(live, engine.hub, engine.limits, quotas, engine.dialects)
     copies = StreamCopies(replica, engine.limits)
-    live = HttpSessions(engine.limits, quotas, engine.hub, engine.identify, copies)
+
+    def identify(principal: Principal, id_: str) -> Caller:
+        return replace(engine.identify(principal, id_), moves=True)
+
+    live = HttpSessions(engine.limits, quotas, engine.hub, identify, copies)
     shared = SharedSessions(live, engine.hub, copies, engine.limits, quotas, engine.dialects, engine.capabilities)
     engine.lifespan.add_task(shared.run)
     return shared
