@@ -17,6 +17,7 @@ from deltamcp.client.client import DeltaClient
 from deltamcp.client.connect import connect
 from deltamcp.client.oauth.login_page import LoginPage
 from deltamcp.client.oauth.token_storage import MemoryStorage
+from deltamcp.client.options import ClientOptions
 from deltamcp.errors import ClientError, PeerError
 
 MODERN = "2026-07-28"
@@ -120,13 +121,14 @@ negotiation._PROBE_SECONDS = 60.0  # the suite starts some forty of these at onc
 async def main(url: str) -> None:
     scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
     modern = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "") == MODERN
-    async with connect(
-        url,
-        speak="auto" if modern else "handshake",
-        on_elicitation=lambda question: Elicited("accept", _filled(question)),
-        start_timeout=60.0,
-        auth=makes_auth(scenario),
-    ) as client:
+    options: ClientOptions = {
+        "speak": "auto" if modern else "handshake",
+        "on_elicitation": lambda question: Elicited("accept", _filled(question)),
+        "start_timeout": 100.0,
+    }
+    if scenario.startswith("auth/"):
+        options["auth"] = makes_auth(scenario)
+    async with connect(url, **options) as client:
         await SCENARIOS.get(scenario, lists_and_calls if scenario.startswith("auth/") else lists)(client)
 
 
