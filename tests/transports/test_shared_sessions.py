@@ -9,6 +9,7 @@ import pytest
 
 from deltamcp import Context, DeltaServer, Limits, ResultPolicy
 from deltamcp.auth.authenticator import Credentials
+from deltamcp.replicas.messages import SessionEnded
 from deltamcp.stores.store import StoreError
 from deltamcp.values import Failure, Kind, Principal
 from tests.support.asgi_client import AsgiClient, AsgiExchange
@@ -289,6 +290,27 @@ async def test_a_cancellation_that_reaches_another_replica_finds_its_call(two):
         await two.servers[0].cancelled.wait()
     assert (await first_message(call))["error"]["code"] == -32800
     assert not two.servers[1].cancelled.is_set()
+
+
+async def test_a_message_that_cannot_be_served_does_not_keep_a_replica_from_the_next(two):
+    one, other = two.clients
+    await one.initialize()
+    call = await begin(one, 1, "ask")
+    question = await first_message(call)
+    replica = two.servers[0].engine.replica
+    received: list[Any] = replica._receivers
+
+    async def fail(message: Any) -> None:
+        received.remove(fail)
+        raise ValueError("a defect")
+
+    received.insert(0, fail)
+    await replica.store.publish("notes", b"of another version")
+    await two.servers[1].engine.replica.publish(SessionEnded("0" * 32))
+    await wait_until(lambda: fail not in received)
+    answer = {"action": "decline"}
+    assert await status(other.post({"jsonrpc": "2.0", "id": question["id"], "result": answer})) == 202
+    assert (await first_message(call))["result"]["content"][0]["text"] == "decline"
 
 
 async def test_delete_ends_streams_and_calls_everywhere(two):

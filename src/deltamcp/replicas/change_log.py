@@ -15,7 +15,7 @@ from deltamcp.replicas import messages
 from deltamcp.replicas.cancellation import raise_if_cancelled
 from deltamcp.replicas.messages import ChangesMade, ReplicaMessage
 from deltamcp.runtime.change_hub import LAST, ChangeHub, Position, positions
-from deltamcp.stores.store import SharedStore, StoreError
+from deltamcp.stores.store import SharedStore
 from deltamcp.values import Kind
 
 _ENTRY_SECONDS = 300.0
@@ -74,7 +74,7 @@ class ChangeLog:
             changes, everything = list(self._waiting)[:_MAX_CHANGES], self._is_too_much
             try:
                 await self._append(changes, everything)
-            except StoreError as error:
+            except Exception as error:
                 logger.debug("changes wait for the store: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue

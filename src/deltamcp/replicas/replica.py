@@ -69,7 +69,7 @@ class Replica:
     async def _give_signs(self) -> None:
         try:
             while True:
-                with contextlib.suppress(StoreError):
+                with contextlib.suppress(Exception):  # the circuit breaker logs what is wrong with the store
                     await self.store.put(self._owner, self.id, b"", _ALIVE_SECONDS, _ALIVE_SECONDS, self._owner)
                 raise_if_cancelled()
                 await asyncio.sleep(_SIGN_SECONDS)
@@ -85,7 +85,7 @@ class Replica:
                     continue
                 try:
                     await self._pass_on(message)
-                except StoreError as error:
+                except Exception as error:  # one message must not keep this replica from the next
                     logger.warning("a message of another replica was not served: %s", error)
                 raise_if_cancelled()
 
