@@ -116,9 +116,13 @@ class Caller(Struct, frozen=True, gc=False):
     def is_remembered(self) -> bool:
         """Whether the server knows what this caller was sent before.
 
-        It does in a conversation only: a principal may have several, and each has only what it was sent itself. Where a
-        conversation moves, no replica knows what the others sent; a client may then name the root that it has.
+        It does in a conversation only: a principal may have several, and each has only what it was sent itself.
         """
+        return self.conversation is not None
+
+    @property
+    def stays(self) -> bool:
+        """Whether this process serves the whole conversation, and so knows every row and symbol that was sent in it."""
         return self.conversation is not None and not self.moves
 
 

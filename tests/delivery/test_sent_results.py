@@ -16,6 +16,7 @@ from deltamcp.delivery.sent_results import (
     _MAX_BYTES_PER_ACCOUNT,
     _MAX_BYTES_PER_CONVERSATION,
     CallKey,
+    LastSent,
     RowLocation,
     SentResults,
 )
@@ -204,9 +205,9 @@ def places(number: int, count: int) -> dict[str, RowLocation]:
 
 def test_one_conversation_does_not_displace_anothers_records():
     sent = SentResults(300)
-    sent.record(conversation(0), "root", 0)
+    sent.record(conversation(0), LastSent("root", 0))
     for number in range(1, 200):
-        sent.record(conversation(number), "root", 0)
+        sent.record(conversation(number), LastSent("root", 0))
         sent.record_rows(conversation(number), places(number, 5_000))
     assert remembers(sent, conversation(0))
     assert sent._total_bytes <= _MAX_BYTES
@@ -218,7 +219,7 @@ def test_one_conversation_does_not_displace_anothers_records():
 def test_there_is_room_again_once_others_stay_away():
     sent = SentResults(0)
     for number in range(200):
-        sent.record(conversation(number), "root", 0)
+        sent.record(conversation(number), LastSent("root", 0))
         sent.record_rows(conversation(number), places(number, 5_000))
         assert remembers(sent, conversation(number))
         assert sent._total_bytes <= _MAX_BYTES
@@ -226,9 +227,9 @@ def test_there_is_room_again_once_others_stay_away():
 
 def test_an_account_above_its_share_loses_its_own_records_only():
     sent = SentResults(300)
-    sent.record(conversation(0), "root", 0)
+    sent.record(conversation(0), LastSent("root", 0))
     for number in range(1, 30_000):
-        sent.record(conversation(number, "one account"), "root", 0)
+        sent.record(conversation(number, "one account"), LastSent("root", 0))
     for number in range(30_000, 30_010):
         sent.record_rows(conversation(number, "one account"), places(number, 5_000))
     assert remembers(sent, conversation(0))
@@ -256,7 +257,7 @@ def test_many_calls_of_one_conversation():
     sent = SentResults(300)
     calls = [conversation(1)._replace(digest=str(number)) for number in range(3000)]
     for call in calls:
-        sent.record(call, "root", 0)
+        sent.record(call, LastSent("root", 0))
     assert [remembers(sent, call) for call in calls] == [False] * 2000 + [True] * 1000
 
 
@@ -424,5 +425,5 @@ def test_conversations_whose_results_have_expired_go_when_others_begin(monkeypat
     sent, now = SentResults(10.0), time.monotonic()
     for number in range(500):
         monkeypatch.setattr(time, "monotonic", lambda number=number: now + number)
-        sent.record(CallKey(Caller(Principal("p"), f"conversation {number}"), "call"), "root", 0)
+        sent.record(CallKey(Caller(Principal("p"), f"conversation {number}"), "call"), LastSent("root", 0))
     assert len(sent._conversations) <= 11

@@ -9,11 +9,13 @@ import pytest
 
 from deltamcp import Context, DeltaServer, Limits, ResultPolicy
 from deltamcp.auth.authenticator import Credentials
+from deltamcp.delivery import shared_replies
 from deltamcp.replicas.messages import SessionEnded
 from deltamcp.stores.store import StoreError
 from deltamcp.values import Failure, Kind, Principal
 from tests.support.asgi_client import AsgiClient, AsgiExchange
 from tests.support.conditions import HANG_SECONDS, is_listened_to, wait_until
+from tests.support.era_client import RESULT_KEY
 from tests.support.processes import free_port
 from tests.support.redis_server import redis_server
 from tests.support.replicas import Replicas, replicas
@@ -223,24 +225,57 @@ async def test_an_open_stream_keeps_a_session_alive(store):
         assert await status(other.request(1, "ping")) == 200
 
 
-async def test_no_replica_says_that_a_result_is_the_same_as_the_last_which_another_has_sent(tmp_path):
-    def make_counter(store: str) -> Any:
-        server: Any = DeltaServer("rows", store=store, results=ResultPolicy(deltas=True))
-        server.start = 0
+def make_changing_rows(store: str) -> Any:
+    """A server whose rows begin at `server.start`."""
+    server: Any = DeltaServer("rows", store=store, results=ResultPolicy(deltas=True))
+    server.start = 0
 
-        @server.tool
-        def rows() -> list[dict[str, int]]:
-            return [{"id": server.start + number, "square": number * number} for number in range(40)]
+    @server.tool(annotations={"readOnlyHint": True})
+    def rows() -> list[dict[str, int]]:
+        return [{"id": server.start + number, "square": number * number} for number in range(40)]
 
-        return server
+    return server
 
-    async with replicas(make_counter, f"sqlite:///{tmp_path}/store.db") as two:
+
+async def call_rows(client: Any, **policy: Any) -> tuple[str, str]:
+    """Returns the outcome and the text of a call."""
+    meta = {"_meta": {RESULT_KEY: policy}} if policy else {}
+    answer = await result(client.request(1, "tools/call", name="rows", arguments={}, **meta))
+    return answer["_meta"][RESULT_KEY]["outcome"], answer["content"][0]["text"]
+
+
+async def test_deltas_are_against_the_last_result_that_any_replica_has_sent(tmp_path, monkeypatch):
+    monkeypatch.setattr(shared_replies, "_CLOCK_SECONDS", 0.0)
+    async with replicas(make_changing_rows, f"sqlite:///{tmp_path}/store.db") as two:
         one, other = two.clients
         await one.initialize()
+        assert (await call_rows(one))[0] == "full"
+        assert (await call_rows(other))[0] == "unchanged"
         two.servers[1].start = 1000
-        for client, first in ((one, 0), (other, 1000), (one, 0), (other, 1000)):
-            answer = await result(client.request(1, "tools/call", name="rows", arguments={}))
-            assert f"\n{first + 39},1521" in answer["content"][0]["text"], "the whole result"
+        assert (await call_rows(other))[0] == "full", "every row differs"
+        outcome, text = await call_rows(one)
+        assert outcome == "full" and "\n39,1521" in text, "the other replica has sent something else since"
+        assert (await call_rows(one))[0] == "unchanged"
+
+
+async def test_a_reset_reaches_all_replicas(tmp_path, monkeypatch):
+    monkeypatch.setattr(shared_replies, "_CLOCK_SECONDS", 0.0)
+    async with replicas(make_changing_rows, f"sqlite:///{tmp_path}/store.db") as two:
+        one, other = two.clients
+        await one.initialize()
+        await call_rows(one)
+        assert (await call_rows(other, pack_root="reset"))[0] == "full"
+        assert (await call_rows(one))[0] == "unchanged"
+
+
+async def test_a_reply_of_another_process_a_moment_before_counts_as_later(tmp_path, monkeypatch):
+    async with replicas(make_changing_rows, f"sqlite:///{tmp_path}/store.db") as two:
+        one, other = two.clients
+        await one.initialize()
+        await call_rows(one)
+        monkeypatch.setattr(shared_replies, "_PROCESS", "another")
+        monkeypatch.setattr(shared_replies, "_CLOCK_SECONDS", 3600.0)
+        assert (await call_rows(other))[0] == "full"
 
 
 # Messages between replicas

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from deltamcp import tokens
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, LastSent, RowLocation, SentResults
+from deltamcp.delivery.shared_replies import SharedReplies
 from deltamcp.delivery.stored_results import ResultRoot, StoredResults
 from deltamcp.deltas.root import ALGORITHM, root_digits
 from deltamcp.errors import UsageError
@@ -82,11 +83,14 @@ class ChangeDelivery:
         self._continuation = continuation
         self._computations = computations
         self._sent = SentResults(stored.idle_seconds)
+        self._shared_replies = SharedReplies(stored)
 
     async def accept_root(self, requested_root: str | None, caller: Caller) -> None:
         """Forgets what the server has sent to the caller, if the caller sends a reset because it lost everything."""
         if requested_root == RESET:
             await self._sent.reset(CallKey(caller, ""))
+            if caller.moves:
+                await self._shared_replies.reset(caller)
 
     async def deliver(self, source: ResultData, policy: ResolvedPolicy, call: CallKey, since: float) -> ToolResult:
         """Returns the cheapest reply to a call, which started at `since` by the monotonic clock."""
@@ -94,8 +98,8 @@ class ChangeDelivery:
         if comparison is None:
             return await self._continuation.first_reply(source, policy, call.caller)
         shown, result = comparison
-        overtaken = self._sent.is_overtaken(call, since)
-        if policy.dedup and call.caller.is_remembered:
+        overtaken = await self._is_overtaken(policy, call, since)
+        if policy.dedup and call.caller.stays:
             # Two concurrent replies must neither refer to each other's rows nor assign the same symbol ids.
             async with self._sent.lock(call):
                 return await self._choose(source, shown, result, policy, call, overtaken)
@@ -170,7 +174,7 @@ class ChangeDelivery:
 
     async def _sent_before(self, result: ComparableResult, policy: ResolvedPolicy, call: CallKey) -> SentBefore | None:
         """Returns the rows of this result that the caller has, as far as the results they came in are still stored."""
-        if not policy.dedup or not call.caller.is_remembered:
+        if not policy.dedup or not call.caller.stays:
             return None
         places = await self._compute(call, result.pointers_by_digest)
         if places is None:
@@ -194,7 +198,7 @@ class ChangeDelivery:
         """Returns the base of a delta: the result that the caller names or was last sent; None if it is not stored."""
         if policy.deltas is False or (not policy.deltas and policy.pack_root is None):
             return None
-        sent = self._sent.last_sent(call)
+        sent = await self._last_sent(call)
         if policy.pack_root is None:
             found = (
                 None
@@ -232,7 +236,7 @@ class ChangeDelivery:
         text = pending.result.unchanged_text(path, sent.root, pending.policy, elsewhere)
         if not await self._compute(pending.call, lambda work: pending.is_cheaper(text, 1.0, work)):
             return None
-        self._sent.record(pending.call, sent.root, sent.deltas, sent.is_part)
+        await self._record_reply(pending.call, sent)
         return _reply(text, "unchanged", (sent.root, sent.root), handle)
 
     async def _reply_delta(self, pending: _Pending, sent: LastSent, base: StoredResult) -> ToolResult | None:
@@ -246,7 +250,7 @@ class ChangeDelivery:
         )
         if not await self._compute(pending.call, lambda work: pending.is_cheaper(text, MAX_DELTA_SHARE, work)):
             return None
-        self._record(pending, handle, sent.deltas + 1, delta, sent.is_part)
+        await self._record(pending, handle, sent.deltas + 1, delta, sent.is_part)
         return _reply(text, "delta", roots, handle, references=delta.references)
 
     async def _make_delta(
@@ -289,7 +293,7 @@ class ChangeDelivery:
         handle = await self._store(pending)
         if handle is None:
             return None
-        self._record(pending, handle, 0, brief)
+        await self._record(pending, handle, 0, brief)
         reply = _reply(brief.text, "full", (None, pending.result.root), handle, brief.form, brief.references)
         return add_notes(reply, [brief.note] if brief.note else [])
 
@@ -303,7 +307,7 @@ class ChangeDelivery:
         reply = await self._continuation.first_reply(pending.source, policy, call.caller, root=result_root)
         meta = (reply.meta or {}).get(META_KEY, {})
         if "handle" in meta:
-            self._record(pending, self._stored.handle(meta["handle"]), 0, ChangeText(""), "unit" in meta)
+            await self._record(pending, self._stored.handle(meta["handle"]), 0, ChangeText(""), "unit" in meta)
         meta = {**meta, "outcome": "full", "root": ALGORITHM + result.root}
         reply = replace(reply, meta={**(reply.meta or {}), META_KEY: meta})
         return add_notes(reply, [note] if note else [])
@@ -321,10 +325,26 @@ class ChangeDelivery:
 
         return (await self._stored.store(data, call.caller, make, result_root))[0]
 
-    def _record(self, pending: _Pending, handle: Handle, deltas: int, text: ChangeText, is_part: bool = False) -> None:
+    async def _last_sent(self, call: CallKey) -> LastSent | None:
+        return await self._shared_replies.last_sent(call) if call.caller.moves else self._sent.last_sent(call)
+
+    async def _is_overtaken(self, policy: ResolvedPolicy, call: CallKey, since: float) -> bool:
+        if call.caller.moves:
+            return bool(policy.deltas) and await self._shared_replies.is_overtaken(call, since)
+        return self._sent.is_overtaken(call, since)
+
+    async def _record_reply(self, call: CallKey, result: LastSent) -> None:
+        if call.caller.moves:
+            await self._shared_replies.record(call, result)
+        else:
+            self._sent.record(call, result)
+
+    async def _record(
+        self, pending: _Pending, handle: Handle, deltas: int, text: ChangeText, is_part: bool = False
+    ) -> None:
         """Records a reply. Later results may refer only to rows that the caller was shown."""
         root = pending.result.root
-        self._sent.record(pending.call, root, deltas, is_part)
+        await self._record_reply(pending.call, LastSent(root, deltas, is_part))
         if pending.before is None:
             return
         if text.session is not None:

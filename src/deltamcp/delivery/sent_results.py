@@ -97,7 +97,7 @@ class _Conversation:
 
 
 class SentResults:
-    """Records what the server sent, in this process; conversations that move between replicas are not recorded.
+    """Records what the server sent, in this process. `SharedReplies` does for conversations that move between replicas.
 
     The records are bounded. A conversation that is not recorded is sent whole results.
     """
@@ -124,12 +124,12 @@ class SentResults:
         conversation = self._find(call)
         return None if conversation is None else conversation.replies.get(call.digest)
 
-    def record(self, call: CallKey, root: str, deltas: int, is_part: bool = False) -> None:
-        """Records the result that the caller was sent, and how many deltas it was sent since a whole result."""
+    def record(self, call: CallKey, result: LastSent) -> None:
+        """Records the result that the caller was sent."""
         conversation = self._find_or_open(call)
         if conversation is None:
             return
-        conversation.replies[call.digest] = _SentReply(LastSent(root, deltas, is_part), time.monotonic())
+        conversation.replies[call.digest] = _SentReply(result, time.monotonic())
         conversation.replies.move_to_end(call.digest)
         if len(conversation.replies) > _MAX_CALLS:
             conversation.replies.popitem(last=False)
@@ -173,7 +173,7 @@ class SentResults:
 
     async def reset(self, call: CallKey) -> None:
         """Forgets what the caller was sent, because the caller has lost it."""
-        if not call.caller.is_remembered:
+        if not call.caller.stays:
             return
         async with self.lock(call):
             conversation = self._find(call)
@@ -184,7 +184,7 @@ class SentResults:
     # The bounds
 
     def _find(self, call: CallKey) -> _Conversation | None:
-        if not call.caller.is_remembered:
+        if not call.caller.stays:
             return None
         conversation = self._conversations.get(call.conversation)
         if conversation is not None:
@@ -195,7 +195,7 @@ class SentResults:
     def _find_or_open(self, call: CallKey) -> _Conversation | None:
         """Returns the caller's conversation; None if it has none, or if there is no room to record another one."""
         found = self._find(call)
-        if found is not None or not call.caller.is_remembered:
+        if found is not None or not call.caller.stays:
             return found
         self._drop_idle()
         if self._total_bytes + _CONVERSATION_BYTES > _MAX_BYTES:
