@@ -71,7 +71,7 @@ class AsgiClient:
     def post(self, body: Any, **headers: str) -> AsgiExchange:
         return AsgiExchange(self._app, "POST", {**self.headers, **headers}, json.dumps(body).encode(), self.address)
 
-    def request(self, id_: int, method: str, **params: Any) -> AsgiExchange:
+    def request(self, id_: int | str, method: str, **params: Any) -> AsgiExchange:
         return self.post({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
 
     def get(self, **headers: str) -> AsgiExchange:

@@ -121,7 +121,7 @@ async def first_message(exchange: AsgiExchange) -> Any:
             return json.loads(event["data"])
 
 
-async def begin(client: AsgiClient, id_: int, tool: str) -> AsgiExchange:
+async def begin(client: AsgiClient, id_: int | str, tool: str) -> AsgiExchange:
     exchange = client.request(id_, "tools/call", name=tool, arguments={})
     assert await status(exchange) == 200
     return exchange
@@ -288,7 +288,7 @@ async def test_a_response_that_reaches_another_replica_finds_its_call(two):
     questions = [await first_message(call) for call in calls]
     assert len({question["id"] for question in questions}) == 3
     for number, (question, client) in enumerate(zip(questions, (other, one, one), strict=True)):
-        answer = {"action": "accept", "content": {"name": f"Ann {number}"}}
+        answer = {"action": "accept", "content": {"name": f"Ann {number}"}, "_meta": {"n": 2**70}}
         posted = client.post({"jsonrpc": "2.0", "id": question["id"], "result": answer})
         assert await status(posted) == 202
     for number, call in enumerate(calls):
@@ -314,12 +314,13 @@ async def test_a_response_that_is_an_error_or_of_another_session_is_told_apart(s
         assert answer["isError"] and "not now" in answer["content"][0]["text"]
 
 
-async def test_a_cancellation_that_reaches_another_replica_finds_its_call(two):
+@pytest.mark.parametrize("id_", [7, 2**70, "seven"])
+async def test_a_cancellation_that_reaches_another_replica_finds_its_call(two, id_):
     one, other = two.clients
     await one.initialize()
-    call = await begin(one, 7, "wait")
+    call = await begin(one, id_, "wait")
     await first_message(call)
-    note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+    note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id_}}
     assert await status(other.post(note)) == 202
     async with asyncio.timeout(HANG_SECONDS):
         await two.servers[0].cancelled.wait()
@@ -346,6 +347,21 @@ async def test_a_message_that_cannot_be_served_does_not_keep_a_replica_from_the_
     answer = {"action": "decline"}
     assert await status(other.post({"jsonrpc": "2.0", "id": question["id"], "result": answer})) == 202
     assert (await first_message(call))["result"]["content"][0]["text"] == "decline"
+
+
+async def test_replicas_are_not_told_of_the_cancellation_of_an_id_that_no_request_can_have(two, monkeypatch):
+    one, _ = two.clients
+    await one.initialize()
+    told = []
+
+    async def publish(channel: str, message: bytes) -> None:
+        told.append(message)
+
+    monkeypatch.setattr(two.servers[0].engine.store, "publish", publish)
+    for id_ in ("x" * 100_000, True, None, [1]):
+        note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id_}}
+        assert await status(one.post(note)) == 202
+    assert told == []
 
 
 async def test_delete_ends_streams_and_calls_everywhere(two):

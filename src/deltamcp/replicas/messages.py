@@ -58,8 +58,9 @@ class ChangesMade(Struct, frozen=True, tag="changes"):
 SessionMessage: TypeAlias = ResponseStored | RequestCancelled | SessionChanged | SessionEnded | StreamMoved
 ReplicaMessage: TypeAlias = SessionMessage | ChangesMade
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[ReplicaMessage] = msgspec.msgpack.Decoder(ReplicaMessage)
+# Not MessagePack, whose integers have 64 bits: the id of a request may have more.
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[ReplicaMessage] = msgspec.json.Decoder(ReplicaMessage)
 
 
 def encode(message: ReplicaMessage) -> bytes:

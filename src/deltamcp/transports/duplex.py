@@ -295,7 +295,7 @@ class Duplex:
 
     def _receive_notification(self, notification: Notification) -> None:
         if notification.method == "notifications/cancelled":
-            cancel_request(self._tasks, cancelled_id(notification))
+            cancel_request(self._tasks, cancelled_id(notification, self._engine.limits))
         elif notification.method == "notifications/initialized" and self._session is not None:
             self._engine.hub.subscribe(self._session)
 

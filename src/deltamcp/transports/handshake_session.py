@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from deltamcp.dialects.dialect import Agreement, SessionDialect
 from deltamcp.errors import Fault, InputDeclinedError, PeerError
+from deltamcp.limits import Limits
 from deltamcp.runtime.change_hub import Position
 from deltamcp.transports.response import encode_response
 from deltamcp.values import (
@@ -153,11 +154,9 @@ class HandshakeSession:
         self._outlet.put(self.dialect.notify(method, params))
 
 
-def cancelled_id(notification: Notification) -> RequestId | None:
-    """Returns the id of the request that `notifications/cancelled` names."""
-    id_ = notification.params.get("requestId")
-    # Not isinstance: True is an int, and equal to 1.
-    return id_ if type(id_) is int or type(id_) is str else None
+def cancelled_id(notification: Notification, limits: Limits) -> RequestId | None:
+    """Returns the id of the request that `notifications/cancelled` names; None if no request can have it."""
+    return jsonrpc.usable_id(notification.params.get("requestId"), limits)
 
 
 def cancel_request(in_flight: Mapping[RequestId, "asyncio.Task[Any]"], id_: RequestId | None) -> bool:

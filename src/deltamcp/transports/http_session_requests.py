@@ -111,7 +111,7 @@ class SessionRequests:
         if message.method == "notifications/initialized":
             self._sessions.start_listening(opened)
         elif message.method == "notifications/cancelled":
-            return await self._sessions.cancel(opened, cancelled_id(message))
+            return await self._sessions.cancel(opened, cancelled_id(message, self._engine.limits))
         return None
 
     async def _serve(self, request: Request, opened: HttpSession, incoming: HttpRequest) -> None:

@@ -41,7 +41,7 @@ class RelayedStream(EventStream):
         Raises:
             StoreError: the store does not answer.
         """
-        if await self._copies.read_start(self._name) or await self._copies.read_end(self._name):
+        if await self._copies.read_request(self._name) is not None or await self._copies.read_end(self._name):
             return True
         return self._origin != self._copies.replica.id and await self._copies.replica.is_alive(self._origin)
 
@@ -100,9 +100,9 @@ class RelayedStream(EventStream):
         return False
 
     async def _push_error(self) -> None:
-        start = await self._copies.read_start(self._name)
-        if start is not None:
-            self._push(sse.encode_event(self._error(start.request), self.event_id(self._next)))
+        request = await self._copies.read_request(self._name)
+        if request is not None:
+            self._push(sse.encode_event(self._error(request), self.event_id(self._next)))
         self.end()
 
     def _push(self, event: bytes) -> None:

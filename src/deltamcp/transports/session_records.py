@@ -93,7 +93,7 @@ class SessionRecords:
 
     async def put_response(self, id_: str, response: Response, account: str) -> None:
         """Stores a client's response for the replica that waits for it."""
-        data = msgspec.msgpack.encode(response)
+        data = msgspec.json.encode(response)  # MessagePack's integers have 64 bits
         name = f"{id_} {response.id}"
         await self._store.put(self._responses, name, data, _RESPONSE_SECONDS, _RESPONSE_SECONDS, f"sessions {account}")
 
@@ -103,7 +103,7 @@ class SessionRecords:
         if data is None:
             return None
         await self._store.delete(self._responses, f"{id_} {request}")
-        return msgspec.msgpack.decode(data, type=Response)
+        return msgspec.json.decode(data, type=Response)
 
     def _lifetimes(self) -> tuple[float, float]:
         return self._idle_seconds, max(self._idle_seconds, _MAX_SECONDS)

@@ -21,7 +21,8 @@ logger = logging.getLogger("deltamcp.http")
 class StreamStart(Struct, frozen=True):
     """What a stream responds to."""
 
-    request: RequestId
+    request: bytes
+    """The id of the request, as JSON: MessagePack's integers have 64 bits, and an id may have more."""
 
 
 class CopiedEvent(Struct, frozen=True):
@@ -60,9 +61,13 @@ class StreamCopies:
         name = f"{stream} {place}"
         await self.replica.store.put(self._owner, name, data, self._seconds, self._seconds, f"streams {account}")
 
-    async def read_start(self, stream: str) -> StreamStart | None:
+    async def read_request(self, stream: str) -> RequestId | None:
+        """Returns the id of the request that a stream responds to; None if nobody has stored it."""
         data = await self._read(stream, "start")
-        return None if data is None else msgspec.msgpack.decode(data, type=StreamStart)
+        if data is None:
+            return None
+        request: RequestId = msgspec.json.decode(msgspec.msgpack.decode(data, type=StreamStart).request)
+        return request
 
     async def read_event(self, stream: str, number: int) -> CopiedEvent | None:
         """Returns the event that has the place of a number, which may be an older or a newer one."""
@@ -112,7 +117,7 @@ class StreamCopy:
     async def begin(self, request: RequestId) -> None:
         """Stores what the stream responds to, so that all replicas know of it before the client does."""
         try:
-            await self._put("start", StreamStart(request))
+            await self._put("start", StreamStart(msgspec.json.encode(request)))
         except StoreError as error:
             logger.debug("a stream cannot be resumed at other replicas: %s", error)
 
