@@ -106,6 +106,8 @@ class Caller(Struct, frozen=True, gc=False):
     """Whose quota the caller's stored data counts towards; what a caller may read does not depend on it."""
     moves: bool = False
     """Whether the next request of the conversation may reach another replica."""
+    opener: str = ""
+    """The account that opened the session, where the session has an account of its own; its rates are the opener's."""
 
     @property
     def is_anonymous(self) -> bool:

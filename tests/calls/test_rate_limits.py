@@ -15,6 +15,7 @@ from deltamcp.cli import main
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.store import DEFAULT_QUOTAS, StoreUnreachableError
 from deltamcp.stores.token_bucket import TokenBuckets
+from tests.support.asgi_client import INITIALIZE, AsgiClient
 from tests.support.raw_client import META, raw_client
 
 SELDOM = 3600.0
@@ -128,6 +129,22 @@ async def test_tools_are_limited_over_stdio_and_in_sessions_too():
         await raw.handshake()
         results = [(await raw.call("tools/call", name="add"))["result"] for _ in range(2)]
     assert [bool(result.get("isError")) for result in results] == [False, True]
+
+
+@pytest.mark.parametrize("compat", [False, True])
+async def test_another_session_of_an_address_has_no_other_limit(compat):
+    server = make_server(rate_limits=RateLimits(per_tool=Rate(2, SELDOM)))
+    app = server.asgi(compat=compat)
+    texts = []
+    for address in ("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2"):
+        session = AsgiClient(app)
+        session.address, session.headers["mcp-protocol-version"] = address, "2025-11-25"
+        _, headers = await session.request(0, "initialize", **INITIALIZE).start()
+        session.headers["mcp-session-id"] = headers["mcp-session-id"]
+        called = session.request(1, "tools/call", name="add", arguments={})
+        assert (await called.start())[0] == 200
+        texts.append((await called.json())["result"]["content"][0]["text"])
+    assert ["called too often" in text for text in texts] == [False, False, True, False]
 
 
 class LostStore(MemoryStore):

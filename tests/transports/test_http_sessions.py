@@ -28,7 +28,7 @@ def clock(monkeypatch: pytest.MonkeyPatch):
 
 def make_sessions(**limits: Any) -> HttpSessions:
     bounds = Limits(**{"session_idle_seconds": IDLE_SECONDS, **limits})
-    return HttpSessions(bounds, HttpQuotas(bounds), ChangeHub(), lambda principal, id_: Caller(principal, id_))
+    return HttpSessions(bounds, HttpQuotas(bounds), ChangeHub(), lambda principal, id_, *_: Caller(principal, id_))
 
 
 def open_one(sessions: HttpSessions, account: str = "a", principal: Principal = ANONYMOUS) -> Any:

@@ -134,11 +134,13 @@ class Engine:
         """Notifies one more observer of the calls that start from now on; it comes after the author's."""
         self._tool_calls.add_observer(observer)
 
-    def identify(self, principal: Principal, conversation: str | None = None, address: str = "") -> Caller:
+    def identify(
+        self, principal: Principal, conversation: str | None = None, address: str = "", opener: str = ""
+    ) -> Caller:
         """Returns the caller of a request, by its principal and the connection, session or address it came by.
 
         What the caller stores counts towards its principal, if that is known; else towards its connection or session,
-        or towards its address.
+        or towards its address. `opener` is the account that opened the session.
         """
         if principal is ANONYMOUS and conversation is None:
             return self._callers_by_address.get(address) or self._identify_address(address)
@@ -146,7 +148,7 @@ class Engine:
             account = f"address {address}" if conversation is None else f"conversation {conversation}"
             # Other processes that use the same store are the local principal too.
             shares = principal is not LOCAL or not self.store.private
-            return Caller(principal, conversation, shares, account)
+            return Caller(principal, conversation, shares, account, opener)
         return Caller(principal, conversation, False, f"principal {principal.key}")
 
     def _identify_address(self, address: str) -> Caller:

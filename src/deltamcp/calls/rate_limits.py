@@ -114,7 +114,11 @@ class RateBuckets:
         """Counts a call of a tool; returns what the model is told if there were too many."""
         rates = self._tool_rates
         rate = rates.get(operation.name) or rates.get(operation.id) or rates.get(EVERY_TOOL)
-        if rate is None or not (seconds := await self._take(f"per_tool {operation.id} {caller.account}", rate)):
+        if rate is None:
+            return None
+        account = caller.opener or caller.account  # else whoever opens another session would have another limit
+        seconds = await self._take(f"per_tool {operation.id} {account}", rate)
+        if not seconds:
             return None
         return (
             f"{name} was not called, because it was called too often: {rate} are allowed. "

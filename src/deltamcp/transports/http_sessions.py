@@ -157,10 +157,10 @@ class HttpSessions:
         limits: Limits,
         quotas: HttpQuotas,
         hub: ChangeHub,
-        identify: Callable[[Principal, str], Caller],
+        identify: Callable[[Principal, str, str, str], Caller],
         copies: StreamCopies | None = None,
     ) -> None:
-        """`identify` returns the caller for a principal and a session id; `copies` is that of `HttpSession`."""
+        """`identify` is that of the engine; `copies` is that of `HttpSession`."""
         self._limits = limits
         self._quotas = quotas
         self._share = max(1, int(limits.sessions * limits.account_share))
@@ -189,7 +189,7 @@ class HttpSessions:
         """Adds a session with a given id; a failure as `open` returns it."""
         if not self._make_room(account):
             return Failure(Fault.OVERLOADED, "Too many sessions are open; end one by DELETE, or try again later.")
-        caller = self._identify(principal, id_)
+        caller = self._identify(principal, id_, "", account)
         opened = HttpSession(id_, account, dialect, agreement, caller, self._limits, self._quotas, self._copies)
         self._open[id_] = opened
         self._accounts.setdefault(account, _AccountSessions()).count += 1
@@ -235,7 +235,7 @@ class HttpSessions:
     def touch(self, opened: HttpSession, principal: Principal) -> None:
         """A request of the session has come; its token may have other scopes than the one before."""
         if principal is not opened.session.caller.principal:
-            opened.session.caller = self._identify(principal, opened.id)
+            opened.session.caller = self._identify(principal, opened.id, "", opened.account)
         opened.last_used = time.monotonic()
         if not opened.uses:
             self._idle.move_to_end(opened.id)
