@@ -72,6 +72,18 @@ async def test_a_file_that_changes_is_read_again_and_a_wrong_one_changes_nothing
     assert await name_of(auth, first) == "first"
 
 
+async def test_a_file_that_was_refused_for_its_mode_is_read_once_its_mode_is_right(tmp_path: Path) -> None:
+    (first, first_line), (_, second_line) = make_token("first"), make_token("second")
+    path = tmp_path / "tokens"
+    write(path, first_line)
+    auth = StaticTokens(path)
+    path.write_text(second_line)
+    path.chmod(0o606)
+    assert await name_of(auth, first) == "first"
+    path.chmod(0o600)
+    assert await name_of(auth, first) is None
+
+
 async def test_tokens_may_be_in_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     (first, first_line), (second, second_line) = make_token("first"), make_token("second")
     monkeypatch.setenv("DELTA_MCP_TOKENS", f"{first_line}; {second_line}")

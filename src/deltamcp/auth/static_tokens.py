@@ -98,7 +98,7 @@ class StaticTokens:
             ConfigurationError: there are no tokens, a line is wrong, or everybody may write to the file.
         """
         self._path = None if path is None else Path(path)
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
         self._next_look = 0.0
         self._tokens: list[StaticToken] = []
         if self._path is None:
@@ -150,6 +150,6 @@ class StaticTokens:
         """Does nothing: there are no connections."""
 
 
-def _version(path: Path) -> tuple[int, int, int]:
+def _version(path: Path) -> tuple[int, ...]:
     found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_mode  # a refused file may get another mode only
