@@ -80,7 +80,9 @@ class Principal(Struct, frozen=True):
     @property
     def key(self) -> str:
         """A text that no other principal has: two issuers may use the same id."""
-        return f"{self.issuer} {self.id}" if self.issuer else self.id
+        if self.issuer:
+            return f"{self.issuer.replace('%', '%25').replace(' ', '%20')} {self.id}"
+        return f" {self.id}" if " " in self.id else self.id  # else it could read as an issuer and an id
 
     @property
     def is_authenticated(self) -> bool:

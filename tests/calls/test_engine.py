@@ -1,6 +1,8 @@
 """Whom the engine takes the sender of a request for, and whose account its stored data counts towards."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from deltamcp import DeltaServer, Principal
 from deltamcp.values import ANONYMOUS, LOCAL
@@ -39,3 +41,15 @@ def test_an_address_of_any_length_is_kept_at_a_few_characters():
     assert first.account != second.account
     assert max(len(caller.account) for caller in (first, second)) < 100
     assert all(len(address) < 100 for address in engine._callers_by_address)
+
+
+NAMES = st.text("ab %2", max_size=6)
+
+
+@given(NAMES, NAMES, NAMES, NAMES)
+@example("", "google 1", "google", "1")
+@example("a", "b c", "a b", "c")
+@example("a%20b", "c", "a b", "c")
+def test_principals_with_other_issuers_or_ids_have_other_keys(issuer, id_, other_issuer, other_id):
+    one, other = Principal(id_, issuer=issuer), Principal(other_id, issuer=other_issuer)
+    assert (one.key == other.key) == (one == other)
