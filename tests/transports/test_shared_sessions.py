@@ -12,6 +12,7 @@ from deltamcp.auth.authenticator import Credentials
 from deltamcp.delivery import shared_replies
 from deltamcp.replicas.messages import SessionEnded
 from deltamcp.stores.store import StoreError
+from deltamcp.transports.stream_copies import StreamCopies, StreamCopy
 from deltamcp.values import Failure, Kind, Principal
 from tests.support.asgi_client import AsgiClient, AsgiExchange
 from tests.support.conditions import HANG_SECONDS, is_listened_to, wait_until
@@ -564,6 +565,38 @@ async def test_a_stream_goes_on_at_another_replica_while_the_call_runs(two):
     again = await resume(other, last.rpartition(".")[0] + ".5")
     assert len((await read_events(again, 3))[1]) == 3
     await ends(again)
+
+
+async def test_a_stream_of_another_replica_ends_here_when_this_one_drains(two):
+    one, other = two.clients
+    await one.initialize()
+    call = await count_to(one, 1)
+    last, _ = await read_events(call, 1)
+    resumed = await resume(other, last)
+    two.apps[1].drain()
+    await ends(resumed)
+    two.servers[0].goes_on.set()
+    assert (await read_events(call, 1))[1] == ["at last"]
+
+
+async def test_events_that_later_ones_replace_do_not_wait_for_a_slow_store(two):
+    goes_on = asyncio.Event()
+    places: list[str] = []
+
+    class SlowCopies(StreamCopies):
+        async def put(self, stream: str, place: str, entry: Any, account: str) -> None:
+            await goes_on.wait()
+            places.append(place)
+
+    copies = SlowCopies(two.servers[0].engine.replica, Limits(replay_events=4))
+    copy = StreamCopy(copies, "stream", "account")
+    for number in range(1, 101):
+        copy.add(number, b"event")
+        await asyncio.sleep(0)
+    copy.end(100)
+    goes_on.set()
+    await copies.finish()
+    assert places == ["1", "0", "1", "2", "3", "end"]
 
 
 async def test_a_response_is_found_after_its_process_has_stopped(store):

@@ -302,7 +302,7 @@ class SharedSessions(SessionDirectory):
             if not streams:
                 del self._relayed[opened.id]
 
-        return FollowedStream(stream, number, primed=is_primed(opened), on_leave=leave)
+        return FollowedStream(stream, number, primed=is_primed(opened), close=stream.end, on_leave=leave)
 
     async def _listen_to_changes(self, opened: HttpSession, last_event: str | None) -> FollowedStream | Failure:
         async with self._records.locked(opened.id):

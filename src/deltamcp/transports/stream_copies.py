@@ -6,6 +6,7 @@ the one that many before it. One entry more says what the stream responds to, an
 
 import asyncio
 import logging
+from collections import deque
 
 import msgspec
 from msgspec import Struct
@@ -110,7 +111,8 @@ class StreamCopy:
         self._copies = copies
         self._stream = stream
         self._account = account
-        self._unwritten: list[CopiedEvent] = []
+        # One for each place and the last, which goes with the end. A slow store gets no event whose place is taken again.
+        self._unwritten: deque[CopiedEvent] = deque(maxlen=copies.places + 1)
         self._end: int | None = None
         self._is_writing = False
 
@@ -140,7 +142,7 @@ class StreamCopy:
         """Writes what is not written yet."""
         try:
             while self._unwritten and (self._end is None or len(self._unwritten) > 1):
-                event = self._unwritten.pop(0)
+                event = self._unwritten.popleft()
                 await self._put(str(event.number % self._copies.places), event)
             if self._end is not None:
                 last = self._unwritten.pop() if self._unwritten else None
