@@ -33,6 +33,14 @@ def describe() -> dict[str, str]:
     return found
 
 
+def raise_descriptor_limit() -> None:
+    """Lets this process, and those that it starts, open as many descriptors as the system allows."""
+    import resource  # not on Windows
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 @contextlib.contextmanager
 def run_on_core(core: int) -> Iterator[None]:
     """Runs this process on one core; what it starts meanwhile inherits the core.

@@ -6,7 +6,6 @@ import itertools
 import math
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,9 +16,9 @@ from typing import NamedTuple
 from bench import messages
 from bench.machine import CLIENT_CORE, SERVER_CORE, deadline, run_on_core
 from bench.peers import ROOT
+from bench.ports import START_SECONDS, find_free_port, wait_for_port
 from deltamcp.values import Era
 
-START_SECONDS = 180.0
 REPLY_SECONDS = 60.0
 
 _running: set["ServerProcess"] = set()
@@ -59,6 +58,17 @@ class ServerProcess:
         # What clock_getcpuclockid(3) makes of a pid, which Python does not offer; /proc tells hundredths of a second.
         return time.clock_gettime(~self.process.pid << 3 | 2) if sys.platform == "linux" else math.nan
 
+    def wait_for_port(self, port: int) -> None:
+        """Returns when it listens at a port.
+
+        Raises:
+            RuntimeError: it ended, or does not listen in time.
+        """
+        try:
+            wait_for_port(port, self.process)
+        except RuntimeError as error:
+            raise RuntimeError(f"{error}: {self.stderr_end()}") from None
+
     def stderr_all(self) -> str:
         """Everything that it wrote to stderr."""
         self._errors.seek(0)
@@ -88,15 +98,13 @@ class HttpServerProcess:
     """A server process behind a port of the loopback."""
 
     def __init__(self, name: str, tools: str, *arguments: str, package: str = "bench.servers") -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = find_free_port()
         self.server = ServerProcess(name, str(self.port), tools, *arguments, piped=False, package=package)
         self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=REPLY_SECONDS)
 
     def __enter__(self) -> "HttpServerProcess":
         try:
-            self._wait_for_port()
+            self.server.wait_for_port(self.port)
         except BaseException:
             self.__exit__()
             raise
@@ -105,14 +113,6 @@ class HttpServerProcess:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
         self.server.__exit__()
-
-    def _wait_for_port(self) -> None:
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end and self.server.process.poll() is None:
-            with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", self.port)):
-                return
-            time.sleep(0.02)
-        raise RuntimeError(f"{self.server.process.args!r} does not listen: {self.server.stderr_end()}")
 
     def post(self, body: bytes, headers: dict[str, str]) -> tuple[bytes, str | None]:
         """Posts to /mcp; gives the body of the reply and the session it names.

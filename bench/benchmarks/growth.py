@@ -15,8 +15,9 @@ from bench import messages, report
 from bench.machine import SERVER_CORE, run_on_core
 from bench.options import BenchOptions
 from bench.peers import OURS
+from bench.ports import START_SECONDS
 from bench.report import BenchReport, FigureTable
-from bench.server_process import START_SECONDS, StdioServerProcess
+from bench.server_process import StdioServerProcess
 from deltamcp.values import Era
 
 SIZES = (10, 100, 1_000, 10_000)

@@ -6,11 +6,10 @@ replies they open no streams. `bare` answers the same request with a silent even
 """
 
 import contextlib
-import resource
 import socket
 from collections.abc import Callable
 
-from bench import report
+from bench import machine, report
 from bench.idle_clients import (
     StreamRefusedError,
     is_closed,
@@ -32,8 +31,7 @@ OpenClient = Callable[[HttpServerProcess], socket.socket | None]
 
 
 def measure(options: BenchOptions) -> BenchReport:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    machine.raise_descriptor_limit()
     kinds: dict[str, OpenClient] = {
         "session": open_session,
         "subscriptions/listen stream": open_subscription,

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import json
-import resource
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -55,8 +54,7 @@ def main() -> None:
     wanted = given.only.split(",")
     if unknown := [name for name in wanted if name not in titles]:
         parser.error(f"there is no fault {unknown[0]!r}; there are {', '.join(titles)}")
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    machine.raise_descriptor_limit()
     peers = NO_PEERS if given.no_peers else find_peers()
     libraries = [OURS, *peers.names]
     about, began = machine.describe() | peers.versions, time.monotonic()

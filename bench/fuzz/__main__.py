@@ -3,12 +3,12 @@
 import argparse
 import asyncio
 import contextlib
-import resource
 import statistics
 import time
 from collections.abc import Coroutine
 from typing import Any
 
+from bench import machine
 from bench.fuzz.cases import describe, make_body_case, make_http_bytes
 from bench.fuzz.sender import FuzzSender
 from bench.fuzz.server import COMPAT, OPEN, RESOURCE
@@ -28,8 +28,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of all chance (1)")
     parser.add_argument("--replay", metavar="KIND:NUMBER", help="one case that was found, such as http:1234")
     given = parser.parse_args()
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    machine.raise_descriptor_limit()
     began, broken = time.monotonic(), 0
     with run_issuer() as issuer:
         token = issuer.sign("ann", RESOURCE, "call")
@@ -107,7 +106,7 @@ def _judge_memory(title: str, samples: list[float]) -> str:
 
 
 async def _replay(case: str, seed: int, issuer: str, token: str) -> int:
-    """Sends one case to both servers and prints what it is."""
+    """Sends one case to all three servers and prints what it is."""
     kind, _, number = case.partition(":")
     at, found = int(number), 0
     if kind == "body":

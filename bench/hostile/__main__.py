@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import resource
 import time
 from collections.abc import Callable
 from functools import partial
@@ -66,8 +65,7 @@ def main() -> None:
     wanted = given.only.split(",")
     if unknown := [name for name in wanted if name not in names]:
         parser.error(f"there is no attack {unknown[0]!r}; there are {', '.join(names)}")
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    machine.raise_descriptor_limit()
     peers = NO_PEERS if given.no_peers else find_peers()
     about, began = machine.describe() | peers.versions, time.monotonic()
     print("\n".join(f"{key}: {value}" for key, value in about.items()))

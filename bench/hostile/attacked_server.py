@@ -10,7 +10,6 @@ import select
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,8 @@ from bench import messages
 from bench.hostile.servers.tools import ServerOptions
 from bench.machine import CLIENT_CORE, run_on_core
 from bench.peers import OURS
-from bench.server_process import START_SECONDS, ServerProcess
+from bench.ports import find_free_port
+from bench.server_process import ServerProcess
 from deltamcp.values import Era
 
 MEGABYTE = 1_000_000
@@ -72,9 +72,7 @@ class AttackedServer:
 
     def __init__(self, name: str, options: ServerOptions | None = None) -> None:
         self.name = name
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = find_free_port()
         encoded = (options or ServerOptions()).encode()
         self._server = ServerProcess(name, str(self.port), encoded, piped=False, package="bench.hostile.servers")
         self.process = self._server.process
@@ -83,7 +81,7 @@ class AttackedServer:
 
     def __enter__(self) -> "AttackedServer":
         try:
-            self._wait_for_port()
+            self._server.wait_for_port(self.port)
             self._warm_up()
             self.settle()
         except BaseException:
@@ -93,14 +91,6 @@ class AttackedServer:
 
     def __exit__(self, *_: object) -> None:
         self._server.__exit__()
-
-    def _wait_for_port(self) -> None:
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end and self.process.poll() is None:
-            with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", self.port)):
-                return
-            time.sleep(0.02)
-        raise RuntimeError(f"{self.process.args!r} does not listen: {self._server.stderr_end()}")
 
     def _warm_up(self) -> None:
         """Uses every feature once as callers do, so that what a server loads at its first use is not counted."""

@@ -5,7 +5,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from bench.hostile.attacked_server import MEGABYTE, cap_memory, put_first, resid
 from bench.hostile.rule import ATTEMPTS, Measured, best_of
 from bench.machine import SERVER_CORE, run_on_core
 from bench.peers import OURS, ROOT
+from bench.ports import find_free_port
 
 _SERVER = Path(__file__).with_name("hostile_server.py")
 _ENDLESS_SECONDS = 5.0
@@ -60,9 +60,7 @@ def _target(attack: ClientAttack) -> Iterator[Any]:
     if attack.transport == "stdio":
         yield [sys.executable, str(_SERVER), attack.kind, "stdio"]
         return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = find_free_port()
     server = subprocess.Popen([sys.executable, "-EP", str(_SERVER), attack.kind, str(port)], stdout=subprocess.PIPE)
     try:
         assert server.stdout is not None

@@ -4,14 +4,14 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from bench.ports import find_free_port, wait_for_port
 
 
 class SkippedError(Exception):
@@ -34,9 +34,7 @@ def redis() -> Iterator[AttackedStore]:
     program = shutil.which("redis-server")
     if program is None:
         raise SkippedError("redis-server is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = find_free_port()
     with tempfile.TemporaryDirectory() as folder:
         command = [program, "--port", str(port), "--save", "", "--appendonly", "no", "--dir", folder]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -50,19 +48,11 @@ def redis() -> Iterator[AttackedStore]:
                 os.kill(process.pid, signal.SIGCONT)
 
         try:
-            _wait_for_port(port)
+            wait_for_port(port, process)
             yield AttackedStore(f"redis://127.0.0.1:{port}/0", hang)
         finally:
             process.kill()
             process.wait()
-
-
-def _wait_for_port(port: int) -> None:
-    for _ in range(200):
-        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
-            return
-        time.sleep(0.02)
-    raise SkippedError("redis-server does not start")
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from bench.hostile import stores
 from bench.peers import ROOT
-from bench.replicas.nginx import find_free_port, run_nginx, wait_for_port
+from bench.ports import find_free_port, wait_for_port
+from bench.replicas.nginx import run_nginx
 
 
 class Replica:

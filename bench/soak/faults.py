@@ -6,21 +6,20 @@ import json
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.ports import find_free_port
+
 
 class RedisProcess:
     """A Redis server that stops answering, or ends and comes back empty."""
 
     def __init__(self, program: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = find_free_port()
         self._program = program
         self._process = self._start()
 

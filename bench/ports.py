@@ -1,0 +1,30 @@
+"""Ports of the loopback: free ones, and waiting until a server process listens at one."""
+
+import contextlib
+import socket
+import subprocess
+import time
+from typing import Any
+
+START_SECONDS = 180.0
+
+
+def find_free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
+
+
+def wait_for_port(port: int, process: "subprocess.Popen[Any]") -> None:
+    """Returns when the process listens.
+
+    Raises:
+        RuntimeError: the process ended, or does not listen in time.
+    """
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.02)
+    raise RuntimeError(f"{process.args!r} does not listen")
