@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.command_line import PipedRun, TerminalRun, assert_one_sentence, run, run_on_terminal
 from tests.support.fake_http import Fake, serve_fake
-from tests.support.oauth_issuer import serve_issuer
+from tests.support.login_issuer import serve_login_issuer
 
 BROWSER = """
 import sys, urllib.request
@@ -45,7 +45,7 @@ def stored_files(tmp_path: Path) -> list[Path]:
 
 
 async def test_a_login_serves_the_other_verbs_until_the_logout(tmp_path, environment):
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake, scope="read")
         done = await say("login", fake.url, tmp_path=tmp_path, **environment)
         assert (done.code, done.out) == (0, f"Logged in to {fake.url}\n"), done.err
@@ -70,7 +70,7 @@ async def test_a_login_serves_the_other_verbs_until_the_logout(tmp_path, environ
 
 @pytest.mark.parametrize("words", [("call", "{url}", "buy"), ("list", "{url}"), ("bench", "{url}")])
 async def test_without_a_terminal_one_sentence_says_what_to_do(tmp_path, environment, words):
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         done = await say(*(word.format(url=fake.url) for word in words), tmp_path=tmp_path, **environment)
         assert_one_sentence(done, 3)
@@ -79,7 +79,7 @@ async def test_without_a_terminal_one_sentence_says_what_to_do(tmp_path, environ
 
 
 async def test_at_a_terminal_the_login_is_offered_and_the_verb_run_afterwards(tmp_path, environment):
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake, scope="read", call_scope="write")
         done = await type_in("call", fake.url, "buy", typed=b"n\n", tmp_path=tmp_path, **environment)
         assert done.code == 3 and issuer.of("/authorize") == []
@@ -90,7 +90,7 @@ async def test_at_a_terminal_the_login_is_offered_and_the_verb_run_afterwards(tm
 
 
 async def test_a_token_that_is_given_is_used_instead(tmp_path, environment):
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         issuer.accepted["given"] = ""
         assert (await say("list", fake.url, "--token", "given", tmp_path=tmp_path, **environment)).code == 0
@@ -115,7 +115,7 @@ async def test_a_program_has_no_logins(tmp_path, environment, verb):
 
 
 async def test_a_client_that_is_registered_already_logs_in_with_its_secret(tmp_path, environment):
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         environment["DELTA_MCP_CLIENT_SECRET"] = "s3cret"
         issuer.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
@@ -131,7 +131,7 @@ async def test_a_client_that_is_registered_already_logs_in_with_its_secret(tmp_p
 
 
 async def test_a_login_on_another_device(tmp_path, environment):
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         issuer.metadata["device_authorization_endpoint"] = f"{issuer.url}/device"
         done = await say("login", "--device", fake.url, tmp_path=tmp_path, **environment)
@@ -141,7 +141,7 @@ async def test_a_login_on_another_device(tmp_path, environment):
 
 async def test_without_a_browser_the_device_is_used_if_the_issuer_offers_it(tmp_path, environment):
     headless = {**environment, "BROWSER": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         issuer.metadata["device_authorization_endpoint"] = f"{issuer.url}/device"
         done = await say("login", fake.url, tmp_path=tmp_path, **headless)
@@ -150,7 +150,7 @@ async def test_without_a_browser_the_device_is_used_if_the_issuer_offers_it(tmp_
 
 
 async def test_a_hostile_server_cannot_write_to_the_terminal(tmp_path, environment):
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         for fields in (
             {"authorization_endpoint": "javascript:\x1b[31malert(1)"},

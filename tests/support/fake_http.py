@@ -30,6 +30,14 @@ TOOLS: list[Any] = [
 REASONS = {200: "OK", 202: "Accepted", 401: "Unauthorized", 404: "Not Found", 503: "Service Unavailable"}
 
 
+async def read_head(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str]]:
+    """The method, target and headers of the next request, before its body."""
+    top = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first, *lines = top.rstrip("\r\n").split("\r\n")
+    verb, target, _ = first.split(" ")
+    return verb, target, {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
 class FakeRequest:
     """One request."""
 
@@ -184,12 +192,9 @@ class Fake:
 
     async def _read(self, reader: asyncio.StreamReader, wire: FakeConnection) -> FakeRequest | None:
         try:
-            top = await reader.readuntil(b"\r\n\r\n")
+            verb, path, headers = await read_head(reader)
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
-        first, *lines = top.decode("latin-1").rstrip("\r\n").split("\r\n")
-        verb, path, _ = first.split(" ")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         if headers.get("mcp-method") in self.before_body:
             self.before_body.discard(headers["mcp-method"])
             wire.abort()

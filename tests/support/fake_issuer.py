@@ -1,4 +1,4 @@
-"""An authorization server on a socket that has metadata, keys and introspection, and counts who asks for them.
+"""An authorization server that resource servers ask: it has metadata, keys and introspection, and counts who asks.
 
 async with serve_issuer() as issuer:
     token = issuer.token(sub="ada")
@@ -18,6 +18,8 @@ from urllib.parse import parse_qs
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+from tests.support.fake_http import read_head
 
 RESOURCE = "https://tools.example/mcp"
 
@@ -106,11 +108,7 @@ class FakeIssuer:
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            path = head.split(" ", 2)[1]
-            headers = {
-                name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head.split("\r\n"))
-            }
+            _, path, headers = await read_head(reader)
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             self.asked[path] += 1
             await self.gate.wait()

@@ -7,7 +7,7 @@ import pytest
 from deltamcp.client.oauth import json_http
 from deltamcp.client.oauth.json_http import JsonHttp, JsonReply, unsafe_reason
 from deltamcp.errors import UnauthorizedError
-from tests.support.oauth_issuer import IssuerRequest, OAuthIssuer, as_json, serve_issuer
+from tests.support.login_issuer import IssuerRequest, LoginIssuer, as_json, serve_login_issuer
 
 PUBLIC, LOCAL = "https://mcp.example/mcp", "http://127.0.0.1:8000/mcp"
 
@@ -74,11 +74,11 @@ def test_private_addresses_are_for_servers_at_private_addresses(host):
     assert unsafe_reason(f"https://{host}/", "https://10.1.2.3/mcp") is None
 
 
-async def _fetch(issuer: OAuthIssuer, path: str = "/x") -> JsonReply:
+async def _fetch(issuer: LoginIssuer, path: str = "/x") -> JsonReply:
     return await JsonHttp(issuer.url).get(f"{issuer.url}{path}")
 
 
-def _route(issuer: OAuthIssuer, path: str, status: int, headers: dict[str, str], body: bytes) -> None:
+def _route(issuer: LoginIssuer, path: str, status: int, headers: dict[str, str], body: bytes) -> None:
     async def answer(asked: IssuerRequest) -> tuple[int, dict[str, str], bytes]:
         return status, headers, body
 
@@ -87,13 +87,13 @@ def _route(issuer: OAuthIssuer, path: str, status: int, headers: dict[str, str],
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"3", b"<html>", b"\xff", b"[" * 100_000])
 async def test_a_body_that_is_no_object_counts_as_empty(body):
-    async with serve_issuer() as issuer:
+    async with serve_login_issuer() as issuer:
         _route(issuer, "/x", 200, {}, body)
         assert await _fetch(issuer) == JsonReply(200, {})
 
 
 async def test_a_huge_document_is_not_read():
-    async with serve_issuer() as issuer:
+    async with serve_login_issuer() as issuer:
         _route(issuer, "/x", 200, {}, b'{"a":"' + b"x" * 5_000_000 + b'"}')
         with pytest.raises(UnauthorizedError, match="larger than"):
             await _fetch(issuer)
@@ -106,14 +106,14 @@ async def test_a_slow_server_is_given_up(monkeypatch):
         await asyncio.sleep(600)
         return as_json({})
 
-    async with serve_issuer() as issuer:
+    async with serve_login_issuer() as issuer:
         issuer.routes["/x"] = sleep
         with pytest.raises(UnauthorizedError, match="did not answer"):
             await _fetch(issuer)
 
 
 async def test_redirects_are_followed_within_the_origin_and_not_for_ever():
-    async with serve_issuer() as issuer:
+    async with serve_login_issuer() as issuer:
         _route(issuer, "/x", 302, {"location": "/y"}, b"")
         _route(issuer, "/y", 200, {}, b'{"a":1}')
         assert await _fetch(issuer) == JsonReply(200, {"a": 1})
@@ -124,20 +124,20 @@ async def test_redirects_are_followed_within_the_origin_and_not_for_ever():
 
 @pytest.mark.parametrize("other", ["https://evil.example/y", "//evil.example/y", "javascript:alert(1)", "file:///y"])
 async def test_a_redirect_to_another_origin_is_not_followed(other):
-    async with serve_issuer() as issuer:
+    async with serve_login_issuer() as issuer:
         _route(issuer, "/x", 302, {"location": other}, b'{"a":1}')
         assert (await _fetch(issuer)).status == 302
 
 
 async def test_a_redirect_to_another_port_of_this_machine_is_not_followed():
-    async with serve_issuer() as issuer, serve_issuer() as another:
+    async with serve_login_issuer() as issuer, serve_login_issuer() as another:
         _route(issuer, "/x", 307, {"location": f"{another.url}/y"}, b"")
         assert (await _fetch(issuer)).status == 307
         assert another.asked == []
 
 
 async def test_what_is_posted_goes_to_no_redirect():
-    async with serve_issuer() as issuer:
+    async with serve_login_issuer() as issuer:
         _route(issuer, "/x", 307, {"location": "/y"}, b"")
         reply = await JsonHttp(issuer.url).post_form(f"{issuer.url}/x", {"code": "s3cret"}, {})
         assert reply.status == 307

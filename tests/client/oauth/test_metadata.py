@@ -12,7 +12,7 @@ from deltamcp.client.oauth.metadata import (
     resource_document_urls,
 )
 from deltamcp.errors import UnauthorizedError
-from tests.support.oauth_issuer import as_json, serve_issuer
+from tests.support.login_issuer import as_json, serve_login_issuer
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_resource_is_the_server_or_contains_it(resource, server, expected):
 
 
 async def test_metadata_of_another_server_is_refused():
-    async with serve_issuer() as issuer:
+    async with serve_login_issuer() as issuer:
         issuer.routes["/other"] = lambda _: _answer({"resource": "https://other.example/mcp"})
         server = f"{issuer.url}/mcp"
         with pytest.raises(UnauthorizedError, match="another address"):
@@ -83,7 +83,7 @@ async def test_metadata_of_another_server_is_refused():
 
 
 async def test_a_server_without_metadata_has_none_and_one_that_names_it_must_have_it():
-    async with serve_issuer() as issuer:
+    async with serve_login_issuer() as issuer:
         server = f"{issuer.url}/mcp"
         assert await find_resource(JsonHttp(server), server, BearerChallenge()) is None
         with pytest.raises(UnauthorizedError, match="HTTP 404"):
@@ -92,7 +92,7 @@ async def test_a_server_without_metadata_has_none_and_one_that_names_it_must_hav
 
 @pytest.mark.parametrize("change", ["/", "x", ".evil"])
 async def test_metadata_of_another_issuer_is_refused_however_similar(change):
-    async with serve_issuer() as issuer:
+    async with serve_login_issuer() as issuer:
         issuer.metadata["issuer"] = issuer.url + change
         with pytest.raises(UnauthorizedError, match="says that it is"):
             await find_issuer(JsonHttp(issuer.url), issuer.url)
@@ -100,7 +100,7 @@ async def test_metadata_of_another_issuer_is_refused_however_similar(change):
 
 @pytest.mark.parametrize("body", [[], {"issuer": 3}, {}, {"issuer": "x", "token_endpoint": {}}])
 async def test_metadata_of_the_wrong_shape_is_told(body):
-    async with serve_issuer() as issuer:
+    async with serve_login_issuer() as issuer:
         issuer.routes["/.well-known/oauth-authorization-server"] = lambda _: _answer(body)
         with pytest.raises(UnauthorizedError, match="cannot be read"):
             await find_issuer(JsonHttp(issuer.url), issuer.url)

@@ -17,17 +17,17 @@ from deltamcp.client.oauth.record import decode_record
 from deltamcp.client.oauth.server_access import ServerAccess, server_key
 from deltamcp.client.oauth.token_storage import MemoryStorage
 from tests.support.fake_http import Fake, serve_fake
-from tests.support.oauth_issuer import METHODS, IssuerRequest, OAuthIssuer, as_json, serve_issuer
+from tests.support.login_issuer import METHODS, IssuerRequest, LoginIssuer, as_json, serve_login_issuer
 
 
-def make_oauth(fake_issuer: OAuthIssuer, storage: MemoryStorage | None = None, **options: Any) -> OAuth:
+def make_oauth(fake_issuer: LoginIssuer, storage: MemoryStorage | None = None, **options: Any) -> OAuth:
     usual = {"open_page": fake_issuer.browse, "storage": storage or MemoryStorage(), "login_seconds": 30}
     return OAuth(**{**usual, **options})
 
 
 @pytest.mark.parametrize("modern", [True, False])
 async def test_a_call_that_is_refused_is_made_after_the_login(modern):
-    async with serve_issuer() as issuer, serve_fake(Fake(modern=modern)) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake(modern=modern)) as fake:
         issuer.protect(fake, scope="read")
         async with connect(fake.url, auth=make_oauth(issuer)) as client:
             await client.call("buy")
@@ -40,7 +40,7 @@ async def test_a_call_that_is_refused_is_made_after_the_login(modern):
 
 async def test_a_login_is_stored_and_used_by_the_next_client():
     storage = MemoryStorage()
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         for asks_user in (True, False):
             async with connect(fake.url, auth=make_oauth(issuer, storage, asks_user=asks_user)) as client:
@@ -49,7 +49,7 @@ async def test_a_login_is_stored_and_used_by_the_next_client():
 
 
 async def test_a_program_that_asks_no_user_is_told_what_is_missing():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake, scope="read")
         with pytest.raises(LoginRequiredError) as caught:
             async with connect(fake.url, auth=make_oauth(issuer, asks_user=False)):
@@ -59,7 +59,7 @@ async def test_a_program_that_asks_no_user_is_told_what_is_missing():
 
 
 async def test_a_header_of_the_callers_own_is_sent_instead_of_any_token():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         with pytest.raises(UnauthorizedError):
             async with connect(fake.url, auth=make_oauth(issuer), headers={"Authorization": "Basic x"}):
@@ -72,7 +72,7 @@ async def test_a_header_of_the_callers_own_is_sent_instead_of_any_token():
 
 
 async def test_many_calls_that_are_refused_at_once_refresh_once():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         async with connect(fake.url, auth=make_oauth(issuer)) as client:
             await client.call("echo")
@@ -84,7 +84,7 @@ async def test_many_calls_that_are_refused_at_once_refresh_once():
 
 
 async def test_many_calls_that_need_the_user_ask_once():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         issuer.token_fields = {"refresh_token": None}
         async with connect(fake.url, auth=make_oauth(issuer)) as client:
@@ -97,7 +97,7 @@ async def test_many_calls_that_need_the_user_ask_once():
 
 async def test_two_clients_never_use_a_refresh_token_twice():
     storage = MemoryStorage()
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         async with (
             connect(fake.url, auth=make_oauth(issuer, storage)) as one,
@@ -112,7 +112,7 @@ async def test_two_clients_never_use_a_refresh_token_twice():
 
 
 async def test_a_refresh_without_a_new_refresh_token_keeps_the_old_one():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         async with connect(fake.url, auth=make_oauth(issuer)) as client:
             (kept,) = issuer.refresh_tokens
@@ -126,7 +126,7 @@ async def test_a_refresh_without_a_new_refresh_token_keeps_the_old_one():
 
 
 async def test_a_refresh_that_is_refused_leads_to_the_login():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         async with connect(fake.url, auth=make_oauth(issuer)) as client:
             issuer.accepted.clear()
@@ -138,7 +138,7 @@ async def test_a_refresh_that_is_refused_leads_to_the_login():
 
 
 async def test_a_client_that_the_issuer_has_forgotten_registers_again():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         async with connect(fake.url, auth=make_oauth(issuer)) as client:
             issuer.accepted.clear()
@@ -155,7 +155,7 @@ async def test_a_client_that_the_issuer_has_forgotten_registers_again():
 
 async def test_a_registration_that_the_issuer_has_forgotten_is_not_tried_again():
     storage = MemoryStorage()
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         usual = issuer.routes["/token"]
 
@@ -177,7 +177,7 @@ async def test_a_registration_that_the_issuer_has_forgotten_is_not_tried_again()
 
 async def test_an_issuer_that_is_down_does_not_cost_the_login():
     storage = MemoryStorage()
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         async with connect(fake.url, auth=make_oauth(issuer, storage)) as client:
             issuer.accepted.clear()
@@ -195,7 +195,7 @@ async def test_an_issuer_that_is_down_does_not_cost_the_login():
 
 
 async def test_a_server_that_refuses_only_the_stream_of_messages_is_used_without_it():
-    async with serve_issuer() as issuer, serve_fake(Fake(modern=False)) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake(modern=False)) as fake:
         issuer.protect(fake)
         for method in METHODS:
             if method != "GET":
@@ -220,7 +220,7 @@ async def test_a_server_that_names_nobody_to_log_in_at_is_told():
 
 @pytest.mark.parametrize("slash", ["", "/"])
 async def test_a_server_of_an_earlier_revision_is_its_own_authorization_server(slash):
-    async with serve_issuer() as issuer, serve_fake(Fake(modern=False)) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake(modern=False)) as fake:
         base = fake.url.removesuffix("/mcp")
         issuer.metadata["issuer"] = base + slash
         issuer.redirect_with["iss"] = base + slash
@@ -247,7 +247,7 @@ async def test_a_server_of_an_earlier_revision_is_its_own_authorization_server(s
 
 
 async def test_a_step_up_keeps_what_was_granted_before():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake, scope="read", call_scope="write")
         async with connect(fake.url, auth=make_oauth(issuer)) as client:
             await client.call("buy")
@@ -258,7 +258,7 @@ async def test_a_step_up_keeps_what_was_granted_before():
 
 
 async def test_a_step_up_that_does_not_help_ends():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake, call_scope="admin")
         issuer.token_fields = {"scope": "less"}
         usual = issuer.routes["/token"]
@@ -278,7 +278,7 @@ async def test_a_step_up_that_does_not_help_ends():
 
 
 async def test_a_server_that_always_wants_something_else_ends():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         async with connect(fake.url, auth=make_oauth(issuer)) as client:
             count = 0
@@ -297,7 +297,7 @@ async def test_a_server_that_always_wants_something_else_ends():
 
 
 async def test_a_server_that_refuses_every_token_asks_the_user_once():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         issuer.token_fields = {"refresh_token": None}
         usual = issuer.routes["/token"]
@@ -326,7 +326,7 @@ async def test_a_server_that_refuses_every_token_asks_the_user_once():
     ],
 )
 async def test_scopes_are_chosen_as_the_specification_says(scope, resource, own, known, expected):
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake, scope, **resource)
         issuer.metadata["scopes_supported"] = known
         async with connect(fake.url, auth=make_oauth(issuer, scopes=own)):
@@ -336,7 +336,7 @@ async def test_scopes_are_chosen_as_the_specification_says(scope, resource, own,
 
 async def test_a_stored_login_for_less_is_not_enough_for_a_program_that_wants_more():
     storage = MemoryStorage()
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake, "a")
         for own in ([], ["b"], ["a"]):
             async with connect(fake.url, auth=make_oauth(issuer, storage, scopes=own)):
@@ -349,7 +349,7 @@ async def test_a_stored_login_for_less_is_not_enough_for_a_program_that_wants_mo
 
 async def test_the_order_of_registration():
     document = "https://app.example/client.json"
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         rows: list[tuple[bool | None, dict[str, Any], str]] = [
             (True, {"client_id": "given", "client_metadata_url": document}, "given"),
@@ -368,7 +368,7 @@ async def test_the_order_of_registration():
 
 
 async def test_an_issuer_at_which_nobody_can_register_is_told():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         issuer.metadata["registration_endpoint"] = None
         with pytest.raises(UnauthorizedError, match="client id"):
@@ -387,7 +387,7 @@ async def test_an_issuer_at_which_nobody_can_register_is_told():
     ],
 )
 async def test_a_secret_is_sent_as_the_issuer_wants_it(methods, expected):
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         issuer.metadata["token_endpoint_auth_methods_supported"] = methods
         async with connect(fake.url, auth=make_oauth(issuer, client_id="a:b", client_secret="c d")):
@@ -399,7 +399,7 @@ async def test_a_secret_is_sent_as_the_issuer_wants_it(methods, expected):
 
 
 async def test_a_client_id_is_used_at_its_own_issuer_only():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         auth = make_oauth(issuer, client_id="x", issuer="https://as.example")
         with pytest.raises(UnauthorizedError, match="does not trust"):
@@ -409,7 +409,7 @@ async def test_a_client_id_is_used_at_its_own_issuer_only():
 
 
 async def test_when_the_issuer_changes_nothing_of_the_old_one_goes_to_the_new_one():
-    async with serve_issuer() as old, serve_issuer() as new, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as old, serve_login_issuer() as new, serve_fake(Fake()) as fake:
         old.protect(fake)
         async with connect(fake.url, auth=make_oauth(old, open_page=new.browse)) as client:
             await client.call("echo")
@@ -437,7 +437,7 @@ async def test_when_the_issuer_changes_nothing_of_the_old_one_goes_to_the_new_on
 )
 async def test_a_hostile_issuer_gets_no_code_and_opens_no_page(metadata):
     opened: list[LoginPage] = []
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         issuer.metadata = metadata
 
@@ -465,7 +465,7 @@ async def test_a_hostile_issuer_gets_no_code_and_opens_no_page(metadata):
     ],
 )
 async def test_a_token_that_is_none_is_refused(fields):
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
 
         async def give(asked: IssuerRequest) -> tuple[int, dict[str, str], bytes]:
@@ -480,7 +480,7 @@ async def test_a_token_that_is_none_is_refused(fields):
 
 async def test_no_secret_is_in_errors_and_representations():
     storage = MemoryStorage()
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         auth = make_oauth(issuer, storage, client_id="id", client_secret="s3cret")
 
@@ -507,7 +507,7 @@ async def test_no_secret_is_in_errors_and_representations():
 
 
 async def test_a_program_gets_tokens_for_itself():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake, scope="read", call_scope="write")
         auth = OAuth(grant="client_credentials", client_id="me", client_secret="s3cret")
         async with connect(fake.url, auth=auth) as client:
@@ -521,7 +521,7 @@ async def test_a_program_gets_tokens_for_itself():
 
 async def test_a_user_logs_in_on_another_device():
     shown: list[LoginPage] = []
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake, scope="read")
         issuer.metadata["device_authorization_endpoint"] = f"{issuer.url}/device"
         issuer.pending_polls = 3
@@ -547,7 +547,7 @@ async def test_a_user_logs_in_on_another_device():
 )
 async def test_a_hostile_issuer_shows_no_page_for_devices(fields):
     shown: list[LoginPage] = []
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         issuer.metadata["device_authorization_endpoint"] = f"{issuer.url}/device"
 
@@ -563,7 +563,7 @@ async def test_a_hostile_issuer_shows_no_page_for_devices(fields):
 
 
 async def test_a_program_with_an_address_of_its_own_brings_the_answer_itself():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
 
         async def open_page(page: LoginPage) -> str:
@@ -593,7 +593,7 @@ async def test_no_deadline_runs_while_the_user_logs_in(monkeypatch):
         await issuer.browse(page)
 
     monkeypatch.setattr(loop, "time", lambda: clock() + 60 * minutes)
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake, call_scope="write")
         auth = make_oauth(issuer, open_page=take_time)
         async with connect(fake.url, auth=auth, start_timeout=60.0, timeout=60.0) as client:
@@ -602,7 +602,7 @@ async def test_no_deadline_runs_while_the_user_logs_in(monkeypatch):
 
 
 async def test_a_user_who_never_comes_back_is_given_up():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         auth = make_oauth(issuer, open_page=lambda page: None, login_seconds=0.1)
         with pytest.raises(UnauthorizedError, match="Nobody logged in"):
@@ -612,7 +612,7 @@ async def test_a_user_who_never_comes_back_is_given_up():
 
 async def test_a_login_that_is_forgotten_is_ended_at_the_issuer_too():
     storage = MemoryStorage()
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         # Without a challenge, the server's metadata is looked for at its well-known address.
         auth = make_oauth(issuer, storage)
         issuer.protect(fake)
@@ -625,7 +625,7 @@ async def test_a_login_that_is_forgotten_is_ended_at_the_issuer_too():
         assert await ServerAccess(auth, fake.url).forget() is False
 
 
-def issuer_metadata(fake: Fake, issuer: OAuthIssuer):
+def issuer_metadata(fake: Fake, issuer: LoginIssuer):
     async def answer(asked, wire) -> None:
         if asked.path == "/.well-known/oauth-protected-resource/mcp":
             await wire.json({"resource": fake.url, "authorization_servers": [issuer.url]})

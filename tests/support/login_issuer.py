@@ -1,6 +1,6 @@
-"""An authorization server on bare sockets that does right until it is told otherwise, and MCP servers that trust it.
+"""An authorization server that users log in to. It does right until it is told otherwise, and MCP servers trust it.
 
-async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
     issuer.protect(fake)
     async with connect(fake.url, auth=OAuth(open_page=issuer.browse, storage=MemoryStorage())) as client: ...
 """
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from deltamcp.client.oauth.login_page import LoginPage
-from tests.support.fake_http import Fake, FakeConnection, FakeRequest
+from tests.support.fake_http import Fake, FakeConnection, FakeRequest, read_head
 
 METHODS = ("server/discover", "initialize", "notifications/initialized", "tools/list", "tools/call", "GET")
 
@@ -45,7 +45,7 @@ def as_json(value: Any, status: int = 200) -> tuple[int, dict[str, str], bytes]:
     return status, {"content-type": "application/json"}, json.dumps(value).encode()
 
 
-class OAuthIssuer:
+class LoginIssuer:
     """Keeps count of what it gave, and a record of everything that was asked."""
 
     def __init__(self) -> None:
@@ -205,10 +205,7 @@ class OAuthIssuer:
 
     async def serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            top = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            first, *lines = top.rstrip("\r\n").split("\r\n")
-            verb, target, _ = first.split(" ")
-            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            verb, target, headers = await read_head(reader)
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             parts = urlsplit(target)
             query = {name: values[0] for name, values in parse_qs(parts.query).items()}
@@ -231,8 +228,8 @@ def _differ(usual: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def serve_issuer() -> AsyncIterator[OAuthIssuer]:
-    issuer = OAuthIssuer()
+async def serve_login_issuer() -> AsyncIterator[LoginIssuer]:
+    issuer = LoginIssuer()
     server = await asyncio.start_server(issuer.serve_connection, "127.0.0.1", 0)
     issuer.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
