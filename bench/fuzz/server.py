@@ -12,7 +12,7 @@ from typing import Any
 
 from deltamcp import Context, DeltaServer, Limits, Rate, RateLimits, ResultPolicy
 from deltamcp.auth.resource_server import ResourceServer
-from deltamcp.transports.http_app import HttpOptions
+from deltamcp.transports.http_options import HttpOptions
 
 OPEN, COMPAT = "open", "compat"
 RESOURCE = "http://127.0.0.1/mcp"

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from deltamcp.sources.operations_loader import OperationsFile
-    from deltamcp.transports.http_app import HttpOptions, ServerOptions
+    from deltamcp.transports.http_options import HttpOptions, HttpServerOptions
     from deltamcp.transports.server_app import ServerApp
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -392,7 +392,7 @@ class DeltaServer:
 
         `path` is that of the MCP endpoint; `HttpOptions` lists the other options.
         """
-        from deltamcp.transports.server_app import make_app
+        from deltamcp.transports.http_app import make_app
 
         return make_app(self.engine, path, **options)
 
@@ -425,7 +425,7 @@ class DeltaServer:
         host: str = ...,
         port: int = ...,
         path: str = ...,
-        **options: Unpack["ServerOptions"],
+        **options: Unpack["HttpServerOptions"],
     ) -> None: ...
     def run(
         self,
@@ -434,13 +434,13 @@ class DeltaServer:
         host: str = "127.0.0.1",
         port: int = 8000,
         path: str = "/mcp",
-        **options: Unpack["ServerOptions"],
+        **options: Unpack["HttpServerOptions"],
     ) -> None:
         """Serves clients until the process receives SIGTERM or SIGINT: `run()` or `run("http", port=8000)`.
 
         Over stdio the server has one client, and also stops when that client closes its end. Over HTTP it listens at
         `host` and `port`, where 0 is any free port, and then prints its address to stderr; `path` is that of the
-        endpoint, and `ServerOptions` lists the other options. Warnings and errors that no log handler takes go to
+        endpoint, and `HttpServerOptions` lists the other options. Warnings and errors that no log handler takes go to
         stderr, as far as somebody reads it.
 
         Raises:

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deltamcp.transports.http_app import ServerOptions
+    from deltamcp.transports.http_options import HttpServerOptions
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def read_options(args: argparse.Namespace) -> "ServerOptions":
+def read_options(args: argparse.Namespace) -> "HttpServerOptions":
     """Returns the options that the command line sets."""
     from deltamcp.transports.allowed_names import LOOPBACK  # servers over stdio need nothing of HTTP
 

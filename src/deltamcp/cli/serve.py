@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from deltamcp.calls.engine import Engine
-    from deltamcp.transports.http_app import ServerOptions
+    from deltamcp.transports.http_options import HttpServerOptions
     from deltamcp.transports.uvicorn_server import HttpServer
 
 _CLOSE_SECONDS = 2.0
@@ -50,7 +50,7 @@ class ServeCommand(Struct, frozen=True):
     host: str = "127.0.0.1"
     port: int = 0
     path: str = "/mcp"
-    http: "ServerOptions" = {}
+    http: "HttpServerOptions" = {}
     metrics: MetricsCommand = MetricsCommand()
     tracing: bool = False
     store: str | None = None
@@ -316,7 +316,11 @@ def _make_http_server(
     from deltamcp.transports.uvicorn_server import make_server
 
     metrics = command.metrics.make(figures_folder)
-    options: ServerOptions = {**command.http, "auth": auth_options.make_authenticator(command.auth), "metrics": metrics}
+    options: HttpServerOptions = {
+        **command.http,
+        "auth": auth_options.make_authenticator(command.auth),
+        "metrics": metrics,
+    }
     http_server = make_server(_engine_of(command, server), command.host, command.port, command.path, **options)
     http_server.announce = lambda address: log.tell(f"{address} (Ctrl-C stops)", command.log)
     if metrics_sockets:

@@ -17,21 +17,15 @@ from deltamcp.dialects.dialect import Agreement
 from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import FAULTS, ConfigurationError, Fault
 from deltamcp.transports import asgi_messages
-from deltamcp.transports.asgi_lifespan import serve_lifespan
 from deltamcp.transports.asgi_messages import HttpRequest, Receive, Scope, Send
 from deltamcp.transports.body_reader import BodyReader
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.delta_mcp_challenge import write_challenge
 from deltamcp.transports.handshake_session import HandshakeSession
-from deltamcp.transports.health import HealthPages
-from deltamcp.transports.http_app import HttpOptions
+from deltamcp.transports.http_options import HttpOptions
 from deltamcp.transports.http_reply import UNREAD, HttpReply
 from deltamcp.transports.http_session_requests import make_directory
-from deltamcp.transports.metrics import find_metrics
-from deltamcp.transports.open_pages import OpenPages
-from deltamcp.transports.quota import HttpQuotas
-from deltamcp.transports.request_ids import RequestIds
-from deltamcp.transports.trusted_proxies import TrustedProxies
+from deltamcp.transports.server_app import ServerApp
 from deltamcp.values import (
     ANONYMOUS,
     About,
@@ -78,7 +72,7 @@ _STANDARD = Agreement(versions.DELTA_MCP_BASELINE, {}, {}, Surface.FULL, ResultS
 """What holds for requests without a session, or of one that the server does not know."""
 
 
-class DeltaMcpApp:
+class DeltaMcpApp(ServerApp):
     """The ASGI application; it serves every path, as the original does."""
 
     def __init__(self, engine: Engine, path: str = "/mcp", **options: Unpack[HttpOptions]) -> None:
@@ -88,51 +82,29 @@ class DeltaMcpApp:
         """
         if options.get("allowed_hosts") is not None:
             raise ConfigurationError("compat=True checks the Origin and not the Host; leave out allowed_hosts.")
-        self._engine = engine
-        self.path = path.rstrip("/")
-        """The path that is told to people."""
+        super().__init__(engine, path, options)
         self._origins = frozenset(origin.encode() for origin in (options.get("allowed_origins") or ()))
-        self._auth = options.get("auth")
-        self.proxies = TrustedProxies(options.get("trusted_proxies", ()))
-        self._request_ids = RequestIds() if options.get("request_ids") else None
-        self._rates = engine.rates
-        self._quotas = HttpQuotas(engine.limits)
-        self._health = HealthPages(engine)
-        self.pages = OpenPages(self._health, self._auth, options.get("routes", ()))
-        """The pages that are no MCP endpoint."""
         self._bodies = BodyReader(engine.limits)
         self._calls = CallsInFlight(engine, self._quotas.calls)
         self._sessions = make_directory(engine, self._quotas)
         self._dialect = DeltaMcp()
-        self._metrics = find_metrics(options.get("metrics", False))
-        if self._metrics is not None:
-            self._metrics.attach(engine, self._quotas, self._sessions.__len__, self.pages)
-        if self._auth is not None:
-            engine.lifespan.add_closer(self._auth.close)
+        self._attach_metrics(self._sessions.__len__)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await serve_lifespan(self._engine, receive, send)
-            return
-        if scope["type"] != "http":
-            return
-        if self._metrics is not None:
-            send = self._metrics.watch(scope, send)
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = _Response(send)
         try:
-            await self._serve(scope, receive, response)
+            await self._admit(scope, receive, response)
         except Exception as error:
             logger.error("a request failed", exc_info=error)
             await response.fail()
 
     def drain(self) -> None:
-        """Lets calls in flight go on; there are no streams to end."""
-        self._health.draining = True
+        super().drain()
         self._calls.draining = True
 
     # Admission
 
-    async def _serve(self, scope: Scope, receive: Receive, response: "_Response") -> None:
+    async def _admit(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         raw = scope["headers"]
         headers: dict[bytes, bytes] = dict(raw)
         if self._request_ids is not None:

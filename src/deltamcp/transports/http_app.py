@@ -4,24 +4,18 @@ What it admits, `McpEndpoint` serves. `OpenPages` has the other pages, which nee
 """
 
 import logging
-import os
-from collections.abc import Sequence
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from deltamcp.auth.authenticator import Authenticator, Credentials
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
 from deltamcp.transports import asgi_messages, cors
 from deltamcp.transports.allowed_names import LOOPBACK, AllowedNames
-from deltamcp.transports.asgi_lifespan import serve_lifespan
 from deltamcp.transports.asgi_messages import HttpRequest, Receive, Scope, Send
-from deltamcp.transports.health import HealthPages
+from deltamcp.transports.delta_mcp_app import DeltaMcpApp
+from deltamcp.transports.http_options import HttpOptions
 from deltamcp.transports.mcp_endpoint import McpEndpoint
-from deltamcp.transports.metrics import Metrics, find_metrics
-from deltamcp.transports.open_pages import OpenPages, Routes
-from deltamcp.transports.quota import HttpQuotas
-from deltamcp.transports.request_ids import RequestIds
-from deltamcp.transports.trusted_proxies import TrustedProxies
+from deltamcp.transports.server_app import ServerApp
 from deltamcp.transports.warning_filter import WARNING_FILTER
 from deltamcp.values import ANONYMOUS, Failure
 
@@ -29,77 +23,17 @@ logger = logging.getLogger("deltamcp.http")
 logger.addFilter(WARNING_FILTER)
 
 
-class HttpOptions(TypedDict, total=False):
-    """The options of `DeltaServer.asgi`, `routes` and `run("http")`."""
-
-    allowed_hosts: Sequence[str] | None
-    """The `Host` values that the server accepts, such as "tools.example" or "tools.example:8443"; "*" accepts all. By
-    default only loopback names, for clients on the same machine."""
-    allowed_origins: Sequence[str] | None
-    """The `Origin` values that the server accepts besides those of the allowed hosts, such as "https://app.example";
-    "*" accepts all. Web pages of these origins may call the server (CORS)."""
-    auth: Authenticator | None
-    """Who the callers are: `ResourceServer`, `StaticTokens`, `HostAuth`, `PresenceOnly` or `OpenAccess`. Without it
-    every caller is anonymous, which `run` allows at loopback addresses only."""
-    trusted_proxies: Sequence[str]
-    """The proxies whose `Forwarded` and `X-Forwarded-For` headers say who the client is: addresses, networks such as
-    "10.0.0.0/8", or "unix" for connections over a Unix socket. By default there are none."""
-    metrics: Metrics | bool
-    """Whether to count calls and responses and to show Prometheus the figures at `/metrics`, to whoever asks by an
-    allowed `Host`. It needs `prometheus-client`."""
-    routes: Routes
-    """Pages of the author's own beside the MCP endpoint: Starlette routes, or ASGI applications by their paths. The
-    server checks the `Host` and the `Origin` of their requests, but not who sends them."""
-    request_ids: bool
-    """Whether every response and every log record of a request has an `X-Request-Id`: the one that the request has, if
-    it is well-formed, or else a new one. By default there are none."""
-    sessions: bool
-    """Whether clients up to 2025-11-25 get a session, as they do by default. Without sessions each of their requests
-    stands alone: the server cannot ask them anything, and they cannot subscribe, set a log level or resume a stream."""
-    compat: bool
-    """Whether the server speaks HTTP as the original server of Delta-MCP 0.2 does, see `DeltaMcpApp`."""
-
-
-class ServerOptions(HttpOptions, total=False):
-    """The options of `run("http")`."""
-
-    tls_cert: str | os.PathLike[str] | None
-    """The PEM file of a certificate, to serve https; `tls_key` is that of its private key, if that is another file."""
-    tls_key: str | os.PathLike[str] | None
-
-
-class HttpApp:
-    """The ASGI application, for any ASGI server or to mount in another application."""
+class HttpApp(ServerApp):
+    """The application for clients of MCP."""
 
     def __init__(self, engine: Engine, path: str = "/mcp", **options: Unpack[HttpOptions]) -> None:
-        self._engine = engine
-        self.path = path.rstrip("/")
-        """The path of the MCP endpoint."""
+        super().__init__(engine, path, options)
         self._no_page = Failure(Fault.WRONG_PATH, f"The MCP endpoint is {self.path or '/'}.")
         self._names = AllowedNames(options.get("allowed_hosts") or LOOPBACK, options.get("allowed_origins") or ())
-        self._auth = options.get("auth")
-        self.proxies = TrustedProxies(options.get("trusted_proxies", ()))
-        self._request_ids = RequestIds() if options.get("request_ids") else None
-        self._rates = engine.rates
-        self._quotas = HttpQuotas(engine.limits)
-        self._health = HealthPages(engine)
-        self.pages = OpenPages(self._health, self._auth, options.get("routes", ()))
-        """The pages beside the MCP endpoint."""
         self._endpoint = McpEndpoint(engine, self._quotas, options.get("sessions", True))
-        self._metrics = find_metrics(options.get("metrics", False))
-        if self._metrics is not None:
-            self._metrics.attach(engine, self._quotas, self._endpoint.count_sessions, self.pages)
-        if self._auth is not None:
-            engine.lifespan.add_closer(self._auth.close)
+        self._attach_metrics(self._endpoint.count_sessions)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await serve_lifespan(self._engine, receive, send)
-            return
-        if scope["type"] != "http":
-            return
-        if self._metrics is not None:
-            send = self._metrics.watch(scope, send)
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw = scope["headers"]
         headers: dict[bytes, bytes] = dict(raw)
         added = () if self._request_ids is None else self._request_ids.begin(headers)
@@ -145,8 +79,7 @@ class HttpApp:
             await self._endpoint.serve(incoming)
 
     def drain(self) -> None:
-        """Ends the streams that do not end by themselves; calls in flight go on."""
-        self._health.draining = True
+        super().drain()
         self._endpoint.drain()
 
     # Admission
@@ -162,3 +95,8 @@ class HttpApp:
             return found
         incoming.caller = self._engine.identify(found, None, address)
         return None
+
+
+def make_app(engine: Engine, path: str = "/mcp", **options: Unpack[HttpOptions]) -> ServerApp:
+    """Returns the application that the options ask for: that of MCP or, with `compat`, that of Delta-MCP 0.2."""
+    return DeltaMcpApp(engine, path, **options) if options.get("compat") else HttpApp(engine, path, **options)

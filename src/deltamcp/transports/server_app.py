@@ -1,31 +1,52 @@
-"""The ASGI application of a server: that of MCP or, with `compat`, that of Delta-MCP 0.2."""
+"""What the ASGI applications of a server have in common: their options, their pages and their quotas."""
 
-from typing import Protocol, Unpack
+from collections.abc import Callable
 
 from deltamcp.calls.engine import Engine
+from deltamcp.transports.asgi_lifespan import serve_lifespan
 from deltamcp.transports.asgi_messages import Receive, Scope, Send
-from deltamcp.transports.delta_mcp_app import DeltaMcpApp
-from deltamcp.transports.http_app import HttpApp, HttpOptions
+from deltamcp.transports.health import HealthPages
+from deltamcp.transports.http_options import HttpOptions
+from deltamcp.transports.metrics import find_metrics
 from deltamcp.transports.open_pages import OpenPages
+from deltamcp.transports.quota import HttpQuotas
+from deltamcp.transports.request_ids import RequestIds
 from deltamcp.transports.trusted_proxies import TrustedProxies
 
 
-class ServerApp(Protocol):
+class ServerApp:
     """Serves HTTP requests, for any ASGI server or mounted in another application."""
 
-    path: str
-    """The path of the MCP endpoint."""
-    proxies: TrustedProxies
-    pages: OpenPages
-    """The pages beside the MCP endpoint."""
+    def __init__(self, engine: Engine, path: str, options: HttpOptions) -> None:
+        self._engine = engine
+        self.path = path.rstrip("/")
+        """The path of the MCP endpoint."""
+        self._auth = options.get("auth")
+        self.proxies = TrustedProxies(options.get("trusted_proxies", ()))
+        self._request_ids = RequestIds() if options.get("request_ids") else None
+        self._rates = engine.rates
+        self._quotas = HttpQuotas(engine.limits)
+        self._health = HealthPages(engine)
+        self.pages = OpenPages(self._health, self._auth, options.get("routes", ()))
+        """The pages beside the MCP endpoint."""
+        self._metrics = find_metrics(options.get("metrics", False))
+        if self._auth is not None:
+            engine.lifespan.add_closer(self._auth.close)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+    def _attach_metrics(self, count_sessions: Callable[[], int]) -> None:
+        if self._metrics is not None:
+            self._metrics.attach(self._engine, self._quotas, count_sessions, self.pages)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await serve_lifespan(self._engine, receive, send)
+        elif scope["type"] == "http":
+            await self._serve(scope, receive, send if self._metrics is None else self._metrics.watch(scope, send))
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the response to a request."""
+        raise NotImplementedError
 
     def drain(self) -> None:
         """Ends the streams that do not end by themselves; calls in flight go on."""
-        ...
-
-
-def make_app(engine: Engine, path: str = "/mcp", **options: Unpack[HttpOptions]) -> ServerApp:
-    """Returns the application that the options ask for."""
-    return DeltaMcpApp(engine, path, **options) if options.get("compat") else HttpApp(engine, path, **options)
+        self._health.draining = True

@@ -19,10 +19,11 @@ from deltamcp.auth.safe_url import is_loopback
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.transports.allowed_names import LOOPBACK
-from deltamcp.transports.http_app import HttpOptions, ServerOptions
+from deltamcp.transports.http_app import make_app
+from deltamcp.transports.http_options import HttpOptions, HttpServerOptions
 from deltamcp.transports.http_protocol import bounded_protocol
 from deltamcp.transports.quota import Quota
-from deltamcp.transports.server_app import ServerApp, make_app
+from deltamcp.transports.server_app import ServerApp
 from deltamcp.transports.tls import check_files
 from deltamcp.transports.warning_filter import WARNING_FILTER
 
@@ -176,7 +177,7 @@ def _allowed_connections(wanted: int) -> int:
 
 
 def make_server(
-    engine: Engine, host: str = "127.0.0.1", port: int = 8000, path: str = "/mcp", **options: Unpack[ServerOptions]
+    engine: Engine, host: str = "127.0.0.1", port: int = 8000, path: str = "/mcp", **options: Unpack[HttpServerOptions]
 ) -> HttpServer:
     """Returns a server that is not started yet. By default it accepts loopback names and the host it listens at.
 
