@@ -122,7 +122,9 @@ async def test_redirects_are_followed_within_the_origin_and_not_for_ever():
             await _fetch(issuer)
 
 
-@pytest.mark.parametrize("other", ["https://evil.example/y", "//evil.example/y", "javascript:alert(1)", "file:///y"])
+@pytest.mark.parametrize(
+    "other", ["https://evil.example/y", "//evil.example/y", "javascript:alert(1)", "file:///y", "//[", "//x:y/", ""]
+)
 async def test_a_redirect_to_another_origin_is_not_followed(other):
     async with serve_login_issuer() as issuer:
         _route(issuer, "/x", 302, {"location": other}, b'{"a":1}')

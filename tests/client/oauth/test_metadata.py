@@ -68,6 +68,8 @@ def test_an_issuers_metadata_is_looked_for_in_the_order_of_the_specification(iss
         ("https://u@h/mcp", "https://h/mcp", False),
         ("https://h/mcp#x", "https://h/mcp", False),
         ("", "https://h/mcp", False),
+        ("https://[", "https://h/mcp", False),
+        ("https://\u2100/mcp", "https://h/mcp", False),
     ],
 )
 def test_a_resource_is_the_server_or_contains_it(resource, server, expected):

@@ -398,6 +398,32 @@ async def test_a_secret_is_sent_as_the_issuer_wants_it(methods, expected):
         assert ("client_secret" in asked.form) is (expected == "post")
 
 
+@pytest.mark.parametrize("method", ["private_key_jwt", "tls_client_auth", ["none"], None])
+async def test_a_registration_by_a_method_that_the_client_does_not_have_is_of_a_public_client(method):
+    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake)
+
+        async def register(asked: IssuerRequest) -> tuple[int, dict[str, str], bytes]:
+            return as_json({"client_id": "x", "client_secret": "no key", "token_endpoint_auth_method": method}, 201)
+
+        issuer.routes["/register"] = register
+        async with connect(fake.url, auth=make_oauth(issuer)):
+            pass
+        (asked,) = issuer.of("/token")
+        assert asked.form["client_id"] == "x" and not {"client_secret", "client_assertion"} & set(asked.form)
+        assert "authorization" not in asked.headers
+
+
+async def test_a_key_that_is_none_is_told_without_showing_it():
+    key = "-".join("s3cret")
+    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake)
+        with pytest.raises(ConfigurationError, match="private key in PEM") as caught:
+            async with connect(fake.url, auth=make_oauth(issuer, client_id="x", client_key=key)):
+                pass
+        assert key not in "".join(traceback.format_exception(caught.value))
+
+
 async def test_a_client_id_is_used_at_its_own_issuer_only():
     async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)

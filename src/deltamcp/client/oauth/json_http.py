@@ -86,12 +86,19 @@ class JsonHttp:
             raise UnauthorizedError(f"{_label(url)} cannot be reached: {error}.") from None
         finally:
             pool.close()
-        location = response.headers.get(b"location", b"").decode("latin-1")
-        if response.status in _REDIRECTS and location:
-            target = urljoin(url, location)
+        if response.status in _REDIRECTS:
+            target = _join_url(url, response.headers.get(b"location", b"").decode("latin-1"))
             if unsafe_reason(target, self._server_url) is None and origin(target) == origin(url):
                 return JsonReply(response.status, {}), target
         return JsonReply(response.status, _read_object(response.body)), None
+
+
+def _join_url(url: str, location: str) -> str:
+    """Returns where a redirect leads to; an empty text if that is no address."""
+    try:
+        return urljoin(url, location) if location else ""
+    except ValueError:
+        return ""
 
 
 def _read_object(body: bytes) -> dict[str, Any]:

@@ -62,8 +62,9 @@ def _split_origin(url: str) -> tuple[str, str]:
 
 def covers(resource: str, server_url: str) -> bool:
     """Whether a resource is the server or contains it: the same origin, and its path or one above it."""
-    own, server = urlsplit(resource), urlsplit(server_url)
+    server = urlsplit(server_url)
     try:
+        own = urlsplit(resource)
         same_port = _port(own.scheme, own.port) == _port(server.scheme, server.port)
     except ValueError:
         return False

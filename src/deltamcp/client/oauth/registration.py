@@ -1,6 +1,6 @@
 """Who the client is at an authorization server (MCP, "Client Registration")."""
 
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -12,6 +12,7 @@ from deltamcp.client.oauth.scopes import read_scopes
 from deltamcp.client.oauth.token_request import read_error_code
 from deltamcp.errors import UnauthorizedError
 
+_SECRET_METHODS: tuple[ClientAuthMethod, ...] = ("client_secret_basic", "client_secret_post")
 DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
 
 
@@ -71,8 +72,7 @@ def _choose_secret_method(issuer: IssuerDocument) -> ClientAuthMethod | None:
     """Returns how the authorization server would have a secret sent; the first that it names, which it knows best."""
     # RFC 8414, 2: without the field, it is `client_secret_basic`.
     supported = issuer.token_endpoint_auth_methods_supported or ["client_secret_basic"]
-    known: tuple[ClientAuthMethod, ...] = ("client_secret_basic", "client_secret_post")
-    return min((method for method in known if method in supported), key=supported.index, default=None)
+    return min((method for method in _SECRET_METHODS if method in supported), key=supported.index, default=None)
 
 
 def _is_usable(stored: ClientIdentity, redirect_uri: str, scopes: tuple[str, ...]) -> bool:
@@ -114,7 +114,7 @@ async def _register(
     expires, scope = reply.value.get("client_secret_expires_at"), reply.value.get("scope")
     return ClientIdentity(
         client_id,
-        agreed if agreed in get_args(ClientAuthMethod) and isinstance(secret, str) else "none",
+        agreed if agreed in _SECRET_METHODS and isinstance(secret, str) else "none",
         secret if isinstance(secret, str) else None,
         expires if isinstance(expires, int | float) else 0,
         redirect_uri,

@@ -12,7 +12,7 @@ from deltamcp.client.oauth.json_http import JsonHttp
 from deltamcp.client.oauth.metadata import IssuerDocument
 from deltamcp.client.oauth.record import ClientIdentity, IssuedTokens
 from deltamcp.client.oauth.scopes import read_scopes
-from deltamcp.errors import UnauthorizedError
+from deltamcp.errors import ConfigurationError, UnauthorizedError
 
 _BEARER_TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
 _ERROR_CODE = re.compile(r"[a-z_:.\-]{1,60}")
@@ -81,18 +81,24 @@ def authenticate_client(client: ClientIdentity, issuer: str) -> tuple[dict[str, 
 def _sign_assertion(client: ClientIdentity, issuer: str) -> str:
     """Returns the signed statement that stands for the client's secret, which is a private key here (RFC 7523, 3)."""
     import jwt  # 60 ms to import
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     now = int(time.time())
     claims = {"iss": client.client_id, "sub": client.client_id, "aud": issuer, "jti": str(uuid.uuid4())}
-    key: Any = load_pem_private_key((client.client_secret or "").encode(), None)
-    algorithm = (
-        {256: "ES256", 384: "ES384", 521: "ES512"}[key.key_size]
-        if isinstance(key, EllipticCurvePrivateKey)
-        else "RS256"
-    )
-    return jwt.encode({**claims, "iat": now, "exp": now + _ASSERTION_SECONDS}, key, algorithm)
+    try:
+        key: Any = load_pem_private_key((client.client_secret or "").encode(), None)
+        algorithm = (
+            {256: "ES256", 384: "ES384", 521: "ES512"}[key.key_size]
+            if isinstance(key, EllipticCurvePrivateKey)
+            else "RS256"
+        )
+        return jwt.encode({**claims, "iat": now, "exp": now + _ASSERTION_SECONDS}, key, algorithm)
+    except (ValueError, TypeError, KeyError, UnsupportedAlgorithm):  # none of them says more than this
+        raise ConfigurationError(
+            "The client_key is a private key in PEM without a password: RSA, or EC of P-256, P-384 or P-521."
+        ) from None
 
 
 def _read_tokens(value: Mapping[str, Any], issuer: str, scopes: tuple[str, ...]) -> IssuedTokens:
