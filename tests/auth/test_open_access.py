@@ -33,7 +33,9 @@ async def test_presence_only_wants_a_token_trusts_none_and_warns(caplog: pytest.
     await auth.close()
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.0.1", "tools.example", "localhost.evil.example"])
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "0", "::", "", "192.168.0.1", "tools.example", "localhost.evil.example", "127.evil.example"]
+)
 def test_an_address_that_other_machines_reach_needs_auth(host: str) -> None:
     engine = DeltaServer("notes").engine
     with pytest.raises(ConfigurationError, match=r"auth=OpenAccess\(\)\.$"):
@@ -43,7 +45,7 @@ def test_an_address_that_other_machines_reach_needs_auth(host: str) -> None:
     assert make_server(engine, host, 0, auth=OpenAccess())
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "LOCALHOST", "::1", "[::1]"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "127.1", "localhost", "LOCALHOST", "::1", "[::1]"])
 def test_loopback_addresses_are_open_by_default(host: str) -> None:
     assert is_loopback(host)
     assert make_server(DeltaServer("notes").engine, host, 0)

@@ -1,17 +1,36 @@
 """URLs that nobody on the way can forge or read: https, or http on this machine."""
 
-from ipaddress import ip_address
+import socket
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import SplitResult, urlsplit
 
 from deltamcp.errors import ConfigurationError
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host, given as a name or an address."""
+    """Whether only this machine reaches a host, given as a name or an address.
+
+    0.0.0.0 is not such a host: whoever listens there is reached by others, too.
+    """
+    name = host.lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):  # RFC 6761, 6.3
+        return True
+    address = read_address(host)
+    return address is not None and address.is_loopback
+
+
+def read_address(host: str) -> IPv4Address | IPv6Address | None:
+    """Returns the address that a host is given by, in any notation that resolvers read, such as 127.1; None for a
+    name."""
     try:
-        return host.lower() == "localhost" or ip_address(host.strip("[]")).is_loopback
+        address = ip_address(host.strip("[]"))
     except ValueError:
-        return False
+        try:
+            return IPv4Address(socket.inet_aton(host))
+        except (OSError, ValueError):
+            return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
 
 
 def split_url(url: str, name: str) -> SplitResult:

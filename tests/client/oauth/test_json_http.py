@@ -29,8 +29,11 @@ def test_https_is_safe_for_every_server(url, server):
         "http://[::1]:80/",
         "http://app.localhost/",
         "http://127.9.9.9/",
-        "http://0.0.0.0/",
         "http://[::ffff:127.0.0.1]/",
+        "http://localhost./",
+        "http://127.1/",
+        "http://2130706433/",
+        "http://0x7f000001/",
     ],
 )
 def test_this_machine_is_safe_for_a_server_on_it_only(url):
@@ -59,6 +62,10 @@ def test_this_machine_is_safe_for_a_server_on_it_only(url):
         "https://as.example/\u202e",
         "https://ärger.example/",
         "https://as.example:99999/",
+        "http://0.0.0.0/",
+        "http://0/",
+        "http://[::]/",
+        "http://127.0.0.1.as.example/",
         "https://[::1",
         "https://as.example/" + "x" * 3000,
     ],
@@ -68,7 +75,22 @@ def test_everything_else_is_refused(url, server):
     assert unsafe_reason(url, server) is not None
 
 
-@pytest.mark.parametrize("host", ["10.0.0.1", "192.168.1.1", "169.254.169.254", "[fe80::1]", "[fc00::1]", "100.64.0.1"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "10.0.0.1",
+        "192.168.1.1",
+        "169.254.169.254",
+        "2852039166",
+        "0xa9fea9fe",
+        "10.1",
+        "0.0.0.0",
+        "[fe80::1]",
+        "[fc00::1]",
+        "[::ffff:10.0.0.1]",
+        "100.64.0.1",
+    ],
+)
 def test_private_addresses_are_for_servers_at_private_addresses(host):
     assert unsafe_reason(f"https://{host}/", PUBLIC) is not None
     assert unsafe_reason(f"https://{host}/", "https://10.1.2.3/mcp") is None

@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import httptools
 
+from deltamcp.auth.safe_url import is_loopback
 from deltamcp.errors import ConfigurationError
 
 _IDLE_SECONDS = 3.0
@@ -483,7 +484,7 @@ def _proxy_for(parts: SplitResult) -> _Proxy | None:
     """
     host = str(parts.hostname)
     proxy_url = urllib.request.getproxies().get(parts.scheme)
-    if not proxy_url or _is_loopback(host) or urllib.request.proxy_bypass(host):
+    if not proxy_url or is_loopback(host) or urllib.request.proxy_bypass(host):
         return None
     proxy = urlsplit(proxy_url if "://" in proxy_url else f"http://{proxy_url}")
     if proxy.scheme != "http" or not proxy.hostname:
@@ -498,10 +499,6 @@ def basic_authorization(parts: SplitResult) -> str:
     """Returns the `authorization` value for the name and password in a URL (RFC 7617)."""
     pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
-
-
-def _is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _make_ssl_context() -> ssl.SSLContext:

@@ -4,7 +4,6 @@ An address is https, or on this machine if the MCP server is on this machine, to
 """
 
 import asyncio
-import ipaddress
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
 
+from deltamcp.auth.safe_url import is_loopback, read_address
 from deltamcp.client.links.http1 import BrokenExchangeError, HttpConnectionPool, origin
 from deltamcp.errors import ConfigurationError, UnauthorizedError
 
@@ -135,22 +135,6 @@ def unsafe_reason(url: str, server_url: str) -> str | None:
     return None
 
 
-def is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    address = _ip_address(host)
-    return address is not None and (address.is_loopback or address.is_unspecified)
-
-
 def _is_private_address(host: str) -> bool:
-    address = _ip_address(host)
+    address = read_address(host)
     return address is not None and not address.is_global
-
-
-def _ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        address = ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address

@@ -6,8 +6,8 @@ import re
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
+from deltamcp.auth.safe_url import is_loopback
 from deltamcp.client.oauth.code_grant import has_state
-from deltamcp.client.oauth.json_http import is_loopback
 from deltamcp.errors import UnauthorizedError
 
 _PATH = "/callback"

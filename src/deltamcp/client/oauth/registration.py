@@ -5,7 +5,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from deltamcp.client.oauth.json_http import JsonHttp, is_loopback
+from deltamcp.auth.safe_url import is_loopback
+from deltamcp.client.oauth.json_http import JsonHttp
 from deltamcp.client.oauth.metadata import IssuerDocument
 from deltamcp.client.oauth.record import ClientAuthMethod, ClientIdentity
 from deltamcp.client.oauth.scopes import read_scopes

@@ -8,11 +8,12 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from deltamcp.auth.safe_url import is_loopback
 from deltamcp.client.links.token_source import UserNeededError
 from deltamcp.client.oauth.challenge import BearerChallenge, read_bearer_challenge
 from deltamcp.client.oauth.code_grant import make_code_request, make_state, read_code
 from deltamcp.client.oauth.device_grant import log_in_by_device
-from deltamcp.client.oauth.json_http import JsonHttp, is_loopback
+from deltamcp.client.oauth.json_http import JsonHttp
 from deltamcp.client.oauth.login_page import LoginPage, can_open_browser
 from deltamcp.client.oauth.metadata import (
     IssuerDocument,
