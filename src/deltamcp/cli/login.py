@@ -35,7 +35,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         "--callback",
         metavar="URL",
         default="",
-        help="the address on this machine that the client is registered with (default a free port of 127.0.0.1)",
+        help="the http address of this machine that the client is registered with (default a free port of 127.0.0.1)",
     )
 
 

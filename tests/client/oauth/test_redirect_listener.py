@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -110,4 +111,28 @@ async def test_a_port_that_the_program_demands_is_that_one_or_an_error():
     async with listen_for_redirect(uri, "", STATE) as listener:
         assert listener.redirect_uri == uri
         await ask(listener, f"/back?code=x&state={STATE}")
+        assert "code=x" in await listener.wait(5)
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as trial:
+            trial.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+no_ipv6 = pytest.mark.skipif(not _has_ipv6(), reason="this machine has no ::1")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", pytest.param("[::1]", marks=no_ipv6)])
+async def test_an_address_without_a_port_is_listened_at_on_a_free_one(host):
+    async with listen_for_redirect(f"http://{host}/back", "", STATE) as listener:
+        parts = urlsplit(listener.redirect_uri)
+        assert parts.port and listener.redirect_uri == f"http://{host}:{parts.port}/back"
+        reader, writer = await asyncio.open_connection("::1" if host == "[::1]" else "127.0.0.1", parts.port)
+        writer.write(f"GET /back?code=x&state={STATE} HTTP/1.1\r\n\r\n".encode())
+        assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        writer.close()
         assert "code=x" in await listener.wait(5)

@@ -670,6 +670,13 @@ def issuer_metadata(fake: Fake, issuer: LoginIssuer):
         {"grant": "client_credentials", "client_id": "x"},
         {"client_metadata_url": "http://app.example/client.json"},
         {"client_metadata_url": "https://app.example"},
+        {"redirect_uri": "https://app.example/back"},
+        {"redirect_uri": "https://localhost:7777/back"},
+        {"redirect_uri": "localhost:7777/back"},
+        {"redirect_uri": "http://0.0.0.0:7777/back"},
+        {"redirect_uri": "http://localhost:99999/back"},
+        {"redirect_uri": "http://127.0.0.1:0/back"},
+        {"redirect_uri": "http://["},
     ],
 )
 def test_options_that_do_not_fit_are_told(options):

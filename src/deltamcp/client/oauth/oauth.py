@@ -5,6 +5,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from deltamcp.auth.safe_url import is_loopback
 from deltamcp.client.links.token_source import TokenSource
 from deltamcp.client.oauth.login_page import LoginPage, open_in_browser
 from deltamcp.errors import ConfigurationError, UnauthorizedError
@@ -62,8 +63,9 @@ class OAuth:
                 the authorization server supports that.
             client_name: what the authorization server calls the program to the user.
             scopes: scopes to ask for beside those that the server names.
-            redirect_uri: where the browser comes back to. An address of this machine is listened on; for any other,
-                `open_page` returns the address that the browser was sent to. By default a free port of 127.0.0.1.
+            redirect_uri: where the browser comes back to. The client listens at an http address of this machine, which
+                may leave the port open; for any other, `open_page` returns the address that the browser was sent to.
+                By default a free port of 127.0.0.1.
             open_page: shows the page to log in at; by default it is written to stderr and opened in the browser.
             asks_user: False to use and renew stored logins only; where the user would have to log in, the client raises
                 `LoginRequiredError`.
@@ -86,6 +88,16 @@ class OAuth:
             raise ConfigurationError("The grant client_credentials needs a client_secret or a client_key.")
         if client_metadata_url is not None and not _is_document_url(client_metadata_url):
             raise ConfigurationError("The client_metadata_url is an https address with a path.")
+        if not self.listens and open_page is None:
+            raise ConfigurationError(
+                "The browser comes back to an http address of this machine, such as http://127.0.0.1:7777/callback; "
+                f"for {redirect_uri!r:.200} the program needs an open_page that returns it."
+            )
+
+    @property
+    def listens(self) -> bool:
+        """Whether the client itself waits for the browser at the `redirect_uri`."""
+        return not self.redirect_uri or _is_local_http(self.redirect_uri)
 
     def __repr__(self) -> str:
         return f"<OAuth {self.client_id or self.client_metadata_url or self.client_name}>"
@@ -114,6 +126,21 @@ class OAuth:
         from deltamcp.client.oauth.server_access import ServerAccess
 
         return ServerAccess(self, url)
+
+
+def _is_local_http(url: str) -> bool:
+    """
+    Raises:
+        ConfigurationError: this is no address at all.
+    """
+    try:
+        parts = urlsplit(url)
+        is_reachable = parts.port != 0
+    except ValueError:
+        is_reachable = False
+    if not is_reachable:
+        raise ConfigurationError(f"{url!r:.200} is no address that a browser can come back to.")
+    return parts.scheme == "http" and is_loopback(parts.hostname or "")
 
 
 def _is_document_url(url: str) -> bool:

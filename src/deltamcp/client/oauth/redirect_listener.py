@@ -6,11 +6,11 @@ import re
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
-from deltamcp.auth.safe_url import is_loopback
+from deltamcp.auth.safe_url import is_loopback, read_address
 from deltamcp.client.oauth.code_grant import has_state
 from deltamcp.errors import UnauthorizedError
 
-_PATH = "/callback"
+_ANY_URI = "http://127.0.0.1/callback"
 _MAX_HEAD_BYTES = 16 * 1024
 _READ_SECONDS = 5.0
 _MAX_CONNECTIONS = 16
@@ -81,10 +81,10 @@ def _response(status: str, page: str) -> bytes:
 
 @contextlib.asynccontextmanager
 async def listen_for_redirect(redirect_uri: str, preferred_uri: str, state: str) -> AsyncIterator[RedirectListener]:
-    """Listens on 127.0.0.1 while the login is under way.
+    """Listens on this machine while the login is under way.
 
     Args:
-        redirect_uri: the address that the program demands; empty for any.
+        redirect_uri: the http address that the program demands, at any free port if it has none; empty for any.
         preferred_uri: an address that an earlier registration names, taken if its port is free; empty for none.
 
     Raises:
@@ -99,8 +99,10 @@ async def listen_for_redirect(redirect_uri: str, preferred_uri: str, state: str)
             await listener.serve_connection(reader, writer)
 
     server = await _bind(serve, redirect_uri, preferred_uri)
-    port = server.sockets[0].getsockname()[1]
-    listener = RedirectListener(redirect_uri or f"http://127.0.0.1:{port}{_PATH}", state)
+    demanded = urlsplit(redirect_uri or _ANY_URI)
+    if demanded.port is None:  # RFC 8252, 7.3: an authorization server allows any port
+        demanded = demanded._replace(netloc=f"{demanded.netloc}:{server.sockets[0].getsockname()[1]}")
+    listener = RedirectListener(demanded.geturl(), state)
     try:
         yield listener
     finally:
@@ -108,12 +110,15 @@ async def listen_for_redirect(redirect_uri: str, preferred_uri: str, state: str)
 
 
 async def _bind(serve: object, redirect_uri: str, preferred_uri: str) -> asyncio.Server:
-    for uri in (redirect_uri,) if redirect_uri else (preferred_uri, ""):
+    for uri in (redirect_uri,) if redirect_uri else (preferred_uri, _ANY_URI):
+        parts = urlsplit(uri)
+        if not is_loopback(parts.hostname or ""):
+            continue
+        host = str(parts.hostname) if redirect_uri and read_address(str(parts.hostname)) else "127.0.0.1"
         try:
-            port = urlsplit(uri).port or 0 if uri and is_loopback(urlsplit(uri).hostname or "") else 0
-            return await asyncio.start_server(serve, "127.0.0.1", port, limit=_MAX_HEAD_BYTES)  # type: ignore[arg-type]
+            return await asyncio.start_server(serve, host, parts.port or 0, limit=_MAX_HEAD_BYTES)  # type: ignore[arg-type]
         except OSError as error:
-            if redirect_uri or not uri:
+            if uri != preferred_uri:
                 reason = error.strerror or "no reason is known"
                 raise UnauthorizedError(f"The browser cannot come back to this machine: {reason}.") from None
     raise AssertionError("the last attempt returns or raises")

@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from deltamcp.auth.safe_url import is_loopback
 from deltamcp.client.links.token_source import UserNeededError
 from deltamcp.client.oauth.challenge import BearerChallenge, read_bearer_challenge
 from deltamcp.client.oauth.code_grant import make_code_request, make_state, read_code
@@ -266,7 +265,7 @@ class ServerAccess:
         self, authority: _Authority, scopes: tuple[str, ...]
     ) -> tuple[ClientIdentity, IssuedTokens]:
         stored, demanded, state = self._stored_client(authority), self._oauth.redirect_uri, make_state()
-        if demanded and not is_loopback(urlsplit(demanded).hostname or ""):
+        if not self._oauth.listens:
             client = await self._identify(authority, stored, demanded, scopes)
             request = make_code_request(
                 self._http, authority.issuer, client, authority.resource.resource, scopes, state
