@@ -148,7 +148,7 @@ class Engine:
             account = f"address {address}" if conversation is None else f"conversation {conversation}"
             # Other processes that use the same store are the local principal too.
             shares = principal is not LOCAL or not self.store.private
-            return Caller(principal, conversation, shares, account, opener)
+            return Caller(principal, conversation, shares, account, opener=opener)
         return Caller(principal, conversation, False, f"principal {principal.key}")
 
     def _identify_address(self, address: str) -> Caller:

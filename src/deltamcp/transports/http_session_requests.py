@@ -248,8 +248,8 @@ def make_directory(engine: Engine, quotas: HttpQuotas, keep_sessions: bool = Tru
         return NoSessions(live, engine.hub, engine.limits, quotas, engine.dialects)
     copies = StreamCopies(replica, engine.limits)
 
-    def identify(principal: Principal, id_: str) -> Caller:
-        return replace(engine.identify(principal, id_), moves=True)
+    def identify(principal: Principal, id_: str, address: str, opener: str) -> Caller:
+        return replace(engine.identify(principal, id_, address, opener), moves=True)
 
     live = HttpSessions(engine.limits, quotas, engine.hub, identify, copies)
     shared = SharedSessions(live, engine.hub, copies, engine.limits, quotas, engine.dialects, engine.capabilities)

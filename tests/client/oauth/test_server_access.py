@@ -400,7 +400,7 @@ async def test_a_secret_is_sent_as_the_issuer_wants_it(methods, expected):
 
 @pytest.mark.parametrize("method", ["private_key_jwt", "tls_client_auth", ["none"], None])
 async def test_a_registration_by_a_method_that_the_client_does_not_have_is_of_a_public_client(method):
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
 
         async def register(asked: IssuerRequest) -> tuple[int, dict[str, str], bytes]:
@@ -416,7 +416,7 @@ async def test_a_registration_by_a_method_that_the_client_does_not_have_is_of_a_
 
 async def test_a_key_that_is_none_is_told_without_showing_it():
     key = "-".join("s3cret")
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         with pytest.raises(ConfigurationError, match="private key in PEM") as caught:
             async with connect(fake.url, auth=make_oauth(issuer, client_id="x", client_key=key)):
