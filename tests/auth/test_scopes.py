@@ -238,6 +238,23 @@ async def test_a_host_application_s_callers_are_refused_without_a_challenge() ->
         assert (status, "www-authenticate" in headers) == (403, False)
 
 
+@pytest.mark.parametrize("name", ["anonymous", "local", "ada"])
+@pytest.mark.parametrize("disclosure", ["full", "meta"])
+async def test_no_name_of_a_host_application_s_caller_stands_for_the_scopes_it_may_ask_for(name, disclosure) -> None:
+    server = make_server(disclosure=disclosure)
+    step_up = frozenset({"notes:write", "admin"})
+    async with server.lifespan():
+        client = AsgiClient(server.asgi(auth=HostAuth(lambda scope: Principal(name, step_up=step_up))))
+        await client.initialize()
+        for call in (
+            {"name": "erase_notes", "arguments": {}},
+            {"name": "execute", "arguments": {"operation": "erase_notes"}},
+        ):
+            exchange = client.request(1, "tools/call", **call)
+            await exchange.start()
+            assert "erased" not in json.dumps(await exchange.json())
+
+
 async def test_the_call_log_has_the_principal_s_key_and_what_was_refused(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "deltamcp.calls")
     async with scope_client("modern") as client:

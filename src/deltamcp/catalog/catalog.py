@@ -195,7 +195,9 @@ class Catalog:
         return view
 
     def _make_view(self, granted: frozenset[str], step_up: frozenset[str], is_authenticated: bool) -> View:
-        visible = {name: item for name, item in self.operations.items() if item.scopes <= granted | step_up}
+        # To a caller that nobody vouches for, what it may not call does not exist.
+        known = granted | step_up if is_authenticated else granted
+        visible = {name: item for name, item in self.operations.items() if item.scopes <= known}
         withheld = {name: item for name, item in self.operations.items() if not item.scopes <= granted}
         shared_items = SharedItems(self.resources, self.templates, self.prompts)
         return View(
@@ -207,7 +209,6 @@ class Catalog:
             self.search_index,
             not self._scopes,
             self._resolved_policy,
-            # To a caller that nobody vouches for, what it may not call does not exist.
             WithheldOperations(withheld if is_authenticated else {}, granted),
         )
 

@@ -111,7 +111,7 @@ class StreamCopy:
         self._copies = copies
         self._stream = stream
         self._account = account
-        # One for each place and the last, which goes with the end: a slow store gets none whose place is taken again.
+        # One for each place, and the last, which goes with the end: a slow store gets no event whose place is taken.
         self._unwritten: deque[CopiedEvent] = deque(maxlen=copies.places + 1)
         self._end: int | None = None
         self._is_writing = False
