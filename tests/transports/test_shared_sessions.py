@@ -282,6 +282,28 @@ async def test_a_reply_of_another_process_a_moment_before_counts_as_later(tmp_pa
 # Messages between replicas
 
 
+async def test_who_takes_longer_than_a_lock_lasts_changes_nothing_and_leaves_the_lock_to_the_next(two, monkeypatch):
+    monkeypatch.setattr("deltamcp.transports.session_records._LOCK_SECONDS", 0.3)
+    one, other = (app._endpoint._in_sessions._sessions._records for app in two.apps)
+    has_lock = asyncio.Event()
+
+    async def change_next() -> None:
+        async with other.locked("session"):
+            has_lock.set()
+            await asyncio.Event().wait()
+
+    with pytest.raises(StoreError):
+        async with asyncio.timeout(HANG_SECONDS), one.locked("session"):
+            monkeypatch.setattr("deltamcp.transports.session_records._LOCK_SECONDS", 30)
+            following = asyncio.create_task(change_next())
+            await asyncio.Event().wait()
+    async with asyncio.timeout(HANG_SECONDS):
+        await has_lock.wait()
+    store = two.servers[0].engine.store
+    assert await store.get(other._locks, "session") == b""
+    following.cancel()
+
+
 async def test_a_response_that_reaches_another_replica_finds_its_call(two):
     one, other = two.clients
     await one.initialize()

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -72,16 +71,24 @@ class SessionRecords:
 
     @contextlib.asynccontextmanager
     async def locked(self, id_: str) -> AsyncIterator[None]:
-        """Keeps all replicas from changing the record meanwhile."""
-        deadline = time.monotonic() + 2 * _LOCK_SECONDS
-        while not await self._store.add(self._locks, id_, b"", _LOCK_SECONDS, _LOCK_SECONDS, self._locks):
-            if time.monotonic() > deadline:
+        """Keeps all replicas from changing the record meanwhile, which must take less time than the lock lasts."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 2 * _LOCK_SECONDS
+        while True:
+            ends_at = loop.time() + _LOCK_SECONDS  # at the latest then another replica may have the lock
+            if await self._store.add(self._locks, id_, b"", _LOCK_SECONDS, _LOCK_SECONDS, self._locks):
+                break
+            if loop.time() > deadline:
                 raise StoreUnreachableError("Other replicas are changing the session all the time.")
             await asyncio.sleep(_LOCK_RETRY_SECONDS)
         try:
-            yield
+            async with asyncio.timeout_at(ends_at):
+                yield
+        except TimeoutError:
+            raise StoreUnreachableError("The store took too long to change a session.") from None
         finally:
-            await self._store.delete(self._locks, id_)
+            if loop.time() < ends_at:
+                await self._store.delete(self._locks, id_)
 
     async def read_watched(self, id_: str) -> set[str]:
         """Returns the URIs of the resources that the client watches."""
