@@ -515,6 +515,19 @@ async def test_who_comes_back_after_the_log_was_forgotten_is_told_that_everythin
         ]
 
 
+async def test_a_stream_that_cannot_begin_holds_nothing_of_the_account_s_quota(two, monkeypatch):
+    one, _ = two.clients
+    await one.initialize()
+    await result(one.request(1, "resources/subscribe", uri="notes://all"))
+
+    async def fail(position: Any) -> None:
+        raise StoreError("lost")
+
+    monkeypatch.setattr(two.servers[0].engine.replica.changes, "missed_since", fail)
+    assert await status(one.get()) == 503
+    assert two.apps[0]._quotas.watched.held == 0
+
+
 async def test_changes_that_were_missed_are_caught_up(two, monkeypatch):
     one, _ = two.clients
     await one.initialize()

@@ -319,7 +319,11 @@ class SharedSessions(SessionDirectory):
         if last_event is not None and is_change_event(last_event):
             stream.position = read_position(last_event) or (0, 0)
         log = self._replica.changes
-        missed = await log.missed_since(stream.position)
+        try:
+            missed = await log.missed_since(stream.position)
+        except BaseException:
+            stream.leave()
+            raise
         # From here on nothing waits, so that the hub delivers whatever comes after what was missed.
         if missed is None:
             stream.notify_of_all(log.number)
