@@ -10,7 +10,7 @@ import pytest
 from deltamcp import Context, DeltaServer, Limits, ResultPolicy
 from deltamcp.auth.authenticator import Credentials
 from deltamcp.delivery import shared_replies
-from deltamcp.replicas.messages import SessionEnded
+from deltamcp.replicas.messages import SessionChanged, SessionEnded
 from deltamcp.stores.store import StoreError
 from deltamcp.transports.stream_copies import StreamCopies, StreamCopy
 from deltamcp.values import Failure, Kind, Principal
@@ -385,6 +385,30 @@ async def test_replicas_are_not_told_of_the_cancellation_of_an_id_that_no_reques
         note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id_}}
         assert await status(one.post(note)) == 202
     assert told == []
+
+
+async def test_an_error_does_not_cut_a_replica_off_from_the_others(two, monkeypatch):
+    monkeypatch.setattr("deltamcp.replicas.replica._SIGN_SECONDS", 0.01)
+    one, other = two.clients
+    await one.initialize()
+    call = await begin(one, 7, "wait")
+    await first_message(call)
+    has_failed = asyncio.Event()
+
+    async def fail(message: Any) -> None:
+        if not has_failed.is_set():
+            has_failed.set()
+            raise RuntimeError("nobody expected it")
+
+    replica = two.servers[0].engine.replica
+    replica.add_receiver(fail)
+    await replica.publish(SessionChanged("x"))
+    async with asyncio.timeout(HANG_SECONDS):
+        await has_failed.wait()
+        while not two.servers[0].cancelled.is_set():  # until it listens again
+            await other.post(
+                {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+            ).start()
 
 
 async def test_delete_ends_streams_and_calls_everywhere(two):

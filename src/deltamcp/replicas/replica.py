@@ -62,9 +62,8 @@ class Replica:
     async def run(self) -> None:
         """Receives messages and gives signs of life, as long as the server runs."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._give_signs())
-            tasks.create_task(self._receive())
-            tasks.create_task(self.changes.write())
+            for work in (self._give_signs, self._receive, self.changes.write):
+                tasks.create_task(_repeat(work))
 
     async def _give_signs(self) -> None:
         try:
@@ -97,3 +96,13 @@ class Replica:
             await receive(message)
         if message is None:
             await self.changes.catch_up()
+
+
+async def _repeat(work: Callable[[], Awaitable[None]]) -> None:
+    """Begins anew what an error has ended: the other replicas would take this one for dead, and its calls for lost."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            logger.exception("this replica was cut off from the others; it tries again")
+        await asyncio.sleep(_SIGN_SECONDS)
