@@ -111,6 +111,31 @@ async def test_two_clients_never_use_a_refresh_token_twice():
         assert len(issuer.of("/authorize")) == 1
 
 
+async def test_a_call_that_is_cancelled_while_it_refreshes_does_not_lose_the_login():
+    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake)
+        async with connect(fake.url, auth=make_oauth(issuer)) as client:
+            given, asked_for = asyncio.Event(), asyncio.Event()
+            usual = issuer.routes["/token"]
+
+            async def hold_back(asked: IssuerRequest) -> tuple[int, dict[str, str], bytes]:
+                answer = await usual(asked)
+                asked_for.set()
+                await given.wait()
+                return answer
+
+            issuer.routes["/token"] = hold_back
+            issuer.accepted.clear()
+            call = asyncio.create_task(client.call("buy"))
+            await asked_for.wait()
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            given.set()
+            await client.call("buy")
+        assert len(issuer.grants("refresh_token")) == 1 == len(issuer.of("/authorize"))
+
+
 async def test_a_refresh_without_a_new_refresh_token_keeps_the_old_one():
     async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
@@ -445,6 +470,19 @@ async def test_when_the_issuer_changes_nothing_of_the_old_one_goes_to_the_new_on
         assert old.grants("refresh_token") == []
         sent = "".join(f"{asked.query} {asked.body!r} {asked.headers}" for asked in new.asked)
         assert len(new.of("/register")) == 1 and "refresh-" not in sent and "access-" not in sent
+
+
+@pytest.mark.parametrize("grant", [None, "client_credentials"])
+async def test_when_the_issuer_changes_the_new_one_gets_no_secret_of_the_program(grant):
+    async with serve_issuer() as old, serve_issuer() as new, serve_fake(Fake()) as fake:
+        old.protect(fake)
+        auth = make_oauth(old, grant=grant, client_id="mine", client_secret="s3cret")
+        async with connect(fake.url, auth=auth) as client:
+            new.protect(fake)
+            with pytest.raises(UnauthorizedError, match="name the issuer that knows it"):
+                await client.call("buy")
+        assert fake.runs("buy") == 0
+        assert [asked.path for asked in new.asked if asked.verb == "POST" or asked.path == "/authorize"] == []
 
 
 # Hostile servers

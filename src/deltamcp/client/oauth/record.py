@@ -8,6 +8,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from deltamcp.errors import UnauthorizedError
+
 ClientAuthMethod: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
 """How the client proves who it is at the token endpoint (RFC 7591, 2; RFC 7523)."""
 
@@ -70,6 +72,19 @@ class LoginRecord(SecretStruct, frozen=True, omit_defaults=True):
     @property
     def current(self) -> IssuerLogin | None:
         return self.logins.get(self.issuer)
+
+    def check_binding(self, client_id: str, issuer: str) -> None:
+        """
+        Raises:
+            UnauthorizedError: the server names another authorization server than the one that the program's client id
+                was used at before; its secret is not for that one.
+        """
+        earlier = [name for name, login in self.logins.items() if login.client.client_id == client_id]
+        if earlier and issuer not in earlier:
+            raise UnauthorizedError(
+                f"The server now trusts the authorization server {issuer[:200]}, and the client id was used at "
+                f"{earlier[0][:200]}; name the issuer that knows it, or ask who runs the server."
+            )
 
     def with_login(self, issuer: str, login: IssuerLogin) -> "LoginRecord":
         return replace(self, issuer=issuer, logins={**self.logins, issuer: login})

@@ -55,6 +55,7 @@ class ServerAccess:
         self._http = JsonHttp(self._server)
         self._record = LoginRecord()
         self._lock, self._login_lock = asyncio.Lock(), asyncio.Lock()
+        self._renewals: set[asyncio.Task[str | None]] = set()
         self._step_ups: set[frozenset[str]] = set()
         """Sets of scopes that the user has been asked for because the server wanted more."""
 
@@ -65,9 +66,11 @@ class ServerAccess:
 
     async def renew(self, refused: str | None, challenge: str) -> str | None:
         read = read_bearer_challenge(challenge)
-        async with self._lock, self._oauth.storage.lock(self._server):
-            await self._load()
-            token = self._usable_token(refused) or await self._renew_alone(refused, read)
+        # A refresh token is good for one use: what it was given for is stored, even if nobody waits for it any more.
+        renewal = asyncio.create_task(self._renew_stored(refused, read))
+        self._renewals.add(renewal)
+        renewal.add_done_callback(self._renewals.discard)
+        token = await asyncio.shield(renewal)
         if token is not None or self._oauth.grant == "client_credentials" or self._is_hopeless(read):
             return token
         if not self._oauth.asks_user:
@@ -120,6 +123,12 @@ class ServerAccess:
         return login.tokens.access_token if set(self._oauth.scopes) <= set(login.scopes) else None
 
     # Without the user
+
+    async def _renew_stored(self, refused: str | None, challenge: BearerChallenge) -> str | None:
+        """Returns the token that another program has got meanwhile, or a new one; None if the user is needed."""
+        async with self._lock, self._oauth.storage.lock(self._server):
+            await self._load()
+            return self._usable_token(refused) or await self._renew_alone(refused, challenge)
 
     async def _renew_alone(self, refused: str | None, challenge: BearerChallenge) -> str | None:
         """Returns a new token that can be had without the user; None if there is none."""
@@ -306,6 +315,8 @@ class ServerAccess:
         self, authority: _Authority, stored: ClientIdentity | None, redirect_uri: str, scopes: tuple[str, ...]
     ) -> ClientIdentity:
         oauth = self._oauth
+        if oauth.client_id is not None and oauth.issuer is None:
+            self._record.check_binding(oauth.client_id, authority.issuer.issuer)
         own = OwnIdentity(
             oauth.client_id, oauth.client_secret, oauth.client_key, oauth.client_metadata_url, oauth.client_name
         )
