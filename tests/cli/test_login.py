@@ -108,6 +108,18 @@ async def test_a_server_that_wants_no_login_says_so(tmp_path, environment):
         assert "wants no login" in done.err
 
 
+async def test_a_login_needs_a_server(tmp_path, environment):
+    assert_one_sentence(await say("login", tmp_path=tmp_path, **environment), 2)
+
+
+async def test_a_password_in_the_address_is_not_shown(tmp_path, environment):
+    async with serve_fake(Fake()) as fake:
+        url = fake.url.replace("//", "//me:s3cret@")
+        for verb in ("login", "logout"):
+            done = await say(verb, url, tmp_path=tmp_path, **environment)
+            assert fake.url in done.out + done.err and "s3cret" not in done.out + done.err
+
+
 @pytest.mark.parametrize("verb", ["login", "logout"])
 async def test_a_program_has_no_logins(tmp_path, environment, verb):
     done = await say(verb, "cat", tmp_path=tmp_path, **environment)

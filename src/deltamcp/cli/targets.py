@@ -235,10 +235,6 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: Unp
     Raises:
         ConfigurationError: there is no such target.
     """
-    if not target:
-        raise ConfigurationError(
-            "Name a server: a URL, a Python file, a command line, or FILE#NAME for one of an mcpServers file."
-        )
     options: ClientOptions = {
         "speak": args.speak,
         "encoding": args.encoding,
@@ -263,23 +259,30 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: Unp
 
 
 def find_url(target: list[str]) -> str:
-    """Returns the address of a target.
+    """Returns the address of a target, as logins are stored under it.
 
     Raises:
         ConfigurationError: there is no such target, or it is a program.
     """
+    from deltamcp.client.oauth.server_access import server_key  # imported late, so that other verbs start faster
+
     endpoint = parse_target(_find_by_name(target) or target)
     if not isinstance(endpoint, Address):
-        raise ConfigurationError("Only a server at a URL has logins.")
-    return endpoint.url
+        raise ConfigurationError("Only a server at a URL has logins; name its URL, or an entry of a file that has one.")
+    return server_key(endpoint.url)
 
 
 def _find_by_name(target: Sequence[str]) -> dict[str, JSON] | None:
     """Returns the entry of the server that hosts' files list by this name; None if a program or no server has it.
 
     Raises:
-        ConfigurationError: several files list different servers by this name, or only a file that is not trusted does.
+        ConfigurationError: nothing is named, several files list different servers by this name, or only a file that is
+            not trusted does.
     """
+    if not target:
+        raise ConfigurationError(
+            "Name a server: a URL, a Python file, a command line, or FILE#NAME for one of an mcpServers file."
+        )
     name = target[0]
     if len(target) > 1 or not _SERVER_NAME.fullmatch(name) or shutil.which(name) or is_python_file(name):
         return None

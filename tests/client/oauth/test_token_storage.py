@@ -84,6 +84,19 @@ async def test_a_folder_that_cannot_be_written_is_told_and_loads_nothing(tmp_pat
             await storage.save(SERVER, b"secret")
 
 
+async def test_a_user_without_a_home_has_no_logins_and_is_told_so(monkeypatch):
+    def find_no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", find_no_home)
+    storage = UserStorage(uses_keyring=False)
+    assert await storage.load(SERVER) is None
+    async with storage.lock(SERVER):
+        with pytest.raises(ConfigurationError, match="no home"):
+            await storage.save(SERVER, b"secret")
+
+
 WRITER = """
 import asyncio, sys
 from pathlib import Path
@@ -190,6 +203,7 @@ async def test_the_keyring_is_not_asked_about_servers_without_a_login(folder, mo
     [
         ("linux", {}, ".local/state/delta-mcp/logins"),
         ("linux", {"XDG_STATE_HOME": "/x"}, "/x/delta-mcp/logins"),
+        ("linux", {"XDG_STATE_HOME": "x"}, ".local/state/delta-mcp/logins"),
         ("darwin", {"XDG_STATE_HOME": "/x"}, "Library/Application Support/delta-mcp/logins"),
         ("win32", {}, "AppData/Local/delta-mcp/logins"),
         ("win32", {"LOCALAPPDATA": "/x"}, "/x/delta-mcp/logins"),

@@ -17,6 +17,11 @@ _IN_KEYRING = b"keyring"
 """What the file of a server contains whose record is in the keyring; so only its users wait for the keyring."""
 _LOCK_ATTEMPTS, _LOCK_WAIT_SECONDS = 1200, 0.05
 _SERVICE = "delta-mcp"
+_STATE_FOLDERS = {
+    "win32": ("LOCALAPPDATA", "AppData", "Local"),
+    "darwin": ("", "Library", "Application Support"),
+}
+"""The variable that names the folder for the state of programs, and where it is in the user's home without it."""
 _MAX_RECORD_BYTES = 1024 * 1024
 
 
@@ -65,8 +70,12 @@ class UserStorage:
             folder: where the files are; by default in the user's folder for the state of programs.
             uses_keyring: False to keep all in the files.
         """
-        self._folder = folder or state_folder()
+        self._given_folder = folder
         self._uses_keyring = uses_keyring
+
+    @property
+    def _folder(self) -> Path:
+        return self._given_folder or state_folder()
 
     async def load(self, server: str) -> bytes | None:
         return await asyncio.to_thread(self._load, server)
@@ -74,7 +83,7 @@ class UserStorage:
     async def save(self, server: str, record: bytes) -> None:
         """
         Raises:
-            ConfigurationError: the folder cannot be written to.
+            ConfigurationError: the folder cannot be written to, or the user has none.
         """
         await asyncio.to_thread(self._save, server, record)
 
@@ -92,7 +101,10 @@ class UserStorage:
             yield
 
     def _load(self, server: str) -> bytes | None:
-        record = _read_own_file(self._path(server))
+        try:
+            record = _read_own_file(self._path(server))
+        except ConfigurationError:
+            return None  # a user without a folder has no logins
         if record != _IN_KEYRING:
             return record
         found = _ask_keyring("get_password", _SERVICE, server)
@@ -143,7 +155,7 @@ class UserStorage:
         try:
             self._make_folder()
             descriptor = os.open(self._path(server).with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError:
+        except (OSError, ConfigurationError):
             yield None
             return
         with os.fdopen(descriptor, "rb+") as file:
@@ -151,14 +163,18 @@ class UserStorage:
 
 
 def state_folder() -> Path:
-    """Returns the user's folder for logins: XDG's on Linux, the system's own elsewhere."""
-    home = Path.home()
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = home / "Library" / "Application Support"
-    else:
-        base = Path(os.environ.get("XDG_STATE_HOME") or home / ".local" / "state")
+    """Returns the user's folder for logins: XDG's on Linux, the system's own elsewhere.
+
+    Raises:
+        ConfigurationError: the user has no home, as in some containers.
+    """
+    variable, *names = _STATE_FOLDERS.get(sys.platform, ("XDG_STATE_HOME", ".local", "state"))
+    base = Path(os.environ.get(variable) or "")
+    if not base.is_absolute():  # the XDG specification has programs ignore other paths
+        try:
+            base = Path.home().joinpath(*names)
+        except RuntimeError:
+            raise ConfigurationError("There is no home to keep logins in; set HOME, or give a folder.") from None
     return base / "delta-mcp" / "logins"
 
 
