@@ -1,8 +1,9 @@
 """The page at which the user logs in, and how it is opened by default."""
 
-import asyncio
 import os
 import sys
+import threading
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -16,6 +17,9 @@ class LoginPage(Struct, frozen=True):
     full_url: str | None = None
     """An address that has the code in it already, if there is one."""
 
+    redirect_uri: str | None = None
+    """Where the browser comes back to, if the client listens there."""
+
     def __repr__(self) -> str:
         return f"<LoginPage at {self.url.partition('?')[0]}>"
 
@@ -25,6 +29,17 @@ class LoginPage(Struct, frozen=True):
         if self.user_code is None:
             return f"Log in at this page: {self.url}"
         return f"Log in at {self.url} with the code {self.user_code}"
+
+    @property
+    def hint(self) -> str:
+        """What a user needs to know who opens the page without our help; a line, or nothing."""
+        if self.redirect_uri is None:
+            return ""
+        port = urlsplit(self.redirect_uri).port
+        return (
+            f"Open it in a browser on this machine, to which it comes back at port {port}. If yours is on another "
+            f"machine, forward the port first, as by ssh -L {port}:127.0.0.1:{port}\n"
+        )
 
 
 def can_open_browser() -> bool:
@@ -36,9 +51,11 @@ def can_open_browser() -> bool:
 
 async def open_in_browser(page: LoginPage) -> None:
     """Writes the page's address to stderr, and opens it in the user's browser if there is one."""
-    sys.stderr.write(f"{page.sentence}\n")
+    is_opened = page.user_code is None and can_open_browser()
+    sys.stderr.write(f"{page.sentence}\n{'' if is_opened else page.hint}")
     sys.stderr.flush()
-    if page.user_code is None and can_open_browser():
+    if is_opened:
         import webbrowser  # imported late: few programs open a page
 
-        await asyncio.to_thread(webbrowser.open, page.url)
+        # Not awaited: some browsers are started in the foreground, and end when the user closes them.
+        threading.Thread(target=webbrowser.open, args=(page.url,), daemon=True).start()

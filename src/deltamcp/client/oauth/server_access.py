@@ -289,7 +289,7 @@ class ServerAccess:
                 request = make_code_request(
                     self._http, authority.issuer, client, authority.resource.resource, scopes, state
                 )
-                await self._oauth.show(LoginPage(request.url))
+                await self._oauth.show(LoginPage(request.url, redirect_uri=listener.redirect_uri))
                 redirected = await listener.wait(self._oauth.login_seconds)
         grant = {
             "grant_type": "authorization_code",
