@@ -112,7 +112,7 @@ async def test_two_clients_never_use_a_refresh_token_twice():
 
 
 async def test_a_call_that_is_cancelled_while_it_refreshes_does_not_lose_the_login():
-    async with serve_issuer() as issuer, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)
         async with connect(fake.url, auth=make_oauth(issuer)) as client:
             given, asked_for = asyncio.Event(), asyncio.Event()
@@ -474,7 +474,7 @@ async def test_when_the_issuer_changes_nothing_of_the_old_one_goes_to_the_new_on
 
 @pytest.mark.parametrize("grant", [None, "client_credentials"])
 async def test_when_the_issuer_changes_the_new_one_gets_no_secret_of_the_program(grant):
-    async with serve_issuer() as old, serve_issuer() as new, serve_fake(Fake()) as fake:
+    async with serve_login_issuer() as old, serve_login_issuer() as new, serve_fake(Fake()) as fake:
         old.protect(fake)
         auth = make_oauth(old, grant=grant, client_id="mine", client_secret="s3cret")
         async with connect(fake.url, auth=auth) as client:
