@@ -50,6 +50,17 @@ async def test_an_active_token_names_its_principal_and_is_asked_about_once(issue
     assert (name, secret) == ("tools%3A1", "s+e%25cret%2F%2B")
 
 
+async def test_requests_that_come_together_with_one_token_wait_for_one_answer(issuer: FakeIssuer) -> None:
+    issuer.active["opaque"] = answer(issuer)
+    auth = make_auth(issuer)
+    for token, kind in (("opaque", Principal), ("unknown", Failure)):
+        found = await asyncio.gather(*(auth.authenticate(Credentials(f"Bearer {token}", {})) for _ in range(20)))
+        assert all(isinstance(one, kind) for one in found)
+    assert [form["token"] for form in issuer.forms] == ["opaque", "unknown"]
+    assert isinstance(auth._verifier, introspection.IntrospectionVerifier) and not auth._verifier._questions
+    await auth.close()
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

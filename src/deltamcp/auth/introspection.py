@@ -55,6 +55,8 @@ class IntrospectionVerifier:
         pair = f"{quote_plus(options.client_id)}:{quote_plus(options.client_secret)}"
         self._authorization = f"Basic {base64.b64encode(pair.encode()).decode()}"
         self._inactive: OrderedDict[bytes, float] = OrderedDict()
+        self._questions: dict[bytes, asyncio.Task[dict[str, JSON]]] = {}
+        """The questions that are not answered yet, by the digests of their tokens."""
         self._client: httpx2.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -68,7 +70,7 @@ class IntrospectionVerifier:
         digest, now = hashlib.sha256(token.encode()).digest(), time.monotonic()
         if self._inactive.get(digest, -math.inf) > now:
             raise TokenError(TokenFault.INACTIVE)
-        answer = await self._ask(token)
+        answer = await self._ask_once(token, digest)
         if answer.get("active") is not True:
             self._inactive[digest] = time.monotonic() + _INACTIVE_SECONDS
             self._inactive.move_to_end(digest)
@@ -76,6 +78,15 @@ class IntrospectionVerifier:
                 self._inactive.popitem(last=False)
             raise TokenError(TokenFault.INACTIVE)
         return self._rules.check_answer(answer, time.time(), self._options.only_for_this_resource)
+
+    async def _ask_once(self, token: str, digest: bytes) -> dict[str, JSON]:
+        """Asks about a token, or waits for the answer if another request has asked."""
+        loop = asyncio.get_running_loop()
+        question = self._questions.get(digest)
+        if question is None or question.get_loop() is not loop:
+            question = self._questions[digest] = loop.create_task(self._ask(token))
+            question.add_done_callback(lambda _: self._questions.pop(digest, None))
+        return await asyncio.shield(question)
 
     async def _ask(self, token: str) -> dict[str, JSON]:
         url = self._options.url
