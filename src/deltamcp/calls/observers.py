@@ -11,7 +11,7 @@ from msgspec import UNSET
 from deltamcp import tokens
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.results import content
-from deltamcp.runtime.request_id import HTTP_REQUEST_ID
+from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
 from deltamcp.values import JSON, Answer, Caller, Outcome, RequestId, Terms, Text, ToolResult
 from deltamcp.wire import jsonrpc
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from deltamcp.errors import ConfigurationError
+from deltamcp.runtime.http_request_id import HttpRequestIdFilter
 from deltamcp.runtime.json_log import JsonFormatter
-from deltamcp.runtime.request_id import RequestIdFilter
 from deltamcp.runtime.stderr_log import StderrHandler
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -72,7 +72,7 @@ def configure_log(options: LogOptions) -> None:
         handler = StderrHandler() if path is None else LogFile(path)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}; name another --log-file.") from None
-    handler.addFilter(RequestIdFilter())
+    handler.addFilter(HttpRequestIdFilter())
     plain = logging.Formatter(_STDERR_FORMAT if path is None else _FILE_FORMAT)
     handler.setFormatter(JsonFormatter() if options.format == "json" else plain)
     logging.basicConfig(level=options.level.upper(), handlers=[handler])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from deltamcp.transports.metrics import Metrics
 
 
-class MetricsCommand(Struct, frozen=True):
+class MetricsOptions(Struct, frozen=True):
     """Where the metrics are shown, if at all, and what they count."""
 
     shown: bool = False
@@ -65,10 +65,10 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def read_options(args: argparse.Namespace) -> MetricsCommand:
+def read_options(args: argparse.Namespace) -> MetricsOptions:
     """
     Raises:
         ConfigurationError: the address is not one.
     """
     address = parse_address("--metrics", args.metrics) if args.metrics else None
-    return MetricsCommand(args.metrics is not None, address, args.metrics_tokens)
+    return MetricsOptions(args.metrics is not None, address, args.metrics_tokens)

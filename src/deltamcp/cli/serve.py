@@ -21,7 +21,7 @@ from deltamcp.cli import auth_options, http_options, log, metrics_options, rate_
 from deltamcp.cli.address import parse_address
 from deltamcp.cli.auth_options import AuthOptions
 from deltamcp.cli.log import LogOptions
-from deltamcp.cli.metrics_options import MetricsCommand
+from deltamcp.cli.metrics_options import MetricsOptions
 from deltamcp.cli.output import printable_text
 from deltamcp.cli.reload import CHANGED_EXIT_CODE, POLL_SECONDS, FileWatch, ServerProcess
 from deltamcp.cli.server_target import FILE_SUFFIXES, check_target, load, split_target
@@ -51,7 +51,7 @@ class ServeCommand(Struct, frozen=True):
     port: int = 0
     path: str = "/mcp"
     http: "HttpServerOptions" = {}
-    metrics: MetricsCommand = MetricsCommand()
+    metrics: MetricsOptions = MetricsOptions()
     tracing: bool = False
     store: str | None = None
     state_key_file: Path | None = None

@@ -19,7 +19,7 @@ _MAX_UNSENT = 16
 class RelayedStream(EventStream):
     """Reads the events of a stream after a number. If the replica that ran it is dead, an error is the last one."""
 
-    __slots__ = ("_copies", "_error", "_events", "_is_over", "_name", "_next", "_origin", "_task")
+    __slots__ = ("_copies", "_error", "_events", "_is_over", "_name", "_next", "_replica_id", "_task")
 
     def __init__(
         self, id_: str, session: str, after: int, copies: StreamCopies, error: Callable[[RequestId], bytes]
@@ -28,7 +28,7 @@ class RelayedStream(EventStream):
         super().__init__(id_)
         self._copies = copies
         self._name = f"{session} {id_}"
-        self._origin = id_.partition("-")[0]
+        self._replica_id = id_.partition("-")[0]
         self._next = after + 1
         self._error = error
         self._is_over = False
@@ -43,7 +43,7 @@ class RelayedStream(EventStream):
         """
         if await self._copies.read_request(self._name) is not None or await self._copies.read_end(self._name):
             return True
-        return self._origin != self._copies.replica.id and await self._copies.replica.is_alive(self._origin)
+        return self._replica_id != self._copies.replica.id and await self._copies.replica.is_alive(self._replica_id)
 
     def start(self) -> None:
         """Reads events from now on."""
@@ -82,7 +82,7 @@ class RelayedStream(EventStream):
             self._next = max(self._next + 1, found.number - self._copies.places + 1)  # those between are forgotten
             return True
         # Asked first, because a replica may write the end and stop between the two questions.
-        is_alive = await self._copies.replica.is_alive(self._origin)
+        is_alive = await self._copies.replica.is_alive(self._replica_id)
         end = await self._copies.read_end(self._name)
         if end is not None:
             if end.number > self._next:

@@ -7,10 +7,10 @@ from deltamcp.transports.asgi_lifespan import serve_lifespan
 from deltamcp.transports.asgi_messages import Receive, Scope, Send
 from deltamcp.transports.health import HealthPages
 from deltamcp.transports.http_options import HttpOptions
+from deltamcp.transports.http_request_ids import HttpRequestIds
 from deltamcp.transports.metrics import find_metrics
 from deltamcp.transports.open_pages import OpenPages
 from deltamcp.transports.quota import HttpQuotas
-from deltamcp.transports.request_ids import RequestIds
 from deltamcp.transports.trusted_proxies import TrustedProxies
 
 
@@ -23,7 +23,7 @@ class ServerApp:
         """The path of the MCP endpoint."""
         self._auth = options.get("auth")
         self.proxies = TrustedProxies(options.get("trusted_proxies", ()))
-        self._request_ids = RequestIds() if options.get("request_ids") else None
+        self._request_ids = HttpRequestIds() if options.get("request_ids") else None
         self._rates = engine.rates
         self._quotas = HttpQuotas(engine.limits)
         self._health = HealthPages(engine)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from deltamcp.client.oauth.record import (
+from deltamcp.client.oauth.login_record import (
     ClientIdentity,
     IssuedTokens,
     IssuerLogin,

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from msgspec import Struct
 
 from deltamcp.client.oauth.json_http import JsonHttp
+from deltamcp.client.oauth.login_record import ClientIdentity
 from deltamcp.client.oauth.metadata import IssuerDocument
-from deltamcp.client.oauth.record import ClientIdentity
 from deltamcp.client.oauth.scopes import OFFLINE_ACCESS
 from deltamcp.client.oauth.token_request import read_error_code
 from deltamcp.errors import UnauthorizedError

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from deltamcp.client.oauth.json_http import JsonHttp
 from deltamcp.client.oauth.login_page import LoginPage
+from deltamcp.client.oauth.login_record import ClientIdentity, IssuedTokens
 from deltamcp.client.oauth.metadata import IssuerDocument
-from deltamcp.client.oauth.record import ClientIdentity, IssuedTokens
 from deltamcp.client.oauth.registration import DEVICE_CODE
 from deltamcp.client.oauth.token_request import (
     TokenRefusedError,

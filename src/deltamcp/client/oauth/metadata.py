@@ -33,7 +33,6 @@ class IssuerDocument(Struct, frozen=True):
     device_authorization_endpoint: str | None = None
     revocation_endpoint: str | None = None
     scopes_supported: list[str] | None = None
-    grant_types_supported: list[str] | None = None
     code_challenge_methods_supported: list[str] | None = None
     token_endpoint_auth_methods_supported: list[str] | None = None
     client_id_metadata_document_supported: bool | None = None

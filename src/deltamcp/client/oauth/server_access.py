@@ -21,7 +21,7 @@ from deltamcp.client.oauth.metadata import (
     find_resource,
 )
 from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
-from deltamcp.client.oauth.record import (
+from deltamcp.client.oauth.login_record import (
     ClientIdentity,
     IssuedTokens,
     IssuerLogin,

@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 from deltamcp.client.oauth.json_http import JsonHttp
+from deltamcp.client.oauth.login_record import ClientIdentity, IssuedTokens
 from deltamcp.client.oauth.metadata import IssuerDocument
-from deltamcp.client.oauth.record import ClientIdentity, IssuedTokens
 from deltamcp.client.oauth.scopes import read_scopes
 from deltamcp.errors import ConfigurationError, UnauthorizedError
 

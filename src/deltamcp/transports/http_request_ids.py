@@ -4,7 +4,7 @@ import itertools
 import re
 import secrets
 
-from deltamcp.runtime.request_id import HTTP_REQUEST_ID
+from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
 from deltamcp.transports.asgi_messages import Headers
 
 _HEADER = b"x-request-id"
@@ -12,7 +12,7 @@ _WELL_FORMED = re.compile(rb"[\x21-\x7e]{1,128}")
 """Visible ASCII: a log line cannot be forged with it, and a header neither."""
 
 
-class RequestIds:
+class HttpRequestIds:
     """Takes the id that a request has, or makes one that no other request has."""
 
     def __init__(self) -> None:

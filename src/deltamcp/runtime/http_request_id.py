@@ -7,7 +7,7 @@ HTTP_REQUEST_ID: ContextVar[str] = ContextVar("deltamcp_http_request_id", defaul
 """The request's `X-Request-Id`; empty outside of a request, and where the server has no request ids."""
 
 
-class RequestIdFilter(logging.Filter):
+class HttpRequestIdFilter(logging.Filter):
     """Gives each record `request_id`, None outside of a request, and `request_suffix` to end a line with."""
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -13,8 +13,8 @@ from starlette.responses import PlainTextResponse
 
 from deltamcp import DeltaServer, HostAuth, ObservedCall, Rate, RateLimits
 from deltamcp.cli.log import _STDERR_FORMAT
-from deltamcp.runtime.request_id import HTTP_REQUEST_ID, RequestIdFilter
-from deltamcp.transports.request_ids import RequestIds
+from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID, HttpRequestIdFilter
+from deltamcp.transports.http_request_ids import HttpRequestIds
 from deltamcp.transports.uvicorn_server import make_server
 from tests.support.http_server import serve_uvicorn
 from tests.support.raw_client import META
@@ -92,7 +92,7 @@ async def test_the_log_of_a_request_and_its_observers_have_its_id():
             seen.append((record.getMessage(), record.request_id))  # type: ignore[attr-defined]
 
     handler = Handler()
-    handler.addFilter(RequestIdFilter())
+    handler.addFilter(HttpRequestIdFilter())
     logging.getLogger("author").addHandler(handler)
     try:
         http_server = make_server(make_logging_server(observer).engine, port=0, request_ids=True)
@@ -117,14 +117,14 @@ async def test_without_the_option_there_are_none():
 
 @given(st.binary(max_size=200))
 def test_an_id_is_taken_only_if_it_is_short_and_visible(given_id):
-    [(_, id_)] = RequestIds().begin({b"x-request-id": given_id})
+    [(_, id_)] = HttpRequestIds().begin({b"x-request-id": given_id})
     is_good = 0 < len(given_id) <= 128 and all(0x21 <= byte <= 0x7E for byte in given_id)
     assert (id_ == given_id) == is_good
     assert re.fullmatch(rb"[\x21-\x7e]{1,128}", id_)
 
 
 def test_no_two_requests_get_the_same_id():
-    ids = [RequestIds(), RequestIds()]
+    ids = [HttpRequestIds(), HttpRequestIds()]
     made = {one.begin({})[0][1] for one in ids for _ in range(100)}
     assert len(made) == 200
 
@@ -133,6 +133,6 @@ def test_no_two_requests_get_the_same_id():
 def test_a_line_ends_with_the_id(request_id, line):
     token = HTTP_REQUEST_ID.set(request_id)
     record = logging.LogRecord("author", logging.WARNING, "", 1, "x", None, None)
-    RequestIdFilter().filter(record)
+    HttpRequestIdFilter().filter(record)
     HTTP_REQUEST_ID.reset(token)
     assert logging.Formatter(_STDERR_FORMAT).format(record) == line
