@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from deltamcp.auth.safe_url import is_loopback
 from deltamcp.client.oauth.json_http import JsonHttp
-from deltamcp.client.oauth.metadata import IssuerDocument
 from deltamcp.client.oauth.login_record import ClientAuthMethod, ClientIdentity
+from deltamcp.client.oauth.metadata import IssuerDocument
 from deltamcp.client.oauth.scopes import read_scopes
 from deltamcp.client.oauth.token_request import read_error_code
 from deltamcp.errors import UnauthorizedError

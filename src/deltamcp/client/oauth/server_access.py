@@ -14,13 +14,6 @@ from deltamcp.client.oauth.code_grant import make_code_request, make_state, read
 from deltamcp.client.oauth.device_grant import log_in_by_device
 from deltamcp.client.oauth.json_http import JsonHttp
 from deltamcp.client.oauth.login_page import LoginPage, can_open_browser
-from deltamcp.client.oauth.metadata import (
-    IssuerDocument,
-    ResourceDocument,
-    find_issuer,
-    find_resource,
-)
-from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
 from deltamcp.client.oauth.login_record import (
     ClientIdentity,
     IssuedTokens,
@@ -29,6 +22,13 @@ from deltamcp.client.oauth.login_record import (
     decode_record,
     encode_record,
 )
+from deltamcp.client.oauth.metadata import (
+    IssuerDocument,
+    ResourceDocument,
+    find_issuer,
+    find_resource,
+)
+from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
 from deltamcp.client.oauth.redirect_listener import listen_for_redirect
 from deltamcp.client.oauth.registration import OwnIdentity, identify_client
 from deltamcp.client.oauth.scopes import add_offline_access, select_scopes
