@@ -397,16 +397,16 @@ async def test_a_subscriber_learns_of_each_gap_and_hears_what_comes_after(tmp_pa
 
 
 async def test_a_redis_that_says_nothing_at_all_is_a_gap(tmp_path, monkeypatch):
-    monkeypatch.setattr("deltamcp.stores.redis._SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("deltamcp.stores.redis._SILENCE_SECONDS", 0.5)
     port = free_port()
     store = CircuitBreaker(RedisStore(f"redis://127.0.0.1:{port}/0", connect_seconds=0.2), 1.0, retry_seconds=0.01)
     with redis_server(port, tmp_path) as process:
         heard = Heard(store)
         await heard.has(None)
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(1.2)
         assert heard.all == [None], "a ping is answered"
         process.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(1.2)
         process.send_signal(signal.SIGCONT)
         await heard.has(None, None)
         await heard.stop()

@@ -208,21 +208,21 @@ async def test_changes_at_two_replicas_at_once_are_all_made(two):
 
 
 async def test_a_session_that_expired_ends_everywhere(store):
-    async with replicas(lambda url: make(url, session_idle_seconds=0.5), store) as two:
+    async with replicas(lambda url: make(url, session_idle_seconds=2), store) as two:
         one, other = two.clients
         await one.initialize()
         assert await status(other.request(1, "ping")) == 200
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(2.5)
         assert [await status(client.request(1, "ping")) for client in (one, other)] == [404, 404]
 
 
 async def test_an_open_stream_keeps_a_session_alive(store):
-    async with replicas(lambda url: make(url, session_idle_seconds=0.6), store) as two:
+    async with replicas(lambda url: make(url, session_idle_seconds=2), store) as two:
         one, other = two.clients
         await one.initialize()
         stream = one.get()
         assert await status(stream) == 200
-        await asyncio.sleep(2)
+        await asyncio.sleep(3)
         assert await status(other.request(1, "ping")) == 200
 
 
