@@ -122,7 +122,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     stored_bytes_per_account: int = 64 * 1024 * 1024
     """Size of what is stored for one principal or, where that is unknown, one session, connection or address; at the
     limit the server deletes what this account did not read for the longest time. A fourth of all, so that no three
-    callers keep the others from storing anything."""
+    accounts keep the others from storing anything. In a store that replicas share, the sessions and the event streams
+    of a caller are two more accounts."""
 
     store_seconds: float = 1.0
     """Deadline of one operation of the store, and one second more for each 32 MB to store; callers wait no longer for a

@@ -83,8 +83,10 @@ def collected_garbage() -> Iterator[Garbage]:
 
 
 async def garbage_of_calls(call: Callable[[], Awaitable[Any]]) -> "collections.Counter[str]":
-    """The types of what `CALLS` calls leave, in the best of three attempts: a thread of an earlier test may end meanwhile
-    and leave that test's server."""
+    """The types of what `CALLS` calls leave, in the best of three attempts.
+
+    A thread of an earlier test may end meanwhile and leave that test's server.
+    """
     for _ in range(3):
         with collected_garbage() as garbage:
             for _ in range(CALLS):
