@@ -74,7 +74,8 @@ class ToolOptions(TypedDict, total=False):
     policy: Literal["allow", "confirm"]
     """`"confirm"` asks the user, by elicitation, before every call."""
     scopes: list[str]
-    """The scopes a caller needs; to other callers the operation does not exist."""
+    """The scopes a caller needs. Others do not find the operation; if they authenticated and name it, they are told the
+    scopes."""
     results: ResultPolicy
     """How results are fitted to a budget; the server's policy fills in what this leaves open."""
 
