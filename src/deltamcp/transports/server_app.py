@@ -1,5 +1,6 @@
 """What the ASGI applications of a server have in common: their options, their pages and their quotas."""
 
+import abc
 from collections.abc import Callable
 
 from deltamcp.calls.engine import Engine
@@ -14,7 +15,7 @@ from deltamcp.transports.quota import HttpQuotas
 from deltamcp.transports.trusted_proxies import TrustedProxies
 
 
-class ServerApp:
+class ServerApp(abc.ABC):
     """Serves HTTP requests, for any ASGI server or mounted in another application."""
 
     def __init__(self, engine: Engine, path: str, options: HttpOptions) -> None:
@@ -43,9 +44,9 @@ class ServerApp:
         elif scope["type"] == "http":
             await self._serve(scope, receive, send if self._metrics is None else self._metrics.watch(scope, send))
 
+    @abc.abstractmethod
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the response to a request."""
-        raise NotImplementedError
 
     def drain(self) -> None:
         """Ends the streams that do not end by themselves; calls in flight go on."""
