@@ -28,14 +28,15 @@ def main() -> None:
     try:
         with run_topology(given.replicas) as topology:
             ledger, kills = asyncio.run(_run(topology, given))
-            traces = topology.log_text().count("Traceback")
+            log = topology.log_text()
     except SkippedError as skipped:
         raise SystemExit(f"not run: {skipped}") from None
     print(f"{kills} kills in {given.seconds:g} s")
     for (client, outcome), count in sorted(ledger.outcomes.items()):
         print(f"{client:<26}{outcome:<20}{count:>8,}")
-    if traces:
-        ledger.wrong.append(f"{traces} tracebacks in the logs of the replicas")
+    if traces := log.count("Traceback"):
+        first = log[max(0, log.index("Traceback") - 500) :][:5000]
+        ledger.wrong.append(f"{traces} tracebacks in the logs of the replicas; the first is:\n{first}")
     for what in ledger.wrong:
         print(f"WRONG {what}")
     if not ledger.wrong:
