@@ -11,6 +11,8 @@ START_SECONDS = 180.0
 
 def find_free_port() -> int:
     with socket.socket() as free:
+        # Without it there is none for a minute after tens of thousands of connections.
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
     return port
