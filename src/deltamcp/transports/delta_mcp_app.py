@@ -9,7 +9,6 @@ import logging
 from collections.abc import MutableMapping
 from typing import Any, Unpack
 
-from deltamcp.auth.authenticator import Credentials
 from deltamcp.calls.engine import Engine
 from deltamcp.dialects import versions
 from deltamcp.dialects.delta_mcp import DeltaMcp
@@ -148,7 +147,7 @@ class DeltaMcpApp(ServerApp):
         if method != "POST":
             await asgi_messages.respond(response.send, 405, b"", ((b"allow", b"POST"),))
             return
-        refused = await self._authenticate(incoming, address)
+        refused = await self._authenticate(incoming)
         if refused is not None:
             await self._refuse(incoming, refused)
             return
@@ -157,19 +156,13 @@ class DeltaMcpApp(ServerApp):
         finally:
             incoming.release()
 
-    async def _authenticate(self, incoming: HttpRequest, address: str) -> Failure | None:
-        """Sets the caller of a request, or returns the reason why it is refused."""
+    async def _authenticate(self, incoming: HttpRequest) -> Failure | None:
         if self._auth is None:
             return None
         header = incoming.headers.get(b"authorization")
         if not incoming.has_unique_headers and incoming.has_repeated((b"authorization",)):
             header = None
-        authorization = None if header is None else header.decode("latin-1")
-        found = await self._auth.authenticate(Credentials(authorization, incoming.scope))
-        if isinstance(found, Failure):
-            return found
-        incoming.caller = self._engine.identify(found, None, address)
-        return None if self._rates is None else await self._rates.check_principal(incoming.caller)
+        return await self._identify(incoming, self._auth, header)
 
     async def _refuse(self, incoming: HttpRequest, failure: Failure) -> None:
         """Sends the status of a failure, with an empty body."""

@@ -6,7 +6,7 @@ What it admits, `McpEndpoint` serves. `OpenPages` has the other pages, which nee
 import logging
 from typing import Unpack
 
-from deltamcp.auth.authenticator import Authenticator, Credentials
+from deltamcp.auth.authenticator import Authenticator
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
 from deltamcp.transports import asgi_messages, cors
@@ -68,9 +68,7 @@ class HttpApp(ServerApp):
         if refused is None and not at_endpoint and page is None:
             refused = self._no_page
         if refused is None and at_endpoint and self._auth is not None:
-            refused = await self._authenticate(incoming, self._auth, address)
-            if refused is None and self._rates is not None:
-                refused = await self._rates.check_principal(incoming.caller)
+            refused = await self._authenticate(incoming, self._auth)
         if refused is not None:
             await asgi_messages.refuse(incoming, refused)
         elif page is not None:
@@ -84,17 +82,10 @@ class HttpApp(ServerApp):
 
     # Admission
 
-    async def _authenticate(self, incoming: HttpRequest, auth: Authenticator, address: str) -> Failure | None:
-        """Sets the caller of a request, or returns the reason why it is refused."""
-        header = incoming.headers.get(b"authorization")
+    async def _authenticate(self, incoming: HttpRequest, auth: Authenticator) -> Failure | None:
         if not incoming.has_unique_headers and incoming.has_repeated((b"authorization",)):
             return Failure(Fault.INVALID_REQUEST, "The request has more than one Authorization header.")
-        authorization = None if header is None else header.decode("latin-1")
-        found = await auth.authenticate(Credentials(authorization, incoming.scope))
-        if isinstance(found, Failure):
-            return found
-        incoming.caller = self._engine.identify(found, None, address)
-        return None
+        return await self._identify(incoming, auth, incoming.headers.get(b"authorization"))
 
 
 def make_app(engine: Engine, path: str = "/mcp", **options: Unpack[HttpOptions]) -> ServerApp:

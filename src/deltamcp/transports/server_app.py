@@ -3,9 +3,11 @@
 import abc
 from collections.abc import Callable
 
+from deltamcp.auth.authenticator import Authenticator, Credentials
 from deltamcp.calls.engine import Engine
+from deltamcp.transports import asgi_messages
 from deltamcp.transports.asgi_lifespan import serve_lifespan
-from deltamcp.transports.asgi_messages import Receive, Scope, Send
+from deltamcp.transports.asgi_messages import HttpRequest, Receive, Scope, Send
 from deltamcp.transports.health import HealthPages
 from deltamcp.transports.http_options import HttpOptions
 from deltamcp.transports.http_request_ids import HttpRequestIds
@@ -13,6 +15,7 @@ from deltamcp.transports.metrics import find_metrics
 from deltamcp.transports.open_pages import OpenPages
 from deltamcp.transports.quota import HttpQuotas
 from deltamcp.transports.trusted_proxies import TrustedProxies
+from deltamcp.values import Failure
 
 
 class ServerApp(abc.ABC):
@@ -47,6 +50,15 @@ class ServerApp(abc.ABC):
     @abc.abstractmethod
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the response to a request."""
+
+    async def _identify(self, incoming: HttpRequest, auth: Authenticator, header: bytes | None) -> Failure | None:
+        """Sets the caller of a request and counts it for its principal; or returns why the request is refused."""
+        authorization = None if header is None else header.decode("latin-1")
+        found = await auth.authenticate(Credentials(authorization, incoming.scope))
+        if isinstance(found, Failure):
+            return found
+        incoming.caller = self._engine.identify(found, None, asgi_messages.client_address(incoming.scope))
+        return None if self._rates is None else await self._rates.check_principal(incoming.caller)
 
     def drain(self) -> None:
         """Ends the streams that do not end by themselves; calls in flight go on."""
