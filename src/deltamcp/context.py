@@ -20,6 +20,25 @@ CAPABILITY = {"elicitation/create": "elicitation", "sampling/createMessage": "sa
 """The capability that a client must have declared, by the method of the server's question."""
 
 
+class ProgressReport(Struct, frozen=True):
+    """How far a call has come."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+    token: str | int | None = None
+    """The progress token of the client's request; None if the client sent none."""
+
+    def notification(self) -> bytes:
+        """Returns `notifications/progress`."""
+        params: dict[str, JSON] = {"progressToken": self.token, "progress": self.progress}
+        if self.total is not None:
+            params["total"] = self.total
+        if self.message is not None:
+            params["message"] = self.message
+        return jsonrpc.encode_notification("notifications/progress", params)
+
+
 class Channel(WaitHook, Protocol):
     """Sends messages to the client while the server performs one of its requests.
 
@@ -36,8 +55,21 @@ class Channel(WaitHook, Protocol):
         """The HTTP headers of the request, by names in lower case; none if it did not come over HTTP."""
         ...
 
+    @property
+    def takes_every_progress(self) -> bool:
+        """Whether progress is reported although the client sent no progress token."""
+        ...
+
     async def notify(self, message: bytes) -> None:
         """Sends a notification that belongs to this request."""
+        ...
+
+    async def report(self, progress: ProgressReport) -> None:
+        """Reports how far the call has come."""
+        ...
+
+    async def send_part(self, part: JSON) -> None:
+        """Sends a part of the result as soon as the function has made it, where the client asked for parts."""
         ...
 
     async def request(self, method: str, params: dict[str, JSON]) -> JSON:
@@ -184,16 +216,15 @@ class Context:
         `progress` must grow with every call; the server does not send a value that is not above the one before.
         """
         token = self.terms.meta.get("progressToken")
+        if type(token) not in (str, int):
+            if not self._channel.takes_every_progress:
+                return
+            token = None
         # "Progress": the value MUST increase with each notification.
-        if type(token) not in (str, int) or (self._shared.progress is not None and progress <= self._shared.progress):
+        if self._shared.progress is not None and progress <= self._shared.progress:
             return
         self._shared.progress = progress
-        params: dict[str, JSON] = {"progressToken": token, "progress": progress}
-        if total is not None:
-            params["total"] = total
-        if message is not None:
-            params["message"] = message
-        await self._channel.notify(jsonrpc.encode_notification("notifications/progress", params))
+        await self._channel.report(ProgressReport(progress, total, message, token))
 
     async def log(self, level: LogLevel, data: JSON, logger: str | None = None) -> None:
         """Sends a log message to the client, if the client requested messages of this level. Never include secrets."""

@@ -6,6 +6,8 @@ are for authors, who raise them in their functions, and for programs that embed 
 
     DeltaError
     ├── ToolError                  an author raises it; the model reads its text
+    │   └── ToolFailure            the same with a code that programs read
+    ├── NeedsResource              an author raises it where the caller may grant more of a resource and call again
     ├── ResourceNotFoundError      an author raises it in a templated resource
     ├── InputDeclinedError         the user declined or cancelled a question that the function needs an answer to
     ├── PeerError                  the peer answered a request of this side with an error
@@ -56,6 +58,8 @@ class Fault(enum.Enum):
     UNAUTHORIZED = enum.auto()
     INSUFFICIENT_SCOPE = enum.auto()
     RATE_LIMITED = enum.auto()
+    PROMISE_UNKNOWN = enum.auto()
+    SHUTTING_DOWN = enum.auto()
 
 
 class FaultRow(NamedTuple):
@@ -103,6 +107,9 @@ FAULTS: Mapping[Fault, FaultRow] = MappingProxyType(
         Fault.UNAUTHORIZED: FaultRow(-32600, -32600, 401, 401),
         Fault.INSUFFICIENT_SCOPE: FaultRow(-32600, -32600, 403, 403),
         Fault.RATE_LIMITED: FaultRow(-32603, -32603, 429, 429),
+        # MCP 2025-11-25 "Tasks" and SEP-2663: one code for unknown, expired and foreign ids.
+        Fault.PROMISE_UNKNOWN: FaultRow(-32602, -32602, 200, 400),
+        Fault.SHUTTING_DOWN: FaultRow(-32603, -32603, 503, 503),
     }
 )
 
@@ -113,6 +120,63 @@ class DeltaError(Exception):
 
 class ToolError(DeltaError):
     """An author raises it in a tool, resource or prompt; the server sends its text to the model unchanged."""
+
+
+class ToolErrorCode(enum.StrEnum):
+    """The codes of errors that the server itself reports as a tool's; authors choose others."""
+
+    INVALID_PARAMS = "INVALID_PARAMS"
+    INTERNAL = "INTERNAL"
+    TIMEOUT = "TIMEOUT"
+    RATE_LIMITED = "RATE_LIMITED"
+    PROMISE_EXPIRED = "PROMISE_EXPIRED"
+    CANCELLED = "CANCELLED"
+    DECLINED = "DECLINED"
+    OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
+    RESULT_TOO_LARGE = "RESULT_TOO_LARGE"
+    RESULT_TOO_DEEP = "RESULT_TOO_DEEP"
+    UPSTREAM_ERROR = "UPSTREAM_ERROR"
+
+
+class ToolFailure(ToolError):  # noqa: N818 - MCP-lite calls it a failure, and keeps errors for the protocol
+    """An author raises it where the call failed for a reason of its subject, such as a declined card."""
+
+    def __init__(
+        self, code: str, message: str, *, retryable: bool = False, details: "Mapping[str, Any] | None" = None
+    ) -> None:
+        """
+        Args:
+            code: What programs read, in capitals: "CARD_DECLINED".
+            message: What the model reads.
+            retryable: Whether the same call may succeed later.
+            details: Further JSON for programs.
+        """
+        super().__init__(message)
+        self.code = code
+        self.retryable = retryable
+        self.details = dict(details or {})
+
+
+class NeedsResource(DeltaError):  # noqa: N818 - named after MCP-lite's response type
+    """An author raises it where the caller may grant more of a resource, and then call again.
+
+    MCP-lite sends it as `request-for-more-resource`; MCP, which has no such result, as a tool's error.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        required: float | None = None,
+        available: float | None = None,
+        unit: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.required = required
+        self.available = available
+        self.unit = unit
 
 
 class ResourceNotFoundError(DeltaError):

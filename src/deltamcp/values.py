@@ -187,9 +187,25 @@ class Inputs(Struct, frozen=True):
 
     responses: dict[str, JSON] = {}
     state: str | None = None
+    fields: dict[str, JSON] = {}
+    """Answers by the names of form fields, from MCP-lite clients that do not know the keys of the questions."""
 
 
 NO_INPUTS = Inputs()
+
+
+class PromiseWish(Struct, frozen=True):
+    """Says that the client takes a promise in place of the result of its call."""
+
+    at_once: bool = False
+    """Whether the client asks for a promise and not for the result, however soon that comes (2025-11-25's `task`)."""
+    seconds: float | None = None
+    """For how long the client would like to redeem it; None leaves that to the server."""
+    idempotency_key: str | None = None
+    """The client's name for the call: asked again under the same name, the server returns the same promise."""
+
+
+PROMISE_ALLOWED = PromiseWish()
 
 
 class CallTool(Struct, frozen=True, gc=False):
@@ -198,6 +214,37 @@ class CallTool(Struct, frozen=True, gc=False):
     name: str
     arguments: dict[str, JSON]
     inputs: Inputs = NO_INPUTS
+    promise: PromiseWish | None = None
+    """None if the client takes no promise, so that it waits for the result."""
+
+
+class RedeemPromise(Struct, frozen=True):
+    """MCP-lite's `redeem`, and `tasks/result` (2025-11-25): the outcome of the call, or the promise if it goes on."""
+
+    token: str
+    wait_seconds: float | None = 0.0
+    """How long to wait for the outcome; None waits until there is one."""
+    inputs: Inputs = NO_INPUTS
+    """Answers to the questions of the call."""
+
+
+class GetPromise(Struct, frozen=True):
+    """`tasks/get`, and `redeem` with the action "status"."""
+
+    token: str
+
+
+class AnswerPromise(Struct, frozen=True):
+    """`tasks/update` (2026-07-28): answers to the questions of the call."""
+
+    token: str
+    inputs: Inputs
+
+
+class CancelPromise(Struct, frozen=True):
+    """`tasks/cancel`, and `redeem` with the action "cancel"."""
+
+    token: str
 
 
 class ReadResource(Struct, frozen=True):
@@ -292,8 +339,10 @@ class Listen(Struct, frozen=True):
     filter: Filter
 
 
+PromiseAsk: TypeAlias = RedeemPromise | GetPromise | AnswerPromise | CancelPromise
+"""The asks about a call that the server goes on with after its reply."""
 EngineAsk: TypeAlias = (
-    CallTool | ReadResource | GetPrompt | Complete | ListItems | Describe | ListManifest | Discover | Ping
+    CallTool | ReadResource | GetPrompt | Complete | ListItems | Describe | ListManifest | Discover | Ping | PromiseAsk
 )
 """The asks that the engine performs."""
 SessionAsk: TypeAlias = SetLevel | Watch
@@ -398,6 +447,15 @@ class PromptMessage(Struct, frozen=True):
     content: Content
 
 
+class ErrorInfo(Struct, frozen=True):
+    """What a program reads of a tool's error; the model reads the text."""
+
+    code: str
+    """In capitals, such as CARD_DECLINED; `errors.ToolErrorCode` has those that the server itself uses."""
+    retryable: bool = False
+    details: dict[str, JSON] = {}
+
+
 class ToolResult(Struct, frozen=True, gc=False):
     """The result of a tool call. A tool may return one to set every part of its result."""
 
@@ -405,6 +463,8 @@ class ToolResult(Struct, frozen=True, gc=False):
     structured: JSON | UnsetType = UNSET
     is_error: bool = False
     meta: dict[str, JSON] | None = None
+    error: ErrorInfo | None = None
+    """Set only if `is_error`."""
 
 
 class Contents(Struct, frozen=True):
@@ -475,6 +535,44 @@ class SubscriptionEnd(Struct, frozen=True):
     """The result of a `subscriptions/listen` that the server ends."""
 
 
+class PromiseStatus(enum.StrEnum):
+    """The states of a promise; `promises/record.py` has the table of those that follow each."""
+
+    QUEUED = "queued"
+    WORKING = "working"
+    INPUT_REQUIRED = "input_required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        return self in (PromiseStatus.COMPLETED, PromiseStatus.FAILED, PromiseStatus.CANCELLED)
+
+
+class Promise(Struct, frozen=True):
+    """A call that the server goes on with after its reply, as it is at this moment.
+
+    As an outcome it takes the place of the call's own. As the value of an `Answer` it is what the client asked about.
+    """
+
+    token: str
+    status: PromiseStatus
+    created_at: float
+    """This and the next two are in seconds since 1970."""
+    updated_at: float
+    expires_at: float
+    retry_seconds: float
+    """How soon the client should ask again."""
+    progress: float | None = None
+    total: float | None = None
+    message: str | None = None
+    requests: "dict[str, InputRequest]" = {}
+    """The questions of the call that the client has yet to answer."""
+    outcome: "Outcome | None" = None
+    """The outcome of the call, once it has one."""
+
+
 # Outcomes
 
 
@@ -492,6 +590,7 @@ class Answer(Struct, frozen=True, gc=False):
         | About
         | Done
         | SubscriptionEnd
+        | Promise
     )
 
 
@@ -526,4 +625,22 @@ class InputRequired(Struct, frozen=True):
     state: str | None
 
 
-Outcome: TypeAlias = Answer | Failure | InputRequired
+class NeededResource(Struct, frozen=True, omit_defaults=True):
+    """A resource that a call needs more of than it has."""
+
+    kind: str
+    """Such as tokens, time, credit, memory, file, context or quota."""
+    required: float | None = None
+    available: float | None = None
+    unit: str | None = None
+
+
+class ResourceRequired(Struct, frozen=True):
+    """The outcome of a request that the client may send again once it can grant more of a resource."""
+
+    message: str
+    resources: list[NeededResource]
+    state: str | None
+
+
+Outcome: TypeAlias = Answer | Failure | InputRequired | ResourceRequired | Promise

@@ -37,6 +37,7 @@ from deltamcp.delivery.delta_mcp_delivery import DeltaMcpDelivery
 from deltamcp.delivery.mcp_delivery import McpDelivery
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.dialects.registry import Dialects
+from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.replicas.replica import Replica
 from deltamcp.runtime.change_hub import ChangeHub
@@ -48,13 +49,17 @@ from deltamcp.values import (
     JSON,
     LOCAL,
     Answer,
+    AnswerPromise,
     Caller,
     CallTool,
+    CancelPromise,
     Complete,
     Describe,
     Discover,
     Done,
     EngineAsk,
+    Failure,
+    GetPromise,
     GetPrompt,
     ListItems,
     ListManifest,
@@ -62,6 +67,7 @@ from deltamcp.values import (
     Ping,
     Principal,
     ReadResource,
+    RedeemPromise,
     RequestId,
     ResultShape,
     Terms,
@@ -184,6 +190,8 @@ class Engine:
                 return _answer(Answer(self.capabilities.about()))
             case Ping():
                 return _answer(Answer(Done()))
+            case RedeemPromise() | GetPromise() | AnswerPromise() | CancelPromise():
+                return _answer(Failure(Fault.PROMISE_UNKNOWN, "There is no such promise."))
             case _:
                 assert_never(ask)
 

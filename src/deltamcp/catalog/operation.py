@@ -40,6 +40,8 @@ from deltamcp.wire.digest import sha256_digest
 _NAME = re.compile(r"(?! )[^\x00-\x1f\x7f]{1,256}(?<! )")
 """MCP says tool names SHOULD have only letters, digits, `_`, `-` and `.`; other servers' tools need not."""
 _ROWLESS_TYPES = (str, int, float, bool, bytes, None, type(None), *CONTENT_TYPES)
+_SYNC_SECONDS = 5.0
+"""How long a client waits for a result before it gets a promise; the digest of MCP-lite, A-10."""
 ID_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 """A part of an id that an author chooses."""
 
@@ -76,6 +78,16 @@ class ToolOptions(TypedDict, total=False):
     scopes: list[str]
     """The scopes a caller needs. Others do not find the operation; if they authenticated and name it, they are told the
     scopes."""
+    promise: Literal["never", "auto", "always"]
+    """Whether the server may answer with a promise and go on with the call: never, which is the default; always; or if
+    the call takes longer than `sync_seconds`. Needs the extra `promises`."""
+    sync_seconds: float
+    """How long a client waits for the result of a call before it gets a promise; 5 by default."""
+    on_redelivery: Literal["rerun", "fail"]
+    """What happens to a call behind a promise whose worker has died. By default only tools that are read-only or
+    idempotent, by their annotations, run again; other calls end with OUTCOME_UNKNOWN."""
+    type: str
+    """MCP-lite's `@type`, a category such as `"query"`."""
     results: ResultPolicy
     """How results are fitted to a budget; the server's policy fills in what this leaves open."""
 
@@ -108,12 +120,15 @@ class Operation:
         "origin",
         "pinned",
         "plain_tool",
+        "promise_policy",
         "resolved_policy",
         "results",
         "scopes",
+        "sync_seconds",
         "takes_root",
         "timeout",
         "tool",
+        "type",
     )
 
     def __init__(
@@ -158,6 +173,15 @@ class Operation:
         if isinstance(scopes, str):
             raise ConfigurationError("scopes must be a list of texts, not one text.")
         self.scopes = frozenset(scopes)
+        self.promise_policy = options.get("promise", "never")
+        if self.promise_policy not in ("never", "auto", "always"):
+            raise ConfigurationError(f'promise must be "never", "auto" or "always", not {self.promise_policy!r}.')
+        self.sync_seconds = options.get("sync_seconds", _SYNC_SECONDS)
+        if not isinstance(self.sync_seconds, int | float) or not self.sync_seconds >= 0:
+            raise ConfigurationError(f"sync_seconds must be a number of seconds, not {self.sync_seconds!r}.")
+        if options.get("on_redelivery", "fail") not in ("rerun", "fail"):
+            raise ConfigurationError(f'on_redelivery must be "rerun" or "fail", not {options.get("on_redelivery")!r}.')
+        self.type = options.get("type")
         self.results = options.get("results")
         if self.results is not None and not isinstance(self.results, ResultPolicy):
             raise ConfigurationError("results must be a ResultPolicy(...).")
@@ -284,6 +308,14 @@ class Operation:
     def is_read_only(self) -> bool:
         """Whether the author annotated the operation as read-only."""
         return (self.tool.get("annotations") or {}).get("readOnlyHint") is True
+
+    @functools.cached_property
+    def may_rerun(self) -> bool:
+        """Whether a call whose worker has died may run once more."""
+        chosen = self._options.get("on_redelivery")
+        if chosen is not None:
+            return chosen == "rerun"
+        return self.is_read_only or (self.tool.get("annotations") or {}).get("idempotentHint") is True
 
     @functools.cached_property
     def output_schema(self) -> dict[str, JSON] | None:

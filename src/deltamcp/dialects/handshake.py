@@ -18,8 +18,10 @@ from deltamcp.values import (
     InputRequired,
     Outcome,
     Page,
+    Promise,
     Request,
     RequestId,
+    ResourceRequired,
     Surface,
     Terms,
 )
@@ -67,6 +69,10 @@ class HandshakeMcp:
                 return jsonrpc.encode_error(request.id, FAULTS[outcome.fault].handshake, outcome)
             case InputRequired():
                 raise AssertionError("in this era questions are requests of their own, never results")
+            case ResourceRequired():
+                return self.write(request, Answer(result_bodies.resource_result(outcome)), version)
+            case Promise():
+                raise AssertionError("no client of this dialect is offered promises yet")
             case _:
                 assert_never(outcome)
 

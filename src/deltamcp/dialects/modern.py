@@ -22,8 +22,10 @@ from deltamcp.values import (
     Manifest,
     Outcome,
     Page,
+    Promise,
     Request,
     RequestId,
+    ResourceRequired,
     SubscriptionEnd,
     Surface,
     Terms,
@@ -101,6 +103,10 @@ class ModernMcp:
                 return jsonrpc.encode_error(request.id, FAULTS[outcome.fault].modern, outcome)
             case InputRequired():
                 return jsonrpc.encode_result(request.id, jsonrpc.encode(self._input_required(outcome)))
+            case ResourceRequired():
+                return self.write(request, Answer(result_bodies.resource_result(outcome)), version)
+            case Promise():
+                raise AssertionError("no client of this dialect is offered promises yet")
             case _:
                 assert_never(outcome)
 

@@ -15,8 +15,11 @@ from deltamcp.values import (
     Done,
     Manifest,
     Page,
+    Promise,
     PromptResult,
+    ResourceRequired,
     SubscriptionEnd,
+    Text,
     ToolResult,
 )
 from deltamcp.wire import jsonrpc
@@ -60,6 +63,8 @@ def body(answer: Answer, version: str, fields: dict[str, Any]) -> dict[str, Any]
                 fields["instructions"] = value.instructions
         case Done() | SubscriptionEnd():
             pass
+        case Promise():
+            raise AssertionError("each era writes promises in its own way")
         case _:
             assert_never(value)
     return fields
@@ -79,6 +84,18 @@ def tool(value: ToolResult, version: str, fields: dict[str, Any]) -> None:
         fields["isError"] = True
     if value.meta is not None:
         fields["_meta"] = value.meta
+
+
+def resource_result(outcome: ResourceRequired) -> ToolResult:
+    """Returns the error result by which MCP tells the model that a call needs more of a resource."""
+    needed = [
+        f"{one.kind}: {_amount(one.required)} needed, {_amount(one.available)} available" for one in outcome.resources
+    ]
+    return ToolResult([Text("\n".join((outcome.message, *needed)))], is_error=True)
+
+
+def _amount(amount: float | None) -> str:
+    return "more" if amount is None else f"{amount:g}"
 
 
 def _meta(meta: dict[str, JSON] | None, fields: dict[str, Any]) -> None:

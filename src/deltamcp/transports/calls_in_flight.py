@@ -32,7 +32,7 @@ class CallsInFlight:
             if reply.departed:
                 return None
             if self.draining:
-                return Failure(Fault.OVERLOADED, "The server is shutting down.")
+                return Failure(Fault.SHUTTING_DOWN, "The server is shutting down.")
             return Failure(Fault.CANCELLED, "The request was cancelled.")
         finally:
             self._quota.give_back(account)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Hashable, Mapping
 from typing import Any, Protocol
 
 from deltamcp.calls.engine import Engine
+from deltamcp.context import ProgressReport
 from deltamcp.dialects import versions
 from deltamcp.dialects.dialect import Dialect
 from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
@@ -274,7 +275,7 @@ class Duplex:
         except asyncio.CancelledError:
             if not self._draining:
                 return None
-            return Failure(Fault.OVERLOADED, "The server is shutting down.")
+            return Failure(Fault.SHUTTING_DOWN, "The server is shutting down.")
 
     async def _listen(self, subscription: Subscription) -> None:
         subscription.acknowledge()
@@ -344,9 +345,17 @@ class _DuplexChannel:
 
     def on_end(self) -> None: ...
 
+    takes_every_progress = False
+
     async def notify(self, message: bytes) -> None:
         self._duplex.put(message)
         await self._duplex.wait_writable()
+
+    async def report(self, progress: ProgressReport) -> None:
+        await self.notify(progress.notification())
+
+    async def send_part(self, part: JSON) -> None:
+        """Does nothing: MCP sends whole results."""
 
     async def request(self, method: str, params: dict[str, JSON]) -> JSON:
         assert self._session is not None, "only the handshake era asks by request"

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+from deltamcp.context import ProgressReport
 from deltamcp.dialects import versions
 from deltamcp.errors import Fault, InputDeclinedError
 from deltamcp.limits import Limits
@@ -120,9 +121,19 @@ class HttpReply:
 
     # Messages
 
+    @property
+    def takes_every_progress(self) -> bool:
+        return False
+
     async def notify(self, message: bytes) -> None:
         if self._accepts.events:
             await self._send_message(message)
+
+    async def report(self, progress: ProgressReport) -> None:
+        await self.notify(progress.notification())
+
+    async def send_part(self, part: JSON) -> None:
+        """Does nothing: MCP sends whole results."""
 
     async def request(self, method: str, params: dict[str, JSON]) -> JSON:
         assert self._session is not None, "only the handshake era asks by request"
