@@ -19,7 +19,7 @@ from deltamcp.stores.circuit_breaker import CircuitBreaker
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.redis import RedisStore
 from deltamcp.stores.sqlite import SqliteStore
-from deltamcp.stores.store import DEFAULT_QUOTAS, ENTRY_BYTES, Quotas, SharedStore, StoreError
+from deltamcp.stores.store import DEFAULT_QUOTAS, ENTRY_BYTES, Quotas, SharedStore, StoreError, StoreFullError
 from deltamcp.stores.token_bucket import TokenBuckets, take_token
 from tests.support.processes import free_port
 from tests.support.properties import examples
@@ -52,6 +52,65 @@ async def test_what_was_deleted_counts_no_more(medium):
     await store.put(A, "a", b"", 60, 600, ACCOUNT)
     await store.put(A, "b", b"", 60, 600, ACCOUNT)
     assert await store.get(A, "a") == await store.get(A, "b") == b""
+
+
+# Replacing
+
+
+async def test_only_what_was_expected_is_replaced(medium):
+    one, other = medium.open(), medium.open()
+    assert not await one.replace(A, "n", b"", b"x", 60, 600, ACCOUNT), "nothing is not the same as empty"
+    await one.put(A, "n", b"", 60, 600, ACCOUNT)
+    assert not await other.replace(A, "n", b"x", b"y", 60, 600, ACCOUNT)
+    assert await other.replace(A, "n", b"", b"\0x", 60, 600, ACCOUNT)
+    assert not await one.replace(A, "n", b"", b"y", 60, 600, ACCOUNT)
+    assert not await one.replace(B, "n", b"\0x", b"y", 60, 600, ACCOUNT)
+    assert await one.get(A, "n") == b"\0x"
+
+
+async def test_of_many_that_expect_the_same_one_replaces_it(medium):
+    replicas = [medium.open(), medium.open()]
+    await replicas[0].put(A, "n", b"first", 60, 600, ACCOUNT)
+    calls = (replicas[i % 2].replace(A, "n", b"first", b"%d" % i, 60, 600, ACCOUNT) for i in range(50))
+    replaced = await asyncio.gather(*calls)
+    assert replaced.count(True) == 1
+    assert await replicas[0].get(A, "n") == b"%d" % replaced.index(True)
+
+
+async def count_up(store: SharedStore) -> None:
+    while True:
+        found = await store.get(A, "count")
+        assert found is not None
+        if await store.replace(A, "count", found, b"%d" % (int(found) + 1), 60, 600, ACCOUNT):
+            return
+
+
+async def test_counting_by_replacing_loses_nothing(medium):
+    replicas = [medium.open(), medium.open()]
+    await replicas[0].put(A, "count", b"0", 60, 600, ACCOUNT)
+    await asyncio.gather(*(count_up(replicas[i % 2]) for i in range(40)))
+    assert await replicas[1].get(A, "count") == b"40"
+
+
+@pytest.mark.parametrize("medium", ["memory", "sqlite"], indirect=True)
+async def test_what_has_expired_is_not_replaced_and_what_was_replaced_lives_anew(medium):
+    store = medium.open()
+    await store.put(A, "n", b"x", 60, 60, ACCOUNT)
+    medium.clock.now += 40
+    assert await store.replace(A, "n", b"x", b"y", 60, 60, ACCOUNT)
+    medium.clock.now += 40
+    assert await store.get(A, "n") == b"y"
+    medium.clock.now += 40
+    assert not await store.replace(A, "n", b"y", b"z", 60, 60, ACCOUNT)
+
+
+async def test_what_does_not_fit_replaces_nothing(medium):
+    store = medium.open(Quotas(3 * ENTRY_BYTES, 3 * ENTRY_BYTES))
+    await store.put(A, "n", b"x", 60, 600, ACCOUNT)
+    await store.put(B, "n", bytes(ENTRY_BYTES - 1), 60, 600, "another account")
+    with pytest.raises(StoreFullError):
+        await store.replace(A, "n", b"x", bytes(ENTRY_BYTES), 60, 600, ACCOUNT)
+    assert await store.get(A, "n") == b"x"
 
 
 # Token buckets
@@ -413,16 +472,25 @@ async def test_a_redis_that_says_nothing_at_all_is_a_gap(tmp_path, monkeypatch):
         await store.close()
 
 
-async def test_a_store_that_only_stores_is_not_shared_and_its_tokens_are_counted_here():
+async def test_a_store_that_only_stores_is_not_shared_and_is_counted_and_replaced_here():
     class Plain:
         private = False
+        data = b""
 
         async def get(self, owner: str, name: str) -> bytes | None:
-            return None
+            return self.data
+
+        async def put(self, owner: str, name: str, data: bytes, *rest: Any) -> None:
+            await asyncio.sleep(0)
+            self.data = data
 
     plain: Any = Plain()
     store = CircuitBreaker(plain, 1.0)
     assert not store.shared
+    await store.put(A, "count", b"0", 60, 600, ACCOUNT)
+    await asyncio.gather(*(count_up(store) for _ in range(20)))
+    assert await store.get(A, "count") == b"20"
+    assert not await store.replace(A, "count", b"19", b"x", 60, 600, ACCOUNT)
     assert [await store.take_token("b", 0.001, 2) == 0 for _ in range(3)] == [True, True, False]
 
 

@@ -27,6 +27,7 @@ from deltamcp.stores.sqlite import SqliteStore
 from deltamcp.stores.store import (
     ENTRY_BYTES,
     Quotas,
+    SharedStore,
     Store,
     StoreError,
     StoreFullError,
@@ -412,11 +413,11 @@ class Against(RuleBasedStateMachine):
         self.directory = TemporaryDirectory()
         self.loop = asyncio.Runner()
         file = Path(self.directory.name) / "store.db"
-        self.stores: list[Store] = [MemoryStore(QUOTAS, self.clock), SqliteStore(file, QUOTAS, clock=self.clock)]
+        self.stores: list[SharedStore] = [MemoryStore(QUOTAS, self.clock), SqliteStore(file, QUOTAS, clock=self.clock)]
         self.count = 0
 
-    def both(self, ask: Callable[[Store], Awaitable[object]]) -> object:
-        async def answer(store: Store) -> object:
+    def both(self, ask: Callable[[SharedStore], Awaitable[object]]) -> object:
+        async def answer(store: SharedStore) -> object:
             try:
                 return await ask(store)
             except StoreFullError as error:
@@ -464,6 +465,20 @@ class Against(RuleBasedStateMachine):
         else:
             assert (said is True) is self.keep((owner, name), data, seconds, longest, account)
 
+    @rule(owner=OWNERS, name=NAMES, size=SIZES, seconds=LIVES, longest=LIVES, account=ACCOUNTS, knows=st.booleans())
+    def replace(self, owner, name, size, seconds, longest, account, knows):
+        data = self.data(size)
+        self.expire()
+        kept = self.model.get((owner, name))
+        expected = kept.data if kept is not None and knows else b"other"
+        said = self.both(lambda store: store.replace(owner, name, expected, data, seconds, longest, account))
+        if size + ENTRY_BYTES > QUOTAS.per_account:
+            assert isinstance(said, str)
+        elif kept is None or not knows:
+            assert said is False
+        else:
+            assert (said is True) is self.keep((owner, name), data, seconds, longest, account)
+
     @rule(owner=OWNERS, name=NAMES)
     def get(self, owner, name):
         self.expire()
@@ -497,13 +512,15 @@ class Against(RuleBasedStateMachine):
 TestAgainstAModel = Against.TestCase
 TestAgainstAModel.settings = settings(max_examples=examples(60), stateful_step_count=40)
 
-CALLS = st.lists(st.tuples(st.sampled_from(["put", "add", "get"]), OWNERS, NAMES, SIZES, ACCOUNTS), max_size=40)
+CALLS = st.lists(
+    st.tuples(st.sampled_from(["put", "add", "replace", "get"]), OWNERS, NAMES, SIZES, ACCOUNTS), max_size=40
+)
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(calls=CALLS)
 def test_redis_does_what_memory_does(redis_url, calls):
-    async def answer(store: Store, call: tuple[str, str, str, int, str]) -> object:
+    async def answer(store: SharedStore, call: tuple[str, str, str, int, str]) -> object:
         do, owner, name, size, account = call
         place = (owner, name, bytes(size), 60, 600, account)
         try:
@@ -512,6 +529,8 @@ def test_redis_does_what_memory_does(redis_url, calls):
                     await store.put(*place)
                 case "add":
                     return await store.add(*place)
+                case "replace":
+                    return await store.replace(owner, name, bytes(300), *place[2:])
                 case _:
                     return await store.get(owner, name)
         except StoreFullError as error:

@@ -28,7 +28,8 @@ class CircuitBreaker:
 
     If the other store does not answer one of them, all further ones fail at once, until it has answered a probe in the
     background. An operation whose deadline has passed may have happened all the same. A store that is no `SharedStore`
-    is not `shared`: tokens are then counted in this process, and nobody may delete, publish or subscribe.
+    is not `shared`: tokens are then counted in this process, one call at a time replaces data, and nobody may delete,
+    publish or subscribe.
     """
 
     def __init__(self, store: Store, seconds: float, retry_seconds: float = _RETRY_SECONDS) -> None:
@@ -42,6 +43,7 @@ class CircuitBreaker:
         self._store = store
         self._sharing = cast(SharedStore, store)
         self._buckets = None if hasattr(store, "take_token") else TokenBuckets(time.monotonic)
+        self._replacing = None if hasattr(store, "replace") else asyncio.Lock()
         self._seconds = seconds
         self._retry_seconds = retry_seconds
         self._probe: asyncio.Task[None] | None = None
@@ -69,6 +71,25 @@ class CircuitBreaker:
     async def get(self, owner: str, name: str) -> bytes | None:
         async with self._deadline():
             return await self._store.get(owner, name)
+
+    async def replace(
+        self,
+        owner: str,
+        name: str,
+        expected: bytes,
+        data: bytes,
+        idle_seconds: float,
+        max_seconds: float,
+        account: str,
+    ) -> bool:
+        if self._replacing is None:
+            async with self._deadline(data):
+                return await self._sharing.replace(owner, name, expected, data, idle_seconds, max_seconds, account)
+        async with self._replacing:
+            if await self.get(owner, name) != expected:
+                return False
+            await self.put(owner, name, data, idle_seconds, max_seconds, account)
+            return True
 
     async def delete(self, owner: str, name: str) -> None:
         async with self._deadline():

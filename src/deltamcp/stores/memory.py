@@ -95,6 +95,23 @@ class MemoryStore:
         await self.put(owner, name, data, idle_seconds, max_seconds, account)
         return True
 
+    async def replace(
+        self,
+        owner: str,
+        name: str,
+        expected: bytes,
+        data: bytes,
+        idle_seconds: float,
+        max_seconds: float,
+        account: str,
+    ) -> bool:
+        self._quotas.check_size(data)
+        found = self._find((owner, name), self._clock())
+        if found is None or found.data != expected:
+            return False
+        await self.put(owner, name, data, idle_seconds, max_seconds, account)
+        return True
+
     async def get(self, owner: str, name: str) -> bytes | None:
         now, key = self._clock(), (owner, name)
         self._forget_stale(now)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
+from typing import Literal
 from urllib.parse import urlsplit
 
 from deltamcp.errors import ConfigurationError
@@ -72,11 +73,15 @@ end
 _SET_SCRIPT = (
     _PRELUDE
     + """
-local data, only_new, account, size = ARGV[2], ARGV[3] == '1', ARGV[4], tonumber(ARGV[5])
+local data, condition, account, size = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local idle_ms, max_ms = tonumber(ARGV[6]), tonumber(ARGV[7])
-local most_in_account, most = tonumber(ARGV[8]), tonumber(ARGV[9])
+local most_in_account, most, expected = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
 for _, key in ipairs(redis.call('ZRANGEBYSCORE', expiry, '-inf', now, 'LIMIT', 0, 200)) do release(key) end
-if only_new and redis.call('EXISTS', entry) == 1 then return 0 end
+if condition ~= 'any' then
+  local exists = redis.call('EXISTS', entry) == 1
+  if condition == 'new' and exists then return 0 end
+  if condition == 'same' and not (exists and redis.call('GETRANGE', entry, 32, -1) == expected) then return 0 end
+end
 
 local in_account, in_all = total(account) + size, total('') + size
 local replaced_size, replaced_account = read(entry)
@@ -212,12 +217,24 @@ class RedisStore:
     async def put(
         self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
     ) -> None:
-        await self._set(owner, name, data, idle_seconds, max_seconds, account, only_new=False)
+        await self._set(owner, name, data, idle_seconds, max_seconds, account, "any")
 
     async def add(
         self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
     ) -> bool:
-        return await self._set(owner, name, data, idle_seconds, max_seconds, account, only_new=True)
+        return await self._set(owner, name, data, idle_seconds, max_seconds, account, "new")
+
+    async def replace(
+        self,
+        owner: str,
+        name: str,
+        expected: bytes,
+        data: bytes,
+        idle_seconds: float,
+        max_seconds: float,
+        account: str,
+    ) -> bool:
+        return await self._set(owner, name, data, idle_seconds, max_seconds, account, "same", expected)
 
     async def get(self, owner: str, name: str) -> bytes | None:
         keys = self._keys(owner, name)
@@ -293,17 +310,19 @@ class RedisStore:
         idle_seconds: float,
         max_seconds: float,
         account: str,
-        *,
-        only_new: bool,
+        condition: Literal["any", "new", "same"],
+        expected: bytes = b"",
     ) -> bool:
         self._quotas.check_size(data)
         keys = self._keys(owner, name)
-        about: list[str | int] = [int(only_new), hash_text(account).hex(), len(data) + ENTRY_BYTES]
+        about: list[str | int] = [condition, hash_text(account).hex(), len(data) + ENTRY_BYTES]
         times = [round(idle_seconds * 1000), round(max_seconds * 1000)]
         most = [self._quotas.per_account, self._quotas.total]
         with self._translate_errors():
             # The clock of the Redis server expires the entries; the clocks of replicas differ.
-            stored = await self._redis.eval(_SET_SCRIPT, len(keys), *keys, self._used, data, *about, *times, *most)
+            stored = await self._redis.eval(
+                _SET_SCRIPT, len(keys), *keys, self._used, data, *about, *times, *most, expected
+            )
         if stored < 0:
             raise self._quotas.full_error()
         return bool(stored)

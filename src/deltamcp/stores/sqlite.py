@@ -36,7 +36,7 @@ _POLL_SECONDS = 0.02
 
 _APPLICATION = 0x444D4350
 _VERSION = 3
-"""The version of the schema. A file of another version starts over, as what it holds lasts half an hour at most."""
+"""The version of the schema. A file of another version starts over, as what it holds lasts two days at most."""
 
 _TABLES = {"kept", "data", "total", "accounts", "buckets", "messages"}
 # `data` is a table of its own so that recording a read does not rewrite the bytes. `used` is a counter, as clocks can
@@ -113,6 +113,20 @@ class SqliteStore:
         self, owner: str, name: str, data: bytes, idle_seconds: float, max_seconds: float, account: str
     ) -> bool:
         return await self._insert(owner, name, data, idle_seconds, max_seconds, account, replace=False)
+
+    async def replace(
+        self,
+        owner: str,
+        name: str,
+        expected: bytes,
+        data: bytes,
+        idle_seconds: float,
+        max_seconds: float,
+        account: str,
+    ) -> bool:
+        return await self._insert(
+            owner, name, data, idle_seconds, max_seconds, account, replace=True, expected=expected
+        )
 
     async def get(self, owner: str, name: str) -> bytes | None:
         return await self._run(lambda file: self._get(file, hash_key(owner, name)))
@@ -255,6 +269,7 @@ class SqliteStore:
         account: str,
         *,
         replace: bool,
+        expected: bytes | None = None,
     ) -> bool:
         self._quotas.check_size(data)
         key, account_hash = hash_key(owner, name), hash_text(account)
@@ -263,6 +278,8 @@ class SqliteStore:
             with file:
                 file.execute("BEGIN IMMEDIATE")
                 now = self._clock()
+                if expected is not None and not _holds(file, key, expected, now):
+                    return False
                 file.execute("DELETE FROM kept WHERE key = ? AND (? OR expires <= ?)", [key, replace, now])
                 size, expires = len(data) + ENTRY_BYTES, now + min(idle_seconds, max_seconds)
                 inserted = file.execute(
@@ -315,6 +332,13 @@ class SqliteStore:
 def _is_busy(error: Exception) -> bool:
     busy = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
     return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in busy
+
+
+def _holds(file: sqlite3.Connection, key: str, expected: bytes, now: float) -> bool:
+    found = file.execute(
+        "SELECT 1 FROM kept JOIN data USING (id) WHERE key = ? AND expires > ? AND bytes = ?", [key, now, expected]
+    )
+    return found.fetchone() is not None
 
 
 def _total_bytes(file: sqlite3.Connection) -> int:

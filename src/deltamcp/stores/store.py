@@ -88,14 +88,29 @@ class Store(Protocol):
 
 
 class SharedStore(Store, Protocol):
-    """A store through which the replicas of a server also share sessions, rate limits and messages.
+    """A store through which the replicas of a server also share sessions, promises, rate limits and messages.
 
-    Stores of the library have these methods. With a store that has not, each process keeps its own sessions and counts
-    its own rates.
+    Stores of the library have these methods. With a store that has not, each process keeps its own sessions and
+    promises, and counts its own rates.
     """
 
     shared: bool
     """Whether other processes reach what this one stores; else it keeps its sessions to itself."""
+
+    async def replace(
+        self,
+        owner: str,
+        name: str,
+        expected: bytes,
+        data: bytes,
+        idle_seconds: float,
+        max_seconds: float,
+        account: str,
+    ) -> bool:
+        """Stores `data` in place of exactly `expected`, as `put` does; returns False if there is other data or none.
+
+        Of several concurrent calls that expect the same, in any process, one succeeds.
+        """
 
     async def delete(self, owner: str, name: str) -> None:
         """Deletes the data of this name; it is no error if there is none."""
