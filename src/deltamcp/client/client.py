@@ -1,45 +1,31 @@
 """`DeltaClient` talks to any MCP server, and uses Delta-MCP's extensions where the server has them."""
 
-import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from importlib import metadata
 from types import TracebackType
 from typing import Any, Unpack, get_args
 
-import msgspec
-
-from deltamcp.client import numbered_pages
 from deltamcp.client.callbacks import ClientCallbacks
 from deltamcp.client.connection import OnProgress
 from deltamcp.client.connector import Connector
-from deltamcp.client.definitions import Definition, Tool
+from deltamcp.client.definitions import Tool
 from deltamcp.client.links.link import ClientLink, message_limits
 from deltamcp.client.links.token_source import TokenSource, make_token_source
 from deltamcp.client.lists import ServerLists
-from deltamcp.client.local_results import LocalResults
 from deltamcp.client.negotiation import ClientProfile, Encoding, ProtocolChoice, ServerInfo
 from deltamcp.client.notifications import NotificationListener
 from deltamcp.client.options import ClientOptions
-from deltamcp.client.received_size import DEFAULT_MAX_BYTES, TotalSize
-from deltamcp.client.recovery import read_all, recover
-from deltamcp.client.reply import Reply, ToolCall
-from deltamcp.client.result_cache import ResultCache
+from deltamcp.client.part_reader import PartReader
+from deltamcp.client.received_size import DEFAULT_MAX_BYTES
+from deltamcp.client.reply import Reply, call_failed_error
+from deltamcp.client.result_pages import ResultPages
 from deltamcp.client.target import Address, InProcessServer, Program, Target, parse_target
-from deltamcp.deltas.edits import InvalidDeltaError as UnreadableError
-from deltamcp.errors import FAULTS, ArgumentsError, CallFailedError, ClientError, ConfigurationError, Fault, PeerError
-from deltamcp.results.pagination import find_rows
-from deltamcp.results.policy import META_KEY, ResultPolicy
+from deltamcp.client.tool_caller import ToolCaller
+from deltamcp.errors import ConfigurationError
+from deltamcp.results.policy import ResultPolicy
 from deltamcp.values import JSON
-from deltamcp.wire import jsonrpc
-from deltamcp.work import unlimited_work
-
-_LONG_TABLE_CHARS = 16 * 1024
-"""Longer tables are read in a thread, because they take some 10 ms."""
-_HEADER_MISMATCH = FAULTS[Fault.HEADER_MISMATCH].modern
-_STALE_DEFINITION_CODES = (_HEADER_MISMATCH, FAULTS[Fault.INVALID_PARAMS].modern)
-"""Errors a server may answer with when the client called a tool by an outdated definition."""
 
 
 class DeltaClient:
@@ -66,7 +52,6 @@ class DeltaClient:
         """
         _check_options(options)
         self._options = options
-        self._deltas = options.get("deltas", False)
         self._max_bytes = options.get("max_bytes", DEFAULT_MAX_BYTES)
         self._endpoint = parse_target(target)
         callbacks = ClientCallbacks(options.get("on_elicitation"), options.get("on_sampling"), options.get("roots"))
@@ -90,8 +75,11 @@ class DeltaClient:
         )
         self._lists = ServerLists(self._connector, options.get("cache_seconds", 300.0), self._max_bytes)
         self._notifications = NotificationListener(self._connector, self._lists, options)
-        self._result_cache = ResultCache()
-        self._local_results: LocalResults | None = None
+        self._parts = PartReader(self._connector, self._lists, self._max_bytes)
+        self._calls = ToolCaller(
+            self._connector, self._lists, self._parts, self._notifications, options, self._max_bytes
+        )
+        self._pages = ResultPages(self._calls, self._lists, self._parts, self._max_bytes)
         self._connector.on_reconnect = self._reset_after_reconnect
 
     def _link_factories(self) -> list[Callable[[], ClientLink]]:
@@ -143,7 +131,7 @@ class DeltaClient:
 
     def _reset_after_reconnect(self) -> None:
         self._lists.invalidate()
-        self._result_cache.clear()
+        self._calls.forget_results()
         self._notifications.restart()
 
     # Tools
@@ -181,25 +169,8 @@ class DeltaClient:
         """
         reply = await self.call_tool(name, arguments)
         if reply.is_error:
-            raise _call_failed_error(name, reply)
-        if not reply.is_part:
-            return reply.value
-        if reply.is_page and numbered_pages.requested_page(reply) is not None:
-            return await self._page_rows(reply)
-        return await self.whole(reply) if reply.handle is not None or self._may_repeat_for_pages(reply) else reply
-
-    async def _page_rows(self, page: Reply) -> JSON:
-        """Returns the rows of a page, each of them complete."""
-        if not page.has_cut_rows:
-            return page.value
-        start = numbered_pages.rows_before(page)
-        return _result_rows(await self.whole(page))[start : start + len(page.value)]
-
-    def _may_repeat_for_pages(self, reply: Reply) -> bool:
-        """Whether a reply is a first page, and the call may be repeated for every further page."""
-        definition = None if reply.call is None else self._lists.cached_definition(reply.call.name)
-        is_first = reply.is_page and not numbered_pages.rows_before(reply)
-        return is_first and definition is not None and definition.is_repeatable
+            raise call_failed_error(name, reply)
+        return await self._pages.value(reply)
 
     async def call_tool(
         self,
@@ -221,124 +192,17 @@ class DeltaClient:
         Raises:
             ArgumentsError, PeerError, ConnectionLostError, DeadlineError: as in `call`.
         """
-        definition, checked = await self._check_arguments(name, dict(arguments or {}))
-        return await self._call(name, checked, definition, want, timeout, progress)
-
-    async def _call(
-        self,
-        name: str,
-        arguments: dict[str, JSON],
-        definition: Definition | None,
-        want: ResultPolicy | None = None,
-        timeout: float | None = None,
-        progress: OnProgress | None = None,
-    ) -> Reply:
-        call_key = f"{name} {jsonrpc.encode(arguments).decode()}" if self._deltas and self.server.progressive else ""
-        meta = self._request_meta(want, call_key)
-        params = {"name": name, "arguments": arguments}
-        try:
-            raw = await self._request_call(params, meta, definition, timeout, progress)
-        except PeerError as error:
-            if error.code in _STALE_DEFINITION_CODES:
-                self._lists.invalidate()
-            if error.code != _HEADER_MISMATCH or definition is None:
-                raise
-            # MCP 2026-07-28, "Client Behavior": on a header mismatch, fetch the definition again and retry once.
-            raw = await self._request_call(params, meta, await self._lists.definition(name), timeout, progress)
-        reply = Reply(raw, self.server.is_delta, ToolCall(name, arguments), self._max_bytes)
-        self._lists.continue_tool = reply.delta_meta.get("tool", self._lists.continue_tool)
-        if reply.delta_meta.get("form") == "table" and len(reply.text) > _LONG_TABLE_CHARS:
-            await asyncio.to_thread(lambda: reply.value)  # the reply keeps it
-        if "root" in reply.delta_meta:
-            await self._resolve_value(reply, call_key or f"{name} {jsonrpc.encode(arguments).decode()}")
-        elif want is not None and self.server.progressive is None and not reply.delta_meta:
-            return await self.fit(reply, want)
-        return reply
-
-    async def _request_call(
-        self,
-        params: dict[str, JSON],
-        meta: dict[str, JSON],
-        definition: Definition | None,
-        timeout: float | None,
-        progress: OnProgress | None,
-    ) -> dict[str, JSON]:
-        return await self._connector.request(
-            "tools/call",
-            params,
-            meta,
-            repeatable=definition is not None and definition.is_repeatable,
-            timeout=timeout,
-            progress=progress,
-            parameter_headers=definition.parameter_headers
-            if definition is not None and self._connector.mirrors_arguments
-            else (),
-        )
-
-    async def _check_arguments(
-        self, name: str, arguments: dict[str, JSON]
-    ) -> tuple[Definition | None, dict[str, JSON]]:
-        """Returns the tool's definition and the arguments to send.
-
-        The definition is None if the server does not list the tool; the server may accept the call all the same.
-
-        Raises:
-            ArgumentsError: the arguments do not match the tool's schema.
-        """
-        validates = self._options.get("validate", True)
-        if not validates and not self._connector.mirrors_arguments:
-            return self._lists.cached_definition(name), arguments
-        definition = self._lists.cached_definition(name) or await self._lists.definition(name)
-        if definition is None or not validates:
-            return definition, arguments
-        resolves = self.server.resolves_references
-        checked, problems = definition.check_arguments(arguments, resolves)
-        if problems and not self._lists.is_current(name):
-            self._lists.invalidate()
-            definition = await self._lists.definition(name)
-            checked, problems = (
-                (arguments, []) if definition is None else definition.check_arguments(arguments, resolves)
-            )
-        if problems:
-            raise ArgumentsError(f"{name}: {' '.join(problems)}")
-        return definition, checked
-
-    def _request_meta(self, want: ResultPolicy | None, call_key: str) -> dict[str, JSON]:
-        meta: dict[str, JSON] = dict(self._notifications.log_level_meta)
-        policy: dict[str, JSON] = {} if want is None else msgspec.to_builtins(want)
-        if call_key and "pack_root" not in policy:
-            policy = {**policy, "pack_root": self._result_cache.root_for(call_key) or ""}
-        if policy:
-            meta[META_KEY] = policy
-        return meta
-
-    async def _resolve_value(self, reply: Reply, call_key: str) -> None:
-        """Sets `reply.value` to the complete result; reads it by its handle if the reply's base is not in the cache."""
-        try:
-            reply.value = self._result_cache.resolve_value(reply, call_key)
-        except UnreadableError:
-            handle = reply.delta_meta.get("handle")
-            if not isinstance(handle, str):
-                raise ClientError(
-                    "The server sent changes to a result that this client does not have, and no handle to read it by."
-                ) from None
-            reply.value = await read_all(handle, self._continue, self._max_bytes)
-            self._result_cache.store_whole(reply, call_key, reply.value)
+        definition, checked = await self._calls.check_arguments(name, dict(arguments or {}))
+        return await self._calls.send(name, checked, definition, want, timeout, progress)
 
     # Results that the server sent in part
-
-    @property
-    def _lazy_local_results(self) -> LocalResults:
-        if self._local_results is None:
-            self._local_results = LocalResults()
-        return self._local_results
 
     async def fit(self, reply: Reply, want: ResultPolicy) -> Reply:
         """Cuts a reply to the limits in `want`; `read_on` and `whole` return the rest of it.
 
         Use it for replies of servers that do not know Delta-MCP; the client keeps the complete result.
         """
-        return await self._lazy_local_results.fit(reply, want)
+        return await self._parts.fit(reply, want)
 
     async def read_on(
         self,
@@ -365,16 +229,7 @@ class DeltaClient:
         """
         options = {"page": page, "offset": offset, "path": path, "fields": fields, "grep": grep}
         selection = {key: value for key, value in options.items() if value is not None}
-        return await self._continue({"handle": handle, **selection})
-
-    async def _continue(self, arguments: dict[str, JSON]) -> Reply:
-        if self._local_results is not None and self._local_results.has_handle(str(arguments["handle"])):
-            return await self._local_results.read_on(arguments)
-        params = {"name": await self._lists.continue_tool_name(), "arguments": arguments}
-        reply = Reply(await self._connector.request("tools/call", params), max_bytes=self._max_bytes)
-        if reply.is_error:
-            raise ArgumentsError(reply.text)
-        return reply
+        return await self._parts.read_on({"handle": handle, **selection})
 
     async def whole(self, reply: Reply) -> JSON:
         """Returns the complete value of a reply, reading the parts that the reply does not show.
@@ -382,14 +237,7 @@ class DeltaClient:
         Raises:
             ResultLostError: the rest of the result cannot be read.
         """
-        if reply.call is not None and reply.handle is None and self._may_repeat_for_pages(reply):
-            total = TotalSize(f"The result of {reply.call.name}", self._max_bytes)
-            rows = []
-            async for row in self._rows_from(reply, reply.call.name):
-                total.add(jsonrpc.encode(row))
-                rows.append(row)
-            return rows
-        return await recover(reply, self._continue, self._max_bytes)
+        return await self._pages.whole(reply)
 
     async def pages(
         self, name: str, arguments: Mapping[str, JSON] | None = None, *, want: ResultPolicy | None = None
@@ -402,34 +250,9 @@ class DeltaClient:
             CallFailedError: the tool reported an error.
         """
         reply = await self.call_tool(name, arguments, want=want)
-        async with contextlib.aclosing(self._pages_from(reply, name)) as pages:
+        async with contextlib.aclosing(self._pages.pages_from(reply, name)) as pages:
             async for page in pages:
                 yield page
-
-    async def _pages_from(self, reply: Reply, name: str) -> AsyncGenerator[Reply, None]:
-        """Yields a reply to a call of the named tool, and the pages after it."""
-        while True:
-            if reply.is_error:
-                raise _call_failed_error(name, reply)
-            yield reply
-            meta, previous = reply.delta_meta, reply
-            if reply.handle is not None and meta.get("unit") == "rows" and meta["end"] < meta["total"]:
-                reply = await self.read_on(reply.handle, offset=meta["end"])
-                if reply.delta_meta.get("unit") != "rows" or reply.delta_meta["end"] <= meta["end"]:
-                    raise _unreadable_rows_error(name, f"the rows from {meta['end']} on", "earlier ones")
-            elif numbered_pages.has_next(reply) and reply.call is not None:
-                requested = numbered_pages.page_number(reply) + 1
-                # The original Delta-MCP takes the page number as an argument that the tool's schema need not have.
-                arguments = {**reply.call.arguments, "page": requested}
-                reply = await self._call(name, arguments, self._lists.cached_definition(name))
-                if not (reply.is_page or reply.is_part or reply.is_error):
-                    raise _unreadable_rows_error(name, f"page {requested}", "something else than a page")
-                if numbered_pages.repeats(reply, previous):
-                    number = reply.shape.get("page")
-                    sent = "the same rows again" if number in (None, requested) else f"page {number}"
-                    raise _unreadable_rows_error(name, f"page {requested}", sent)
-            else:
-                return
 
     async def rows(
         self, name: str, arguments: Mapping[str, JSON] | None = None, *, want: ResultPolicy | None = None
@@ -441,23 +264,9 @@ class DeltaClient:
             ClientError: the server repeats a page, so that the rows have no end; or the rest cannot be read.
         """
         reply = await self.call_tool(name, arguments, want=want)
-        async with contextlib.aclosing(self._rows_from(reply, name)) as rows:
+        async with contextlib.aclosing(self._pages.rows_from(reply, name)) as rows:
             async for row in rows:
                 yield row
-
-    async def _rows_from(self, reply: Reply, name: str) -> AsyncGenerator[JSON, None]:
-        """Yields the rows of a reply to a call of the named tool, and of the pages after it."""
-        read = numbered_pages.rows_before(reply)
-        async with contextlib.aclosing(self._pages_from(reply, name)) as pages:
-            async for page in pages:
-                is_of_rows = not page.is_part or page.is_page or page.delta_meta.get("unit") == "rows"
-                if not is_of_rows or page.has_cut_rows:
-                    for row in _result_rows(await recover(page, self._continue, self._max_bytes))[read:]:
-                        yield row
-                    return
-                for row in _result_rows(page.value):
-                    read += 1
-                    yield row
 
     # Resources, prompts and other requests
 
@@ -546,23 +355,3 @@ def _own_info() -> dict[str, JSON]:
 
 def _as_list(value: JSON) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _call_failed_error(name: str, reply: Reply) -> CallFailedError:
-    return CallFailedError(reply.text or f"{name} failed and did not say why.", reply)
-
-
-def _unreadable_rows_error(name: str, requested: str, sent: str) -> ClientError:
-    return ClientError(
-        f"{name}: the server was asked for {requested} and sent {sent}, so its rows cannot be read to their end; "
-        "call the tool with the page you want."
-    )
-
-
-def _result_rows(value: Any) -> Sequence[JSON]:
-    if isinstance(value, list):
-        return value
-    path = find_rows(jsonrpc.encode(value), None, unlimited_work(), value) if isinstance(value, dict) else None
-    for step in path or ():
-        value = value[step]
-    return value if isinstance(value, list) else [value]

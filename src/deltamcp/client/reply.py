@@ -7,6 +7,7 @@ import msgspec
 
 from deltamcp.client.received_size import BYTES_PER_VALUE, DEFAULT_MAX_BYTES, too_large_error
 from deltamcp.dialects import modern
+from deltamcp.errors import CallFailedError
 from deltamcp.results.encode import decode
 from deltamcp.results.policy import META_KEY
 from deltamcp.values import (
@@ -197,6 +198,10 @@ class Reply:
             return self.decode(text)
         except ValueError:
             return text
+
+
+def call_failed_error(name: str, reply: Reply) -> CallFailedError:
+    return CallFailedError(reply.text or f"{name} failed and did not say why.", reply)
 
 
 def _is_abridged(value: Any) -> bool:
