@@ -1,6 +1,8 @@
 """The items that a server offers: adds and removes them, also where it is mounted, and announces the changes."""
 
 import copy
+import functools
+import importlib.util
 import logging
 import re
 from collections.abc import Iterator
@@ -254,8 +256,16 @@ class ServerItems:
             raise ConfigurationError(
                 f'Tool "{operation.name}" description exceeds 60 chars in summary mode; pass a shorter summary=...'
             )
+        if operation.promise_policy != "never" and not _can_queue_promises():
+            raise ConfigurationError(f"promise={operation.promise_policy!r} needs: pip install 'delta-mcp[promises]'.")
         # Behind meta-tools `execute` takes the root of an earlier result, so the operations need not.
         operation.resolve_result_policy(self._results, flat=self._catalog.disclosure.surface != "meta")
+
+
+@functools.cache
+def _can_queue_promises() -> bool:
+    """Whether the package that queues promises is installed; to import it takes half a second."""
+    return importlib.util.find_spec("docket") is not None
 
 
 def warn_of_cut_summaries(operations: list[Operation]) -> None:

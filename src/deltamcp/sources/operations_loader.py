@@ -278,6 +278,12 @@ class _OperationBuilder:
         options["keywords"] = [*entry.tags, category_description]
         if entry.timeout is not None:
             options["timeout"] = entry.timeout
+        if entry.promise is not None:
+            options["promise"] = entry.promise
+        if entry.sync_seconds is not None:
+            options["sync_seconds"] = entry.sync_seconds
+        if entry.on_redelivery is not None:
+            options["on_redelivery"] = entry.on_redelivery
         if entry.fields:
             options["results"] = ResultPolicy(fields=entry.fields)
         if not entry.category:

@@ -133,6 +133,9 @@ GOOD: dict[str, Any] = {
                 "scopes": ["read"],
                 "fields": ["a.b"],
                 "timeout": 1.5,
+                "promise": "auto",
+                "sync_seconds": 2,
+                "on_redelivery": "rerun",
             }
         }
     },
@@ -209,6 +212,9 @@ def test_an_operation_may_lie_outside_every_category():
         fields=["a.b"],
         summary="Pings",
         timeout=1.5,
+        promise="auto",
+        sync_seconds=2,
+        on_redelivery="rerun",
     )
 
 

@@ -9,6 +9,8 @@ from deltamcp.values import JSON
 
 Policy: TypeAlias = Literal["allow", "confirm", "deny"]
 Location: TypeAlias = Literal["path", "query", "header", "cookie", "body", "form"]
+PromisePolicy: TypeAlias = Literal["never", "auto", "always"]
+OnRedelivery: TypeAlias = Literal["rerun", "fail"]
 Method: TypeAlias = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -95,6 +97,9 @@ class OperationEntry(Struct, frozen=True, kw_only=True):
     summary: str | None = None
     timeout: float | None = None
     """Seconds."""
+    promise: PromisePolicy | None = None
+    sync_seconds: float | None = None
+    on_redelivery: OnRedelivery | None = None
 
     @property
     def id(self) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 from deltamcp.catalog.operation import ID_SEGMENT
-from deltamcp.catalog.operations_file.document import Location, Method, Policy
+from deltamcp.catalog.operations_file.document import Location, Method, OnRedelivery, Policy, PromisePolicy
 from deltamcp.values import JSON
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -111,6 +111,11 @@ OPERATION_KEYS: Mapping[str, KeyType] = {
     "scopes": _TEXTS.with_description("What a caller must be allowed to do."),
     "fields": _TEXTS.with_description("Dotted paths of what to keep of a result."),
     "timeout": _DURATION.with_description("Seconds it may take."),
+    "promise": _choice_type(PromisePolicy).with_description("Whether the server may answer with a promise."),
+    "sync_seconds": _DURATION.with_description("With promise: how long a client waits before it gets one."),
+    "on_redelivery": _choice_type(OnRedelivery).with_description(
+        "With promise: whether the call runs again after its worker has died."
+    ),
 }
 OPERATION_MARKERS = frozenset({"inputSchema", "parameters", "handler"})
 

@@ -233,6 +233,9 @@ class _DocumentReader:
                 fields=found.get("fields", []),
                 summary=found.get("summary"),
                 timeout=found.get("timeout"),
+                promise=found.get("promise"),
+                sync_seconds=found.get("sync_seconds"),
+                on_redelivery=found.get("on_redelivery"),
             )
         )
 
