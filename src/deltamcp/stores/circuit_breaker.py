@@ -40,6 +40,7 @@ class CircuitBreaker:
         """
         self.private = store.private
         self.shared: bool = getattr(store, "shared", False)
+        self.redis_url: str | None = getattr(store, "redis_url", None)
         self._store = store
         self._sharing = cast(SharedStore, store)
         self._buckets = None if hasattr(store, "take_token") else TokenBuckets(time.monotonic)

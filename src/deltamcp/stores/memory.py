@@ -50,6 +50,7 @@ class MemoryStore:
 
     private = True
     shared = False
+    redis_url: str | None = None
 
     def __init__(self, quotas: Quotas = DEFAULT_QUOTAS, clock: Callable[[], float] = time.monotonic) -> None:
         self._quotas = quotas

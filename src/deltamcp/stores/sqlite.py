@@ -85,6 +85,7 @@ class SqliteStore:
 
     private = True
     shared = True
+    redis_url: str | None = None
 
     def __init__(
         self,

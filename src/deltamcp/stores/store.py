@@ -96,6 +96,8 @@ class SharedStore(Store, Protocol):
 
     shared: bool
     """Whether other processes reach what this one stores; else it keeps its sessions to itself."""
+    redis_url: str | None
+    """The Redis server that has the data, where a queue can be beside it; None for any other store."""
 
     async def replace(
         self,
