@@ -160,6 +160,8 @@ class ResultShape(enum.StrEnum):
     MCP = "mcp"
     DELTA_MCP = "delta-mcp"
     """JSON in one text; clients request pages by the arguments `page` and `pageSize`."""
+    MCP_LITE = "mcp-lite"
+    """As MCP's; lists have MCP-lite's `redeem` and `@type`."""
 
 
 class Terms(Struct, frozen=True, gc=False):
@@ -289,6 +291,10 @@ class ListItems(Struct, frozen=True):
     cursor: str | None = None
     whole: bool = False
     """Whether to put the list on one page, for a client that has no cursors."""
+    type: str | None = None
+    """MCP-lite: lists only the tools of this `@type`, on one page."""
+    query: str | None = None
+    """MCP-lite: lists only the tools that a search finds, best first and on one page."""
 
 
 class Describe(Struct, frozen=True):

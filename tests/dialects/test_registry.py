@@ -2,6 +2,7 @@
 
 import pytest
 
+from deltamcp.catalog.catalog import Catalog
 from deltamcp.dialects import versions
 from deltamcp.dialects.delta_mcp import DeltaMcp
 from deltamcp.dialects.handshake import HandshakeMcp
@@ -24,12 +25,14 @@ def initialize(version: str) -> Request:
 
 @pytest.mark.parametrize("method", ["tools/list", "tools/call", "server/discover"])
 def test_a_request_with_the_modern_meta_stands_alone(method):
-    assert isinstance(Dialects(INFO, 1).find_stateless(Request(1, method, {"_meta": META})), ModernMcp)
+    assert isinstance(
+        Dialects(INFO, 1, Catalog().view, 60).find_stateless(Request(1, method, {"_meta": META})), ModernMcp
+    )
 
 
 @pytest.mark.parametrize("request_", [Request(1, "tools/list", {}), Request(1, "ping", {"_meta": 3}), initialize("x")])
 def test_any_other_request_belongs_to_a_session(request_):
-    assert Dialects(INFO, 1).find_stateless(request_) is None
+    assert Dialects(INFO, 1, Catalog().view, 60).find_stateless(request_) is None
 
 
 @pytest.mark.parametrize(
@@ -44,7 +47,7 @@ def test_any_other_request_belongs_to_a_session(request_):
     ],
 )
 def test_initialize_selects_a_dialect_by_its_version(version, dialect):
-    assert type(Dialects(INFO, 1).find_session(initialize(version))) is dialect
+    assert type(Dialects(INFO, 1, Catalog().view, 60).find_session(initialize(version))) is dialect
 
 
 def test_every_dialect_writes_answers_and_failures_and_notifications():

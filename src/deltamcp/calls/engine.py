@@ -35,6 +35,7 @@ from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import Delivery
 from deltamcp.delivery.delta_mcp_delivery import DeltaMcpDelivery
 from deltamcp.delivery.mcp_delivery import McpDelivery
+from deltamcp.delivery.mcp_lite_delivery import McpLiteDelivery
 from deltamcp.delivery.stored_results import StoredResults
 from deltamcp.dialects.registry import Dialects
 from deltamcp.errors import Fault
@@ -100,7 +101,7 @@ class Engine:
         self.limits = limits
         self.store = store
         self.hub = hub
-        self.dialects = Dialects(info, cache_seconds)
+        self.dialects = Dialects(info, cache_seconds, catalog.view, limits.input_seconds)
         self.capabilities = Capabilities(catalog, info, instructions)
         self.lifespan = hooks.lifespan
         self.rates = None if rate_limits is None else RateBuckets(rate_limits, store, info["name"])
@@ -113,6 +114,7 @@ class Engine:
         deliveries: dict[ResultShape, Delivery] = {
             ResultShape.MCP: McpDelivery(continuation, changes),
             ResultShape.DELTA_MCP: DeltaMcpDelivery(stored, continuation, computations),
+            ResultShape.MCP_LITE: McpLiteDelivery(continuation, changes),
         }
         state = RequestState(Seal(state_keys, limits.input_seconds), limits.input_seconds)
         consents = Consents(store, info["name"], limits.input_seconds)
@@ -121,7 +123,7 @@ class Engine:
             runner, state, consents, continuation, changes, deliveries, (CallLog(), *hooks.observers), self.rates
         )
         self._meta_calls = MetaCalls(search, continuation, changes, self._tool_calls, computations)
-        self._lists = Lists(catalog, self.capabilities, changes)
+        self._lists = Lists(catalog, self.capabilities, changes, search)
         self._resources = Resources(
             catalog, self.capabilities, runner, continuation, changes, computations, cache_seconds
         )

@@ -5,23 +5,44 @@ from typing import Any, Literal
 
 from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.failures import refuse_withheld
+from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.requested_root import accept_root
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.view import did_you_mean
+from deltamcp.catalog.operation import Operation
+from deltamcp.catalog.similar_names import MIN_SIMILARITY
+from deltamcp.catalog.view import View, did_you_mean
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.dialects.progressive_disclosure import MAX_NAMES
 from deltamcp.errors import Fault
-from deltamcp.values import Answer, Definitions, Describe, Failure, ListItems, ListManifest, Outcome
+from deltamcp.values import (
+    Answer,
+    Definitions,
+    Describe,
+    Failure,
+    ListItems,
+    ListManifest,
+    Outcome,
+    ResultShape,
+    Surface,
+)
 
 _WRONG_CURSOR = Failure(Fault.INVALID_PARAMS, "params.cursor is not a cursor of this server; start without one.")
+_MAX_FOUND = 50
+"""The tools that a search lists."""
+_MAX_AVAILABLE = 20
+"""The names of tools that MCP-lite's error for an unknown one has."""
+_MAX_ECHO_CHARS = 128
 
 
 class Lists:
     """Lists the items of the catalogue that the caller may see."""
 
-    def __init__(self, catalog: Catalog, capabilities: Capabilities, changes: ChangeDelivery) -> None:
+    def __init__(
+        self, catalog: Catalog, capabilities: Capabilities, changes: ChangeDelivery, search: OperationSearch
+    ) -> None:
+        self._search = search
         self._catalog = catalog
         self._capabilities = capabilities
         self._changes = changes
@@ -31,8 +52,18 @@ class Lists:
             return Failure(Fault.UNKNOWN_METHOD, f"This server offers no {ask.kind.value}.")
         view = request.view
         terms = request.terms
+        if ask.type is not None or ask.query is not None:
+            return Answer(view.lite_page(await self._filter(ask, request), terms.surface or Surface.FULL))
         page = view.page(ask.kind, terms.surface or view.surface, ask.cursor, ask.whole, terms.result_shape)
         return _WRONG_CURSOR if page is None else Answer(page)
+
+    async def _filter(self, ask: ListItems, request: RequestContext) -> list[Operation]:
+        view = request.view
+        names = {name for name, item in view.operations.items() if ask.type is None or item.type == ask.type}
+        if ask.query is None:
+            return [item for name, item in view.operations.items() if name in names]
+        found = await self._search.find(view, [ask.query], _MAX_FOUND, names)
+        return [hit.operation for hit in found[ask.query]]
 
     async def describe(self, ask: Describe, request: RequestContext) -> Outcome:
         if not ask.names:
@@ -67,6 +98,8 @@ class Lists:
     def unknown(self, kind: Literal["tool", "prompt", "template"], name: str, request: RequestContext) -> Failure:
         """Returns the failure of a request for an unknown name, with the most similar known names."""
         view = request.view
+        if request.terms.result_shape is ResultShape.MCP_LITE:
+            return _unknown_in_mcp_lite(kind, name, view)
         items: dict[str, Mapping[str, Any]] = {
             "tool": view.operations,
             "prompt": self._catalog.prompts,
@@ -76,3 +109,22 @@ class Lists:
         nearest = [operation.name] if operation is not None else view.nearest_names(name[:200], items[kind])
         message = f"There is no {kind} {name[:200]!r}.{did_you_mean(nearest)}"
         return Failure(Fault.NOT_FOUND, message, {"name": name[:200], "nearest": nearest})
+
+
+def _unknown_in_mcp_lite(kind: str, name: str, view: View) -> Failure:
+    """Returns the failure in the words and with the data of MCP-lite."""
+    if kind != "tool":
+        return Failure(Fault.INVALID_PARAMS, f"There is no {kind} {name[:_MAX_ECHO_CHARS]!r}.")
+    listed = view.lite_names
+    similar = view.similar_names(name[:_MAX_ECHO_CHARS], _MAX_AVAILABLE)
+    data = {
+        "requested_tool": name[:_MAX_ECHO_CHARS],
+        "available_tools": listed if len(listed) <= _MAX_AVAILABLE else [found for found, _ in similar],
+        "available_tools_total": len(listed),
+    }
+    by_id = view.find(name)
+    if by_id is not None:
+        data["suggestion"] = f"Did you mean {by_id.name!r}?"
+    elif similar and similar[0][1] > MIN_SIMILARITY:
+        data["suggestion"] = f"Did you mean {similar[0][0]!r}?"
+    return Failure(Fault.NOT_FOUND, "Tool not found", data)

@@ -9,7 +9,7 @@ import pydantic
 import pydantic_core
 from msgspec import to_builtins
 
-from deltamcp.catalog import param_headers, parameter_text, prose
+from deltamcp.catalog import lite_tools, param_headers, parameter_text, prose
 from deltamcp.catalog.declared_arguments import DeclaredArguments
 from deltamcp.catalog.fail_fast_validator import fail_fast_validator
 from deltamcp.catalog.function_shape import FunctionShape, inspect_function
@@ -361,11 +361,38 @@ class Operation:
 
     def definition(self, result_shape: ResultShape) -> dict[str, JSON]:
         """Returns the definition for clients that expect results in this shape: it explains only what they get."""
-        return self.tool if result_shape is ResultShape.MCP else self.plain_tool
+        match result_shape:
+            case ResultShape.MCP:
+                return self.tool
+            case ResultShape.DELTA_MCP:
+                return self.plain_tool
+            case ResultShape.MCP_LITE:
+                return self._lite_tool
+
+    @functools.cached_property
+    def _lite_tool(self) -> dict[str, JSON]:
+        return lite_tools.definition(self.tool, self.type)
+
+    @functools.cached_property
+    def lite_index_entry(self) -> dict[str, JSON]:
+        """The definition in an index of MCP-lite, without the schema."""
+        return lite_tools.index_entry(self.tool, self.type, self.summary_line)
+
+    @functools.cached_property
+    def default_arguments(self) -> dict[str, JSON]:
+        """The defaults of a schema that the author gave; those of a signature are the function's own."""
+        if "input_schema" not in self._options:
+            return {}
+        properties = self._options["input_schema"].get("properties", {})
+        return {name: schema["default"] for name, schema in properties.items() if _has_default(schema)}
 
     def manifest_entry(self, result_shape: ResultShape) -> dict[str, JSON]:
         """Returns the tool's entry in a manifest (SEP-2636), with the digest and size of the definition for a shape."""
-        return self._mcp_manifest_entry if result_shape is ResultShape.MCP else _manifest_entry(self.plain_tool)
+        return (
+            self._mcp_manifest_entry
+            if result_shape is ResultShape.MCP
+            else _manifest_entry(self.definition(result_shape))
+        )
 
     @functools.cached_property
     def _mcp_manifest_entry(self) -> dict[str, JSON]:
@@ -375,6 +402,10 @@ class Operation:
     def parameter_headers(self) -> tuple[param_headers.ParameterHeader, ...]:
         """The arguments that clients mirror into `Mcp-Param-*` headers."""
         return param_headers.declared_headers(self.name, self.tool["inputSchema"])
+
+
+def _has_default(schema: JSON) -> bool:
+    return isinstance(schema, dict) and "default" in schema
 
 
 def is_dotted_path(text: str) -> bool:

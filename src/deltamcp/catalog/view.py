@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from deltamcp import tokens
-from deltamcp.catalog import meta_tools, tool_text
+from deltamcp.catalog import lite_tools, meta_tools, tool_text
 from deltamcp.catalog.directory import Directory
 from deltamcp.catalog.disclosure import Disclosure, SurfaceCosts, definition_tokens
 from deltamcp.catalog.meta_tools import MetaTool
@@ -17,6 +17,7 @@ from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
 from deltamcp.catalog.search.index import Hit, SearchIndex
 from deltamcp.catalog.search.relevance import is_weak, relevant_hits
+from deltamcp.catalog.similar_names import SimilarNames
 from deltamcp.catalog.withheld_operations import WithheldOperations
 from deltamcp.results.policy import ResolvedPolicy
 from deltamcp.values import JSON, Kind, Manifest, Page, ResultShape, Surface
@@ -210,7 +211,7 @@ class View:
 
         Delta-MCP clients read none: programs find it in `_meta`, and `continue` answers them though it is not listed.
         """
-        return self._continue_definitions if result_shape is ResultShape.MCP else []
+        return [] if result_shape is ResultShape.DELTA_MCP else self._continue_definitions
 
     @functools.cached_property
     def meta_tools(self) -> dict[str, MetaTool]:
@@ -229,6 +230,8 @@ class View:
         listed = (
             self._meta_definitions.values() if self.surface is Surface.META else self._listed_continue(result_shape)
         )
+        if result_shape is ResultShape.MCP_LITE:
+            listed = [*self._redeem(), *listed]
         return next((tool for tool in listed if tool["name"] == name), None)
 
     def meta_tool_name(self, meta: MetaTool) -> str:
@@ -296,6 +299,8 @@ class View:
 
     def _definitions(self, surface: Surface, result_shape: ResultShape) -> list[dict[str, JSON]]:
         operations = self.operations.values()
+        if result_shape is ResultShape.MCP_LITE:
+            return self._lite_definitions(surface)
         match surface:
             case Surface.FULL:
                 return [
@@ -315,6 +320,41 @@ class View:
                 pinned = [operation.tool for operation in operations if operation.pinned]
                 return [*self._meta_definitions.values(), *pinned]
 
+    # MCP-lite
+
+    @functools.cached_property
+    def gives_promises(self) -> bool:
+        """Whether the server may answer a call of an operation with a promise."""
+        return any(operation.promise_policy != "never" for operation in self.operations.values())
+
+    def _lite_definitions(self, surface: Surface) -> list[dict[str, JSON]]:
+        operations = [operation for operation in self.operations.values() if lite_tools.is_name(operation.name)]
+        if surface is Surface.META:
+            pinned = [operation for operation in operations if operation.pinned]
+            return [*self._redeem(), *self._meta_definitions.values(), *_lite_items(pinned, surface)]
+        return [*self._redeem(), *_lite_items(operations, surface), *self._continue_definitions]
+
+    def _redeem(self) -> list[dict[str, JSON]]:
+        return [lite_tools.REDEEM_DEFINITION] if self.gives_promises else []
+
+    def lite_page(self, operations: Iterable[Operation], surface: Surface) -> Page:
+        """Returns a list of some operations on one page."""
+        listed = [operation for operation in operations if lite_tools.is_name(operation.name)]
+        return Page(Kind.TOOLS, (*self._redeem(), *_lite_items(listed, surface)), None, {}, public=False)
+
+    @property
+    def lite_names(self) -> list[str]:
+        """The names of the tools that MCP-lite lists, `redeem` first."""
+        return self._similar_names.names
+
+    def similar_names(self, name: str, limit: int) -> list[tuple[str, float]]:
+        """Returns those of `lite_names` that are most like an unknown name, and how much from 0 to 1, best first."""
+        return self._similar_names.rank(name, limit)
+
+    @functools.cached_property
+    def _similar_names(self) -> SimilarNames:
+        return SimilarNames([tool["name"] for tool in self._lite_definitions(Surface.FULL)])
+
     def manifest(self, cursor: str | None, result_shape: ResultShape = ResultShape.MCP) -> Manifest | None:
         """Returns the manifest of SEP-2636: each tool's digest and size; None where the cursor is invalid."""
         start = _parse_cursor(cursor)
@@ -323,6 +363,13 @@ class View:
             return None
         end = len(entries) if self._page_size is None else start + self._page_size
         return Manifest(entries[start:end], str(end) if end < len(entries) else None, self._shared)
+
+
+def _lite_items(operations: Iterable[Operation], surface: Surface) -> list[dict[str, JSON]]:
+    shape = ResultShape.MCP_LITE
+    if surface is Surface.PROGRESSIVE:
+        return [operation.lite_index_entry for operation in operations]
+    return [operation.definition(shape) for operation in operations]
 
 
 def results_template(scheme: str) -> dict[str, JSON]:

@@ -258,6 +258,19 @@ MODERN: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
     }
 )
 
+MCP_LITE: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
+    {
+        "tools/describe": _describe,
+        "tools/manifest": _manifest,
+        "ping": lambda params: Ping(),
+    }
+)
+"""The methods of MCP-lite beside those that `mcp_lite_calls.py` reads. It has neither sessions nor subscriptions."""
+
+MCP_LITE_WITH_PROMPTS: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
+    {**MCP_LITE, "prompts/list": _lister(Kind.PROMPTS), "prompts/get": _get_prompt}
+)
+
 
 def read_log_level(value: JSON, where: str) -> LogLevel | Failure:
     """Returns a value as a log level, or the failure of a request whose value is none."""

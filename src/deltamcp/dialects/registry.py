@@ -4,13 +4,16 @@ A revision of MCP whose messages read as an earlier one's is a version in `versi
 whose messages differ, is a class of its own and a row here.
 """
 
+import functools
 from collections.abc import Callable
 
+from deltamcp.catalog.view import View
 from deltamcp.dialects.delta_mcp import DeltaMcp
 from deltamcp.dialects.dialect import Dialect, SessionDialect
 from deltamcp.dialects.handshake import HandshakeMcp
+from deltamcp.dialects.mcp_lite import LiteOptions, McpLite
 from deltamcp.dialects.modern import ModernMcp
-from deltamcp.values import JSON, Request
+from deltamcp.values import JSON, Principal, Request
 
 STATELESS: tuple[Callable[[dict[str, JSON], float], Dialect], ...] = (ModernMcp,)
 """Dialects in which every request states its client; each is made with the server's info and `cache_seconds`."""
@@ -22,9 +25,13 @@ SESSION: tuple[Callable[[], SessionDialect], ...] = (DeltaMcp, HandshakeMcp)
 class Dialects:
     """The dialects of one server."""
 
-    def __init__(self, info: dict[str, JSON], cache_seconds: float) -> None:
+    def __init__(
+        self, info: dict[str, JSON], cache_seconds: float, view: Callable[[Principal], View], input_seconds: float
+    ) -> None:
+        """`view` returns what a principal sees of the catalogue; `input_seconds` is the time to answer questions."""
         self._stateless = tuple(make(info, cache_seconds) for make in STATELESS)
         self._session = tuple(make() for make in SESSION)
+        self._make_mcp_lite = functools.partial(McpLite, info, view, input_seconds)
 
     @property
     def default(self) -> SessionDialect:
@@ -50,3 +57,7 @@ class Dialects:
     def session_dialect(self, name: str) -> SessionDialect:
         """Returns the dialect of a session by its name."""
         return next((dialect for dialect in self._session if dialect.name == name), self.default)
+
+    def mcp_lite(self, options: LiteOptions = LiteOptions()) -> McpLite:  # noqa: B008 - they do not change
+        """Returns the dialect MCP-lite, which an endpoint of its own chooses and no message."""
+        return self._make_mcp_lite(options)

@@ -1,0 +1,274 @@
+"""The dialect MCP-lite 0.042: tools by single requests, with promises and without sessions.
+
+Its requests say nothing of their client, so that the endpoint chooses the dialect and not the message. A dialect knows
+no clock: the transport says in a `Stamp` when a response is made and how long that took.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, assert_never
+
+from msgspec import UNSET, Struct
+
+from deltamcp.catalog.lite_tools import REDEEM
+from deltamcp.catalog.view import View
+from deltamcp.dialects import mcp_lite_bodies as bodies
+from deltamcp.dialects import methods, result_bodies, versions
+from deltamcp.dialects.dialect import Agreement
+from deltamcp.dialects.mcp_lite_bodies import ContentStyle, LiteResponse
+from deltamcp.dialects.mcp_lite_calls import InvalidParamError, read_call, read_list, read_promise_call, redeem_action
+from deltamcp.dialects.mcp_lite_faults import FAULTS_OF_TOOL_ERRORS, LITE_FAULTS
+from deltamcp.dialects.modern import CLIENT_KEY
+from deltamcp.values import (
+    JSON,
+    About,
+    Answer,
+    Ask,
+    Caller,
+    Definitions,
+    Era,
+    Failure,
+    InputRequired,
+    Outcome,
+    Page,
+    Principal,
+    Promise,
+    PromiseStatus,
+    Request,
+    RequestId,
+    ResourceRequired,
+    ResultShape,
+    Surface,
+    Terms,
+    ToolResult,
+)
+from deltamcp.wire import jsonrpc
+from deltamcp.wire.timestamps import format_time
+
+AWAIT = "await"
+"""NLWeb's tool for promises, which MCP-lite calls `redeem`."""
+_ELICITATION: dict[str, JSON] = {"elicitation": {"form": {}, "url": {}}}
+
+
+class Stamp(Struct, frozen=True, gc=False):
+    """When a response is made, in seconds since 1970, and how many milliseconds that took."""
+
+    time: float
+    milliseconds: int
+
+
+class LiteOptions(Struct, frozen=True):
+    """What an operator sets of the dialect."""
+
+    content_style: ContentStyle = "mcp"
+    default_type: str | None = None
+    """The `@type` of tools that have none of their own; None leaves it out."""
+    await_tool: bool = False
+    """Whether promises can also be redeemed by NLWeb's `await`."""
+    prompts: bool = False
+    """Whether prompts can be listed and used."""
+
+
+class McpLite:
+    """Reads requests and writes responses of MCP-lite."""
+
+    def __init__(
+        self, info: dict[str, JSON], view: Callable[[Principal], View], input_seconds: float, options: LiteOptions
+    ) -> None:
+        """
+        Args:
+            view: Returns what a principal sees of the catalogue.
+            input_seconds: How long a client has to answer questions.
+        """
+        self._version = info.get("version")
+        self._view = view
+        self._input_seconds = input_seconds
+        self._options = options
+        self._promise_tools = (REDEEM, AWAIT) if options.await_tool else (REDEEM,)
+        self._methods = methods.MCP_LITE_WITH_PROMPTS if options.prompts else methods.MCP_LITE
+        self._list_key = f"mcp-lite {options.default_type}"
+        self._list_meta = {"response_type": bodies.ANSWER, "server_version": self._version}
+
+    def recognizes(self, request: Request) -> bool:
+        return False
+
+    # Reading
+
+    def read(self, request: Request, caller: Caller, agreement: Agreement | None = None) -> tuple[Terms, Ask] | Failure:
+        try:
+            return self._read(request, caller)
+        except InvalidParamError as error:
+            return error.failure()
+
+    def _read(self, request: Request, caller: Caller) -> tuple[Terms, Ask] | Failure:
+        params = request.params
+        meta = params.get("_meta")
+        if meta is None:
+            meta = {}
+        elif type(meta) is not dict:
+            raise InvalidParamError("/_meta", "params._meta must be an object.", "type")
+        elif "progressToken" in meta and methods.has_long_token(meta):
+            return methods.LONG_TOKEN
+        surface = None
+        capabilities = _ELICITATION
+        ask: Ask | Failure
+        match request.method:
+            case "tools/call":
+                call = read_call(params, meta, self._declares_meta, caller)
+                meta = call.meta
+                if not call.takes_questions:
+                    capabilities = {}
+                ask = call.ask
+                if ask.name in self._promise_tools and self._view(caller.principal).gives_promises:
+                    ask = read_promise_call(ask, is_await=ask.name == AWAIT)
+            case "tools/list":
+                ask, is_index = read_list(params)
+                surface = Surface.PROGRESSIVE if is_index else None
+            case _:
+                ask = methods.read(request, self._methods)
+        if isinstance(ask, Failure):
+            return ask
+        client = meta.get(CLIENT_KEY)
+        terms = Terms(
+            Era.MODERN,
+            versions.MODERN[0],
+            capabilities,
+            client if type(client) is dict else {},
+            meta,
+            None,
+            caller,
+            surface,
+            ResultShape.MCP_LITE,
+        )
+        return terms, ask
+
+    def _declares_meta(self, name: str, caller: Caller) -> bool:
+        """Whether a tool has an argument `_meta` of its own, so that it is not reserved."""
+        operation = self._view(caller.principal).operations.get(name)
+        return operation is not None and "_meta" in operation.parameter_names
+
+    # Writing
+
+    def respond(self, request: Request, outcome: Outcome, stamp: Stamp | None = None) -> LiteResponse | Failure:
+        """Returns the body of a response and its `_meta`; or the failure, with all of its data, that it reports."""
+        response = self._respond(request, outcome, 0.0 if stamp is None else stamp.time)
+        if isinstance(response, Failure):
+            return _complete(response)
+        if stamp is not None:
+            meta = response.meta
+            meta["timestamp"] = format_time(stamp.time)
+            meta["processing_time_ms"] = stamp.milliseconds
+            meta["server_version"] = self._version
+        return response
+
+    def _respond(self, request: Request, outcome: Outcome, now: float) -> LiteResponse | Failure:
+        match outcome:
+            case Answer():
+                return self._answer(request, outcome, now)
+            case Failure():
+                return outcome
+            case InputRequired():
+                return bodies.elicitation(outcome, now + self._input_seconds)
+            case ResourceRequired():
+                return bodies.resource_request(outcome, now + self._input_seconds)
+            case Promise():
+                if outcome.outcome is not None:
+                    return self._respond(request, outcome.outcome, now)
+                return bodies.promise_questions(outcome) if outcome.requests else bodies.promise(outcome, now)
+            case _:
+                assert_never(outcome)
+
+    def _answer(self, request: Request, answer: Answer, now: float) -> LiteResponse | Failure:
+        value = answer.value
+        if isinstance(value, ToolResult):
+            return _tool_failure(value) or bodies.tool_result(value, self._options.content_style)
+        if isinstance(value, Promise):
+            return self._promise_state(request, value, now)
+        if isinstance(value, Page | Definitions):
+            items = [self._with_type(item) for item in (value.items if isinstance(value, Page) else value.tools)]
+            result: dict[str, Any] = {(value.kind.value if isinstance(value, Page) else "tools"): items}
+            if isinstance(value, Page) and value.next_cursor is not None:
+                result["nextCursor"] = value.next_cursor
+            if isinstance(value, Definitions) and value.alone:
+                result = dict(items[0])
+            return LiteResponse(result, {**result.pop("_meta", {}), **self._list_meta})
+        result = result_bodies.body(answer, versions.MODERN[0], {})
+        return LiteResponse(result, {**result.pop("_meta", {}), "response_type": bodies.ANSWER})
+
+    def _promise_state(self, request: Request, value: Promise, now: float) -> LiteResponse | Failure:
+        """Returns what a client gets that asked for the status of a call, or cancelled it."""
+        if redeem_action(request) != "cancel":
+            return bodies.promise(value, now)
+        if value.outcome is not None:
+            return self._respond(request, value.outcome, now)
+        if value.status is PromiseStatus.CANCELLED:
+            return bodies.cancelled_failure()
+        return bodies.promise(value, now, is_cancelling=True)
+
+    def _with_type(self, item: dict[str, JSON]) -> dict[str, JSON]:
+        if self._options.default_type is None or "inputSchema" not in item or "@type" in item:
+            return item
+        return {"name": item["name"], "@type": self._options.default_type, **item}
+
+    def write(self, request: Request, outcome: Outcome, version: str = "", stamp: Stamp | None = None) -> bytes:
+        if isinstance(outcome, Answer) and isinstance(outcome.value, Page):
+            cached = outcome.value.encoded
+            encoded = cached.get(self._list_key)
+            if encoded is None:
+                encoded = cached[self._list_key] = _encode(self.respond(request, outcome))
+            return jsonrpc.encode_result(request.id, encoded)
+        return self.encode(request.id, self.respond(request, outcome, stamp))
+
+    def encode(self, id_: RequestId | None, response: LiteResponse | Failure) -> bytes:
+        """Returns the JSON-RPC response of what `respond` returned.
+
+        Raises:
+            ValueError: a result contains a value that JSON cannot express.
+        """
+        if isinstance(response, Failure):
+            return jsonrpc.encode_error(id_, LITE_FAULTS[response.fault].code, response)
+        assert id_ is not None, "only errors answer a request without an id"
+        return jsonrpc.encode_result(id_, _encode(response))
+
+    def refuse(self, failure: Failure, id_: RequestId | None = None) -> bytes:
+        """Returns the response to a message that is no request, or whose sender is not admitted."""
+        return self.encode(id_, _complete(failure))
+
+    def notify(self, method: str, params: Mapping[str, JSON], subscription: RequestId | None = None) -> bytes:
+        return jsonrpc.encode_notification(method, dict(params))
+
+    def capabilities(self, about: About) -> dict[str, JSON]:
+        return about.capabilities
+
+    def http_status(self, failure: Failure) -> int:
+        return LITE_FAULTS[failure.fault].http_status
+
+
+def _encode(response: LiteResponse | Failure) -> bytes:
+    assert isinstance(response, LiteResponse), "a list is no failure"
+    return jsonrpc.encode({**response.result, "_meta": response.meta})
+
+
+def _tool_failure(value: ToolResult) -> Failure | None:
+    """Returns the protocol's error for a tool's error that MCP-lite reports so; None for any other result."""
+    if not value.is_error or value.error is None:
+        return None
+    fault = FAULTS_OF_TOOL_ERRORS.get(value.error.code)
+    if fault is None:
+        return None
+    details = value.error.details
+    retry_ms = details.get("retry_after_ms", 0)
+    seconds = retry_ms / 1000 if isinstance(retry_ms, int | float) else 0.0
+    return Failure(fault, bodies.error_text(value), details, retry_seconds=seconds)
+
+
+def _complete(failure: Failure) -> Failure:
+    """Returns a failure with the data that every error of MCP-lite has."""
+    row = LITE_FAULTS[failure.fault]
+    data: dict[str, JSON] = {"reason": row.reason, "retryable": row.retryable}
+    if failure.retry_seconds > 0:
+        data["retry_after_ms"] = round(failure.retry_seconds * 1000)
+    if failure.data is not UNSET:
+        data |= failure.data if isinstance(failure.data, dict) else {"details": failure.data}
+    return Failure(
+        failure.fault, failure.message, data, failure.retry_seconds, failure.missing_scopes, failure.granted_scopes
+    )
