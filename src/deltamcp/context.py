@@ -199,6 +199,17 @@ class Context:
         """The request's `_meta`."""
         return self.terms.meta
 
+    @property
+    def resources(self) -> dict[str, float]:
+        """How much of each kind of resource the caller grants, by `_meta.resources`: `{"tokens": 60000}`.
+
+        A function that has not enough raises `NeedsResource`.
+        """
+        granted = self.terms.meta.get("resources")
+        if not isinstance(granted, dict):
+            return {}
+        return {kind: amount for kind, amount in granted.items() if type(amount) in (int, float)}
+
     def can(self, capability: Literal["elicitation", "sampling", "roots"]) -> bool:
         """Whether the client declared a capability, and so can be asked."""
         return capability in self.terms.capabilities

@@ -7,6 +7,7 @@ are for authors, who raise them in their functions, and for programs that embed 
     DeltaError
     ├── ToolError                  an author raises it; the model reads its text
     │   └── ToolFailure            the same with a code that programs read
+    │       └── UpstreamError      the service behind an operation failed
     ├── NeedsResource              an author raises it where the caller may grant more of a resource and call again
     ├── ResourceNotFoundError      an author raises it in a templated resource
     ├── InputDeclinedError         the user declined or cancelled a question that the function needs an answer to
@@ -155,6 +156,13 @@ class ToolFailure(ToolError):  # noqa: N818 - MCP-lite calls it a failure, and k
         self.code = code
         self.retryable = retryable
         self.details = dict(details or {})
+
+
+class UpstreamError(ToolFailure):
+    """A service or server behind an operation refused, broke off or could not be reached."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(ToolErrorCode.UPSTREAM_ERROR.value, message, retryable=retryable)
 
 
 class NeedsResource(DeltaError):  # noqa: N818 - named after MCP-lite's response type

@@ -190,7 +190,9 @@ class Inputs(Struct, frozen=True):
     responses: dict[str, JSON] = {}
     state: str | None = None
     fields: dict[str, JSON] = {}
-    """Answers by the names of form fields, from MCP-lite clients that do not know the keys of the questions."""
+    """Answers by the ids of questions (`dialects/questions.py`), from MCP-lite clients that do not use the keys."""
+    action: Literal["accept", "decline", "cancel"] | None = None
+    """What an MCP-lite client does with all pending questions; None if only its answers tell."""
 
 
 NO_INPUTS = Inputs()
@@ -460,6 +462,8 @@ class ErrorInfo(Struct, frozen=True):
     """In capitals, such as CARD_DECLINED; `errors.ToolErrorCode` has those that the server itself uses."""
     retryable: bool = False
     details: dict[str, JSON] = {}
+    by_server: bool = False
+    """Whether the server itself reports it, by one of its codes; an author's function may use the same word."""
 
 
 class ToolResult(Struct, frozen=True, gc=False):

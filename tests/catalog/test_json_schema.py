@@ -7,6 +7,11 @@ import pytest
 from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.work import WorkLimitError
 
+
+def sentences(schema: ForeignSchema, value: Any) -> list[str]:
+    return [problem.text for problem in schema.problems(value)]
+
+
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -72,7 +77,7 @@ SCHEMA = {
     ],
 )
 def test_a_problem_shows_what_the_part_that_failed_takes(arguments, problems):
-    assert ForeignSchema(SCHEMA).problems(arguments) == problems
+    assert sentences(ForeignSchema(SCHEMA), arguments) == problems
 
 
 @pytest.mark.parametrize(
@@ -98,7 +103,8 @@ def test_a_problem_shows_what_the_part_that_failed_takes(arguments, problems):
     ],
 )
 def test_a_value_that_fits_no_branch_of_a_union_is_told_without_jargon(schema, value, problem):
-    assert ForeignSchema({"type": "object", "properties": {"x": schema}}).problems({"x": value}) == [f"x: {problem}"]
+    whole = ForeignSchema({"type": "object", "properties": {"x": schema}})
+    assert sentences(whole, {"x": value}) == [f"x: {problem}"]
 
 
 def doubling(levels: int) -> dict[str, Any]:
@@ -156,7 +162,7 @@ LARGE = {
 def test_the_problems_of_a_large_value_are_not_all_collected():
     schema = ForeignSchema(LARGE)
     counted = schema.__dict__["_validator"] = CountedErrors(schema._validator)
-    assert schema.problems({"values": [{}] * 5_000, "note": None, "name": 1}) == [
+    assert sentences(schema, {"values": [{}] * 5_000, "note": None, "name": 1}) == [
         f"values: [{'{},' * 26}… does not fit; expected [{{}}|int].",
         "name: 1 does not fit; expected str.",
         "note: null does not fit; expected str.",
@@ -172,10 +178,10 @@ def test_a_null_among_large_arguments_is_left_out():
 
 def test_the_problems_of_a_small_value_are_counted():
     schema = ForeignSchema({"type": "object", "properties": {"v": {"items": {"type": "integer"}}}})
-    problems = schema.problems({"v": [[]] * 8})
+    problems = sentences(schema, {"v": [[]] * 8})
     assert problems[0] == 'v.0: [] is not of type "integer"; expected int.'
     assert problems[5:] == ["There are 3 more problems."]
-    assert len(" ".join(schema.problems({"v": ["x" * 9_000] * 1}))) < 2_000
+    assert len(" ".join(sentences(schema, {"v": ["x" * 9_000] * 1}))) < 2_000
 
 
 def test_an_output_of_any_size_is_checked():
@@ -183,3 +189,17 @@ def test_an_output_of_any_size_is_checked():
     assert schema.output_problem(list(range(200_000))) is None
     assert schema.output_problem([1, "x"]) == '1: "x" is not of type "integer"; expected int.'
     assert schema.output_problem(["x"] * 200_000) == "The value does not fit the output schema."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "places"),
+    [
+        ({}, [("/items", "required")]),
+        ({"items": [{"owner": {"name": "n"}, "title": "x", "state": "new"}]}, [("/items/0/state", "enum")]),
+        ({"items": [], "padding": 1}, [("/padding", "type")]),
+        ({"items": [], "parent": 5}, [("/parent", "anyOf")]),
+    ],
+)
+def test_programs_get_the_place_of_each_problem_and_the_keyword(arguments, places):
+    problems = ForeignSchema(SCHEMA).problems(arguments)
+    assert sorted((problem.pointer, problem.keyword) for problem in problems) == sorted(places)

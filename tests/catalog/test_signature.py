@@ -255,7 +255,8 @@ def test_an_unknown_field_of_a_dataclass_is_named(arguments, path):
 
     with pytest.raises(InvalidArgumentsError) as refused:
         Signature(move, Context).bind(arguments)
-    assert refused.value.problems == [f'{path}: no such field; expected {{city?=""}}.']
+    sentence = f'{path}: no such field; expected {{city?=""}}.'
+    assert refused.value.problems == [(sentence, f"/{path.replace('.', '/')}", "additionalProperties")]
 
 
 def totals(values: list[int], points: list[Point] = []) -> None: ...  # noqa: B006
@@ -264,7 +265,7 @@ def totals(values: list[int], points: list[Point] = []) -> None: ...  # noqa: B0
 def problems_of(arguments: dict[str, Any]) -> list[str]:
     with pytest.raises(InvalidArgumentsError) as refused:
         Signature(totals, Context).bind(arguments)
-    return refused.value.problems
+    return [problem.text for problem in refused.value.problems]
 
 
 def test_the_first_problems_are_described_and_the_others_counted():
@@ -295,3 +296,27 @@ def test_that_there_may_be_more_problems_is_said_where_not_all_were_looked_for()
         "values.0: Input should be a valid integer; got []; expected int.",
         "There may be more problems.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        ({}, ("/size", "required")),
+        ({"size": "much"}, ("/size", "type")),
+        ({"size": 0}, ("/size", "minimum")),
+        ({"size": 1, "color": "pink"}, ("/color", "enum")),
+        ({"size": 1, "name": ""}, ("/name", "minLength")),
+        ({"size": 1, "more": 1}, ("/more", "additionalProperties")),
+        ({"size": 1, "at/~": 1}, ("/at~1~0", "additionalProperties")),
+    ],
+)
+def test_programs_get_the_place_of_each_problem_and_the_keyword(arguments, place):
+    def paint(
+        size: Annotated[int, Field(ge=1)],
+        color: Literal["red", "blue"] = "red",
+        name: Annotated[str, Field(min_length=1)] = "x",
+    ) -> None: ...
+
+    with pytest.raises(InvalidArgumentsError) as refused:
+        Signature(paint, Context).bind(arguments)
+    assert [problem[1:] for problem in refused.value.problems] == [place]

@@ -6,12 +6,14 @@ import secrets
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.context import MissingCapabilityError
-from deltamcp.errors import Fault, MissingScopesError, PeerError
+from deltamcp.errors import Fault, MissingScopesError, PeerError, ToolErrorCode
+from deltamcp.results.content import server_error
 from deltamcp.stores.store import StoreUnreachableError
-from deltamcp.values import Caller, Failure
+from deltamcp.values import Caller, Failure, ToolResult
 
 logger = logging.getLogger("deltamcp")
 
@@ -22,13 +24,31 @@ def log_failure(subject: str, error: BaseException) -> str:
     `subject` names the failed item and begins the sentence, such as "The tool add". The sentence says where the log is,
     and nothing of the error, which may hold secrets.
     """
+    return _report(subject, error).text
+
+
+def crash_result(subject: str, error: BaseException) -> ToolResult:
+    """Logs an error as `log_failure` does, and returns the tool error with its sentence and its id."""
+    report = _report(subject, error)
+    details = {} if report.error_id is None else {"error_id": report.error_id}
+    return server_error(report.text, ToolErrorCode.INTERNAL, retryable=report.retryable, details=details)
+
+
+class _Report(NamedTuple):
+    text: str
+    error_id: str | None = None
+    retryable: bool = False
+
+
+def _report(subject: str, error: BaseException) -> _Report:
     if isinstance(error, PeerError):
-        return f"{subject} failed: the client refused a request ({error})."
+        return _Report(f"{subject} failed: the client refused a request ({error}).")
     if isinstance(error, StoreUnreachableError):  # its circuit breaker has logged it
-        return f"{subject} failed: stored results cannot be reached now; try again in a few seconds."
+        sentence = f"{subject} failed: stored results cannot be reached now; try again in a few seconds."
+        return _Report(sentence, retryable=True)
     error_id = secrets.token_hex(4)
     logger.error("%s failed, error %s", subject, error_id, exc_info=error)
-    return f"{subject} failed (error {error_id}); {_log_name()} says why."
+    return _Report(f"{subject} failed (error {error_id}); {_log_name()} says why.", error_id)
 
 
 def _log_name() -> str:

@@ -4,7 +4,7 @@ import time
 
 from msgspec.structs import replace
 
-from deltamcp.calls.failures import log_failure, missing_scopes
+from deltamcp.calls.failures import crash_result, missing_scopes
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.tool_calls import ToolCalls
@@ -15,7 +15,7 @@ from deltamcp.delivery.call_policy import ResultOverride
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.sent_results import CallKey, call_digest
-from deltamcp.errors import MissingScopesError, UsageError
+from deltamcp.errors import MissingScopesError, ToolErrorCode, UsageError
 from deltamcp.results import content, projection
 from deltamcp.results.content import ResultData
 from deltamcp.results.notes import add_notes
@@ -45,11 +45,11 @@ class MetaCalls:
         try:
             return await self._call(meta, ask, request)
         except UsageError as error:
-            return Answer(content.error_result(str(error)))
+            return Answer(content.server_error(str(error), ToolErrorCode.INVALID_PARAMS))
         except MissingScopesError as error:
             return missing_scopes(error, request.terms.caller)
         except Exception as error:
-            return Answer(content.error_result(log_failure(f"The tool {ask.name}", error)))
+            return Answer(crash_result(f"The tool {ask.name}", error))
 
     async def _call(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         caller = request.terms.caller

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from deltamcp.catalog.operation import Operation
-from deltamcp.errors import ConfigurationError, Fault
+from deltamcp.errors import ConfigurationError, Fault, ToolErrorCode
+from deltamcp.results.content import server_error
 from deltamcp.stores.store import SharedStore, StoreError, hash_key
 from deltamcp.stores.token_bucket import TokenBuckets
-from deltamcp.values import Caller, Failure
+from deltamcp.values import Caller, Failure, ToolResult
 
 logger = logging.getLogger("deltamcp")
 
@@ -110,8 +111,8 @@ class RateBuckets:
         text = f"Too many requests {whose}: {rate} are allowed; try again in {math.ceil(seconds)} s."
         return Failure(Fault.RATE_LIMITED, text, {"limit": limit}, retry_seconds=seconds)
 
-    async def check_tool(self, operation: Operation, name: str, caller: Caller) -> str | None:
-        """Counts a call of a tool; returns what the model is told if there were too many."""
+    async def check_tool(self, operation: Operation, name: str, caller: Caller) -> ToolResult | None:
+        """Counts a call of a tool; returns the error result that the caller gets if there were too many."""
         rates = self._tool_rates
         rate = rates.get(operation.name) or rates.get(operation.id) or rates.get(EVERY_TOOL)
         if rate is None:
@@ -120,10 +121,12 @@ class RateBuckets:
         seconds = await self._take(f"per_tool {operation.id} {account}", rate)
         if not seconds:
             return None
-        return (
+        sentence = (
             f"{name} was not called, because it was called too often: {rate} are allowed. "
             f"Wait {math.ceil(seconds)} s before you call it again."
         )
+        details = {"retry_after_ms": math.ceil(seconds * 1000)}
+        return server_error(sentence, ToolErrorCode.RATE_LIMITED, retryable=True, details=details)
 
     async def _take(self, key: str, rate: Rate) -> float:
         bucket = hash_key(self._owner, key)

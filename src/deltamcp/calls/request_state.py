@@ -9,16 +9,28 @@ import msgspec
 from msgspec import Struct
 
 from deltamcp.context import InputPending
-from deltamcp.errors import Fault
+from deltamcp.dialects.questions import Question, list_questions, read_responses
+from deltamcp.errors import Fault, NeedsResource
 from deltamcp.runtime.seal import Seal
-from deltamcp.values import JSON, NO_INPUTS, Caller, Failure, InputRequired, Inputs
+from deltamcp.values import (
+    JSON,
+    NO_INPUTS,
+    Caller,
+    Failure,
+    InputRequest,
+    InputRequired,
+    Inputs,
+    NeededResource,
+    ResourceRequired,
+)
 
 CONSENT_PREFIX: Final = "confirm "
 """Begins the keys of the server's own questions for consent; `calls/consent.py` asks them."""
 
 _MAX_ANSWER_BYTES = 256 * 1024
 """All answers of one request, which go to the client and back in every further round; a model's answer is shorter."""
-_MAX_STATE_CHARS = _MAX_ANSWER_BYTES * 4 // 3 + 4096
+_MAX_STATE_CHARS = _MAX_ANSWER_BYTES * 4 // 3 + 64 * 1024
+"""The answers, and the keys and names of the questions, which an author chose."""
 
 
 class Answers(Struct, frozen=True):
@@ -29,6 +41,14 @@ class Answers(Struct, frozen=True):
     """The questions for consent that the server has asked in this request, and the times when the answers expire."""
     state_digest: str = ""
     """The digest of the sealed state that came with the request."""
+    drafts: Mapping[str, dict[str, JSON]] = {}
+    """The fields of forms of which required fields are missing, so that the server asks again."""
+
+    @property
+    def refusal(self) -> str | None:
+        """What the client did with a question that it did not answer: "decline" or "cancel"."""
+        actions = (answer.get("action") for answer in self.by_key.values() if isinstance(answer, dict))
+        return next((action for action in actions if action in ("decline", "cancel")), None)
 
 
 _NO_ANSWERS = Answers()
@@ -37,6 +57,8 @@ _NO_ANSWERS = Answers()
 class _SealedAnswers(Struct, array_like=True):
     by_key: dict[str, JSON]
     consents: dict[str, float]
+    questions: list[Question] = []
+    drafts: dict[str, dict[str, JSON]] = {}
 
 
 class RequestState:
@@ -47,11 +69,16 @@ class RequestState:
         self._seal = seal
         self._seconds = seconds
 
-    def read_answers(self, inputs: Inputs, caller: Caller, request: list[JSON]) -> Answers | Failure:
+    def read_answers(
+        self, inputs: Inputs, caller: Caller, request: list[JSON], asks_again: bool = False
+    ) -> Answers | Failure:
         """Returns the client's answers, those of this round and those of earlier rounds in the sealed state.
 
         It leaves out answers to questions for consent that the server did not ask, by the sealed state, in this request
         and within the time. Other answers need no state, because they are the client's word in any case.
+
+        With `asks_again`, a form without its required fields counts as not answered (MCP-lite); else the function is
+        told that it does not fit.
         """
         if inputs is NO_INPUTS:
             return _NO_ANSWERS
@@ -70,12 +97,13 @@ class RequestState:
             digest = hashlib.sha256(inputs.state.encode()).hexdigest()
         now = time.time()
         consents = {key: expires for key, expires in earlier.consents.items() if expires >= now}
+        found_answers = read_responses(earlier.questions, inputs, earlier.drafts, asks_again)
         by_key = {
             key: answer
-            for key, answer in {**earlier.by_key, **inputs.responses}.items()
+            for key, answer in {**earlier.by_key, **found_answers.responses}.items()
             if key in consents or not key.startswith(CONSENT_PREFIX)
         }
-        return Answers(by_key, consents, digest)
+        return Answers(by_key, consents, digest, found_answers.drafts)
 
     def ask(
         self, pending: InputPending, caller: Caller, request: list[JSON], answers: Answers
@@ -84,15 +112,37 @@ class RequestState:
 
         It is a failure if the answers so far are too large to go to the client and back.
         """
-        if len(msgspec.json.encode(answers.by_key)) > _MAX_ANSWER_BYTES:
+        sealed = self._close(pending.requests, caller, request, answers)
+        return sealed if isinstance(sealed, Failure) else InputRequired(pending.requests, sealed)
+
+    def ask_for_resource(
+        self, needs: NeedsResource, caller: Caller, request: list[JSON], answers: Answers
+    ) -> ResourceRequired | Failure:
+        """Returns the outcome that makes the client send its request again once it can grant more of a resource."""
+        sealed = self._close({}, caller, request, answers)
+        if isinstance(sealed, Failure):
+            return sealed
+        needed = NeededResource(needs.kind, needs.required, needs.available, needs.unit)
+        return ResourceRequired(str(needs), [needed], sealed)
+
+    def _close(
+        self, requests: Mapping[str, InputRequest], caller: Caller, request: list[JSON], answers: Answers
+    ) -> str | Failure:
+        drafts = len(msgspec.json.encode(answers.drafts)) if answers.drafts else 0
+        if len(msgspec.json.encode(answers.by_key)) + drafts > _MAX_ANSWER_BYTES:
             return Failure(
                 Fault.INVALID_PARAMS,
                 f"The answers to the questions of one request may have {_MAX_ANSWER_BYTES:,} bytes; answer with less.",
             )
         expires = time.time() + self._seconds
-        consents = {key: expires for key in pending.requests if key.startswith(CONSENT_PREFIX)}
-        sealed = [dict(answers.by_key), {**answers.consents, **consents}]
-        return InputRequired(pending.requests, self._seal.close(sealed, _binding(caller, request)))
+        consents = {key: expires for key in requests if key.startswith(CONSENT_PREFIX)}
+        sealed = [
+            dict(answers.by_key),
+            {**answers.consents, **consents},
+            list_questions(requests),
+            dict(answers.drafts),
+        ]
+        return self._seal.close(sealed, _binding(caller, request))
 
 
 def _binding(caller: Caller, request: list[JSON]) -> bytes:

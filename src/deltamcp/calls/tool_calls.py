@@ -8,13 +8,14 @@ from typing import Any
 from msgspec import Struct
 
 from deltamcp.calls.consent import Consent, Consents
-from deltamcp.calls.failures import is_cancelled, log_failure, missing_capability
+from deltamcp.calls.failures import crash_result, is_cancelled, missing_capability
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
 from deltamcp.calls.rate_limits import RateBuckets
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import Answers, RequestState
 from deltamcp.catalog import tool_text
+from deltamcp.catalog.argument_problem import problem_details
 from deltamcp.catalog.excerpt import cut, value_excerpt
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.signature import InvalidArgumentsError
@@ -23,12 +24,21 @@ from deltamcp.delivery.call_policy import ResultOverride, policy_for_call, take_
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
 from deltamcp.delivery.delivery import Delivery, DeliveryRequest
-from deltamcp.errors import InputDeclinedError, ResourceNotFoundError, ToolError, UsageError
+from deltamcp.errors import (
+    InputDeclinedError,
+    NeedsResource,
+    ResourceNotFoundError,
+    ToolError,
+    ToolErrorCode,
+    ToolFailure,
+    UsageError,
+)
 from deltamcp.results import content, delta_mcp_shapes, reference
+from deltamcp.results.content import server_error
 from deltamcp.results.upstream_rate_limit import original_rate_limit_result, rate_limit_result
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.stores.store import StoreError
-from deltamcp.values import JSON, Answer, CallTool, Era, Failure, Outcome, ResultShape, Text, ToolResult
+from deltamcp.values import JSON, Answer, CallTool, Era, ErrorInfo, Failure, Outcome, ResultShape, Text, ToolResult
 from deltamcp.wire import jsonrpc
 
 _NAME_CHARS = 256
@@ -145,7 +155,7 @@ class ToolCalls:
         if self._rates is not None:
             refusal = await self._rates.check_tool(operation, ask.name, terms.caller)
             if refusal is not None:
-                return Answer(content.error_result(refusal))
+                return Answer(refusal)
         delivery = self._deliveries[terms.result_shape]
         started = time.monotonic()
         try:
@@ -161,9 +171,9 @@ class ToolCalls:
             sent_arguments, page = delivery.read_page(operation, sent_arguments, policy)
             arguments = operation.bind(sent_arguments)
         except UsageError as error:
-            return Answer(content.error_result(str(error)))
+            return Answer(server_error(str(error), ToolErrorCode.INVALID_PARAMS))
         except StoreError as error:
-            return Answer(content.error_result(log_failure(f"The tool {ask.name}", error)))
+            return Answer(crash_result(f"The tool {ask.name}", error))
         except InvalidArgumentsError as error:
             return _refuse_arguments(error, operation, ask.name)
         key = ["tools/call", operation.name, ask.arguments]
@@ -205,10 +215,13 @@ class ToolCalls:
                 return self._state.ask(error, call.delivery_request.terms.caller, call.key, call.answers)
             case asyncio.CancelledError():
                 if call.deadline.expired and call.deadline.undo_cancel():
-                    return Answer(content.error_result(f"{call.name} was stopped: it took too long."))
+                    sentence = f"{call.name} was stopped: it took too long."
+                    return Answer(server_error(sentence, ToolErrorCode.TIMEOUT, retryable=True))
                 if is_cancelled():
                     raise error
-                return Answer(content.error_result(log_failure(f"The tool {call.name}", error)))
+                return Answer(crash_result(f"The tool {call.name}", error))
+            case NeedsResource():
+                return self._state.ask_for_resource(error, call.delivery_request.terms.caller, call.key, call.answers)
             case InvalidArgumentsError():  # of a middleware
                 return _refuse_arguments(error, call.delivery_request.operation, call.name)
             case _:
@@ -216,21 +229,42 @@ class ToolCalls:
 
     def _error_result(self, error: BaseException, call: _PreparedCall) -> ToolResult:
         """Returns the error result that the model reads."""
-        limited = _upstream_limit(error, call.delivery_request)
+        # An author who names the failure says what it means, even where its cause is another service's status.
+        limited = None if type(error) is ToolFailure else _upstream_limit(error, call.delivery_request)
         if limited is not None:
             return limited
-        if isinstance(error, ToolError | InputDeclinedError | ResourceNotFoundError):
-            return content.error_result(str(error))
-        return content.error_result(log_failure(f"The tool {call.name}", error))
+        match error:
+            case ToolFailure():
+                return _failure_result(error, call.name)
+            case InputDeclinedError():
+                return server_error(str(error), ToolErrorCode.DECLINED)
+            case ToolError() | ResourceNotFoundError():
+                return content.error_result(str(error))
+            case _:
+                return crash_result(f"The tool {call.name}", error)
 
 
 def _active(observers: Sequence[CallObserver]) -> list[CallObserver]:
     return [observer for observer in observers if observer.is_active]
 
 
+def _failure_result(failure: ToolFailure, name: str) -> ToolResult:
+    try:
+        jsonrpc.encode_finite((failure.code, failure.details))
+    except ValueError as problem:
+        return crash_result(f"The tool {name}", problem)
+    return content.error_result(str(failure), ErrorInfo(failure.code, failure.retryable, failure.details))
+
+
 def _refuse_arguments(error: InvalidArgumentsError, operation: Operation, name: str) -> Outcome:
     signature = tool_text.signature_line(operation.tool, name)
-    return Answer(content.error_result(f"Invalid arguments for {name}. {error} Call {signature}."))
+    return Answer(
+        server_error(
+            f"Invalid arguments for {name}. {error} Call {signature}.",
+            ToolErrorCode.INVALID_PARAMS,
+            details={"errors": problem_details(error.problems)},
+        )
+    )
 
 
 def _upstream_limit(error: BaseException, call: DeliveryRequest) -> ToolResult | None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from deltamcp.catalog.argument_problem import ArgumentProblem, problem_at
 from deltamcp.catalog.excerpt import EXCERPT_CHARS, MAX_PROBLEMS, cut
 from deltamcp.values import JSON
 
@@ -30,14 +31,18 @@ class DeclaredArguments:
             for keyword in ("additionalProperties", "unevaluatedProperties")
         )
 
-    def problems(self, arguments: Mapping[str, JSON]) -> list[str]:
+    def problems(self, arguments: Mapping[str, JSON]) -> list[ArgumentProblem]:
         """Describes the first arguments that are not declared, each in a sentence."""
         if self._has_all or arguments.keys() <= self._names.keys():
             return []
         known = ", ".join(self._names) or "none"
         undeclared = [name for name in arguments if name not in self._names and not self._matches_pattern(name)]
         return [
-            f"{cut(name, EXCERPT_CHARS)}: no such argument; known arguments: {known}."
+            problem_at(
+                [name],
+                "additionalProperties",
+                f"{cut(name, EXCERPT_CHARS)}: no such argument; known arguments: {known}.",
+            )
             for name in undeclared[:MAX_PROBLEMS]
         ]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from deltamcp.catalog import tool_text
+from deltamcp.catalog.argument_problem import ArgumentProblem, problem_at
 from deltamcp.catalog.excerpt import MAX_PROBLEMS, MESSAGE_CHARS, cut, path_text, value_excerpt
 from deltamcp.catalog.schema_work import SchemaWork, UnboundedSchemaError
 from deltamcp.values import JSON
@@ -33,7 +34,8 @@ _BACKTRACKS = 20_000
 _OLDER_DRAFTS = ("http://json-schema.org/draft-07/schema#", "http://json-schema.org/draft-04/schema#")
 
 _PROPERTIES_KEYWORDS = ("$schema", "$id", "id", "$defs", "definitions", "type", "properties")
-_NO_FIT = "The arguments do not fit the schema; they are too large to say where."
+_NO_FIT = ArgumentProblem("The arguments do not fit the schema; they are too large to say where.")
+_MAY_BE_MORE = ArgumentProblem("There may be more problems.")
 
 SchemaFault: TypeAlias = tuple[list[str | int], str]
 """A path in the schema, and a sentence about the fault there."""
@@ -88,7 +90,7 @@ class ForeignSchema:
         if self._validator is None or self._validator.is_valid(value):
             return None
         errors = self._errors(value)
-        return self._problem_sentence(errors[0]) if errors else "The value does not fit the output schema."
+        return self._problem(errors[0]).text if errors else "The value does not fit the output schema."
 
     def _visits(self, value: JSON) -> float:
         if self._work is None:
@@ -132,7 +134,9 @@ class ForeignSchema:
         names = properties if isinstance(properties, dict) else {}
         return frozenset(names).difference(required if isinstance(required, list) else ())
 
-    def problems(self, value: JSON, skip: Callable[[list[str | int], str], bool] | None = None) -> list[str]:
+    def problems(
+        self, value: JSON, skip: Callable[[list[str | int], str], bool] | None = None
+    ) -> list[ArgumentProblem]:
         """Describes the first problems of a value, each in a sentence with the part of the schema it violates.
 
         `skip` returns whether to leave out a problem, by its path in the value and its keyword.
@@ -148,32 +152,36 @@ class ForeignSchema:
         if skip is not None:
             errors = [each for each in errors if not skip(list(each.instance_path), str(each.schema_path[-1]))]
         problems = list(itertools.chain.from_iterable(map(_innermost_problems, errors)))
-        sentences = list(dict.fromkeys(map(self._problem_sentence, problems[:MAX_PROBLEMS])))
+        first = list(dict.fromkeys(map(self._problem, problems[:MAX_PROBLEMS])))
         left_out = len(problems) - MAX_PROBLEMS
-        return [*sentences, f"There are {left_out} more problems."] if left_out > 0 else sentences
+        return [*first, ArgumentProblem(f"There are {left_out} more problems.")] if left_out > 0 else first
 
-    def _problems_of_large(self, value: JSON, skip: Callable[[list[str | int], str], bool] | None) -> list[str]:
+    def _problems_of_large(
+        self, value: JSON, skip: Callable[[list[str | int], str], bool] | None
+    ) -> list[ArgumentProblem]:
         """Names the arguments that do not fit, of a value for which all problems would be too many."""
         required, properties = self._schema.get("required"), self._schema.get("properties")
-        sentences: list[str] = []
+        problems: list[ArgumentProblem] = []
         if isinstance(value, Mapping):
             missing = [name for name in required if name not in value] if isinstance(required, list) else []
             if not (skip and skip([], "required")):
-                sentences += [f"{path_text([name])}: required, but missing." for name in missing]
+                problems += [
+                    problem_at([name], "required", f"{path_text([name])}: required, but missing.")
+                    for name in missing[:MAX_PROBLEMS]
+                ]
             for name, part in properties.items() if isinstance(properties, dict) else ():
                 if name not in value or self._properties_validator.is_valid({name: value[name]}):
                     continue
                 if not (skip and skip([name], "type")):
                     expected = tool_text.part_text(self._schema, part)
-                    sentences.append(
-                        f"{path_text([name])}: {value_excerpt(value[name])} does not fit; expected {expected}."
-                    )
-        if sentences:
-            return [*sentences[:MAX_PROBLEMS], "There may be more problems."]
+                    text = f"{path_text([name])}: {value_excerpt(value[name])} does not fit; expected {expected}."
+                    problems.append(problem_at([name], "type", text))
+        if problems:
+            return [*problems[:MAX_PROBLEMS], _MAY_BE_MORE]
         # Other problems may be solved by what the caller does not know.
         return [] if skip is not None or self.is_valid(value) else [_NO_FIT]
 
-    def _problem_sentence(self, problem: "jsonschema_rs.ValidationError") -> str:
+    def _problem(self, problem: "jsonschema_rs.ValidationError") -> ArgumentProblem:
         """Names the place of a problem, and says which required fields and values the schema has for that place."""
         *path, keyword = problem.schema_path or [""]
         try:
@@ -181,23 +189,27 @@ class ForeignSchema:
             for part in path:
                 node = node[part]
         except (KeyError, IndexError, TypeError):  # the path of a problem behind an anchor does not exist here
-            return f"{path_text(problem.instance_path)}: {_message(problem)}."
+            text = f"{path_text(problem.instance_path)}: {_message(problem)}."
+            return problem_at(problem.instance_path, str(keyword), text)
         details = problem.kind.as_dict()
         if keyword == "required":
-            where = path_text((*problem.instance_path, details["property"]))
+            where = (*problem.instance_path, details["property"])
             properties = node.get("properties")
             missing = properties.get(details["property"]) if isinstance(properties, dict) else None
             expected = f"; expected {tool_text.part_text(self._schema, missing)}" if missing else ""
-            return f"{where}: required, but missing{expected}."
+            return problem_at(where, keyword, f"{path_text(where)}: required, but missing{expected}.")
         expected = tool_text.part_text(self._schema, node)
         if keyword == "additionalProperties" and details.get("unexpected"):
-            where = path_text((*problem.instance_path, details["unexpected"][0]))
-            return f"{where}: no such field; expected {expected}."
+            where = (*problem.instance_path, details["unexpected"][0])
+            return problem_at(where, keyword, f"{path_text(where)}: no such field; expected {expected}.")
         if keyword in ("anyOf", "oneOf"):
             is_ambiguous = sum(not branch for branch in details["context"]) > 1
             verb = "fits more than one alternative" if is_ambiguous else "does not fit"
-            return f"{path_text(problem.instance_path)}: {value_excerpt(problem.instance)} {verb}; expected {expected}."
-        return f"{path_text(problem.instance_path)}: {_message(problem)}; expected {expected}."
+            text = f"{value_excerpt(problem.instance)} {verb}"
+        else:
+            text = _message(problem)
+        where = tuple(problem.instance_path)
+        return problem_at(where, str(keyword), f"{path_text(where)}: {text}; expected {expected}.")
 
 
 def _message(problem: "jsonschema_rs.ValidationError") -> str:

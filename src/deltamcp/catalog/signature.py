@@ -11,6 +11,7 @@ import itertools
 import typing
 import warnings
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pydantic
@@ -20,6 +21,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import is_typeddict
 
 from deltamcp.catalog import tool_text
+from deltamcp.catalog.argument_problem import ArgumentProblem, problem_at
 from deltamcp.catalog.excerpt import MAX_PROBLEMS, MESSAGE_CHARS, cut, path_text, value_excerpt
 from deltamcp.catalog.fail_fast_validator import fail_fast_validator
 from deltamcp.catalog.function_shape import MISSING, FunctionShape, inspect_function
@@ -32,10 +34,10 @@ _MAX_DESCRIBED_VALUES = 100
 
 
 class InvalidArgumentsError(Exception):
-    """Arguments do not fit the schema. `problems` has a sentence for each of the first, for the model to correct."""
+    """Arguments do not fit the schema. Its text has a sentence for each of the first problems, for the model."""
 
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__(" ".join(problems))
+    def __init__(self, problems: list[ArgumentProblem]) -> None:
+        super().__init__(" ".join(problem.text for problem in problems))
         self.problems = problems
 
 
@@ -107,7 +109,7 @@ class Signature:
         nulls = refused & {name for name in self.names if name not in self.required and _is_null(arguments, name)}
         if nulls:
             return self.bind({name: value for name, value in arguments.items() if name not in nulls})
-        raise InvalidArgumentsError(self._problem_sentences(problems, sent))
+        raise InvalidArgumentsError(self._first_problems(problems, sent))
 
     def _make_validators(self) -> pydantic_core.SchemaValidator:
         model = _make_model(self._fields)
@@ -121,9 +123,9 @@ class Signature:
         kept = {*self.names, *unknown}
         return {name: value for name, value in arguments.items() if name in kept}
 
-    def _problem_sentences(
+    def _first_problems(
         self, problems: list[pydantic_core.ErrorDetails], arguments: Mapping[str, JSON]
-    ) -> list[str]:
+    ) -> list[ArgumentProblem]:
         """Describes the first problems; `problems` has only the first of each list."""
         if _is_small(arguments):
             assert self._full_validator is not None, "both validators are made together"
@@ -132,24 +134,29 @@ class Signature:
             except pydantic_core.ValidationError as error:
                 problems = error.errors(include_url=False)
             left_out = len(problems) - MAX_PROBLEMS
-            more = [f"There are {left_out} more problems."] if left_out > 0 else []
+            more = [ArgumentProblem(f"There are {left_out} more problems.")] if left_out > 0 else []
         else:
-            more = ["There may be more problems."]
-        return [*(self._problem_sentence(problem) for problem in problems[:MAX_PROBLEMS]), *more]
+            more = [ArgumentProblem("There may be more problems.")]
+        return [*(self._problem(problem) for problem in problems[:MAX_PROBLEMS]), *more]
 
-    def _problem_sentence(self, problem: pydantic_core.ErrorDetails) -> str:
+    def _problem(self, problem: pydantic_core.ErrorDetails) -> ArgumentProblem:
         location = _argument_path(problem["loc"], self.schema)
+        keyword = _keyword(problem["type"])
         if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             if len(problem["loc"]) == 1:
                 known = ", ".join(self.names) or "none"
-                return f"{path_text(problem['loc'])}: no such argument; known arguments: {known}."
+                text = f"{path_text(problem['loc'])}: no such argument; known arguments: {known}."
+                return problem_at(problem["loc"], keyword, text)
             around = _argument_path(problem["loc"][:-1], self.schema)
-            return f"{path_text((*around, problem['loc'][-1]))}: no such field; expected {self._part_text(around)}."
+            where = (*around, problem["loc"][-1])
+            return problem_at(where, keyword, f"{path_text(where)}: no such field; expected {self._part_text(around)}.")
         path = path_text(location)
         if problem["type"] == "missing":
-            return f"{path}: required, but missing; expected {self._part_text(location)}."
-        message = cut(problem["msg"].removeprefix("Value error, "), MESSAGE_CHARS)
-        return f"{path}: {message}; got {value_excerpt(problem['input'])}; expected {self._part_text(location)}."
+            text = f"{path}: required, but missing; expected {self._part_text(location)}."
+        else:
+            message = cut(problem["msg"].removeprefix("Value error, "), MESSAGE_CHARS)
+            text = f"{path}: {message}; got {value_excerpt(problem['input'])}; expected {self._part_text(location)}."
+        return problem_at(location, keyword, text)
 
     def _part_text(self, location: list[int | str]) -> str:
         return tool_text.part_text(self.schema, _schema_at(self.schema, location))
@@ -315,7 +322,34 @@ def output_schema(adapter: pydantic.TypeAdapter[Any]) -> dict[str, Any]:
     return schema
 
 
-# Error texts
+# Problems
+
+_KEYWORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "missing": "required",
+        "extra_forbidden": "additionalProperties",
+        "unexpected_keyword_argument": "additionalProperties",
+        "enum": "enum",
+        "literal_error": "enum",
+        "greater_than": "exclusiveMinimum",
+        "greater_than_equal": "minimum",
+        "less_than": "exclusiveMaximum",
+        "less_than_equal": "maximum",
+        "multiple_of": "multipleOf",
+        "string_too_short": "minLength",
+        "string_too_long": "maxLength",
+        "string_pattern_mismatch": "pattern",
+        "too_short": "minItems",
+        "too_long": "maxItems",
+    }
+)
+"""JSON Schema's keywords by pydantic's types of errors; those about types are not listed."""
+
+
+def _keyword(error_type: str) -> str:
+    if error_type in _KEYWORDS:
+        return _KEYWORDS[error_type]
+    return "type" if error_type.endswith(("_type", "_parsing", "_from_float")) else error_type
 
 
 def _argument_path(location: tuple[int | str, ...], schema: dict[str, Any]) -> list[int | str]:

@@ -75,11 +75,12 @@ class Definition:
                 return arguments, []
             sent = dict(validator.drop_nulls(arguments))
             if not resolves_references:
-                return sent, validator.problems(sent)
+                return sent, [problem.text for problem in validator.problems(sent)]
             unknown = list(reference.reference_paths(sent))
             if str(self.raw["name"]).endswith(_META_TOOL_NAMES):
                 unknown += [(name,) for name in validator.optional_names if sent.get(name) == ""]
-            return sent, validator.problems(sent, lambda path, keyword: _depends_on(unknown, path, keyword))
+            problems = validator.problems(sent, lambda path, keyword: _depends_on(unknown, path, keyword))
+            return sent, [problem.text for problem in problems]
         except WorkLimitError:
             return arguments, []
         except (ValueError, RecursionError):

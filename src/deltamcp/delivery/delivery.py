@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from deltamcp.catalog.operation import Operation
+from deltamcp.errors import ToolErrorCode
 from deltamcp.results import content
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import ResolvedPolicy
@@ -76,4 +77,5 @@ def convert(value: Any, operation: Operation) -> ResultData | ToolResult:
 def refuse_value(operation: Operation, error: ValueError) -> ToolResult:
     """Returns the error result of a call whose function returned a value that cannot be sent."""
     logger.error("tool %s returned a value that cannot be sent: %s", operation.name, error)
-    return content.error_result(f"{operation.name} returned a value that cannot be sent: {error}.")
+    message = f"{operation.name} returned a value that cannot be sent: {error}."
+    return content.server_error(message, ToolErrorCode.INTERNAL)

@@ -13,6 +13,7 @@ from deltamcp.values import (
     Contents,
     Definitions,
     Done,
+    ErrorInfo,
     Manifest,
     Page,
     Promise,
@@ -23,6 +24,9 @@ from deltamcp.values import (
     ToolResult,
 )
 from deltamcp.wire import jsonrpc
+
+ERROR_KEY = "io.github.delta-mcp/error"
+"""The key in the `_meta` of a tool's error under which programs find the author's code."""
 
 
 def body(answer: Answer, version: str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -80,10 +84,22 @@ def tool(value: ToolResult, version: str, fields: dict[str, Any]) -> None:
         since = versions.STRUCTURED_SINCE if isinstance(structured, dict) else versions.ANY_STRUCTURED_SINCE
         if version >= since:
             fields["structuredContent"] = structured
-    if value.is_error:
-        fields["isError"] = True
     if value.meta is not None:
         fields["_meta"] = value.meta
+    if value.is_error:
+        fields["isError"] = True
+        if value.error is not None and not value.error.by_server:
+            fields["_meta"] = {**(value.meta or {}), ERROR_KEY: _error_info(value.error)}
+
+
+def _error_info(error: ErrorInfo) -> dict[str, JSON]:
+    """Returns what programs read of an author's error; the errors of the server itself have their text only."""
+    info: dict[str, JSON] = {"code": error.code}
+    if error.retryable:
+        info["retryable"] = True
+    if error.details:
+        info["details"] = error.details
+    return info
 
 
 def resource_result(outcome: ResourceRequired) -> ToolResult:

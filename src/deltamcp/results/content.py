@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import UNSET, DecodeError, Struct, UnsetType
 from msgspec.structs import replace
 
+from deltamcp.errors import ToolErrorCode
 from deltamcp.results import document
 from deltamcp.values import (
     CONTENT_TYPES,
@@ -15,6 +16,7 @@ from deltamcp.values import (
     Completion,
     Content,
     Contents,
+    ErrorInfo,
     PromptMessage,
     PromptResult,
     Text,
@@ -186,9 +188,16 @@ def _check_content(content: list[Content]) -> list[Content]:
     return content
 
 
-def error_result(message: str) -> ToolResult:
-    """Return a tool error for the model; a question mark replaces each lone surrogate."""
-    return ToolResult([Text(message.encode(errors="replace").decode())], is_error=True)
+def error_result(message: str, error: ErrorInfo | None = None) -> ToolResult:
+    """Return a tool error: the message for the model, in which a question mark replaces each lone surrogate."""
+    return ToolResult([Text(message.encode(errors="replace").decode())], is_error=True, error=error)
+
+
+def server_error(
+    message: str, code: ToolErrorCode, *, retryable: bool = False, details: dict[str, JSON] | None = None
+) -> ToolResult:
+    """Return a tool error that the server itself reports."""
+    return error_result(message, ErrorInfo(code.value, retryable, details or {}, by_server=True))
 
 
 def resource_contents(value: Any, uri: str, mime_type: str | None) -> Contents:

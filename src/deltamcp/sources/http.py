@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from deltamcp.catalog.operations_file.document import HttpHandler, ServiceEntry
-from deltamcp.errors import ConfigurationError, ToolError
+from deltamcp.errors import ConfigurationError, ToolError, UpstreamError
 from deltamcp.limits import Limits
 from deltamcp.results.document import MAX_VALUES, TooManyValuesError, decode_counted
 from deltamcp.runtime.computations import Computations
@@ -42,11 +42,11 @@ _JSON_TYPE = re.compile(r"application/json|.+\+json|text/json")
 _TEXT_TYPE = re.compile(r"text/.*|.+\+(xml|yaml)|application/(xml|javascript|yaml|x-yaml|toml|x-ndjson|jsonl|sql)")
 
 
-class ServiceRefusedError(ToolError):
+class ServiceRefusedError(UpstreamError):
     """A service answered with an error. Callers can recognize a rate limit by the status and the headers."""
 
     def __init__(self, message: str, response: "httpx2.Response") -> None:
-        super().__init__(message)
+        super().__init__(message, retryable=response.status_code >= 500)
         self.status = response.status_code
         self.headers = response.headers
 
@@ -106,14 +106,18 @@ class HttpService:
             async with asyncio.timeout(self._timeout_seconds):
                 return await self._exchange(request, name, draft.path)
         except (TimeoutError, httpx2.TimeoutException):
-            raise ToolError(f"{name} took longer than {self._timeout_seconds:g} s; try again later.") from None
+            raise UpstreamError(
+                f"{name} took longer than {self._timeout_seconds:g} s; try again later.", retryable=True
+            ) from None
         except (httpx2.HTTPError, UnreadableBodyError):
-            raise ToolError(f"{name} broke off before its answer was complete; try again later.") from None
+            raise UpstreamError(
+                f"{name} broke off before its answer was complete; try again later.", retryable=True
+            ) from None
         except (MessageBoundError, TooManyValuesError):
             bounds = f"{MAX_VALUES:,} values or {self._limits.depth} levels of JSON"
-            raise ToolError(f"{name} answered with more than {bounds}; ask for less.") from None
+            raise UpstreamError(f"{name} answered with more than {bounds}; ask for less.") from None
         except WorkLimitError:
-            raise ToolError(f"{name} answered with too much; ask for less.") from None
+            raise UpstreamError(f"{name} answered with too much; ask for less.") from None
 
     async def close(self) -> None:
         """Closes the pool; a later call opens another."""
@@ -158,14 +162,14 @@ class HttpService:
                     break
                 if not _is_same_host(response.request.url, next_request.url):
                     host = self._secrets.redact(next_request.url.host)
-                    raise ToolError(f"{name} redirects to the host {host}, which is not followed.")
+                    raise UpstreamError(f"{name} redirects to the host {host}, which is not followed.")
                 await response.aclose()
                 response = await self._send(next_request, name)
             if response.status_code >= 300:
                 raise await self._read_refusal(response, name)
             body, is_whole = await read_body(response, _MAX_RESPONSE_BYTES)
             if not is_whole:
-                raise ToolError(f"{name} answered with more than {_MAX_RESPONSE_BYTES >> 20} MiB; ask for less.")
+                raise UpstreamError(f"{name} answered with more than {_MAX_RESPONSE_BYTES >> 20} MiB; ask for less.")
 
             def decode(work: Work) -> Any:
                 return self._secrets.redact_result(_decode_body(body, response, path, self._limits, work), work)
@@ -183,7 +187,7 @@ class HttpService:
             except (httpx2.NetworkError, httpx2.ConnectTimeout, httpx2.RemoteProtocolError) as error:
                 reason = self._secrets.redact(str(error)) or type(error).__name__
                 logger.warning("%s got no answer: %s", name, reason)
-        raise ToolError(f"{name} got no answer from the service; try again later.")
+        raise UpstreamError(f"{name} got no answer from the service; try again later.", retryable=True)
 
     async def _read_refusal(self, response: "httpx2.Response", name: str) -> "ServiceRefusedError":
         try:

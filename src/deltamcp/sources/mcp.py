@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from deltamcp.catalog.operations_file.document import UpstreamEntry
 from deltamcp.client.client import DeltaClient
-from deltamcp.errors import ClientError, ConnectionLostError, DeadlineError, PeerError, ToolError, UnreachableError
+from deltamcp.errors import ClientError, ConnectionLostError, DeadlineError, PeerError, UnreachableError, UpstreamError
 from deltamcp.runtime.computations import Computations
 from deltamcp.sources.environment import fill_variables, variable_values
 from deltamcp.sources.secrets import Secrets, address_secrets, named_secrets, variable_secrets
@@ -63,28 +63,32 @@ class McpUpstream:
         Calls may run concurrently.
 
         Raises:
-            ToolError: the server refused, ended, cannot be reached, or took longer than `timeout` seconds.
+            UpstreamError: the server refused, ended, cannot be reached, or took longer than `timeout` seconds.
         """
         try:
             async with asyncio.timeout(timeout):
                 client = await self._connected_client()
                 reply = await client.call_tool(tool, arguments)
         except (DeadlineError, TimeoutError):
-            raise ToolError(f"{self._subject} took longer than {timeout:g} s; try again later.") from None
+            raise UpstreamError(
+                f"{self._subject} took longer than {timeout:g} s; try again later.", retryable=True
+            ) from None
         except PeerError as error:
-            raise ToolError(self._secrets.redact(str(error))[:_MAX_ERROR_CHARS]) from None
+            raise UpstreamError(self._secrets.redact(str(error))[:_MAX_ERROR_CHARS]) from None
         except ConnectionLostError as error:
             # The call may have taken effect, so only the caller can decide to retry. The model does not see the cause.
             self._log(error)
-            raise ToolError(
+            raise UpstreamError(
                 f"{self._subject} ended before it answered; check whether the call took effect before you try again."
             ) from None
         except UnreachableError as error:
             self._log(error)
-            raise ToolError(f"{self._subject} did not start, or cannot be reached; try again later.") from None
+            raise UpstreamError(
+                f"{self._subject} did not start, or cannot be reached; try again later.", retryable=True
+            ) from None
         except ClientError as error:
             self._log(error)
-            raise ToolError(
+            raise UpstreamError(
                 f"{self._subject} answered with more than can be read; check whether the call took effect, and ask for "
                 "less."
             ) from None
@@ -93,7 +97,7 @@ class McpUpstream:
                 self._name, lambda work: self._secrets.redact_result(reply.result(), work)
             )
         except WorkLimitError:
-            raise ToolError(f"{self._subject} answered with too much; ask for less.") from None
+            raise UpstreamError(f"{self._subject} answered with too much; ask for less.") from None
 
     def _log(self, error: ClientError) -> None:
         logger.warning("%s: %s", self._name, self._secrets.redact(str(error)))

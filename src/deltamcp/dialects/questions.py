@@ -1,0 +1,120 @@
+"""The questions of a request, each under an id, and what a client's answers to them come to.
+
+MCP answers by the key of a form. MCP-lite's clients, which a model may write, also answer by the ids of single
+questions: the names of form fields where only one pending form has that field.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from deltamcp.values import JSON, InputRequest, Inputs
+
+CONSENT_ANSWERS = ("accept", "decline")
+"""The answers to a question that has no field, such as one for consent."""
+_NO_FIELD = "confirm"
+"""The id of a question that has no field."""
+
+
+class Question(Struct, frozen=True, array_like=True):
+    """A field of a pending form, or a form without fields."""
+
+    id: str
+    key: str
+    """The key of the form among the pending requests."""
+    field: str | None
+    """None if the client only accepts or declines."""
+    required: bool
+
+
+def list_questions(requests: Mapping[str, InputRequest]) -> list[Question]:
+    """Returns the questions of the pending requests, with ids that differ."""
+    found: list[tuple[str, str | None, bool]] = []
+    for key, request in requests.items():
+        if request.method != "elicitation/create":
+            continue
+        schema = request.params.get("requestedSchema") or {}
+        names, required = schema.get("properties") or {}, schema.get("required") or ()
+        found += [(key, name, name in required) for name in names] or [(key, None, True)]
+    count = Counter(field or _NO_FIELD for _, field, _ in found)
+    return [
+        Question(
+            (field or _NO_FIELD) if count[field or _NO_FIELD] == 1 else f"{key}.{field or _NO_FIELD}",
+            key,
+            field,
+            required,
+        )
+        for key, field, required in found
+    ]
+
+
+class FormAnswers(Struct, frozen=True):
+    """What the answers of a client come to."""
+
+    responses: dict[str, JSON]
+    """The results of the requests that are answered, by their keys."""
+    drafts: dict[str, dict[str, JSON]]
+    """The fields of forms of which required fields are still missing, by the keys of the forms."""
+
+
+def read_responses(
+    questions: Iterable[Question], inputs: Inputs, drafts: Mapping[str, dict[str, JSON]], asks_again: bool
+) -> FormAnswers:
+    """Returns the answers to the pending questions; `drafts` are those of earlier rounds.
+
+    With `asks_again`, a form that is accepted without a required field stays a draft, so that the server asks again;
+    without it only one that is answered by the ids of questions does.
+    """
+    forms: dict[str, list[Question]] = {}
+    for question in questions:
+        forms.setdefault(question.key, []).append(question)
+    responses, left = dict(inputs.responses), {}
+    for key, form in forms.items():
+        response = responses.pop(key, None)
+        may_stay_draft = asks_again or response is None
+        if response is None:
+            response = _read_fields(form, inputs)
+        content = {**drafts.get(key, {}), **_content(response)}
+        if response is None:
+            if content:
+                left[key] = content
+        elif not _is_accepted(response):
+            responses[key] = response
+        elif may_stay_draft and not _is_complete(form, content):
+            left[key] = content
+        else:
+            responses[key] = {**response, "content": content} if content else response
+    return FormAnswers(responses, left)
+
+
+def _read_fields(form: list[Question], inputs: Inputs) -> JSON:
+    """Returns the response to a form by the answers to its questions; None if there are none."""
+    only = form[0]
+    if only.field is None:
+        answer = inputs.fields.get(only.id, inputs.action)
+        return None if answer is None else {"action": _read_consent(answer), "content": {}}
+    if inputs.action in ("decline", "cancel"):
+        return {"action": inputs.action}
+    content = {question.field: inputs.fields[question.id] for question in form if question.id in inputs.fields}
+    return {"action": "accept", "content": content} if content or inputs.action == "accept" else None
+
+
+def _read_consent(answer: JSON) -> str:
+    """Returns the action that an answer to a question without a field means; what is no clear consent is none."""
+    if answer in (True, "accept", "yes", "true"):
+        return "accept"
+    return "cancel" if answer == "cancel" else "decline"
+
+
+def _is_complete(form: list[Question], content: dict[str, JSON]) -> bool:
+    return all(question.field in content for question in form if question.required and question.field is not None)
+
+
+def _is_accepted(response: JSON) -> bool:
+    return isinstance(response, dict) and response.get("action") == "accept"
+
+
+def _content(response: JSON) -> dict[str, JSON]:
+    content = response.get("content") if isinstance(response, dict) else None
+    return content if isinstance(content, dict) else {}
