@@ -142,7 +142,9 @@ class Context:
         "_deadline",
         "_loop",
         "_shared",
+        "attempt",
         "lifespan",
+        "promise_id",
         "request_id",
         "terms",
     )
@@ -156,12 +158,19 @@ class Context:
         lifespan: Any,
         deadline: Deadline,
         shared: "_SharedState | None" = None,
+        promise_id: str | None = None,
+        attempt: int = 1,
     ) -> None:
         self._deadline = deadline
         self.terms = terms
         self.request_id = request_id
         self.lifespan = lifespan
         """The value that the server's lifespan yielded."""
+        self.promise_id = promise_id
+        """Identifies the call if it runs behind a promise, also when it runs again; None if its client waits."""
+        self.attempt = attempt
+        """Which run of the call behind a promise this is: after answers to questions, and where a worker died, the
+        function runs again."""
         self._channel = channel
         self._answers = answers
         self._shared = shared or _SharedState()
@@ -172,7 +181,15 @@ class Context:
         if lifespan is self.lifespan:
             return self
         return Context(
-            self.terms, self._channel, self.request_id, self._answers, lifespan, self._deadline, self._shared
+            self.terms,
+            self._channel,
+            self.request_id,
+            self._answers,
+            lifespan,
+            self._deadline,
+            self._shared,
+            self.promise_id,
+            self.attempt,
         )
 
     @property
@@ -317,7 +334,7 @@ class Context:
             InputDeclinedError: the client cannot be asked one of the questions.
         """
         questions = {key: _adapt_question(question, self.terms) for key, question in questions.items()}
-        if self.terms.era is Era.MODERN:
+        if self.terms.era is Era.MODERN or self.promise_id is not None:
             missing = {key: question for key, question in questions.items() if key not in self._answers}
             if missing:
                 raise InputPending(missing)

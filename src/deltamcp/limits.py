@@ -125,6 +125,24 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     accounts keep the others from storing anything. In a store that replicas share, the sessions and the event streams
     of a caller are two more accounts."""
 
+    promise_seconds: float = 3600.0
+    """Deadline of one run of a call behind a promise, if its author sets none."""
+
+    promise_result_seconds: float = 900.0
+    """How long the outcome of a call behind a promise can be redeemed after the call has ended, at least."""
+
+    promise_total_seconds: float = 24 * 3600.0
+    """How long a promise can be redeemed after it was made, at most: the runs, the time that users take to answer, and
+    what a client asks for. The server says for as long again that an expired promise has expired, and then that it
+    does not know it."""
+
+    promise_result_bytes: int = 8 * 1024 * 1024
+    """Largest outcome of a call behind a promise; a larger one is reported as RESULT_TOO_LARGE."""
+
+    promises_per_account: int = 1000
+    """Calls behind promises that one account may have queued or at work; the server refuses further ones. Outcomes are
+    stored results, and count as these."""
+
     store_seconds: float = 1.0
     """Deadline of one operation of the store, and one second more for each 32 MB to store; callers wait no longer for a
     store that does not answer."""

@@ -110,6 +110,8 @@ class Caller(Struct, frozen=True, gc=False):
     """Whether the next request of the conversation may reach another replica."""
     opener: str = ""
     """The account that opened the session, where the session has an account of its own; its rates are the opener's."""
+    result_seconds: float = 0.0
+    """How long what is stored of its results stays at least, though nobody reads it: as long as its promise."""
 
     @property
     def is_anonymous(self) -> bool:

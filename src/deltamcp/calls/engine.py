@@ -9,7 +9,7 @@ a failure with an id under which the server's log has the traceback; clients see
 import functools
 import hashlib
 from collections.abc import Coroutine, Sequence
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from deltamcp.calls.call_log import CallLog
 from deltamcp.calls.capabilities import Capabilities
@@ -29,6 +29,7 @@ from deltamcp.calls.server_hooks import ServerHooks
 from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.meta_tools import MetaTool
+from deltamcp.catalog.operation import Operation
 from deltamcp.context import Channel
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
@@ -73,6 +74,10 @@ from deltamcp.values import (
     ResultShape,
     Terms,
 )
+
+if TYPE_CHECKING:
+    from deltamcp.calls.promise_calls import PromiseCalls
+    from deltamcp.promises.promise_store import PromiseQueue
 
 _CACHED_CALLERS = 4096
 """The number of addresses whose callers are kept, so that most requests need not make one."""
@@ -122,7 +127,11 @@ class Engine:
         self._tool_calls = ToolCalls(
             runner, state, consents, continuation, changes, deliveries, (CallLog(), *hooks.observers), self.rates
         )
-        self._meta_calls = MetaCalls(search, continuation, changes, self._tool_calls, computations)
+        self.promise_queue: PromiseQueue | None = None
+        """What carries promised calls to workers; without one, every call runs while its client waits."""
+        self._meta_calls = MetaCalls(
+            search, continuation, changes, self._tool_calls, computations, lambda: self.promise_calls
+        )
         self._lists = Lists(catalog, self.capabilities, changes, search)
         self._resources = Resources(
             catalog, self.capabilities, runner, continuation, changes, computations, cache_seconds
@@ -137,6 +146,17 @@ class Engine:
         replica = Replica(self.store, self.info["name"], self.hub)
         self.lifespan.add_task(replica.run)
         return replica
+
+    @functools.cached_property
+    def promise_calls(self) -> "PromiseCalls | None":
+        """What makes and serves promises; None if the server has no queue for them."""
+        if self.promise_queue is None:
+            return None
+        from deltamcp.calls.promise_calls import PromiseCalls
+        from deltamcp.promises.promise_store import PromiseStore
+
+        store = PromiseStore(self.store, self.info["name"], self.limits, self.replica)
+        return PromiseCalls(self._tool_calls, store, self.promise_queue, self.catalog, self.limits)
 
     def add_observer(self, observer: CallObserver) -> None:
         """Notifies one more observer of the calls that start from now on; it comes after the author's."""
@@ -193,7 +213,9 @@ class Engine:
             case Ping():
                 return _answer(Answer(Done()))
             case RedeemPromise() | GetPromise() | AnswerPromise() | CancelPromise():
-                return _answer(Failure(Fault.PROMISE_UNKNOWN, "There is no such promise."))
+                if self.promise_calls is None:
+                    return _answer(Failure(Fault.PROMISE_UNKNOWN, "There is no such promise."))
+                return self.promise_calls.perform(ask, request)
             case _:
                 assert_never(ask)
 
@@ -205,6 +227,8 @@ class Engine:
                 return _answer(refused)
         operation = request.view.operations.get(ask.name)
         if operation is not None:
+            if operation.promise_policy != "never":
+                return self._call_promised(operation, ask, request)
             return self._tool_calls.call(operation, ask, request, None)
         meta = request.view.meta_tools.get(ask.name)
         if meta is not None:
@@ -212,6 +236,13 @@ class Engine:
         unknown = self._lists.unknown("tool", ask.name, request)
         self._tool_calls.observe_unknown(ask.name, request, unknown)
         return _answer(unknown)
+
+    async def _call_promised(self, operation: Operation, ask: CallTool, request: RequestContext) -> Outcome:
+        if self.promise_calls is not None:
+            outcome = await self.promise_calls.call(operation, ask, request, None)
+            if outcome is not None:
+                return outcome
+        return await self._tool_calls.call(operation, ask, request, None)
 
 
 async def _answer(outcome: Outcome) -> Outcome:

@@ -91,7 +91,17 @@ class FunctionRunner:
 
     def _context(self, request: RequestContext, answers: Mapping[str, JSON], deadline: Deadline) -> Context:
         state = self._hooks.lifespan.state
-        return Context(request.terms, request.channel, request.request_id, answers, state, deadline)
+        promise = request.promise
+        return Context(
+            request.terms,
+            request.channel,
+            request.request_id,
+            answers,
+            state,
+            deadline,
+            promise_id=None if promise is None else promise.id,
+            attempt=1 if promise is None else promise.attempt,
+        )
 
     async def _call(
         self, item: Item, arguments: dict[str, Any], request: RequestContext, context: Context | None

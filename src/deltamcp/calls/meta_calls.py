@@ -1,6 +1,8 @@
 """Calls of meta-tools, which find, describe and run operations and return the rest of stored results."""
 
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -23,6 +25,9 @@ from deltamcp.results.policy import ROOT_KEY, RequestPolicy, parse_root, request
 from deltamcp.runtime.computations import Computations
 from deltamcp.values import JSON, Answer, CallTool, Outcome, ToolResult
 
+if TYPE_CHECKING:
+    from deltamcp.calls.promise_calls import PromiseCalls
+
 
 class MetaCalls:
     """Performs calls of `discover`, `get_schema`, `execute`, `query` and `continue`."""
@@ -34,12 +39,15 @@ class MetaCalls:
         changes: ChangeDelivery,
         tool_calls: ToolCalls,
         computations: Computations,
+        promise_calls: "Callable[[], PromiseCalls | None]",
     ) -> None:
+        """`promise_calls` returns what makes promises, where the server gives some."""
         self._search = search
         self._continuation = continuation
         self._changes = changes
         self._tool_calls = tool_calls
         self._computations = computations
+        self._promise_calls = promise_calls
 
     async def call(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         try:
@@ -111,7 +119,12 @@ class MetaCalls:
         note = f"({repair})" if repair else ""
         projection.check_fields(fields)
         override = ResultOverride(RequestPolicy(fields=fields, pack_root=root), note)
-        outcome = await self._tool_calls.call(operation, CallTool(operation.id, params, ask.inputs), request, override)
+        call = CallTool(operation.id, params, ask.inputs, ask.promise)
+        if operation.promise_policy != "never" and (promises := self._promise_calls()) is not None:
+            promised = await promises.call(operation, call, request, override)
+            if promised is not None:
+                return promised
+        outcome = await self._tool_calls.call(operation, call, request, override)
         if not note or not isinstance(outcome, Answer) or not isinstance(outcome.value, ToolResult):
             return outcome
         return Answer(add_notes(outcome.value, [note]))

@@ -2,9 +2,21 @@
 
 from msgspec import Struct
 
+from deltamcp.calls.request_state import Answers
 from deltamcp.catalog.view import View
 from deltamcp.context import Channel
 from deltamcp.values import RequestId, Terms
+
+
+class PromisedRun(Struct, frozen=True):
+    """A run of a call behind a promise: the call was checked and counted before, and its client does not wait."""
+
+    id: str
+    """Identifies the promise for the author; it cannot be redeemed."""
+    attempt: int
+    answers: Answers
+    seconds: float
+    """The deadline of an operation that sets none."""
 
 
 class RequestContext(Struct):
@@ -14,3 +26,4 @@ class RequestContext(Struct):
     view: View
     channel: Channel
     request_id: RequestId
+    promise: PromisedRun | None = None

@@ -45,7 +45,7 @@ _NAME_CHARS = 256
 """The characters of an unknown name that observers get, which is the longest name of a tool."""
 
 
-class _PreparedCall(Struct):
+class PreparedCall(Struct):
     """A call whose arguments are checked and bound."""
 
     delivery_request: DeliveryRequest
@@ -54,6 +54,8 @@ class _PreparedCall(Struct):
     arguments: dict[str, Any]
     """The arguments of the function."""
     answers: Answers
+    sent_arguments: dict[str, JSON]
+    """The caller's arguments, with the values of references in their place."""
     key: list[JSON]
     """Identifies the request, to bind its sealed state to it."""
     request: RequestContext
@@ -105,12 +107,7 @@ class ToolCalls:
         override: ResultOverride | None,
         observers: list[CallObserver],
     ) -> Outcome:
-        observations = [Observation(ObservedCall(operation.id, True, ask.arguments, request), observers)]
-        origin = operation.origin
-        while origin is not None:  # to a mounted server's observers the operation has the id that it has there
-            mounted_call = ObservedCall(origin.item.id, True, ask.arguments, request)
-            observations.append(Observation(mounted_call, _active(origin.hooks.observers)))
-            origin = origin.item.origin
+        observations = _observe(operation, ask, request, observers)
         outcome = None
         try:
             outcome = await self._call(operation, ask, request, override, observations)
@@ -118,6 +115,19 @@ class ToolCalls:
             for observation in reversed(observations):
                 observation.finish(outcome)
         return outcome
+
+    async def check(
+        self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
+    ) -> PreparedCall | Outcome:
+        """Checks and counts a call that runs later; returns its outcome if it cannot or need not run.
+
+        Observers are notified of a call that does not run; of others when they run.
+        """
+        call = await self._prepare(operation, ask, request, override)
+        if not isinstance(call, PreparedCall):
+            for observation in reversed(_observe(operation, ask, request, _active(self._observers))):
+                observation.finish(call)
+        return call
 
     def observe_unknown(self, name: JSON, request: RequestContext, outcome: Outcome | None = None) -> None:
         """Notifies observers of a call of an operation that does not exist, or that the caller may not see."""
@@ -135,7 +145,7 @@ class ToolCalls:
         observations: Sequence[Observation],
     ) -> Outcome:
         call = await self._prepare(operation, ask, request, override)
-        if not isinstance(call, _PreparedCall):
+        if not isinstance(call, PreparedCall):
             return call
         try:
             value = await self._run(call)
@@ -149,10 +159,10 @@ class ToolCalls:
 
     async def _prepare(
         self, operation: Operation, ask: CallTool, request: RequestContext, override: ResultOverride | None
-    ) -> _PreparedCall | Outcome:
+    ) -> PreparedCall | Outcome:
         """Returns the call, ready to run; or its outcome, if the function cannot or need not run."""
-        terms = request.terms
-        if self._rates is not None:
+        terms, promise = request.terms, request.promise
+        if self._rates is not None and promise is None:
             refusal = await self._rates.check_tool(operation, ask.name, terms.caller)
             if refusal is not None:
                 return Answer(refusal)
@@ -161,10 +171,11 @@ class ToolCalls:
         try:
             policy = policy_for_call(operation, request.view, terms, override)
             sent_arguments = ask.arguments
-            if reference.has_reference(sent_arguments):
+            if promise is None and reference.has_reference(sent_arguments):
                 sent_arguments = await self._continuation.resolve_references(
                     sent_arguments, terms.caller, strict=request.view.may_cut_results
                 )
+            whole_arguments = sent_arguments
             if policy is not None:
                 sent_arguments, policy = take_root(operation, policy, sent_arguments)
                 await self._changes.accept_root(policy.pack_root, terms.caller)
@@ -177,7 +188,7 @@ class ToolCalls:
         except InvalidArgumentsError as error:
             return _refuse_arguments(error, operation, ask.name)
         key = ["tools/call", operation.name, ask.arguments]
-        answers = self._state.read_answers(ask.inputs, terms.caller, key)
+        answers = promise.answers if promise is not None else self._state.read_answers(ask.inputs, terms.caller, key)
         if isinstance(answers, Failure):
             return answers
         delivery_request = DeliveryRequest(operation, terms, sent_arguments, policy, page, override is None, started)
@@ -185,12 +196,15 @@ class ToolCalls:
             found = await delivery.find_page(delivery_request)
             if found is not None:
                 return Answer(found)
-        deadline = Deadline(operation.timeout or self._runner.seconds, request.channel)
-        return _PreparedCall(delivery_request, ask.name, arguments, answers, key, request, delivery, deadline)
+        seconds = self._runner.seconds if promise is None else promise.seconds
+        deadline = Deadline(operation.timeout or seconds, request.channel)
+        return PreparedCall(
+            delivery_request, ask.name, arguments, answers, whole_arguments, key, request, delivery, deadline
+        )
 
     # Run
 
-    def _run(self, call: _PreparedCall) -> Awaitable[Any]:
+    def _run(self, call: PreparedCall) -> Awaitable[Any]:
         operation = call.delivery_request.operation
         if operation.is_direct and not self._runner.has_middleware and operation.origin is None:
             return run_with_hook(operation.function(**call.arguments), call.deadline)
@@ -206,7 +220,7 @@ class ToolCalls:
 
     # Map errors
 
-    def _map_error(self, error: BaseException, call: _PreparedCall) -> Outcome:
+    def _map_error(self, error: BaseException, call: PreparedCall) -> Outcome:
         """Returns the outcome of a call that raised an error or was stopped; re-raises if the request was cancelled."""
         match error:
             case MissingCapabilityError() if call.delivery_request.terms.era is Era.MODERN:
@@ -227,7 +241,7 @@ class ToolCalls:
             case _:
                 return Answer(self._error_result(error, call))
 
-    def _error_result(self, error: BaseException, call: _PreparedCall) -> ToolResult:
+    def _error_result(self, error: BaseException, call: PreparedCall) -> ToolResult:
         """Returns the error result that the model reads."""
         # An author who names the failure says what it means, even where its cause is another service's status.
         limited = None if type(error) is ToolFailure else _upstream_limit(error, call.delivery_request)
@@ -242,6 +256,18 @@ class ToolCalls:
                 return content.error_result(str(error))
             case _:
                 return crash_result(f"The tool {call.name}", error)
+
+
+def _observe(
+    operation: Operation, ask: CallTool, request: RequestContext, observers: list[CallObserver]
+) -> list[Observation]:
+    observations = [Observation(ObservedCall(operation.id, True, ask.arguments, request), observers)]
+    origin = operation.origin
+    while origin is not None:  # to a mounted server's observers the operation has the id that it has there
+        mounted_call = ObservedCall(origin.item.id, True, ask.arguments, request)
+        observations.append(Observation(mounted_call, _active(origin.hooks.observers)))
+        origin = origin.item.origin
+    return observations
 
 
 def _active(observers: Sequence[CallObserver]) -> list[CallObserver]:

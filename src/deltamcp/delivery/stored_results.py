@@ -106,12 +106,13 @@ class StoredResults:
                 handle = self.handle(name)
                 head, shown = await make(handle)  # called again in the rare case that the handle is taken
                 packed = pack_result(head, data)
-                if await self._store.add(self._owner(caller), name, packed, *self._lifetimes, self._account(caller)):
+                lifetimes = self._lifetimes_for(caller)
+                if await self._store.add(self._owner(caller), name, packed, *lifetimes, self._account(caller)):
                     if root is not None and not named_by_root:
                         await self.remember(root.note_name, name.encode(), caller)
                     return handle, shown
                 if root is not None and named_by_root and await self._holds(name, root.root, caller):
-                    await self._store.put(self._owner(caller), name, packed, *self._lifetimes, self._account(caller))
+                    await self._store.put(self._owner(caller), name, packed, *lifetimes, self._account(caller))
                     self._opened.pop((self._owner(caller), name), None)
                     return handle, shown
         except StoreError as error:
@@ -221,7 +222,7 @@ class StoredResults:
         """Stores data under a name of its own, if the store can be reached and has room."""
         owner = self._owner(caller, _NOTES)
         try:
-            await self._store.put(owner, name, data, *self._lifetimes, self._account(caller))
+            await self._store.put(owner, name, data, *self._lifetimes_for(caller), self._account(caller))
         except StoreError as error:
             self._log_failure("a reply could not be recorded, so later replies may repeat it: %s", error)
 
@@ -239,6 +240,11 @@ class StoredResults:
         principal = caller.principal
         origin = "local" if principal is LOCAL else "open" if principal is ANONYMOUS else "named"
         return f"{self._server}\0{kind}\0{origin}\0{principal.key}"
+
+    def _lifetimes_for(self, caller: Caller) -> tuple[float, float]:
+        """Returns how long an entry stays unread, and how long in any case."""
+        idle, in_all = self._lifetimes
+        return max(idle, caller.result_seconds), max(in_all, caller.result_seconds)
 
     def _account(self, caller: Caller) -> str:
         """Returns the store's account of a caller, which differs between servers that share a store."""

@@ -55,8 +55,15 @@ class ChangesMade(Struct, frozen=True, tag="changes"):
         return [*self.kinds, *self.uris]
 
 
+class PromiseChanged(Struct, frozen=True, tag="promise"):
+    """The record of a promise has changed."""
+
+    key: str
+    revision: int
+
+
 SessionMessage: TypeAlias = ResponseStored | RequestCancelled | SessionChanged | SessionEnded | StreamMoved
-ReplicaMessage: TypeAlias = SessionMessage | ChangesMade
+ReplicaMessage: TypeAlias = SessionMessage | ChangesMade | PromiseChanged
 
 # Not MessagePack, whose integers have 64 bits: the id of a request may have more.
 _encoder = msgspec.json.Encoder()

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from deltamcp.replicas import messages
 from deltamcp.replicas.cancellation import raise_if_cancelled
 from deltamcp.replicas.change_log import ChangeLog
-from deltamcp.replicas.messages import ChangesMade, ReplicaMessage, SessionMessage
+from deltamcp.replicas.messages import ChangesMade, PromiseChanged, ReplicaMessage, SessionMessage
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.stores.store import SharedStore, StoreError
 
@@ -21,6 +21,8 @@ logger = logging.getLogger("deltamcp")
 
 Receive = Callable[[SessionMessage | None], Awaitable[None]]
 """Takes a message of any replica, this one included; None where messages may have been missed."""
+ReceivePromise = Callable[[PromiseChanged | None], None]
+"""Takes the key of a promise whose record has changed; None where messages may have been missed."""
 
 
 class Replica:
@@ -36,11 +38,16 @@ class Replica:
         hub.relay = self.changes.add
         self._owner = f"{server} replicas"
         self._receivers: list[Receive] = []
+        self._promise_receivers: list[ReceivePromise] = []
         self._sent = 0
 
     def add_receiver(self, receive: Receive) -> None:
         """Passes the messages about sessions to `receive` from now on."""
         self._receivers.append(receive)
+
+    def add_promise_receiver(self, receive: ReceivePromise) -> None:
+        """Passes the messages about promises to `receive` from now on."""
+        self._promise_receivers.append(receive)
 
     def next_id(self) -> str:
         """Returns an id that no other replica makes and that tells which one made it."""
@@ -92,8 +99,12 @@ class Replica:
         if isinstance(message, ChangesMade):
             await self.changes.receive(message)
             return
-        for receive in self._receivers:
-            await receive(message)
+        if message is None or isinstance(message, PromiseChanged):
+            for receive_promise in self._promise_receivers:
+                receive_promise(message)
+        if not isinstance(message, PromiseChanged):
+            for receive in self._receivers:
+                await receive(message)
         if message is None:
             await self.changes.catch_up()
 

@@ -17,6 +17,9 @@ _RETRY_SECONDS = 0.25
 _MAX_RETRY_SECONDS = 30.0
 _MAX_DEAF_SECONDS = 2.0
 """The longest time between attempts to subscribe again, one connection each."""
+_FORGET_SECONDS = 0.001
+"""How long a deleted entry goes on, empty, in a store that cannot delete."""
+_FORGOTTEN = "forgotten"
 _PROBE = "probe"
 """The owner and the name of the entry that a probe reads; nobody has stored it."""
 
@@ -28,8 +31,8 @@ class CircuitBreaker:
 
     If the other store does not answer one of them, all further ones fail at once, until it has answered a probe in the
     background. An operation whose deadline has passed may have happened all the same. A store that is no `SharedStore`
-    is not `shared`: tokens are then counted in this process, one call at a time replaces data, and nobody may delete,
-    publish or subscribe.
+    is not `shared`: tokens are then counted in this process, one call at a time replaces data, and nobody may publish
+    or subscribe.
     """
 
     def __init__(self, store: Store, seconds: float, retry_seconds: float = _RETRY_SECONDS) -> None:
@@ -93,6 +96,9 @@ class CircuitBreaker:
             return True
 
     async def delete(self, owner: str, name: str) -> None:
+        if not hasattr(self._store, "delete"):
+            await self.put(owner, name, b"", _FORGET_SECONDS, _FORGET_SECONDS, _FORGOTTEN)
+            return
         async with self._deadline():
             await self._sharing.delete(owner, name)
 

@@ -1,0 +1,355 @@
+"""Runs of calls behind promises: a worker gives the key of a run, and the record says what came of it.
+
+Starting is the change from queued to working, which one worker wins. A worker that is given a run that is in progress
+elsewhere knows that the other one died over it, once that one gives no sign of life.
+"""
+
+import asyncio
+import functools
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from deltamcp.calls.failures import log_failure, refuse_withheld
+from deltamcp.calls.promise_channel import PromiseChannel
+from deltamcp.calls.request_context import PromisedRun, RequestContext
+from deltamcp.calls.request_state import CONSENT_PREFIX, Answers
+from deltamcp.calls.tool_calls import ToolCalls
+from deltamcp.catalog.catalog import Catalog
+from deltamcp.context import ProgressReport
+from deltamcp.errors import Fault, ToolErrorCode
+from deltamcp.limits import Limits
+from deltamcp.promises import record, stored_outcome
+from deltamcp.promises.promise_store import PromiseQueue, PromiseStore, PromiseWatch
+from deltamcp.promises.promised_call import PromisedCall
+from deltamcp.promises.record import PromiseRecord
+from deltamcp.promises.token import shown_key
+from deltamcp.results.notes import add_notes
+from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
+from deltamcp.stores.store import StoreError, StoreFullError, StoreUnreachableError
+from deltamcp.values import (
+    Answer,
+    CallTool,
+    ErrorInfo,
+    Failure,
+    InputRequired,
+    Outcome,
+    PromiseStatus,
+    Text,
+    ToolResult,
+)
+
+_SIGN_SECONDS = 20.0
+"""How long a worker may have a run before it is doubted: it gives its first sign of life meanwhile."""
+_QUEUED_SECONDS = 30.0
+"""How long a call is queued before whoever asks for it queues it again; digest of MCP-lite, 4.2."""
+_STOP_SECONDS = 30.0
+"""How long a cancelled function may take to end; then the promise is cancelled all the same."""
+_LOOK_SECONDS = 5.0
+_MAX_LOOKS = 6
+"""How often a worker looks whether the other one that has its run is dead, before it leaves that to others."""
+_STORE_RETRIES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+"""The pauses after which a worker tries again to store what came of a run, while the store cannot be reached."""
+
+T = TypeVar("T")
+logger = logging.getLogger("deltamcp")
+
+
+def error_outcome(code: ToolErrorCode, text: str, *, retryable: bool = False) -> Answer:
+    """Returns the outcome of a call that failed for a reason of the server."""
+    return Answer(ToolResult([Text(text)], is_error=True, error=ErrorInfo(code, retryable)))
+
+
+class PromiseRuns:
+    """Runs calls behind promises in this process, and queues those whose worker has died."""
+
+    def __init__(
+        self, tool_calls: ToolCalls, store: PromiseStore, queue: PromiseQueue, catalog: Catalog, limits: Limits
+    ) -> None:
+        self._tool_calls = tool_calls
+        self._store = store
+        self._queue = queue
+        self._catalog = catalog
+        self._limits = limits
+        self._running: set[str] = set()
+
+    async def enqueue(self, key: str, attempt: int) -> None:
+        """Queues a run. It may raise any exception of the queue."""
+        await self._queue.enqueue(f"{key}.{attempt}")
+
+    def run_seconds(self, timeout: float | None) -> float:
+        """Returns the deadline of a run."""
+        return timeout or self._limits.promise_seconds
+
+    # A worker calls this
+
+    async def run(self, key: str) -> None:
+        """Runs the call behind a promise; `key` is one that was queued. It does nothing where there is nothing to do.
+
+        Raises:
+            StoreError: the store does not say what to run; the caller may try again.
+        """
+        key, _, number = key.rpartition(".")
+        if key in self._running:
+            return
+        self._running.add(key)
+        try:
+            with self._store.watching(key) as watch:
+                started = await self._start(key, int(number))
+                if started is not None:
+                    await self._run(key, started, watch)
+        finally:
+            self._running.discard(key)
+
+    async def _start(self, key: str, attempt: int) -> PromiseRecord | None:
+        """Returns the record of a run that this worker is to perform; None if there is none, or not for this one."""
+        may_be_ours = False
+        for pause in (*_STORE_RETRIES[:3], None):
+            try:
+                started = await self._store.update(
+                    key,
+                    lambda found: record.start(
+                        found, attempt, self._store.worker, self._store.clock(), self._least_seconds(found)
+                    ),
+                    is_news=False,
+                )
+            except StoreUnreachableError:
+                if pause is None:
+                    raise
+                may_be_ours = True  # it may have happened all the same
+                await asyncio.sleep(pause)
+                continue
+            if started is None or not record.is_run(started.record, attempt):
+                return None
+            if started.is_changed or (may_be_ours and started.record.worker == self._store.worker):
+                return started.record
+            await self._take_over(key, started.record)
+            return None
+        return None
+
+    def _least_seconds(self, found: PromiseRecord) -> float:
+        operation = self._catalog.operations.get(found.operation)
+        timeout = None if operation is None else operation.timeout
+        return self.run_seconds(timeout) + self._limits.promise_result_seconds
+
+    async def _take_over(self, key: str, found: PromiseRecord) -> None:
+        """Waits until the worker that has the run ends it or is dead."""
+        attempt = found.attempt
+        with self._store.watching(key) as watch:
+            for _ in range(_MAX_LOOKS):
+                if found.worker == self._store.worker or not await self._store.is_alive(found.worker):
+                    await self._bury(key, found)
+                    return
+                current = await watch.next(found.revision, _LOOK_SECONDS)
+                if current is None or not record.is_run(current, attempt):
+                    return
+                found = current
+
+    async def _run(self, key: str, started: PromiseRecord, watch: PromiseWatch) -> None:
+        call = asyncio.get_running_loop().create_task(self._call(key, started))
+        stop = asyncio.get_running_loop().create_task(_wait_for_stop(watch, started))
+        try:
+            await asyncio.wait([call, stop], return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                call.cancel()
+                await asyncio.wait([call], timeout=_STOP_SECONDS)
+        except asyncio.CancelledError:  # the worker stops
+            call.cancel()
+            await self._give_up(key, started)
+            raise
+        finally:
+            stop.cancel()
+        await self._end(key, started, _outcome_of(call))
+
+    async def _give_up(self, key: str, started: PromiseRecord) -> None:
+        try:
+            await self._bury(key, started)
+        except Exception as error:
+            logger.warning("the promise %s is left to other workers: %s", shown_key(key), error)
+
+    async def _call(self, key: str, started: PromiseRecord) -> Outcome:
+        call = await self._store.read_call(key, started)
+        if call is None:
+            logger.error("the call of the promise %s is gone from the store", shown_key(key))
+            return error_outcome(ToolErrorCode.INTERNAL, "The call could not run: the server no longer has it.")
+        terms = call.terms(started.expires_at - self._store.clock())
+        write = functools.partial(self._write_progress, key, started.attempt)
+        headers = {name.encode(): value.encode("latin-1", "replace") for name, value in call.trace.items()}
+        channel = PromiseChannel(call.account, headers, write)
+        run = PromisedRun(promise_id(key), started.attempt, _answers(key, started), self._limits.promise_seconds)
+        view = self._catalog.view(terms.caller.principal)
+        request = RequestContext(terms, view, channel, f"promise {shown_key(key)}", run)
+        refused = refuse_withheld((started.operation,), request) if view.withholds else None
+        if refused is not None:
+            return refused
+        operation = view.operations.get(started.operation)
+        if operation is None:
+            return Failure(Fault.NOT_FOUND, f"The tool {call.name} no longer exists.")
+        HTTP_REQUEST_ID.set(call.http_request_id)  # of this task's context alone
+        try:
+            outcome = await self._tool_calls.call(
+                operation, CallTool(call.name, call.arguments), request, call.result_override()
+            )
+        finally:
+            channel.close()
+        return _add_note(outcome, call)
+
+    async def _write_progress(self, key: str, attempt: int, report: ProgressReport) -> None:
+        await self._store.update(
+            key, lambda found: record.report(found, attempt, report.progress, report.total, report.message)
+        )
+
+    # What came of a run
+
+    async def _end(self, key: str, started: PromiseRecord, outcome: Outcome | None) -> None:
+        """Writes the outcome of a run; None if it was cancelled."""
+        attempt, seconds = started.attempt, self._limits.promise_result_seconds
+        if outcome is None:
+            await self._finish(key, attempt, PromiseStatus.CANCELLED, "")
+            return
+        if isinstance(outcome, InputRequired):
+            questions = outcome.requests
+            asked = await _retry(
+                lambda: self._store.update(
+                    key,
+                    lambda found: record.ask(
+                        found, attempt, questions, self._store.clock(), self._limits.input_seconds + seconds
+                    ),
+                )
+            )
+            if asked is None or asked.is_changed or asked.record.status is not PromiseStatus.WORKING:
+                return
+            outcome = Failure(Fault.INTERNAL, "The tool asked a question twice under one key, for different things.")
+        name = await self._put_outcome(key, started, outcome)
+        status = PromiseStatus.FAILED if isinstance(outcome, Failure) else PromiseStatus.COMPLETED
+        await self._finish(key, attempt, status, name)
+
+    async def _put_outcome(self, key: str, started: PromiseRecord, outcome: Outcome) -> str:
+        """Stores an outcome, or an error in its place; returns its name, which is empty if the store has no room."""
+        try:
+            data = stored_outcome.encode(outcome)
+        except ValueError as error:
+            text = log_failure(f"The tool {started.operation}", error)
+            data = stored_outcome.encode(error_outcome(ToolErrorCode.INTERNAL, text))
+        if len(data) > self._limits.promise_result_bytes:
+            data = stored_outcome.encode(_too_large(started.operation, len(data)))
+        try:
+            return await _retry(lambda: self._store.put_outcome(key, started, data))
+        except StoreFullError as error:
+            logger.error("the outcome of the promise %s was not stored: %s", shown_key(key), error)
+            return ""
+
+    async def _finish(self, key: str, attempt: int, status: PromiseStatus, outcome: str) -> None:
+        seconds = self._limits.promise_result_seconds
+        ended = await _retry(
+            lambda: self._store.update(
+                key, lambda found: record.finish(found, attempt, status, outcome, self._store.clock(), seconds)
+            )
+        )
+        if ended is not None and ended.is_changed:
+            await self.release(ended.record)
+
+    async def release(self, ended: PromiseRecord) -> None:
+        """Deletes the call of a promise that has ended; if that fails, it expires."""
+        try:
+            await self._store.delete_call(ended)
+        except StoreError as error:
+            logger.debug("the call of a promise stays until it expires: %s", error)
+
+    # Dead workers and lost keys
+
+    async def heal(self, key: str, found: PromiseRecord) -> PromiseRecord:
+        """Returns the record after mending what no worker will: a dead worker's run, a run that was never queued."""
+        now = self._store.clock()
+        if found.status is PromiseStatus.WORKING and now - found.started_at >= _SIGN_SECONDS:
+            if not await self._is_at_work(key, found):
+                return await self._bury(key, found)
+        elif found.status is PromiseStatus.QUEUED and now - found.updated_at >= _QUEUED_SECONDS:
+            await self.enqueue(key, found.next_run)
+        return found
+
+    async def _is_at_work(self, key: str, found: PromiseRecord) -> bool:
+        if found.worker == self._store.worker:
+            return key in self._running
+        return await self._store.is_alive(found.worker)
+
+    async def _bury(self, key: str, found: PromiseRecord) -> PromiseRecord:
+        """Queues a run again whose worker is dead, if the call may run again; else ends the promise."""
+        attempt = found.attempt
+        if found.cancel_requested:
+            await self._finish(key, attempt, PromiseStatus.CANCELLED, "")
+        elif found.may_rerun:
+            requeued = await self._store.update(key, lambda current: record.requeue(current, attempt))
+            if requeued is not None and requeued.is_changed:
+                await self.enqueue(key, requeued.record.next_run)
+        else:
+            name = await self._put_outcome(key, found, _unknown_outcome(found.operation))
+            await self._finish(key, attempt, PromiseStatus.COMPLETED, name)
+        return await self._store.read(key) or found
+
+
+def promise_id(key: str) -> str:
+    """Returns what identifies a promise for its author, who may send it elsewhere."""
+    return hashlib.sha256(f"promise id {key}".encode()).hexdigest()[:32]
+
+
+async def _wait_for_stop(watch: PromiseWatch, started: PromiseRecord) -> None:
+    """Returns once the client has cancelled the call, or the run is no longer this worker's."""
+    current: PromiseRecord | None = started
+    while current is not None and record.is_run(current, started.attempt) and not current.cancel_requested:
+        try:
+            current = await watch.next(current.revision, _LOOK_SECONDS)
+        except StoreError as error:
+            logger.debug("a run goes on while the store does not answer: %s", error)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _outcome_of(call: "asyncio.Task[Outcome]") -> Outcome | None:
+    """Returns what a call came to; None if it was cancelled, or does not end though it was."""
+    if not call.done() or call.cancelled():
+        return None
+    error = call.exception()
+    if error is not None:
+        return Failure(Fault.INTERNAL, log_failure("The call", error))
+    return call.result()
+
+
+def _answers(key: str, started: PromiseRecord) -> Answers:
+    """Each run uses a consent once, which no other run does."""
+    consents = {name: started.latest_expiry for name in started.answers if name.startswith(CONSENT_PREFIX)}
+    return Answers(started.answers, consents, f"promise {key} {started.attempt}")
+
+
+def _add_note(outcome: Outcome, call: PromisedCall) -> Outcome:
+    if call.override is None or not call.override.note:
+        return outcome
+    match outcome:
+        case Answer(ToolResult() as result):
+            return Answer(add_notes(result, [call.override.note]))
+        case _:
+            return outcome
+
+
+def _too_large(operation: str, size: int) -> Answer:
+    text = f"{operation} ran, but its result of {size:,} bytes is too large to store; call it with narrower arguments."
+    return error_outcome(ToolErrorCode.RESULT_TOO_LARGE, text)
+
+
+def _unknown_outcome(operation: str) -> Answer:
+    text = (
+        f"{operation} was interrupted, and may have been executed in part or as a whole. It was not run again, "
+        "because that could do things twice; check what it did before you call it again."
+    )
+    return error_outcome(ToolErrorCode.OUTCOME_UNKNOWN, text)
+
+
+async def _retry(work: Callable[[], Awaitable[T]]) -> T:
+    """Stores what must not be lost, although the store may be out of reach for a while."""
+    for pause in _STORE_RETRIES:
+        try:
+            return await work()
+        except StoreUnreachableError as error:
+            logger.debug("what came of a promise waits for the store: %s", error)
+            await asyncio.sleep(pause)
+    return await work()
