@@ -59,6 +59,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: float = 10.0
     """Time that calls in flight have to end after SIGTERM; orchestrators commonly kill a process after 30."""
 
+    redelivery_seconds: float = 30.0
+    """Time without a sign of life after which another worker takes over the promises of one; a worker that blocks its
+    event loop for so long counts as dead."""
+
     threads: int = 64
     """Functions without `async` that run at once; further calls wait, and callers take turns. As many dependencies may
     be closed at once."""

@@ -33,6 +33,7 @@ class ServerLifespan:
         self._watchdog = watchdog
         self._background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._drainers: list[Callable[[float], None]] = []
         self._tasks: list[asyncio.Task[None]] | None = None
         self._call_tasks: set[asyncio.Task[Any]] = set()
         self._transports = 0
@@ -56,6 +57,18 @@ class ServerLifespan:
     def add_closer(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Calls an async function whenever the server closes. If it fails, the log says so."""
         self._closers.append(close)
+
+    def add_drainer(self, drain: Callable[[float], None]) -> None:
+        """Calls a function with a number of seconds when the server is about to close after them."""
+        self._drainers.append(drain)
+
+    def drain(self, seconds: float) -> None:
+        """Tells the server's parts that it will close; what they have begun has `seconds` to end.
+
+        A transport calls it when it takes no more requests.
+        """
+        for drain in self._drainers:
+            drain(seconds)
 
     async def run_in_task(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Runs a coroutine of a call in a task of its own, and returns its value.

@@ -15,6 +15,7 @@ async def serve_lifespan(engine: Engine, receive: Receive, send: Send) -> None:
         async with engine.lifespan.running():
             await send({"type": "lifespan.startup.complete"})
             await receive()
+            engine.lifespan.drain(engine.limits.drain_seconds)
     except Exception as error:
         logger.error("the server could not start or stop", exc_info=error)
         await send({"type": "lifespan.startup.failed", "message": type(error).__name__})

@@ -63,3 +63,4 @@ class ServerApp(abc.ABC):
     def drain(self) -> None:
         """Ends the streams that do not end by themselves; calls in flight go on."""
         self._health.draining = True
+        self._engine.lifespan.drain(self._engine.limits.drain_seconds)

@@ -66,6 +66,7 @@ class _PipeConnection:
 
     def __init__(self, engine: Engine, read_fd: int, write_fd: int) -> None:
         self._limits = engine.limits
+        self._lifespan = engine.lifespan
         self._lines = LineReader(engine.limits)
         self._duplex = Duplex(engine, self)
         self._read_fd = read_fd
@@ -85,7 +86,9 @@ class _PipeConnection:
         self._open_input()
         try:
             await self._ended.wait()
-            await self._duplex.drain(self._limits.drain_seconds if self._terminated else _END_OF_INPUT_SECONDS)
+            seconds = self._limits.drain_seconds if self._terminated else _END_OF_INPUT_SECONDS
+            self._lifespan.drain(seconds)
+            await self._duplex.drain(seconds)
         finally:
             await self._duplex.close()
             await self._output.close()
