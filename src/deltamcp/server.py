@@ -399,9 +399,9 @@ class DeltaServer:
     def routes(self, path: str = "/mcp", **options: Unpack["HttpOptions"]) -> "list[BaseRoute]":
         """Returns the server's routes, for the route list of a Starlette or FastAPI application.
 
-        They are the MCP endpoint, `/healthz`, `/readyz` and the documents about authorization. The arguments are those
-        of `asgi`, without `routes`: the application has its own list of them. Pass `lifespan=server.lifespan` to the
-        application, so that the server starts and stops with it.
+        They are the MCP endpoint, the paths of MCP-lite, `/healthz`, `/readyz` and the documents about authorization.
+        The arguments are those of `asgi`, without `routes`: the application has its own list of them. Pass
+        `lifespan=server.lifespan` to the application, so that the server starts and stops with it.
 
         Raises:
             ConfigurationError: Starlette is not installed, or there are `routes` among the options.
@@ -413,7 +413,7 @@ class DeltaServer:
         except ImportError:
             raise ConfigurationError("server.routes() needs Starlette: pip install starlette.") from None
         app = self.asgi(path, **options)
-        return [Route(one, app) for one in (path, *app.pages.paths)]
+        return [Route(one, app) for one in app.paths]
 
     @overload
     def run(self, transport: Literal["stdio"] = "stdio") -> None: ...

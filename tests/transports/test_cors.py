@@ -58,7 +58,7 @@ def modern(tool: str) -> dict[str, str]:
 
 def is_readable(response: httpx2.Response, origin: str = APP) -> bool:
     headers = response.headers
-    exposed = "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, x-request-id"
+    exposed = "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, preference-applied, x-request-id"
     return (
         headers.get_list("access-control-allow-origin"),
         headers.get("vary"),

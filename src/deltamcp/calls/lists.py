@@ -48,7 +48,8 @@ class Lists:
         self._changes = changes
 
     async def list_items(self, ask: ListItems, request: RequestContext) -> Outcome:
-        if not self._capabilities.offers(ask.kind):
+        is_lite = request.terms.result_shape is ResultShape.MCP_LITE  # which has no capabilities to say so before
+        if not is_lite and not self._capabilities.offers(ask.kind):
             return Failure(Fault.UNKNOWN_METHOD, f"This server offers no {ask.kind.value}.")
         view = request.view
         terms = request.terms

@@ -8,6 +8,7 @@ from typing import Any
 
 from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.disclosure import Disclosure, uri_scheme
+from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.prompt import Prompt
@@ -67,6 +68,8 @@ class Catalog:
         if isinstance(item, Operation):
             if self.disclosure.surface != "full":
                 self._check_id(item)
+            if item.name == REDEEM or (item.promise_policy != "never" and REDEEM in self.operations):
+                self._check_redeem(item)
             if item.resolved_policy is not None and not self._may_cut_results:
                 self._may_cut_results = True
                 self._check_free(self._reserved_names() & self.operations.keys())
@@ -95,6 +98,13 @@ class Catalog:
             raise ConfigurationError(f"The id {item.id!r} of {item.name!r} is taken; pick another category or action.")
         if item.id in self._categories or any(category in self._ids for category in _ancestor_categories(item.id)):
             raise ConfigurationError(f"{item.id!r} would be an operation and a category at once; rename one.")
+
+    def _check_redeem(self, item: Operation) -> None:
+        """Checks that no tool has the name of MCP-lite's own where tools give promises, which it redeems."""
+        if any(one.promise_policy != "never" for one in (*self.operations.values(), item)):
+            raise ConfigurationError(
+                f"{REDEEM!r} is the name by which clients of MCP-lite redeem promises; give that tool another name."
+            )
 
     def _put(self, registry: dict[str, Any], name: str, item: Any, kind: Kind) -> Kind:
         if name in registry:

@@ -5,9 +5,9 @@ no clock: the transport says in a `Stamp` when a response is made and how long t
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, assert_never
+from typing import Any, assert_never, cast
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.view import View
@@ -22,9 +22,9 @@ from deltamcp.values import (
     JSON,
     About,
     Answer,
-    Ask,
     Caller,
     Definitions,
+    EngineAsk,
     Era,
     Failure,
     InputRequired,
@@ -93,13 +93,15 @@ class McpLite:
 
     # Reading
 
-    def read(self, request: Request, caller: Caller, agreement: Agreement | None = None) -> tuple[Terms, Ask] | Failure:
+    def read(
+        self, request: Request, caller: Caller, agreement: Agreement | None = None
+    ) -> tuple[Terms, EngineAsk] | Failure:
         try:
             return self._read(request, caller)
         except InvalidParamError as error:
             return error.failure()
 
-    def _read(self, request: Request, caller: Caller) -> tuple[Terms, Ask] | Failure:
+    def _read(self, request: Request, caller: Caller) -> tuple[Terms, EngineAsk] | Failure:
         params = request.params
         meta = params.get("_meta")
         if meta is None:
@@ -110,7 +112,7 @@ class McpLite:
             return methods.LONG_TOKEN
         surface = None
         capabilities = _ELICITATION
-        ask: Ask | Failure
+        ask: EngineAsk | Failure
         match request.method:
             case "tools/call":
                 call = read_call(params, meta, self._declares_meta, caller)
@@ -124,7 +126,7 @@ class McpLite:
                 ask, is_index = read_list(params)
                 surface = Surface.PROGRESSIVE if is_index else None
             case _:
-                ask = methods.read(request, self._methods)
+                ask = cast("EngineAsk | Failure", methods.read(request, self._methods))
         if isinstance(ask, Failure):
             return ask
         client = meta.get(CLIENT_KEY)
@@ -183,16 +185,21 @@ class McpLite:
             return _tool_failure(value) or bodies.tool_result(value, self._options.content_style)
         if isinstance(value, Promise):
             return self._promise_state(request, value, now)
-        if isinstance(value, Page | Definitions):
-            items = [self._with_type(item) for item in (value.items if isinstance(value, Page) else value.tools)]
-            result: dict[str, Any] = {(value.kind.value if isinstance(value, Page) else "tools"): items}
-            if isinstance(value, Page) and value.next_cursor is not None:
-                result["nextCursor"] = value.next_cursor
-            if isinstance(value, Definitions) and value.alone:
-                result = dict(items[0])
+        if isinstance(value, Page):
+            return self._respond_page(value)
+        if isinstance(value, Definitions):
+            tools = [self._with_type(item) for item in value.tools]
+            result: dict[str, Any] = dict(tools[0]) if value.alone else {"tools": tools}
             return LiteResponse(result, {**result.pop("_meta", {}), **self._list_meta})
         result = result_bodies.body(answer, versions.MODERN[0], {})
         return LiteResponse(result, {**result.pop("_meta", {}), "response_type": bodies.ANSWER})
+
+    def _respond_page(self, page: Page) -> LiteResponse:
+        """Returns a list, with nothing that would differ when it is asked for again."""
+        result: dict[str, Any] = {page.kind.value: [self._with_type(item) for item in page.items]}
+        if page.next_cursor is not None:
+            result["nextCursor"] = page.next_cursor
+        return LiteResponse(result, dict(self._list_meta))
 
     def _promise_state(self, request: Request, value: Promise, now: float) -> LiteResponse | Failure:
         """Returns what a client gets that asked for the status of a call, or cancelled it."""
@@ -214,9 +221,19 @@ class McpLite:
             cached = outcome.value.encoded
             encoded = cached.get(self._list_key)
             if encoded is None:
-                encoded = cached[self._list_key] = _encode(self.respond(request, outcome))
+                encoded = cached[self._list_key] = _encode(self._respond_page(outcome.value))
             return jsonrpc.encode_result(request.id, encoded)
         return self.encode(request.id, self.respond(request, outcome, stamp))
+
+    def write_list(self, page: Page, is_array: bool) -> bytes:
+        """Returns a list alone: as an array, or in an object."""
+        key = f"{self._list_key} array" if is_array else f"{self._list_key} object"
+        encoded = page.encoded.get(key)
+        if encoded is None:
+            response = self._respond_page(page)
+            encoded = jsonrpc.encode(response.result[page.kind.value] if is_array else response.result)
+            page.encoded[key] = encoded
+        return encoded
 
     def encode(self, id_: RequestId | None, response: LiteResponse | Failure) -> bytes:
         """Returns the JSON-RPC response of what `respond` returned.
@@ -243,8 +260,7 @@ class McpLite:
         return LITE_FAULTS[failure.fault].http_status
 
 
-def _encode(response: LiteResponse | Failure) -> bytes:
-    assert isinstance(response, LiteResponse), "a list is no failure"
+def _encode(response: LiteResponse) -> bytes:
     return jsonrpc.encode({**response.result, "_meta": response.meta})
 
 
@@ -267,8 +283,8 @@ def _complete(failure: Failure) -> Failure:
     data: dict[str, JSON] = {"reason": row.reason, "retryable": row.retryable}
     if failure.retry_seconds > 0:
         data["retry_after_ms"] = round(failure.retry_seconds * 1000)
-    if failure.data is not UNSET:
-        data |= failure.data if isinstance(failure.data, dict) else {"details": failure.data}
+    if isinstance(failure.data, dict):
+        data |= {"detail" if key in data else key: value for key, value in failure.data.items()}
     return Failure(
         failure.fault, failure.message, data, failure.retry_seconds, failure.missing_scopes, failure.granted_scopes
     )

@@ -14,7 +14,6 @@ from deltamcp.values import (
     JSON,
     NO_INPUTS,
     PROMISE_ALLOWED,
-    Ask,
     Caller,
     CallTool,
     CancelPromise,
@@ -23,6 +22,7 @@ from deltamcp.values import (
     Inputs,
     Kind,
     ListItems,
+    PromiseAsk,
     PromiseWish,
     RedeemPromise,
     Request,
@@ -144,7 +144,7 @@ def _object(place: _Object, key: str, where: str) -> _Object:
 # Promises
 
 
-def read_promise_call(call: CallTool, is_await: bool) -> Ask:
+def read_promise_call(call: CallTool, is_await: bool) -> PromiseAsk:
     """Reads a call of `redeem`, or of NLWeb's `await`, as what it asks of a promise.
 
     Raises:

@@ -316,15 +316,22 @@ def failure_headers(incoming: HttpRequest, failure: Failure) -> tuple[tuple[byte
 
 async def refuse(incoming: HttpRequest, failure: Failure, id_: RequestId | None = None) -> None:
     """Refuses an HTTP request that no dialect can answer, with the status of the failure and its text in the body."""
+    row = FAULTS[failure.fault]
+    body = jsonrpc.encode_error(id_, row.modern, failure)
+    await send_refusal(incoming, failure, row.modern_http, body, failure_headers(incoming, failure))
+
+
+async def send_refusal(
+    incoming: HttpRequest, failure: Failure, status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...]
+) -> None:
+    """Sends the response that refuses a request, and counts it."""
     if incoming.metrics is not None:
         incoming.metrics.count_refusal(failure)
-    row = FAULTS[failure.fault]
     # RFC 9110, 10.1.1: a client that asked first and is refused may leave out the body, so that the next bytes could be
     # either. Any other client sends the rest of its body, which the HTTP server reads and drops; if the server closed
     # the connection before, the client could not read the response.
     close = (CLOSE,) if b"expect" in incoming.headers else ()
-    body = jsonrpc.encode_error(id_, row.modern, failure)
-    await respond_json(incoming.send, row.modern_http, body, *failure_headers(incoming, failure), *close)
+    await respond_json(incoming.send, status, body, *headers, *close)
 
 
 async def refuse_message(message: Message | list[Message], incoming: HttpRequest) -> None:

@@ -13,14 +13,16 @@ REQUEST_HEADERS = (
     "mcp-name",
     "mcp-protocol-version",
     "mcp-session-id",
+    "prefer",
     "traceparent",
     "tracestate",
     "baggage",
     "x-request-id",
 )
-"""The request headers of both eras of MCP, beside `Mcp-Param-*`."""
-_READABLE = b"mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, x-request-id"
-_METHODS = (b"access-control-allow-methods", b"POST, GET, DELETE")
+"""The request headers of both eras of MCP, and of MCP-lite, beside `Mcp-Param-*`."""
+_READABLE = b"mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, preference-applied, x-request-id"
+MCP_METHODS = (b"access-control-allow-methods", b"POST, GET, DELETE")
+ONLY_POST = (b"access-control-allow-methods", b"POST")
 # Chromium keeps the answer no longer, https://fetch.spec.whatwg.org/#http-access-control-max-age.
 _MAX_AGE = (b"access-control-max-age", b"7200")
 _MAX_ASKED_CHARS = 4096
@@ -40,11 +42,14 @@ def is_preflight(incoming: HttpRequest) -> bool:
     return incoming.scope["method"] == "OPTIONS" and b"access-control-request-method" in incoming.headers
 
 
-async def answer_preflight(incoming: HttpRequest) -> None:
-    """Allows every header that a page of an allowed origin asks for: tools and authenticators may have their own."""
+async def answer_preflight(incoming: HttpRequest, methods: tuple[bytes, bytes]) -> None:
+    """Allows every header that a page of an allowed origin asks for: tools and authenticators may have their own.
+
+    `methods` is the header that allows the methods of the page's path.
+    """
     asked = incoming.headers.get(b"access-control-request-headers", b"").decode("latin-1")[:_MAX_ASKED_CHARS]
     names = [name for name in map(str.strip, asked.lower().split(",")) if HEADER_NAME.fullmatch(name)]
     allowed = ", ".join(dict.fromkeys((*REQUEST_HEADERS, *names)))
     await asgi_messages.respond_no_content(
-        incoming.send, (_METHODS, (b"access-control-allow-headers", allowed.encode()), _MAX_AGE)
+        incoming.send, (methods, (b"access-control-allow-headers", allowed.encode()), _MAX_AGE)
     )

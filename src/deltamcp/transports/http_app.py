@@ -1,6 +1,7 @@
 """Streamable HTTP as an ASGI application: admits requests by path, host, origin and credentials.
 
-What it admits, `McpEndpoint` serves. `OpenPages` has the other pages, which need no credentials.
+What it admits, `McpEndpoint` serves, or `McpLiteEndpoint` at the paths of MCP-lite. `OpenPages` has the other pages,
+which need no credentials.
 """
 
 import logging
@@ -15,6 +16,8 @@ from deltamcp.transports.asgi_messages import HttpRequest, Receive, Scope, Send
 from deltamcp.transports.delta_mcp_app import DeltaMcpApp
 from deltamcp.transports.http_options import HttpOptions
 from deltamcp.transports.mcp_endpoint import McpEndpoint
+from deltamcp.transports.mcp_lite_endpoint import McpLiteEndpoint
+from deltamcp.transports.mcp_lite_options import read_settings
 from deltamcp.transports.server_app import ServerApp
 from deltamcp.transports.warning_filter import WARNING_FILTER
 from deltamcp.values import ANONYMOUS, Failure
@@ -31,6 +34,8 @@ class HttpApp(ServerApp):
         self._no_page = Failure(Fault.WRONG_PATH, f"The MCP endpoint is {self.path or '/'}.")
         self._names = AllowedNames(options.get("allowed_hosts") or LOOPBACK, options.get("allowed_origins") or ())
         self._endpoint = McpEndpoint(engine, self._quotas, options.get("sessions", True))
+        settings = read_settings(options.get("mcp_lite", True))
+        self._lite = None if settings is None else McpLiteEndpoint(engine, self._quotas, settings)
         self._attach_metrics(self._endpoint.count_sessions)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,7 +47,11 @@ class HttpApp(ServerApp):
         if self.proxies:
             scope = self.proxies.resolve(scope, headers)
         at_endpoint = scope["path"] == self.path or asgi_messages.path_within(scope) == self.path
-        page = None if at_endpoint else self.pages.find(asgi_messages.path_within(scope), scope)
+        page = lite = None
+        if not at_endpoint:
+            path = asgi_messages.path_within(scope)
+            lite = self._lite if self._lite is not None and self._lite.owns(path) else None
+            page = self.pages.find(path, scope) if lite is None else None
         if page is not None and page.is_probe:
             await page.app(scope, receive, send)
             return
@@ -63,13 +72,15 @@ class HttpApp(ServerApp):
         if self._rates is not None:
             refused = await self._rates.check_address(address) or refused
         if is_cross_origin and refused is None and cors.is_preflight(incoming):
-            await cors.answer_preflight(incoming)
+            await cors.answer_preflight(incoming, cors.MCP_METHODS if lite is None else cors.ONLY_POST)
             return
-        if refused is None and not at_endpoint and page is None:
+        if refused is None and not at_endpoint and page is None and lite is None:
             refused = self._no_page
-        if refused is None and at_endpoint and self._auth is not None:
+        if refused is None and page is None and self._auth is not None:
             refused = await self._authenticate(incoming, self._auth)
-        if refused is not None:
+        if lite is not None:
+            await (lite.serve(incoming, path) if refused is None else lite.refuse(incoming, refused))
+        elif refused is not None:
             await asgi_messages.refuse(incoming, refused)
         elif page is not None:
             await page.app(scope, receive, incoming.send)
@@ -79,6 +90,12 @@ class HttpApp(ServerApp):
     def drain(self) -> None:
         super().drain()
         self._endpoint.drain()
+        if self._lite is not None:
+            self._lite.drain()
+
+    @property
+    def paths(self) -> list[str]:
+        return [*super().paths, *(() if self._lite is None else self._lite.paths)]
 
     # Admission
 

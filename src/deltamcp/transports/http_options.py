@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from deltamcp.auth.authenticator import Authenticator
+from deltamcp.transports.mcp_lite_options import McpLiteOptions
 from deltamcp.transports.metrics import Metrics
 from deltamcp.transports.open_pages import Routes
 
@@ -36,6 +37,8 @@ class HttpOptions(TypedDict, total=False):
     sessions: bool
     """Whether clients up to 2025-11-25 get a session, as they do by default. Without sessions each of their requests
     stands alone: the server cannot ask them anything, and they cannot subscribe, set a log level or resume a stream."""
+    mcp_lite: bool | McpLiteOptions
+    """Whether MCP-lite is served beside the MCP endpoint, as it is by default; or what of it, see `McpLiteOptions`."""
     compat: bool
     """Whether the server speaks HTTP as the original server of Delta-MCP 0.2 does, see `DeltaMcpApp`."""
 

@@ -168,11 +168,17 @@ class HttpReply:
         return True
 
     async def finish(
-        self, body: bytes, status: int, instead: bytes | None = None, failure: Failure | None = None
+        self,
+        body: bytes,
+        status: int,
+        instead: bytes | None = None,
+        failure: Failure | None = None,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
         """Sends the response. If a client that reconnects cannot be sent it again, it is sent `instead`.
 
-        `failure` is what the response reports, if it reports one.
+        `failure` is what the response reports, if it reports one, and `headers` are those of a response that is no
+        stream.
         """
         try:
             if self.is_stream(status):
@@ -180,7 +186,8 @@ class HttpReply:
                 await self.abandon()
                 return
             incoming = self._incoming
-            headers = () if failure is None else asgi_messages.failure_headers(incoming, failure)
+            if failure is not None:
+                headers += asgi_messages.failure_headers(incoming, failure)
             if failure is not None and incoming.metrics is not None:
                 incoming.metrics.count_refusal(failure)
             is_plain = incoming.codec is JSON_CODEC and len(body) <= asgi_messages.PIECE_BYTES and not headers

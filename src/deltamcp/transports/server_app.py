@@ -60,6 +60,11 @@ class ServerApp(abc.ABC):
         incoming.caller = self._engine.identify(found, None, asgi_messages.client_address(incoming.scope))
         return None if self._rates is None else await self._rates.check_principal(incoming.caller)
 
+    @property
+    def paths(self) -> list[str]:
+        """The paths that the application serves, without those of Starlette routes."""
+        return [self.path, *self.pages.paths]
+
     def drain(self) -> None:
         """Ends the streams that do not end by themselves; calls in flight go on."""
         self._health.draining = True
