@@ -258,7 +258,7 @@ class DeltaServer:
         function, options = _take_name(function, options)
 
         def register(function: F) -> F:
-            with registration(function, "server.tool({})"):
+            with registration(function, "server.tool({})", may_yield=True):
                 for schema in (options.get("input_schema"), options.get("output_schema")):
                     _check_schema(schema)
                 operation = Operation(function, Context, **options)

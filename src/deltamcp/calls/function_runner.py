@@ -8,6 +8,7 @@ from typing import Any
 from deltamcp.calls.dependencies import DependencyValues
 from deltamcp.calls.failures import is_cancelled, log_failure, missing_capability
 from deltamcp.calls.middleware import Middleware, MiddlewareStep, run_steps
+from deltamcp.calls.parts import collecting
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import RequestState
 from deltamcp.calls.server_hooks import Item, ServerHooks, mount_chain
@@ -82,7 +83,8 @@ class FunctionRunner:
     ) -> Awaitable[Any]:
         """Runs a function without middleware and returns its value. Exceptions of the function pass through."""
         context: Context | None = None
-        if item.function_shape.context_name is not None or item.function_shape.dependencies:
+        shape = item.function_shape
+        if shape.context_name is not None or shape.dependencies or shape.is_generator:
             context = self._context(request, answers, deadline)
             if item.origin is not None:
                 *_, origin = mount_chain(item, self._hooks)
@@ -127,22 +129,24 @@ class FunctionRunner:
             self._dependent_calls,
             DependencyValues(self._threads, self._closing_threads, fairness_key, context) as values,
         ):
-            call = functools.partial(item.function, **{**arguments, **await values.arguments(item.function_shape)})
+            function = _function(item, request, context)
+            call = functools.partial(function, **{**arguments, **await values.arguments(item.function_shape)})
             return await (call() if item.function_shape.is_async else self._threads.run_to_end(fairness_key, call))
 
     def _start(
         self, item: Item, arguments: dict[str, Any], request: RequestContext, context: Context | None
     ) -> Awaitable[Any]:
+        function = _function(item, request, context)
         if item.function_shape.is_async:
-            started: Awaitable[Any] = item.function(**arguments)
+            started: Awaitable[Any] = function(**arguments)
             return started
-        return self._call_in_thread(item, arguments, request, context)
+        return self._call_in_thread(function, arguments, request, context)
 
     async def _call_in_thread(
-        self, item: Item, arguments: dict[str, Any], request: RequestContext, context: Context | None
+        self, function: Callable[..., Any], arguments: dict[str, Any], request: RequestContext, context: Context | None
     ) -> Any:
         try:
-            return await self._threads.run(request.channel.fairness_key, item.function, arguments)
+            return await self._threads.run(request.channel.fairness_key, function, arguments)
         except asyncio.CancelledError:
             if context is not None:
                 context.mark_cancelled()
@@ -186,6 +190,15 @@ class FunctionRunner:
             raise
         except BaseException as error:
             return Failure(Fault.INTERNAL, log_failure(subject, error))
+
+
+def _function(item: Item, request: RequestContext, context: Context | None) -> Callable[..., Any]:
+    """Returns the function of an item that returns its value; that of a generator collects the parts."""
+    function: Callable[..., Any] = item.function
+    if not item.function_shape.is_generator:
+        return function
+    assert context is not None, "a generator gets a context"
+    return collecting(function, item.function_shape.is_async, request.channel, context)
 
 
 def _copy_json(value: JSON) -> JSON:

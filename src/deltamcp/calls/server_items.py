@@ -175,7 +175,7 @@ class ServerItems:
         added: list[tuple[Kind, Operation | Resource | Prompt]] = []
         try:
             for kind, item in self._catalog.items():
-                with registration(item.function, "server.mount({})"):
+                with registration(item.function, "server.mount({})", may_yield=True):
                     mount_point.items.add(self._mounted_item(item, mount_point.mount))
                 added.append((kind, item))
         except ConfigurationError:

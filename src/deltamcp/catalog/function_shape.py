@@ -20,6 +20,9 @@ class FunctionShape(NamedTuple):
     """How to call a function: its parameters, before any schema is made."""
 
     is_async: bool
+    """Whether the function runs on the event loop; others run in a thread."""
+    is_generator: bool
+    """Whether the function yields the parts of its value."""
     context_name: str | None
     """The parameter that gets the context."""
     dependencies: Mapping[str, "Dependency"]
@@ -29,7 +32,7 @@ class FunctionShape(NamedTuple):
     unnamed_parameter: str | None
     """The first parameter that cannot be passed by name."""
     return_annotation: Any
-    """The annotation of the return value."""
+    """The annotation of the value, which is that of a generator's parts put together."""
 
     def named_fields(self) -> dict[str, tuple[Any, Any]]:
         """Returns `fields`.
@@ -66,7 +69,25 @@ def inspect_function(function: Callable[..., Any], context_type: type) -> Functi
             fields[name] = (_with_description(annotation), default)
         else:
             unnamed = unnamed or name
-    return FunctionShape(is_async(function), context_name, dependencies, fields, unnamed, hints.get("return"))
+    annotation = hints.get("return")
+    yields, yields_async = _is(inspect.isgeneratorfunction, function), _is(inspect.isasyncgenfunction, function)
+    if yields or yields_async:
+        annotation = _collected_annotation(annotation)
+    return FunctionShape(
+        is_async(function) or yields_async,
+        yields or yields_async,
+        context_name,
+        dependencies,
+        fields,
+        unnamed,
+        annotation,
+    )
+
+
+def _collected_annotation(annotation: Any) -> Any:
+    """Returns the annotation of a generator's parts put together, from that of the generator."""
+    part = next(iter(typing.get_args(annotation)), Any)
+    return str if part is str else types.GenericAlias(list, (part,))
 
 
 # Dependencies
@@ -200,9 +221,14 @@ def _parameters(function: Callable[..., Any]) -> list[tuple[str, Any, bool]]:
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Returns whether a call of the function, or of an instance's `__call__`, returns a coroutine."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004
-    )
+    return _is(inspect.iscoroutinefunction, function)
+
+
+def _is(predicate: Callable[[Any], bool], function: Callable[..., Any]) -> bool:
+    """Returns whether a function, or an instance's `__call__`, is of a kind."""
+    if type(function) is types.FunctionType:
+        return predicate(function)
+    return predicate(function) or predicate(getattr(function, "__call__", None))  # noqa: B004
 
 
 def type_hints(function: Callable[..., Any]) -> dict[str, Any]:

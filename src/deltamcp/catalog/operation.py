@@ -204,6 +204,7 @@ class Operation:
             )
         self.is_direct = (
             self.function_shape.is_async
+            and not self.function_shape.is_generator
             and self.function_shape.context_name is None
             and not self.function_shape.dependencies
             and self.consent_policy == "allow"

@@ -12,16 +12,18 @@ from deltamcp.errors import ConfigurationError
 
 
 @contextlib.contextmanager
-def registration(function: Any, call: str) -> Iterator[None]:
+def registration(function: Any, call: str, may_yield: bool = False) -> Iterator[None]:
     """Checks that a function can be registered; in the `with` block, errors begin with its file, line and name.
 
-    `call` is the code that registers a function, such as `server.tool({})`.
+    `call` is the code that registers a function, such as `server.tool({})`; only tools may yield.
 
     Raises:
         ConfigurationError: the function cannot be registered, or the block raised this error.
     """
     try:
         _check_function(function, call)
+        if not may_yield and (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
+            raise ConfigurationError("only a tool may yield its parts; return a list.")
         yield
     except ConfigurationError as error:
         raise ConfigurationError(f"{source_line(function)}: {error}") from error.__cause__
@@ -36,8 +38,6 @@ def _check_function(function: Any, call: str) -> None:
         )
     if not callable(function) or inspect.isclass(function):
         raise ConfigurationError("only functions, methods and objects with __call__ can be registered.")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigurationError("a function that yields cannot be registered; return a list.")
 
 
 def _is_method_without_object(function: Any) -> bool:

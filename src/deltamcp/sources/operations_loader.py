@@ -246,7 +246,7 @@ class _OperationBuilder:
                 function = python.resolve(ref)
             case HandlerByName(name):
                 function = self._function(name)
-        with registration(function, f"functions={{{entry.name!r}: {{}}}}"):
+        with registration(function, f"functions={{{entry.name!r}: {{}}}}", may_yield=True):
             return Operation(function, Context, by_name=True, declared=declared, **options)
 
     def _options(self, entry: OperationEntry) -> ToolOptions:
