@@ -355,7 +355,7 @@ def test_a_page_to_open_is_named_in_the_text():
     asked = InputRequest("elicitation/create", {"mode": "url", "message": "Sign in", "url": "https://x.example"})
     response = respond(InputRequired({"q": asked}, None))
     assert response.result["content"][0].text == "Sign in\nhttps://x.example"
-    assert response.result["elicitation"]["questions"] == []
+    assert [question["options"] for question in response.result["elicitation"]["questions"]] == [["accept", "decline"]]
 
 
 def test_ml_26_a_failure_is_a_result():
@@ -378,7 +378,7 @@ def test_ml_26_a_failure_is_a_result():
     [("INVALID_PARAMS", -32602), ("INTERNAL", -32603), ("TIMEOUT", -32603), ("RATE_LIMITED", -32603)],
 )
 def test_ml_27_protocol_errors_are_never_results(code, jsonrpc_code):
-    error = ErrorInfo(code, details={"errors": []})
+    error = ErrorInfo(code, details={"errors": []}, by_server=True)
     body = written(Answer(ToolResult([Text("text")], is_error=True, error=error)))
     assert "result" not in body
     assert (body["error"]["code"], body["error"]["message"]) == (jsonrpc_code, "text")
@@ -386,8 +386,14 @@ def test_ml_27_protocol_errors_are_never_results(code, jsonrpc_code):
     assert body["error"]["data"]["errors"] == []
 
 
+@pytest.mark.parametrize("code", ["INVALID_PARAMS", "INTERNAL", "TIMEOUT", "RATE_LIMITED"])
+def test_ml_26_an_authors_failure_stays_one_whatever_its_code(code):
+    body = written(Answer(ToolResult([Text("text")], is_error=True, error=ErrorInfo(code))))
+    assert body["result"]["error"]["code"] == code
+
+
 def test_a_limited_tool_says_when_to_ask_again():
-    error = ErrorInfo("RATE_LIMITED", retryable=True, details={"retry_after_ms": 2500})
+    error = ErrorInfo("RATE_LIMITED", retryable=True, details={"retry_after_ms": 2500}, by_server=True)
     failure = dialect().respond(call({}), Answer(ToolResult([Text("text")], is_error=True, error=error)))
     assert isinstance(failure, Failure)
     assert (failure.retry_seconds, dialect().http_status(failure)) == (2.5, 429)

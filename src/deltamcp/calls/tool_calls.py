@@ -188,9 +188,16 @@ class ToolCalls:
         except InvalidArgumentsError as error:
             return _refuse_arguments(error, operation, ask.name)
         key = ["tools/call", operation.name, ask.arguments]
-        answers = promise.answers if promise is not None else self._state.read_answers(ask.inputs, terms.caller, key)
+        is_lite = terms.result_shape is ResultShape.MCP_LITE
+        answers = (
+            promise.answers
+            if promise is not None
+            else self._state.read_answers(ask.inputs, terms.caller, key, asks_again=is_lite)
+        )
         if isinstance(answers, Failure):
             return answers
+        if is_lite and answers.refusal is not None:
+            return Answer(_refuse_questions(ask.name, answers.refusal))
         delivery_request = DeliveryRequest(operation, terms, sent_arguments, policy, page, override is None, started)
         if page is not None:
             found = await delivery.find_page(delivery_request)
@@ -293,6 +300,13 @@ def _refuse_arguments(error: InvalidArgumentsError, operation: Operation, name: 
     )
 
 
+def _refuse_questions(name: str, action: str) -> ToolResult:
+    """Returns the failure of a call whose questions the user declined: MCP-lite's functions are not asked to go on."""
+    if action == "cancel":
+        return server_error(f"{name} did not run: the user cancelled its questions.", ToolErrorCode.CANCELLED)
+    return server_error(f"{name} did not run: the user declined its questions.", ToolErrorCode.DECLINED)
+
+
 def _upstream_limit(error: BaseException, call: DeliveryRequest) -> ToolResult | None:
     """Returns an upstream's "too many requests" as a result that the model can act on; None for any other error.
 
@@ -305,6 +319,8 @@ def _upstream_limit(error: BaseException, call: DeliveryRequest) -> ToolResult |
     limit = rate_limit_result(error, operation.name, time.time())
     if limit is None:
         return None
-    return ToolResult(
-        [Text(jsonrpc.encode(limit).decode())], is_error=call.is_flat and operation.output_schema is not None
-    )
+    text = jsonrpc.encode(limit).decode()
+    if call.terms.result_shape is ResultShape.MCP_LITE:
+        details = {"retry_after_ms": limit["retryAfterSeconds"] * 1000}
+        return content.error_result(text, ErrorInfo(ToolErrorCode.RATE_LIMITED.value, True, details))
+    return ToolResult([Text(text)], is_error=call.is_flat and operation.output_schema is not None)

@@ -266,7 +266,7 @@ def _encode(response: LiteResponse) -> bytes:
 
 def _tool_failure(value: ToolResult) -> Failure | None:
     """Returns the protocol's error for a tool's error that MCP-lite reports so; None for any other result."""
-    if not value.is_error or value.error is None:
+    if not value.is_error or value.error is None or not value.error.by_server:
         return None
     fault = FAULTS_OF_TOOL_ERRORS.get(value.error.code)
     if fault is None:
@@ -274,7 +274,8 @@ def _tool_failure(value: ToolResult) -> Failure | None:
     details = value.error.details
     retry_ms = details.get("retry_after_ms", 0)
     seconds = retry_ms / 1000 if isinstance(retry_ms, int | float) else 0.0
-    return Failure(fault, bodies.error_text(value), details, retry_seconds=seconds)
+    data = {**details, "retryable": True} if value.error.retryable else details
+    return Failure(fault, bodies.error_text(value), data, retry_seconds=seconds)
 
 
 def _complete(failure: Failure) -> Failure:

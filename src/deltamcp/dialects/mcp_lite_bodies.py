@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, to_builtins
 
+from deltamcp.dialects.questions import CONSENT_ANSWERS, Question, list_questions
 from deltamcp.values import (
     JSON,
     ErrorInfo,
@@ -176,25 +177,26 @@ def _questions(requests: dict[str, InputRequest]) -> dict[str, Any]:
     links = [request.params["url"] for request in requests.values() if "url" in request.params]
     body = {
         "text": "\n".join(texts),
-        "questions": [question for request in requests.values() for question in _form_questions(request)],
+        "questions": [_question(question, requests[question.key]) for question in list_questions(requests)],
         "requests": {key: to_builtins(request) for key, request in requests.items()},
     }
     return {"content": [Text("\n".join((*texts, *links)))], "elicitation": body}
 
 
-def _form_questions(request: InputRequest) -> list[dict[str, JSON]]:
-    """Returns the fields of a form as questions of NLWeb."""
-    schema = request.params.get("requestedSchema", {})
-    required = schema.get("required", ())
-    return [
-        {
-            "id": name,
-            "text": field.get("title") or field.get("description") or name,
-            **_choices(field),
-            "required": name in required,
+def _question(question: Question, request: InputRequest) -> dict[str, JSON]:
+    """Returns a field of a form, or a form without fields, as NLWeb's question."""
+    if question.field is None:
+        text = request.params.get("message", request.method)
+        return {
+            "id": question.id,
+            "text": text,
+            "type": "single_select",
+            "options": list(CONSENT_ANSWERS),
+            "required": True,
         }
-        for name, field in schema.get("properties", {}).items()
-    ]
+    field = request.params["requestedSchema"]["properties"][question.field]
+    text = field.get("title") or field.get("description") or question.field
+    return {"id": question.id, "text": text, **_choices(field), "required": question.required}
 
 
 def _choices(field: dict[str, JSON]) -> dict[str, JSON]:

@@ -5,8 +5,10 @@ A client that calls again to answer questions may put its answers where MCP has 
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from deltamcp.catalog.lite_tools import MAX_WAIT_MS
 from deltamcp.errors import Fault
@@ -116,8 +118,17 @@ def _read_inputs(params: _Object, meta: _Object, reserved: _Object) -> Inputs:
         return _inputs(params, "inputResponses", "requestState", "")
     if "input_responses" in meta or "request_state" in meta or "answers" in meta:
         where = "/arguments/_meta" if reserved else "/_meta"
-        return _inputs(meta, "input_responses", "request_state", where, _object(meta, "answers", where))
+        inputs = _inputs(meta, "input_responses", "request_state", where, _object(meta, "answers", where))
+        return replace(inputs, action=_action(meta, where)) if "action" in meta else inputs
     return NO_INPUTS
+
+
+def _action(meta: _Object, where: str) -> Literal["accept", "decline", "cancel"]:
+    match meta["action"]:
+        case "accept" | "decline" | "cancel" as action:
+            return action  # type: ignore[no-any-return]
+        case _:
+            raise InvalidParamError(f"{where}/action", "action must be accept, decline or cancel.", "enum")
 
 
 def _inputs(place: _Object, responses_key: str, state_key: str, where: str, fields: _Object | None = None) -> Inputs:
