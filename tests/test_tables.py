@@ -23,15 +23,21 @@ from deltamcp.values import (
     InputRequired,
     Kind,
     Manifest,
+    NeededResource,
     Page,
+    Promise,
+    PromiseStatus,
     PromptResult,
     Request,
+    ResourceRequired,
     SubscriptionEnd,
     Text,
     ToolResult,
 )
 
 REQUEST = Request(1, "tools/call", {})
+TABLES = (methods.HANDSHAKE, methods.HANDSHAKE_WITH_TASKS, methods.MODERN, methods.MODERN_WITH_TASKS)
+PROMISE = Promise("prom_0", PromiseStatus.WORKING, 1.0, 2.0, 60.0, 0.5)
 VALUES: list[Any] = [
     ToolResult([Text("x")]),
     Contents([]),
@@ -43,6 +49,7 @@ VALUES: list[Any] = [
     About({}, {}, None),
     Done(),
     SubscriptionEnd(),
+    PROMISE,
 ]
 
 
@@ -68,6 +75,9 @@ def test_every_outcome_can_be_written_where_it_can_occur():
     for fault in Fault:
         assert HandshakeMcp().write(REQUEST, Failure(fault, "x"), versions.HANDSHAKE[0])
         assert ModernMcp({}, 1).write(REQUEST, Failure(fault, "x"), versions.MODERN[0])
+    for outcome in (PROMISE, ResourceRequired("x", [NeededResource("tokens")], None)):
+        assert HandshakeMcp().write(REQUEST, outcome, versions.TASKS_IN)
+        assert ModernMcp({}, 1).write(REQUEST, outcome, versions.MODERN[0])
     assert ModernMcp({}, 1).write(REQUEST, InputRequired({}, "s"), versions.MODERN[0])
     with pytest.raises(AssertionError):
         HandshakeMcp().write(REQUEST, InputRequired({}, "s"), versions.HANDSHAKE[0])
@@ -81,9 +91,10 @@ def test_every_ask_has_a_method():
         "notifications": {},
         "ref": {"type": "ref/prompt", "name": "p"},
         "argument": {"name": "a", "value": "v"},
+        "taskId": "t",
     }
     reached = set()
-    for table in (methods.HANDSHAKE, methods.MODERN):
+    for table in TABLES:
         for method in table:
             ask = methods.read(Request(1, method, dict(given)), table)
             assert not isinstance(ask, Failure), method
@@ -91,10 +102,10 @@ def test_every_ask_has_a_method():
     assert reached == set(typing.get_args(Ask))
 
 
-@pytest.mark.parametrize("table", [methods.HANDSHAKE, methods.MODERN])
+@pytest.mark.parametrize("table", TABLES)
 def test_a_parameter_of_the_wrong_type_is_named(table):
     for method in table:
-        for name in ("name", "uri", "level", "notifications", "ref", "argument", "cursor", "arguments"):
+        for name in ("name", "uri", "level", "notifications", "ref", "argument", "cursor", "arguments", "taskId"):
             ask = methods.read(Request(1, method, {name: 3}), table)
             if isinstance(ask, Failure):
                 assert ask.fault is Fault.INVALID_PARAMS

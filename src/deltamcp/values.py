@@ -337,10 +337,11 @@ class Watch(Struct, frozen=True):
 
 
 class Filter(Struct, frozen=True):
-    """The changes that a client subscribes to: of lists, and of resources by URI."""
+    """The changes that a client subscribes to: of lists, of resources by URI, and of promises by token."""
 
     kinds: frozenset[Kind] = frozenset()
     uris: frozenset[str] = frozenset()
+    tokens: frozenset[str] = frozenset()
 
 
 class Listen(Struct, frozen=True):
@@ -537,6 +538,8 @@ class About(Struct, frozen=True):
     info: dict[str, JSON]
     capabilities: dict[str, JSON]
     instructions: str | None
+    gives_promises: bool = False
+    """Whether a tool may answer with a promise."""
 
 
 class Done(Struct, frozen=True):

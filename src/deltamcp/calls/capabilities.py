@@ -11,6 +11,8 @@ class Capabilities:
         self._catalog = catalog
         self._info = info
         self._instructions = instructions
+        self._promises = -1, False
+        """Whether a tool may answer with a promise, in a version of the catalogue."""
 
     def about(self) -> About:
         """Returns the server's description, for `initialize` and `server/discover`."""
@@ -23,7 +25,16 @@ class Capabilities:
             capabilities["resources"] = {"subscribe": True, "listChanged": True}
         if self.offers(Kind.TOOLS):
             capabilities["tools"] = {"listChanged": True}
-        return About(self._info, capabilities, self._instructions)
+        return About(self._info, capabilities, self._instructions, self.gives_promises)
+
+    @property
+    def gives_promises(self) -> bool:
+        """Whether a tool may answer with a promise."""
+        version, found = self._promises
+        if version != self._catalog.version:
+            found = any(operation.promise_policy != "never" for operation in self._catalog.operations.values())
+            self._promises = self._catalog.version, found
+        return found
 
     def offers(self, kind: Kind) -> bool:
         """Whether the server has items of a kind, or may get some while it runs."""
@@ -38,4 +49,5 @@ class Capabilities:
 
     def supported_filter(self, requested: Filter) -> Filter:
         """Returns the part of a client's filter that this server supports."""
-        return Filter(frozenset(kind for kind in requested.kinds if self.offers(kind)), requested.uris)
+        kinds = frozenset(kind for kind in requested.kinds if self.offers(kind))
+        return Filter(kinds, requested.uris, requested.tokens)

@@ -42,6 +42,8 @@ _NAME = re.compile(r"(?! )[^\x00-\x1f\x7f]{1,256}(?<! )")
 _ROWLESS_TYPES = (str, int, float, bool, bytes, None, type(None), *CONTENT_TYPES)
 _SYNC_SECONDS = 5.0
 """How long a client waits for a result before it gets a promise; the digest of MCP-lite, A-10."""
+_TASK_SUPPORT: Mapping[str, JSON] = {"auto": {"taskSupport": "optional"}, "always": {"taskSupport": "required"}}
+"""The `execution` of a tool's definition in MCP 2025-11-25, by its promise policy."""
 ID_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 """A part of an id that an author chooses."""
 
@@ -221,8 +223,8 @@ class Operation:
         self._summary_source = options.get("summary") or self.tool.get("description") or ""
         if self._output_type is not None:
             self.tool["outputSchema"] = self.output_schema
-        self.plain_tool = self.tool
-        """The definition for clients that get neither tables nor changes."""
+        self.plain_tool = _without_execution(self.tool)
+        """The definition for clients that get neither tables nor changes nor tasks."""
         self.parameter_headers  # noqa: B018 - an invalid x-mcp-header is reported at registration
 
     def with_name(self, name: str, id_: str, policy: ResultPolicy | None) -> "Operation":
@@ -426,8 +428,12 @@ def _operation_id(name: str, options: ToolOptions) -> str:
     return f"{path}.{options.get('action') or name}"
 
 
+def _without_execution(tool: dict[str, JSON]) -> dict[str, JSON]:
+    return {key: value for key, value in tool.items() if key != "execution"} if "execution" in tool else tool
+
+
 def _manifest_entry(tool: dict[str, JSON]) -> dict[str, JSON]:
-    form = encode_canonical(tool)
+    form = encode_canonical(_without_execution(tool))  # as the newest version has it
     parts = {
         "name": tool["name"],
         "title": tool.get("title"),
@@ -473,6 +479,7 @@ def _tool_definition(
         "inputSchema": input_schema,
         "annotations": options.get("annotations"),
         "icons": to_builtins(options.get("icons")),
+        "execution": _TASK_SUPPORT.get(options.get("promise", "never")),
         "_meta": options.get("meta"),
     }
     return omit_empty(parts)

@@ -16,6 +16,7 @@ from deltamcp.values import (
     Failure,
     LogLevel,
     Outcome,
+    Promise,
     Request,
     RequestId,
     ResultShape,
@@ -59,6 +60,10 @@ class Dialect(Protocol):
 
     def notify(self, method: str, params: Mapping[str, JSON], subscription: RequestId | None = None) -> bytes:
         """Returns a notification; `subscription` is the id of the subscription that it belongs to, if any."""
+        ...
+
+    def notify_of_promise(self, promise: Promise, version: str, subscription: RequestId | None = None) -> bytes:
+        """Returns the notification that a promise has changed."""
         ...
 
     def capabilities(self, about: About) -> dict[str, JSON]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import assert_never
 
-from deltamcp.dialects import methods, progressive_disclosure, result_bodies, versions
+from deltamcp.dialects import methods, progressive_disclosure, result_bodies, tasks, versions
 from deltamcp.dialects.client_claims import kept_capabilities, kept_info
 from deltamcp.dialects.dialect import Agreement
 from deltamcp.errors import FAULTS, Fault
@@ -55,7 +55,9 @@ class HandshakeMcp:
         return progressive_disclosure.extend(about.capabilities, "experimental")
 
     def read(self, request: Request, caller: Caller, agreement: Agreement | None = None) -> tuple[Terms, Ask] | Failure:
-        return read_in_session(request, caller, agreement, read_ask)
+        assert agreement is not None, "in this era every request belongs to a session"
+        has_tasks = agreement.version == versions.TASKS_IN
+        return read_in_session(request, caller, agreement, _read_with_tasks if has_tasks else read_ask)
 
     def write(self, request: Request, outcome: Outcome, version: str) -> bytes:
         match outcome:
@@ -64,7 +66,10 @@ class HandshakeMcp:
                     return jsonrpc.encode_result(request.id, _encode_page(outcome.value, version))
                 if isinstance(outcome.value, About):
                     return jsonrpc.encode_result(request.id, jsonrpc.encode(self._introduction(outcome.value, version)))
-                return jsonrpc.encode_result(request.id, jsonrpc.encode(result_bodies.body(outcome, version, {})))
+                body = result_bodies.body(outcome, version, {})
+                if request.method == "tasks/result":
+                    body = tasks.with_related_task(body, request.params.get("taskId"))
+                return jsonrpc.encode_result(request.id, jsonrpc.encode(body))
             case Failure():
                 return jsonrpc.encode_error(request.id, FAULTS[outcome.fault].handshake, outcome)
             case InputRequired():
@@ -72,17 +77,24 @@ class HandshakeMcp:
             case ResourceRequired():
                 return self.write(request, Answer(result_bodies.resource_result(outcome)), version)
             case Promise():
-                raise AssertionError("no client of this dialect is offered promises yet")
+                created = {"task": tasks.task_fields(outcome, version)}
+                return jsonrpc.encode_result(request.id, jsonrpc.encode(created))
             case _:
                 assert_never(outcome)
 
     def _introduction(self, about: About, version: str) -> dict[str, JSON]:
         fields = {"protocolVersion": version, "serverInfo": versions.fit_info(about.info, version)}
-        extended = About(about.info, self.capabilities(about), about.instructions)
+        capabilities = self.capabilities(about)
+        if about.gives_promises and version == versions.TASKS_IN:
+            capabilities = {**capabilities, "tasks": tasks.HANDSHAKE_CAPABILITY}
+        extended = About(about.info, capabilities, about.instructions)
         return result_bodies.body(Answer(extended), version, fields)
 
     def notify(self, method: str, params: Mapping[str, JSON], subscription: RequestId | None = None) -> bytes:
         return jsonrpc.encode_notification(method, dict(params))
+
+    def notify_of_promise(self, promise: Promise, version: str, subscription: RequestId | None = None) -> bytes:
+        return self.notify("notifications/tasks/status", tasks.task_fields(promise, version))
 
     def http_status(self, failure: Failure) -> int:
         return FAULTS[failure.fault].handshake_http
@@ -100,8 +112,12 @@ def read_offer(params: dict[str, JSON]) -> tuple[str, dict[str, JSON], dict[str,
 
 
 def read_ask(request: Request) -> Ask | Failure:
-    """Returns the ask of a request of this era."""
+    """Returns the ask of a request of a client without tasks."""
     return methods.read(request, methods.HANDSHAKE)
+
+
+def _read_with_tasks(request: Request) -> Ask | Failure:
+    return methods.read(request, methods.HANDSHAKE_WITH_TASKS)
 
 
 def read_in_session(

@@ -1,6 +1,7 @@
 """The methods of each era, and the functions that read the parameters of a request as an `Ask`.
 
-`HANDSHAKE` and `MODERN` are the tables of methods; a method that is not in its era's table does not exist there.
+`HANDSHAKE` and `MODERN` are the tables of methods, and each has one for clients with tasks; a method that is not in its
+table does not exist there.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,17 +9,22 @@ from types import MappingProxyType
 from typing import cast
 
 from deltamcp.catalog.resource import MAX_URI_CHARS
+from deltamcp.dialects import tasks
 from deltamcp.errors import Fault
 from deltamcp.values import (
     JSON,
     NO_INPUTS,
+    PROMISE_ALLOWED,
+    AnswerPromise,
     Ask,
     CallTool,
+    CancelPromise,
     Complete,
     Describe,
     Discover,
     Failure,
     Filter,
+    GetPromise,
     GetPrompt,
     Inputs,
     Kind,
@@ -27,7 +33,9 @@ from deltamcp.values import (
     ListManifest,
     LogLevel,
     Ping,
+    PromiseWish,
     ReadResource,
+    RedeemPromise,
     Request,
     SetLevel,
     Watch,
@@ -53,14 +61,19 @@ _MAX_URIS = 1000
 _MAX_URIS_CHARS = 65_536
 """The URIs of one subscription, which the server holds as long as it is open."""
 
+_MAX_TASKS = 100
+"""The tasks of one subscription."""
+_MAX_TTL = 2**53
+
 _Params = dict[str, JSON]
+_Reader = Callable[[_Params], Ask | Failure]
 
 
 class _InvalidParamError(Exception):
     """A parameter is missing or has the wrong type; the text names the parameter."""
 
 
-def read(request: Request, methods: Mapping[str, Callable[[_Params], Ask]]) -> Ask | Failure:
+def read(request: Request, methods: "Mapping[str, _Reader]") -> Ask | Failure:
     """Returns the ask of a request, or the reason it is invalid."""
     reader = methods.get(request.method)
     if reader is None:
@@ -113,9 +126,24 @@ def _inputs(params: _Params) -> Inputs:
     return Inputs(responses, state)
 
 
-def _call_tool(params: _Params) -> Ask:
+def _call_tool(params: _Params, promise: PromiseWish | None = None) -> Ask:
     is_retry = "inputResponses" in params or "requestState" in params
-    return CallTool(_text(params, "name"), _object(params, "arguments"), _inputs(params) if is_retry else NO_INPUTS)
+    inputs = _inputs(params) if is_retry else NO_INPUTS
+    return CallTool(_text(params, "name"), _object(params, "arguments"), inputs, promise)
+
+
+def _call_tool_or_task(params: _Params) -> Ask:
+    """Reads a call of 2025-11-25, whose client may ask for a task in place of the result."""
+    if params.get("task") is None:
+        return _call_tool(params)
+    ttl = _object(params, "task").get("ttl")
+    if ttl is not None and (type(ttl) not in (int, float) or not 0 <= ttl <= _MAX_TTL):
+        raise _InvalidParamError("params.task.ttl must be a number of milliseconds.")
+    return _call_tool(params, PromiseWish(at_once=True, seconds=None if ttl is None else ttl / 1000))
+
+
+def _task_id(params: _Params) -> str:
+    return _text(params, "taskId")
 
 
 def _read_resource(params: _Params) -> Ask:
@@ -190,13 +218,11 @@ _FLAGS = {
 }
 
 
-def _listen(params: _Params) -> Ask:
+def _listen(params: _Params) -> Listen:
     notifications = params.get("notifications")
     if type(notifications) is not dict:
         raise _InvalidParamError("params.notifications must be an object.")
-    uris = notifications.get("resourceSubscriptions", [])
-    if type(uris) is not list or not all(type(uri) is str for uri in uris):
-        raise _InvalidParamError("params.notifications.resourceSubscriptions must be an array of strings.")
+    uris = _strings(notifications, "resourceSubscriptions")
     if len(uris) > _MAX_URIS or sum(map(len, uris)) > _MAX_URIS_CHARS:
         raise _InvalidParamError(
             f"params.notifications.resourceSubscriptions may have at most {_MAX_URIS} URIs of {_MAX_URIS_CHARS} "
@@ -209,7 +235,24 @@ def _listen(params: _Params) -> Ask:
             raise _InvalidParamError(f"params.notifications.{flag} must be true or false.")
         if value:
             kinds.update(covered)
-    return Listen(Filter(frozenset(kinds), frozenset(uris)))
+    tokens = _strings(notifications, "taskIds")
+    if len(tokens) > _MAX_TASKS:
+        raise _InvalidParamError(
+            f"params.notifications.taskIds may have at most {_MAX_TASKS} ids; open several subscriptions."
+        )
+    return Listen(Filter(frozenset(kinds), frozenset(uris), frozenset(tokens)))
+
+
+def _strings(notifications: _Params, name: str) -> list[str]:
+    values = notifications.get(name, [])
+    if type(values) is not list or not all(type(value) is str for value in values):
+        raise _InvalidParamError(f"params.notifications.{name} must be an array of strings.")
+    return values
+
+
+def _listen_without_tasks(params: _Params) -> Ask | Failure:
+    listen = _listen(params)
+    return tasks.missing_extension("A subscription to tasks") if listen.filter.tokens else listen
 
 
 def _uri(params: _Params) -> str:
@@ -224,10 +267,12 @@ def subscription_filter(accepted: Filter) -> dict[str, JSON]:
     notifications: dict[str, JSON] = {flag: True for flag, kinds in _FLAGS.items() if kinds[0] in accepted.kinds}
     if accepted.uris:
         notifications["resourceSubscriptions"] = sorted(accepted.uris)
+    if accepted.tokens:
+        notifications["taskIds"] = sorted(accepted.tokens)
     return notifications
 
 
-_BOTH: dict[str, Callable[[_Params], Ask]] = {
+_BOTH: dict[str, _Reader] = {
     "tools/list": _lister(Kind.TOOLS),
     "tools/call": _call_tool,
     "tools/describe": _describe,
@@ -240,7 +285,7 @@ _BOTH: dict[str, Callable[[_Params], Ask]] = {
     "completion/complete": _complete,
 }
 
-HANDSHAKE: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
+HANDSHAKE: Mapping[str, _Reader] = MappingProxyType(
     {
         **_BOTH,
         "ping": lambda params: Ping(),
@@ -250,13 +295,36 @@ HANDSHAKE: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
     }
 )
 
-MODERN: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
+HANDSHAKE_WITH_TASKS: Mapping[str, _Reader] = MappingProxyType(
+    {
+        **HANDSHAKE,
+        "tools/call": _call_tool_or_task,
+        "tasks/get": lambda params: GetPromise(_task_id(params)),
+        "tasks/result": lambda params: RedeemPromise(_task_id(params), wait_seconds=None),
+        "tasks/cancel": lambda params: CancelPromise(_task_id(params)),
+    }
+)
+"""The methods of 2025-11-25."""
+
+MODERN: Mapping[str, _Reader] = MappingProxyType(
     {
         **_BOTH,
         "server/discover": lambda params: Discover(),
+        "subscriptions/listen": _listen_without_tasks,
+    }
+)
+
+MODERN_WITH_TASKS: Mapping[str, _Reader] = MappingProxyType(
+    {
+        **MODERN,
+        "tools/call": lambda params: _call_tool(params, PROMISE_ALLOWED),
+        "tasks/get": lambda params: GetPromise(_task_id(params)),
+        "tasks/update": lambda params: AnswerPromise(_task_id(params), _inputs(params)),
+        "tasks/cancel": lambda params: CancelPromise(_task_id(params)),
         "subscriptions/listen": _listen,
     }
 )
+"""The methods of clients that declare the extension for tasks."""
 
 MCP_LITE: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
     {

@@ -9,7 +9,15 @@ from deltamcp.dialects.modern import VERSION_KEY, request_meta
 from deltamcp.errors import Fault
 from deltamcp.values import JSON, Ask, CallTool, Failure, Request
 
-NAMED_BY: Mapping[str, str] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMED_BY: Mapping[str, str] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    # The extension for tasks, "Streamable HTTP: Routing Headers".
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 """The parameter that the header `Mcp-Name` repeats, by method."""
 _HEADERS = (b"mcp-protocol-version", b"mcp-method", b"mcp-name")
 

@@ -5,7 +5,7 @@ from typing import Any, assert_never
 
 from msgspec import Raw
 
-from deltamcp.dialects import methods, progressive_disclosure, result_bodies, versions
+from deltamcp.dialects import methods, progressive_disclosure, result_bodies, tasks, versions
 from deltamcp.dialects.dialect import Agreement
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import (
@@ -72,7 +72,10 @@ class ModernMcp:
                 {"supported": list(versions.MODERN), "requested": version[:40]},
             )
         capabilities = meta[CAPABILITIES_KEY]
-        progressive = "extensions" in capabilities and progressive_disclosure.is_declared(capabilities["extensions"])
+        progressive = has_tasks = False
+        if "extensions" in capabilities:
+            progressive = progressive_disclosure.is_declared(capabilities["extensions"])
+            has_tasks = tasks.is_declared(capabilities["extensions"])
         if request.method in progressive_disclosure.METHODS and not progressive:
             return Failure(
                 Fault.MISSING_CAPABILITY,
@@ -80,7 +83,9 @@ class ModernMcp:
                 "declare it in your capabilities.",
                 {"requiredCapabilities": {"extensions": {progressive_disclosure.NAME: {}}}},
             )
-        ask = methods.read(request, methods.MODERN)
+        if request.method in tasks.METHODS and not has_tasks:
+            return tasks.missing_extension(request.method)
+        ask = methods.read(request, methods.MODERN_WITH_TASKS if has_tasks else methods.MODERN)
         if isinstance(ask, Failure):
             return ask
         log_level: LogLevel | None = None
@@ -106,7 +111,8 @@ class ModernMcp:
             case ResourceRequired():
                 return self.write(request, Answer(result_bodies.resource_result(outcome)), version)
             case Promise():
-                raise AssertionError("no client of this dialect is offered promises yet")
+                created = {"resultType": "task", **tasks.task_fields(outcome, version)}
+                return jsonrpc.encode_result(request.id, self._encode(created))
             case _:
                 assert_never(outcome)
 
@@ -125,6 +131,11 @@ class ModernMcp:
                 )
             return encoded
         fields = {"resultType": "complete"}
+        if isinstance(value, Promise):
+            # The other methods of tasks only acknowledge the request.
+            return self._encode(
+                fields | self._detailed_task(value, version) if request.method == "tasks/get" else fields
+            )
         if isinstance(value, SubscriptionEnd):
             return jsonrpc.encode({**fields, "_meta": {SUBSCRIPTION_KEY: request.id}})
         if isinstance(value, Contents):
@@ -142,6 +153,17 @@ class ModernMcp:
             return self._encode(result_bodies.body(Answer(extended), version, fields))
         return self._encode(result_bodies.body(answer, version, fields))
 
+    def _detailed_task(self, promise: Promise, version: str) -> dict[str, Any]:
+        call = Request(0, "tools/call", {})
+
+        def encode_result(outcome: Outcome) -> Raw:
+            if isinstance(outcome, ResourceRequired):
+                outcome = Answer(result_bodies.resource_result(outcome))
+            assert isinstance(outcome, Answer), "only an answer is a result"
+            return Raw(self._encode_answer(call, outcome, version))
+
+        return tasks.detailed_task(promise, version, encode_result)
+
     def _freshness(self, public: bool) -> dict[str, JSON]:
         return {"ttlMs": self._ttl, "cacheScope": "public" if public else "private"}
 
@@ -151,20 +173,26 @@ class ModernMcp:
         return jsonrpc.encode(fields)
 
     def _input_required(self, outcome: InputRequired) -> dict[str, Any]:
-        body: dict[str, Any] = {"resultType": "input_required", "inputRequests": {}}
-        for key, question in outcome.requests.items():
-            request: dict[str, Any] = {"method": question.method}
-            body["inputRequests"][key] = request | {"params": question.params} if question.params else request
+        body: dict[str, Any] = {
+            "resultType": "input_required",
+            "inputRequests": tasks.input_requests(outcome.requests),
+        }
         if outcome.state is not None:
             body["requestState"] = outcome.state
         return body | {"_meta": self._meta}
 
     def capabilities(self, about: About) -> dict[str, JSON]:
-        return progressive_disclosure.extend(about.capabilities, "extensions")
+        capabilities = progressive_disclosure.extend(about.capabilities, "extensions")
+        if not about.gives_promises:
+            return capabilities
+        return {**capabilities, "extensions": {**capabilities.get("extensions", {}), tasks.EXTENSION: {}}}
 
     def notify(self, method: str, params: Mapping[str, JSON], subscription: RequestId | None = None) -> bytes:
         meta = {} if subscription is None else {"_meta": {SUBSCRIPTION_KEY: subscription}}
         return jsonrpc.encode_notification(method, {**meta, **params})
+
+    def notify_of_promise(self, promise: Promise, version: str, subscription: RequestId | None = None) -> bytes:
+        return self.notify("notifications/tasks", self._detailed_task(promise, version), subscription)
 
     def http_status(self, failure: Failure) -> int:
         return FAULTS[failure.fault].modern_http

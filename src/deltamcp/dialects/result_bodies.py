@@ -4,7 +4,7 @@ from typing import Any, assert_never
 
 from msgspec import UNSET, Raw
 
-from deltamcp.dialects import versions
+from deltamcp.dialects import tasks, versions
 from deltamcp.values import (
     JSON,
     About,
@@ -68,7 +68,7 @@ def body(answer: Answer, version: str, fields: dict[str, Any]) -> dict[str, Any]
         case Done() | SubscriptionEnd():
             pass
         case Promise():
-            raise AssertionError("each era writes promises in its own way")
+            fields |= tasks.task_fields(value, version)
         case _:
             assert_never(value)
     return fields

@@ -28,9 +28,17 @@ FIELD_SINCE: Mapping[str, str] = MappingProxyType(
         "outputSchema": "2025-06-18",
         "_meta": "2025-06-18",
         "icons": "2025-11-25",
+        "execution": "2025-11-25",
     }
 )
 """The fields of listed items, and the version that introduced each."""
+FIELD_UNTIL: Mapping[str, str] = MappingProxyType({"execution": "2025-11-25"})
+"""The fields of listed items that later versions do not have, and the last version of each."""
+
+TASKS_IN = "2025-11-25"
+"""The only version in which tasks are part of the protocol."""
+TASKS_EXTENSION_SINCE = "2026-07-28"
+"""Since this version tasks are an extension, with another wire form."""
 
 INFO_FIELD_SINCE: Mapping[str, str] = MappingProxyType(
     {"name": "2024-11-05", "version": "2024-11-05", "title": "2025-06-18"}
@@ -77,7 +85,7 @@ def fit_item(item: dict[str, JSON], version: str) -> dict[str, JSON]:
 def _is_known(key: str, item: dict[str, JSON], version: str) -> bool:
     if key == "annotations" and "inputSchema" not in item:
         return version >= RESOURCE_ANNOTATIONS_SINCE
-    return version >= FIELD_SINCE.get(key, "")
+    return FIELD_SINCE.get(key, "") <= version <= FIELD_UNTIL.get(key, version)
 
 
 def fit_info(info: dict[str, JSON], version: str) -> dict[str, JSON]:

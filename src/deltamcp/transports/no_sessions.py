@@ -48,7 +48,7 @@ class NoSessions(SessionDirectory):
     def describe(self, about: About) -> About:
         """Returns the server's description without what needs sessions: questions, subscriptions, log messages."""
         kept: dict[str, JSON] = {name: {} for name in about.capabilities if name != "logging"}
-        return About(about.info, kept, about.instructions)
+        return About(about.info, kept, about.instructions, about.gives_promises)
 
     def begin_use(self, opened: HttpSession) -> None:
         """Does nothing, as the session is the request's own."""

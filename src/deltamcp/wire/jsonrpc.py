@@ -325,10 +325,15 @@ def encode_result(id_: RequestId, encoded: bytes) -> bytes:
 
 def encode_error(id_: RequestId | None, code: int, failure: Failure) -> bytes:
     """Encodes an error response; `id_` is None where the request's id could not be read."""
-    body: dict[str, Any] = {"code": code, "message": failure.message}
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (encode_id(id_), msgspec.json.encode(error_object(code, failure)))
+
+
+def error_object(code: int, failure: Failure) -> dict[str, JSON]:
+    """Returns the `error` of an error response."""
+    body: dict[str, JSON] = {"code": code, "message": failure.message}
     if failure.data is not UNSET:
         body["data"] = failure.data
-    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (encode_id(id_), msgspec.json.encode(body))
+    return body
 
 
 def encode_notification(method: str, params: dict[str, JSON]) -> bytes:
