@@ -8,6 +8,17 @@ from typing import Any
 import pytest
 
 from deltamcp import DeltaServer
+from deltamcp.calls.call_log import outcome_word
+from deltamcp.errors import Fault
+from deltamcp.values import (
+    Answer,
+    Failure,
+    InputRequired,
+    Promise,
+    PromiseStatus,
+    ResourceRequired,
+    ToolResult,
+)
 from tests.support.meta_tools import community_server, meta_tool_client, scoped_server
 from tests.support.raw_client import answer_text, raw_client
 
@@ -25,6 +36,22 @@ async def test_the_call_log_never_breaks_a_call(caplog):
         answer = await client.call("tools/call", name="double", arguments={"number": 10**400})
     assert answer_text(answer) == str(10**400 % 7)
     assert "operation=double" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("outcome", "word"),
+    [
+        (None, "cancelled"),
+        (Answer(ToolResult([])), "done"),
+        (Answer(ToolResult([], is_error=True)), "error"),
+        (Failure(Fault.INVALID_PARAMS, "x"), "invalid_params"),
+        (InputRequired({}, None), "input_required"),
+        (ResourceRequired("x", [], None), "resource_required"),
+        (Promise("prom_0", PromiseStatus.QUEUED, 1.0, 1.0, 2.0, 0.5), "promise"),
+    ],
+)
+def test_every_outcome_has_a_word(outcome, word):
+    assert outcome_word(outcome) == word
 
 
 # Audit

@@ -8,10 +8,11 @@ A line has a hash of the arguments, which shows that two calls had the same argu
 import hashlib
 import json
 import logging
+from typing import assert_never
 
 from deltamcp.calls.observers import ObservedCall
 from deltamcp.errors import Fault
-from deltamcp.values import JSON, Answer, Failure, Outcome, ToolResult
+from deltamcp.values import JSON, Answer, Failure, InputRequired, Outcome, Promise, ResourceRequired, ToolResult
 
 logger = logging.getLogger("deltamcp.calls")
 
@@ -56,7 +57,10 @@ def _hash(arguments: dict[str, JSON]) -> str:
 
 
 def outcome_word(outcome: Outcome | None) -> str:
-    """Returns how a call ended, in one word: "done", "error", "cancelled", "input_required" or a fault's name."""
+    """Returns how a call ended, in one word: "done", "error", "cancelled" or a fault's name.
+
+    Other words are "input_required", "resource_required" and, where the call goes on after the reply, "promise".
+    """
     if type(outcome) is Answer and type(outcome.value) is ToolResult:  # nearly all of them
         return "error" if outcome.value.is_error else "done"
     match outcome:
@@ -66,5 +70,11 @@ def outcome_word(outcome: Outcome | None) -> str:
             return "done"
         case Failure(fault):
             return fault.name.lower()
-        case _:
+        case InputRequired():
             return "input_required"
+        case ResourceRequired():
+            return "resource_required"
+        case Promise():
+            return "promise"
+        case _:
+            assert_never(outcome)
