@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from deltamcp.sources.operations_loader import OperationsFile
+    from deltamcp.transports.grpc_options import GrpcOptions
+    from deltamcp.transports.grpc_server import GrpcServer
     from deltamcp.transports.http_options import HttpOptions, HttpServerOptions
     from deltamcp.transports.server_app import ServerApp
 
@@ -415,8 +417,27 @@ class DeltaServer:
         app = self.asgi(path, **options)
         return [Route(one, app) for one in app.paths]
 
+    def grpc(self, host: str = "127.0.0.1", port: int = 50051, **options: Unpack["GrpcOptions"]) -> "GrpcServer":
+        """Returns a server of MCP-lite over gRPC, to `await server.grpc(port=0).start()` beside another transport.
+
+        `port` 0 is any free port; `GrpcOptions` lists the other options.
+
+        Raises:
+            ConfigurationError: the packages of gRPC are not installed, there is no TLS with these files, or other
+                machines reach this address and there is no `auth`.
+        """
+        try:
+            from deltamcp.transports.grpc_server import GrpcServer
+        except ModuleNotFoundError as error:
+            raise ConfigurationError("gRPC needs more packages: pip install 'delta-mcp[grpc]'.") from error
+        return GrpcServer(self.engine, host, port, **options)
+
     @overload
     def run(self, transport: Literal["stdio"] = "stdio") -> None: ...
+    @overload
+    def run(
+        self, transport: Literal["grpc"], *, host: str = ..., port: int = ..., **options: Unpack["GrpcOptions"]
+    ) -> None: ...
     @overload
     def run(
         self,
@@ -429,26 +450,27 @@ class DeltaServer:
     ) -> None: ...
     def run(
         self,
-        transport: Literal["stdio", "http"] = "stdio",
+        transport: Literal["stdio", "http", "grpc"] = "stdio",
         *,
         host: str = "127.0.0.1",
-        port: int = 8000,
+        port: int | None = None,
         path: str = "/mcp",
-        **options: Unpack["HttpServerOptions"],
+        **options: Any,
     ) -> None:
-        """Serves clients until the process receives SIGTERM or SIGINT: `run()` or `run("http", port=8000)`.
+        """Serves clients until the process receives SIGTERM or SIGINT: `run()`, `run("http")` or `run("grpc")`.
 
         Over stdio the server has one client, and also stops when that client closes its end. Over HTTP it listens at
         `host` and `port`, where 0 is any free port, and then prints its address to stderr; `path` is that of the
-        endpoint, and `HttpServerOptions` lists the other options. Warnings and errors that no log handler takes go to
-        stderr, as far as somebody reads it.
+        endpoint, and `HttpServerOptions` lists the other options. Without a port it is 8000. Over gRPC it serves
+        MCP-lite at port 50051 unless it gets another, and `GrpcOptions` lists the other options. Warnings and errors
+        that no log handler takes go to stderr, as far as somebody reads it.
 
         Raises:
             ConfigurationError: there is no such transport, the server cannot listen at this address, or other
                 machines reach this address and there is no `auth`.
             Exception: the author's lifespan raised it.
         """
-        if transport == "http":
+        if transport != "stdio":
             self._hooks.lifespan.add_task(load_modules)
         self._hooks.lifespan.add_task(configure_process)
         take_unhandled_records()
@@ -459,9 +481,11 @@ class DeltaServer:
         elif transport == "http":
             from deltamcp.transports import uvicorn_server
 
-            uvicorn_server.make_server(self.engine, host, port, path, **options).run()
+            uvicorn_server.make_server(self.engine, host, 8000 if port is None else port, path, **options).run()
+        elif transport == "grpc":
+            self.grpc(host, 50051 if port is None else port, **options).run()
         else:
-            raise ConfigurationError(f'There is no transport {transport!r}; pick "stdio" or "http".')
+            raise ConfigurationError(f'There is no transport {transport!r}; pick "stdio", "http" or "grpc".')
 
 
 def _take_name(function: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

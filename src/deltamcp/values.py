@@ -209,6 +209,8 @@ class PromiseWish(Struct, frozen=True):
     """For how long the client would like to redeem it; None leaves that to the server."""
     idempotency_key: str | None = None
     """The client's name for the call: asked again under the same name, the server returns the same promise."""
+    reply_seconds: float | None = None
+    """The time in which the client wants a reply, be it the promise; None leaves that to the tool's `sync_seconds`."""
 
 
 PROMISE_ALLOWED = PromiseWish()

@@ -1,0 +1,110 @@
+"""Says who sends a gRPC request, and whether it may: request id, address, rates and credentials, as over HTTP."""
+
+import functools
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from deltamcp.auth.authenticator import Authenticator, Credentials
+from deltamcp.calls.engine import Engine
+from deltamcp.errors import Fault
+from deltamcp.transports.grpc_options import GrpcOptions
+from deltamcp.transports.http_request_ids import HttpRequestIds
+from deltamcp.transports.trusted_proxies import TrustedProxies
+from deltamcp.values import ANONYMOUS, Caller, Failure
+
+_Pairs = tuple[tuple[str, str | bytes], ...]
+
+
+class GrpcRequest(Struct):
+    """An admitted request: its sender, and what its metadata says."""
+
+    caller: Caller
+    pairs: _Pairs
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        return {key.encode(): _bytes(value) for key, value in self.pairs}
+
+    @property
+    def takes_json(self) -> bool:
+        """Whether the client reads results in `result_json`."""
+        return ("mcplite-accept", "result-json") in self.pairs
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether the client knows only the response types of the specification's own file."""
+        return ("mcplite-strict", "1") in self.pairs
+
+
+class GrpcAdmission:
+    """Admits requests to one server."""
+
+    def __init__(self, engine: Engine, options: GrpcOptions) -> None:
+        self._engine = engine
+        self._rates = engine.rates
+        self._auth = options.get("auth")
+        self._proxies = TrustedProxies(options.get("trusted_proxies", ()))
+        self._request_ids = HttpRequestIds() if options.get("request_ids") else None
+        if self._auth is not None:
+            engine.lifespan.add_closer(self._auth.close)
+
+    async def admit(self, context: Any) -> GrpcRequest | Failure:
+        """Returns the request of a call, or why it is refused; sets the request id in the call's trailing metadata."""
+        pairs: _Pairs = tuple((key, value) for key, value in context.invocation_metadata() or ())
+        if self._request_ids is not None:
+            sent = {key.encode(): _bytes(value) for key, value in pairs if key == "x-request-id"}
+            added = self._request_ids.begin(sent)
+            context.set_trailing_metadata([(key.decode(), value.decode()) for key, value in added])
+        address = peer_address(context.peer())
+        if self._proxies:
+            address = self._client_behind(address, pairs)
+        if self._rates is not None:
+            refused = await self._rates.check_address(address)
+            if refused is not None:
+                return refused
+        if self._auth is None:
+            return GrpcRequest(self._engine.identify(ANONYMOUS, None, address), pairs)
+        return await self._authenticate(self._auth, address, pairs)
+
+    async def _authenticate(self, auth: Authenticator, address: str, pairs: _Pairs) -> GrpcRequest | Failure:
+        values = [value for key, value in pairs if key == "authorization"]
+        if len(values) > 1:
+            return Failure(Fault.INVALID_REQUEST, "The request has more than one authorization in its metadata.")
+        authorization = _bytes(values[0]).decode("latin-1") if values else None
+        found = await auth.authenticate(Credentials(authorization, _scope(address, pairs)))
+        if isinstance(found, Failure):
+            return found
+        caller = self._engine.identify(found, None, address)
+        refused = None if self._rates is None else await self._rates.check_principal(caller)
+        return refused or GrpcRequest(caller, pairs)
+
+    def challenge(self, failure: Failure) -> str | None:
+        """Returns which credentials a refused request needs, as HTTP's `WWW-Authenticate` says it."""
+        return None if self._auth is None else self._auth.challenge(failure)
+
+    def _client_behind(self, address: str, pairs: _Pairs) -> str:
+        scope = _scope(address, pairs)
+        resolved = self._proxies.resolve(scope, dict(scope["headers"]))
+        return str(resolved["client"][0])
+
+
+def _scope(address: str, pairs: _Pairs) -> dict[str, Any]:
+    """Returns the description of a request as ASGI has it over HTTP."""
+    headers = [(key.encode(), _bytes(value)) for key, value in pairs]
+    return {"type": "grpc", "client": (address, 0), "headers": headers}
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode("latin-1", "replace") if isinstance(value, str) else value
+
+
+@functools.lru_cache(maxsize=1024)
+def peer_address(peer: str) -> str:
+    """Returns the address in what gRPC says of a peer, such as `ipv4:127.0.0.1:50000` or `ipv6:%5B::1%5D:50000`."""
+    family, _, rest = urllib.parse.unquote(peer).partition(":")
+    if family not in ("ipv4", "ipv6"):
+        return ""
+    return rest.rpartition(":")[0].strip("[]")

@@ -1,0 +1,81 @@
+"""The channels of calls over gRPC: of a single response, and of a stream of them."""
+
+import asyncio
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from deltamcp.context import ProgressReport
+from deltamcp.errors import InputDeclinedError
+from deltamcp.transports.grpc_admission import GrpcRequest
+from deltamcp.transports.grpc_responses import ResponseForm, encode_part
+from deltamcp.values import JSON
+
+
+class GrpcReply:
+    """The `Channel` of a call with one response. gRPC itself cancels the call's task when the client goes away."""
+
+    takes_every_progress = False
+
+    def __init__(self, request: GrpcRequest) -> None:
+        self._request = request
+
+    @property
+    def fairness_key(self) -> Hashable:
+        return self._request.caller.account
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        return self._request.headers
+
+    def on_wait(self) -> None:
+        """Does nothing: gRPC watches the client."""
+
+    def on_end(self) -> None:
+        """Does nothing."""
+
+    async def notify(self, message: bytes) -> None:
+        """Does nothing: MCP-lite has no notifications."""
+
+    async def report(self, progress: ProgressReport) -> None:
+        """Does nothing: there is one response."""
+
+    async def send_part(self, part: JSON) -> None:
+        """Does nothing: there is one response."""
+
+    async def request(self, method: str, params: dict[str, JSON]) -> JSON:
+        raise InputDeclinedError("MCP-lite has no requests to clients.")
+
+    async def detach(self) -> None:
+        """Does nothing."""
+
+
+class GrpcStreamReply(GrpcReply):
+    """The `Channel` of a call that sends what it makes at once.
+
+    A write returns when gRPC has room for the next one, so that a slow reader makes the tool wait.
+    """
+
+    takes_every_progress = True
+
+    def __init__(self, request: GrpcRequest, context: Any, form: ResponseForm) -> None:
+        super().__init__(request)
+        self._context = context
+        self._form = form
+        self._lock = asyncio.Lock()  # gRPC takes one write at a time, and a tool may report from several tasks
+
+    async def report(self, progress: ProgressReport) -> None:
+        body: dict[str, JSON] = {"progress": progress.progress}
+        if progress.total is not None:
+            body["total"] = progress.total
+        if progress.message is not None:
+            body["message"] = progress.message
+        await self.send({"progress": body})
+
+    async def send_part(self, part: JSON) -> None:
+        await self.send({"partial": part})
+
+    async def send(self, result: dict[str, JSON]) -> None:
+        """Sends a response without `meta`."""
+        encoded = encode_part(result, self._form)
+        async with self._lock:
+            await self._context.write(encoded)

@@ -1,0 +1,348 @@
+"""The services of MCP-lite over gRPC: a request becomes the JSON-RPC request that it stands for."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import msgspec
+from google.protobuf.message import DecodeError
+
+from deltamcp.calls.engine import Engine
+from deltamcp.calls.failures import log_failure
+from deltamcp.dialects.mcp_lite import LiteOptions, Stamp
+from deltamcp.dialects.mcp_lite_bodies import LiteResponse
+from deltamcp.errors import Fault
+from deltamcp.transports.grpc_admission import GrpcAdmission, GrpcRequest
+from deltamcp.transports.grpc_errors import DETAILS_KEY, grpc_error
+from deltamcp.transports.grpc_options import GrpcOptions
+from deltamcp.transports.grpc_replies import GrpcReply, GrpcStreamReply
+from deltamcp.transports.grpc_responses import (
+    ResponseForm,
+    encode_prompts,
+    encode_response,
+    encode_tools,
+    promise_update,
+)
+from deltamcp.transports.mcplite_messages import PROMPTS_SERVICE, SERVICE, lite_messages
+from deltamcp.transports.quota import Quota
+from deltamcp.values import (
+    JSON,
+    Answer,
+    CallTool,
+    EngineAsk,
+    Failure,
+    ListItems,
+    Outcome,
+    Page,
+    Promise,
+    RedeemPromise,
+    Request,
+    Terms,
+)
+from deltamcp.wire.struct_values import StructError, TooManyError, read_struct, restore_integers
+
+_REPLY_SECONDS = 0.25
+"""How long before a client's deadline the server replies with a promise."""
+_FOLLOW_SECONDS = 20.0
+"""How long a stream waits for a change of a promise at once."""
+_COUNTED_BYTES = 64 * 1024
+"""Responses up to this size need not be counted; a client's flow control has as much on the way."""
+_CACHE_KEY = "grpc"
+
+OVERLOADED = Failure(Fault.OVERLOADED, "Too many calls are in progress; try again later.")
+UNREAD = Failure(
+    Fault.OVERLOADED, "Too many large responses to this client are unread, so this one was dropped; read them first."
+)
+SHUTTING_DOWN = Failure(Fault.SHUTTING_DOWN, "The server is shutting down.")
+
+
+class RunningCall:
+    """A request that is served, as far as a server that shuts down must know it."""
+
+    __slots__ = ("follows_promise", "is_stopped", "task")
+
+    def __init__(self) -> None:
+        self.task = asyncio.current_task()
+        self.follows_promise = False
+        """Whether the request only tells of a call that goes on without it."""
+        self.is_stopped = False
+
+    def stop(self) -> None:
+        """Ends the request because the server shuts down."""
+        if not self.is_stopped and self.task is not None:
+            self.is_stopped = True
+            self.task.cancel()
+
+    def undo_cancel(self) -> None:
+        assert self.task is not None, "requests are served in tasks"
+        self.task.uncancel()
+
+
+_Handler = Callable[[bytes, GrpcRequest, Any, RunningCall], Awaitable[bytes | Failure]]
+
+
+class GrpcService:
+    """Serves the methods of both services; `handlers` gives them to a gRPC server."""
+
+    def __init__(self, engine: Engine, options: GrpcOptions) -> None:
+        limits = engine.limits
+        lite_options = options.get("mcp_lite", LiteOptions())
+        self._engine = engine
+        self._dialect = engine.dialects.mcp_lite(lite_options)
+        self._has_prompts = lite_options.prompts
+        self._admission = GrpcAdmission(engine, options)
+        self._metrics = options.get("metrics")
+        self._calls = Quota(limits.calls, limits.account_share)
+        self._responses = Quota(limits.response_bytes, limits.account_share)
+        self._numbers = itertools.count(1)
+        self._running: set[RunningCall] = set()
+        self._is_draining = False
+        self._messages = lite_messages()
+
+    @property
+    def names(self) -> list[str]:
+        """The full names of the services."""
+        return [SERVICE, PROMPTS_SERVICE] if self._has_prompts else [SERVICE]
+
+    def handlers(self) -> list[grpc.GenericRpcHandler]:
+        """Returns the methods, which take and return serialized messages."""
+        methods = {
+            "GetTools": grpc.unary_unary_rpc_method_handler(self.get_tools),
+            "CallTool": grpc.unary_unary_rpc_method_handler(self.call_tool),
+            "CallToolStream": grpc.unary_stream_rpc_method_handler(self.call_tool_stream),
+        }
+        found = [grpc.method_handlers_generic_handler(SERVICE, methods)]
+        if self._has_prompts:
+            prompts = {"GetPrompts": grpc.unary_unary_rpc_method_handler(self.get_prompts)}
+            found.append(grpc.method_handlers_generic_handler(PROMPTS_SERVICE, prompts))
+        return found
+
+    async def drain(self, seconds: float) -> None:
+        """Ends streams that follow promises now, and other requests once they had so many seconds."""
+        self._is_draining = True
+        for call in tuple(self._running):
+            if call.follows_promise:
+                call.stop()
+        tasks = [call.task for call in self._running if call.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+        for call in tuple(self._running):
+            call.stop()
+
+    # Methods: they take and return serialized messages
+
+    async def get_tools(self, data: bytes, context: Any) -> bytes:
+        return await self._serve(data, context, self._get_tools)
+
+    async def get_prompts(self, data: bytes, context: Any) -> bytes:
+        return await self._serve(data, context, self._get_prompts)
+
+    async def call_tool(self, data: bytes, context: Any) -> bytes:
+        return await self._serve(data, context, self._call_tool)
+
+    async def call_tool_stream(self, data: bytes, context: Any) -> None:
+        await context.write(await self._serve(data, context, self._call_tool_stream))
+
+    async def _serve(self, data: bytes, context: Any, handler: _Handler) -> bytes:
+        """Admits a request and returns the handler's message; or ends the call with the status of a failure."""
+        running = RunningCall()
+        self._running.add(running)
+        found: bytes | Failure
+        try:
+            found = await self._handle(data, context, handler, running)
+        except asyncio.CancelledError:
+            if not running.is_stopped:
+                raise
+            running.undo_cancel()
+            found = SHUTTING_DOWN
+        except Exception as error:
+            found = Failure(Fault.INTERNAL, log_failure("The request", error))
+        finally:
+            self._running.discard(running)
+        if isinstance(found, Failure):
+            await self._abort(found, context)
+        return found  # type: ignore[return-value]  # `_abort` raises
+
+    async def _handle(self, data: bytes, context: Any, handler: _Handler, running: RunningCall) -> bytes | Failure:
+        request = await self._admission.admit(context)
+        if isinstance(request, Failure):
+            return request
+        account = request.caller.account
+        if not self._calls.take(account):
+            return OVERLOADED
+        try:
+            found = await handler(data, request, context, running)
+        finally:
+            self._calls.give_back(account)
+        if isinstance(found, bytes) and len(found) > _COUNTED_BYTES:
+            return self._count(found, account, context)
+        return found
+
+    def _count(self, message: bytes, account: str, context: Any) -> bytes | Failure:
+        """Counts a large response for its account until it is sent; returns a failure if too many are unread."""
+        size = min(len(message), self._responses.share)  # so that the largest response can be sent, if alone
+        if not self._responses.take(account, size):
+            return UNREAD
+        context.add_done_callback(lambda _: self._responses.give_back(account, size))
+        return message
+
+    async def _abort(self, failure: Failure, context: Any) -> None:
+        if self._metrics is not None:
+            self._metrics.count_refusal(failure)
+        error = grpc_error(failure)
+        metadata = [*(context.trailing_metadata() or ()), (DETAILS_KEY, error.details)]
+        challenge = self._admission.challenge(failure)
+        if challenge is not None:
+            metadata.append(("www-authenticate", challenge))
+        await context.abort(error.code, error.text, tuple(metadata))
+
+    # Lists
+
+    async def _get_tools(
+        self, data: bytes, request: GrpcRequest, context: Any, running: RunningCall
+    ) -> bytes | Failure:
+        return await self._list("tools/list", encode_tools, request)
+
+    async def _get_prompts(
+        self, data: bytes, request: GrpcRequest, context: Any, running: RunningCall
+    ) -> bytes | Failure:
+        return await self._list("prompts/list", encode_prompts, request)
+
+    async def _list(
+        self, method: str, encode: Callable[[list[dict[str, JSON]]], bytes], request: GrpcRequest
+    ) -> bytes | Failure:
+        asked = self._read(Request(next(self._numbers), method, {}), request)
+        if isinstance(asked, Failure):
+            return asked
+        rpc, terms, ask = asked
+        assert isinstance(ask, ListItems), "the method is a list's"
+        ask = msgspec.structs.replace(ask, whole=True)
+        outcome = await self._engine.perform(ask, terms, GrpcReply(request), rpc.id)
+        cached = outcome.value.encoded if isinstance(outcome, Answer) and isinstance(outcome.value, Page) else {}
+        if _CACHE_KEY not in cached:
+            response = self._dialect.respond(rpc, outcome)
+            if isinstance(response, Failure):
+                return response
+            cached[_CACHE_KEY] = encode(response.result[ask.kind.value])
+        return cached[_CACHE_KEY]
+
+    # Calls
+
+    async def _call_tool(
+        self, data: bytes, request: GrpcRequest, context: Any, running: RunningCall
+    ) -> bytes | Failure:
+        started = time.perf_counter()
+        asked = self._read_call(data, request)
+        if isinstance(asked, Failure):
+            return asked
+        rpc, terms, ask = asked
+        ask = _within(ask, context.time_remaining())
+        outcome = await self._engine.perform(ask, terms, GrpcReply(request), rpc.id)
+        return self._finish(rpc, outcome, started, self._form(request))
+
+    async def _call_tool_stream(
+        self, data: bytes, request: GrpcRequest, context: Any, running: RunningCall
+    ) -> bytes | Failure:
+        started = time.perf_counter()
+        asked = self._read_call(data, request)
+        if isinstance(asked, Failure):
+            return asked
+        rpc, terms, ask = asked
+        form = self._form(request)
+        reply = GrpcStreamReply(request, context, form)
+        ask = _within(ask, context.time_remaining())
+        outcome = await self._engine.perform(ask, terms, reply, rpc.id)
+        if isinstance(outcome, Promise):
+            outcome = await self._follow(outcome, rpc, terms, reply, context, running)
+        return self._finish(rpc, outcome, started, form)
+
+    async def _follow(
+        self, promise: Promise, rpc: Request, terms: Terms, reply: GrpcStreamReply, context: Any, running: RunningCall
+    ) -> Outcome:
+        """Tells the client of every change of a promise; returns its outcome, or the promise if the time is up."""
+        running.follows_promise = True
+        try:
+            told = None
+            while not (self._is_draining or promise.outcome is not None or promise.requests or promise.status.is_final):
+                remaining = context.time_remaining()
+                if remaining is not None and remaining <= _REPLY_SECONDS:
+                    break
+                state = (promise.status, promise.progress, promise.message)
+                if state == told:  # so that a wait which ends at once is no busy loop
+                    await asyncio.sleep(
+                        promise.retry_seconds if remaining is None else min(promise.retry_seconds, remaining / 2)
+                    )
+                else:
+                    response = self._dialect.respond(rpc, promise, Stamp(time.time(), 0))
+                    if isinstance(response, LiteResponse) and "promise" in response.result:
+                        await reply.send(promise_update(response))
+                    told = state
+                ask = _within(RedeemPromise(promise.token, _FOLLOW_SECONDS), context.time_remaining())
+                outcome = await self._engine.perform(ask, terms, reply, rpc.id)
+                if not isinstance(outcome, Promise):
+                    return outcome
+                promise = outcome
+        except asyncio.CancelledError:
+            if not running.is_stopped:
+                raise
+            running.undo_cancel()
+        return promise
+
+    def _form(self, request: GrpcRequest) -> ResponseForm:
+        return ResponseForm(request.takes_json, request.is_strict, self._engine.limits.message_bytes)
+
+    def _read_call(self, data: bytes, request: GrpcRequest) -> tuple[Request, Terms, EngineAsk] | Failure:
+        try:
+            message = self._messages.ToolRequest.FromString(data)
+        except DecodeError:
+            return Failure(Fault.PARSE, "The message is no ToolRequest of MCP-lite, or is nested too deeply.")
+        limit = self._engine.limits.values
+        params: dict[str, JSON] = {"name": message.name, "arguments": {}}
+        try:
+            if message.HasField("arguments"):
+                params["arguments"] = read_struct(message.arguments, limit)
+            if message.HasField("meta"):
+                params["_meta"] = read_struct(message.meta, limit)
+        except TooManyError as error:
+            return Failure(Fault.TOO_LARGE, str(error))
+        except StructError as error:
+            where = "/_meta" if params["arguments"] else "/arguments"
+            problem = {"pointer": where, "message": str(error), "keyword": "type"}
+            return Failure(Fault.INVALID_PARAMS, str(error), {"errors": [problem]})
+        operation = self._engine.catalog.view(request.caller.principal).operations.get(message.name)
+        if operation is not None:
+            params["arguments"] = restore_integers(params["arguments"], operation.tool["inputSchema"])
+        return self._read(Request(next(self._numbers), "tools/call", params), request)
+
+    def _read(self, rpc: Request, request: GrpcRequest) -> tuple[Request, Terms, EngineAsk] | Failure:
+        understood = self._dialect.read(rpc, request.caller)
+        if isinstance(understood, Failure):
+            return understood
+        terms, ask = understood
+        return rpc, terms, ask  # type: ignore[return-value]  # MCP-lite has no sessions and no subscriptions
+
+    def _finish(self, rpc: Request, outcome: Outcome, started: float, form: ResponseForm) -> bytes | Failure:
+        stamp = Stamp(time.time(), round((time.perf_counter() - started) * 1000))
+        response = self._dialect.respond(rpc, outcome, stamp)
+        if isinstance(response, Failure):
+            return response
+        try:
+            return encode_response(response, stamp, form)
+        except ValueError as error:
+            return Failure(Fault.INTERNAL, log_failure("The response", error))
+
+
+def _within(ask: EngineAsk, remaining: float | None) -> EngineAsk:
+    """Returns the ask with waits that end before the client's deadline."""
+    if remaining is None:
+        return ask
+    seconds = max(0.0, remaining - _REPLY_SECONDS)
+    if isinstance(ask, CallTool) and ask.promise is not None:
+        return msgspec.structs.replace(ask, promise=msgspec.structs.replace(ask.promise, reply_seconds=seconds))
+    if isinstance(ask, RedeemPromise):
+        wait = seconds if ask.wait_seconds is None else min(ask.wait_seconds, seconds)
+        return msgspec.structs.replace(ask, wait_seconds=wait)
+    return ask
