@@ -21,7 +21,9 @@ are for authors, who raise them in their functions, and for programs that embed 
         ├── ConnectionLostError    the connection broke; `maybe_done` says whether the call may have been executed
         ├── DeadlineError          no answer in time; the client cancelled the call, which may have been executed
         ├── ArgumentsError         the arguments do not match the tool's schema; the client sent nothing
-        └── CallFailedError        the tool reported a failure; `reply` is its answer
+        ├── CallFailedError        the tool reported a failure; `reply` is its answer
+        ├── ResourceNeededError    the call needs more of a resource, such as tokens or credit
+        └── ResponseTypeError      the result is of a type that this client does not know
 """
 
 import enum
@@ -274,6 +276,38 @@ class ResultLostError(ClientError):
 class CallFailedError(ClientError):
     """The tool reported a failure. `reply` is its whole answer."""
 
-    def __init__(self, message: str, reply: Any) -> None:
+    def __init__(
+        self,
+        message: str,
+        reply: Any,
+        *,
+        code: str | None = None,
+        retryable: bool = False,
+        details: "Mapping[str, Any] | None" = None,
+    ) -> None:
         super().__init__(message)
         self.reply = reply
+        self.code = code
+        """The failure's name for programs, such as CARD_DECLINED; None if the server gives none."""
+        self.retryable = retryable
+        """Whether the server says that the same call may succeed later."""
+        self.details = dict(details or {})
+
+
+class ResourceNeededError(ClientError):
+    """The call needs more of a resource than it has; it may be called again once that is granted."""
+
+    def __init__(self, message: str, resources: list[dict[str, Any]], state: str | None) -> None:
+        super().__init__(message)
+        self.resources = resources
+        """What is needed: objects with a `kind`, and perhaps `required`, `available` and `unit`."""
+        self.state = state
+        """The server's `request_state`, to send with the call that grants the resource."""
+
+
+class ResponseTypeError(ClientError):
+    """A result is of a type that this client does not know. `response_type` is the type."""
+
+    def __init__(self, response_type: Any) -> None:
+        super().__init__(f"The server answers with the response type {response_type!r:.60}, which is not known here.")
+        self.response_type = response_type

@@ -14,7 +14,7 @@ import json
 import ssl
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from deltamcp.wire.codecs import JSON_CODEC, Codec, codec_for_accept, codec_for_content_type
 
@@ -302,8 +302,11 @@ def header_value(text: str) -> str:
     return text
 
 
+F = TypeVar("F", bound=Fake)
+
+
 @contextlib.asynccontextmanager
-async def serve_fake(fake: Fake, tls: ssl.SSLContext | None = None) -> AsyncIterator[Fake]:
+async def serve_fake(fake: F, tls: ssl.SSLContext | None = None) -> AsyncIterator[F]:
     server = await asyncio.start_server(fake.connected, "127.0.0.1", 0, limit=1 << 22, ssl=tls)
     fake.url = f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
     try:

@@ -98,7 +98,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument(
         "--speak",
-        choices=("auto", "modern", "handshake", "delta-mcp"),
+        choices=("auto", "modern", "handshake", "delta-mcp", "mcp-lite"),
         default="auto",
         help="what to speak to the server (default auto: whatever it understands)",
     )

@@ -18,10 +18,11 @@ from deltamcp.client.negotiation import ClientProfile, Encoding, ProtocolChoice,
 from deltamcp.client.notifications import NotificationListener
 from deltamcp.client.options import ClientOptions
 from deltamcp.client.part_reader import PartReader
+from deltamcp.client.pending_call import PendingCall
 from deltamcp.client.received_size import DEFAULT_MAX_BYTES
 from deltamcp.client.reply import Reply, call_failed_error
 from deltamcp.client.result_pages import ResultPages
-from deltamcp.client.target import Address, InProcessServer, Program, Target, parse_target
+from deltamcp.client.target import Address, Endpoint, InProcessServer, Program, Target, parse_target
 from deltamcp.client.tool_caller import ToolCaller
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy
@@ -53,11 +54,11 @@ class DeltaClient:
         _check_options(options)
         self._options = options
         self._max_bytes = options.get("max_bytes", DEFAULT_MAX_BYTES)
-        self._endpoint = parse_target(target)
+        self._endpoint = _speaking(parse_target(target), options)
         callbacks = ClientCallbacks(options.get("on_elicitation"), options.get("on_sampling"), options.get("roots"))
         profile = ClientProfile(
             options.get("info") or _own_info(),
-            options.get("speak", "auto"),
+            "mcp-lite" if _is_lite(self._endpoint) else options.get("speak", "auto"),
             options.get("encoding", "json"),
             options.get("progressive", True),
             callbacks.elicitation is not None,
@@ -77,8 +78,9 @@ class DeltaClient:
         self._notifications = NotificationListener(self._connector, self._lists, options)
         self._parts = PartReader(self._connector, self._lists, self._max_bytes)
         self._calls = ToolCaller(
-            self._connector, self._lists, self._parts, self._notifications, options, self._max_bytes
+            self._connector, self._lists, self._parts, self._notifications, callbacks, options, self._max_bytes
         )
+        self._calls.read_value = self._value
         self._pages = ResultPages(self._calls, self._lists, self._parts, self._max_bytes)
         self._connector.on_reconnect = self._reset_after_reconnect
 
@@ -167,7 +169,9 @@ class DeltaClient:
             ConnectionLostError: the connection broke; the text says whether the tool may have run.
             DeadlineError: the server did not answer in time.
         """
-        reply = await self.call_tool(name, arguments)
+        return await self._value(name, await self.call_tool(name, arguments))
+
+    async def _value(self, name: str, reply: Reply) -> JSON:
         if reply.is_error:
             raise call_failed_error(name, reply)
         return await self._pages.value(reply)
@@ -194,6 +198,22 @@ class DeltaClient:
         """
         definition, checked = await self._calls.check_arguments(name, dict(arguments or {}))
         return await self._calls.send(name, checked, definition, want, timeout, progress)
+
+    async def start(self, name: str, /, **arguments: JSON) -> PendingCall:
+        """Calls a tool without waiting for its result, if the server goes on with the call after its reply.
+
+        Such a reply is a promise of MCP-lite or a task of MCP. A server may also answer at once; then the call has
+        ended, and `result` returns without waiting.
+
+        Raises:
+            ArgumentsError, PeerError, ConnectionLostError, DeadlineError: as in `call`.
+        """
+        definition, checked = await self._calls.check_arguments(name, arguments)
+        return await self._calls.start(name, checked, definition)
+
+    def pending(self, token: str) -> PendingCall:
+        """Returns the call that the server goes on with under this token, which `start` returned, here or elsewhere."""
+        return self._calls.take_up(token)
 
     # Results that the server sent in part
 
@@ -347,6 +367,26 @@ def _check_options(options: ClientOptions) -> None:
             raise ConfigurationError(f"{name} is one of {', '.join(choices)}, not {value!r:.40}.")
     if "auth" in options and "token" in options:
         raise ConfigurationError("A client takes auth or token, not both.")
+
+
+def _speaking(endpoint: Endpoint, options: ClientOptions) -> Endpoint:
+    """Returns the endpoint for the protocol that the options choose.
+
+    Raises:
+        ConfigurationError: the target is for another protocol.
+    """
+    speak = options.get("speak", "auto")
+    if isinstance(endpoint, Address) and speak == "mcp-lite" and not endpoint.is_lite:
+        return endpoint.speaking_lite()
+    if _is_lite(endpoint) and speak not in ("auto", "mcp-lite"):
+        raise ConfigurationError(
+            f"The target is an MCP-lite server, and speak={speak!r} is not; leave one of them out."
+        )
+    return endpoint
+
+
+def _is_lite(endpoint: Endpoint) -> bool:
+    return isinstance(endpoint, Address) and endpoint.is_lite
 
 
 def _own_info() -> dict[str, JSON]:

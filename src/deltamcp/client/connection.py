@@ -78,6 +78,7 @@ class ClientConnection:
         sent = params
         for _ in range(_MAX_ROUND_TRIPS):
             result = await self._request_once(method, sent, meta, progress, parameter_headers, dialect)
+            result = dialect.read_result(result)
             if result.get("resultType") != "input_required" or dialect.era is not Era.MODERN:
                 return result
             with self._answering():

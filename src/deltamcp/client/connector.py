@@ -61,7 +61,7 @@ class Connector:
         """
         self._label, self._link_factories, self._profile = label, link_factories, profile
         self._callbacks, self._on_notification = callbacks, on_notification
-        self._start_seconds, self._timeout = start_seconds, timeout
+        self._start_seconds, self.timeout = start_seconds, timeout
         self._connection: ClientConnection | None = None
         self._connect_lock = asyncio.Lock()
         self._closed = False
@@ -92,8 +92,9 @@ class Connector:
     @property
     def mirrors_arguments(self) -> bool:
         """Whether the client must repeat some arguments in headers: over HTTP, in the modern era."""
-        connection = self._connection
-        return connection is not None and connection.link.carries_headers and self.server.era is Era.MODERN
+        connection, server = self._connection, self.server
+        is_modern = server.era is Era.MODERN and not server.is_lite
+        return is_modern and connection is not None and connection.link.carries_headers
 
     async def open(self) -> None:
         """
@@ -134,7 +135,7 @@ class Connector:
             DeadlineError: the server did not answer in time.
         """
         meta = add_trace_context(meta)
-        timeout = self._timeout if timeout is None else timeout
+        timeout = self.timeout if timeout is None else timeout
         logins = 0
         while True:
             seconds = _MAX_SECONDS if timeout is None else timeout

@@ -92,6 +92,12 @@ class Definition:
         return isinstance(annotations, dict) and annotations.get(name) is True
 
     @property
+    def task_support(self) -> str:
+        """Whether the server may go on with a call after its reply: `optional`, `required`, or anything else for no."""
+        execution = self.raw.get("execution")
+        return str(execution.get("taskSupport")) if isinstance(execution, dict) else ""
+
+    @property
     def is_repeatable(self) -> bool:
         """Whether the tool's annotations say that it only reads or is idempotent, so that a call may be repeated."""
         return self.has_hint("readOnlyHint") or self.has_hint("idempotentHint")

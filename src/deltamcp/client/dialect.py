@@ -6,10 +6,13 @@ from msgspec import Struct
 
 from deltamcp.catalog import param_headers as mirrored
 from deltamcp.catalog.param_headers import ParameterHeader
+from deltamcp.client import mcp_lite_results
 from deltamcp.dialects import mirrored_headers, modern, progressive_disclosure, versions
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import JSON, Era
 
+TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
+"""SEP-2663: the client takes a task in place of a tool's result."""
 _VERSION_HEADER = "mcp-protocol-version"
 
 
@@ -22,6 +25,16 @@ class ClientDialect(Struct, frozen=True):
     """The `_meta` of every request; empty in the handshake era."""
     is_delta: bool = False
     """Whether the server speaks the original Delta-MCP: results are JSON texts, and arguments select pages."""
+    is_lite: bool = False
+    """Whether the server speaks MCP-lite: `_meta` says of which type a result is."""
+
+    def read_result(self, result: dict[str, JSON]) -> dict[str, JSON]:
+        """Returns a result in the form of MCP.
+
+        Raises:
+            ClientError: the result is none that this client can use.
+        """
+        return mcp_lite_results.read_result(result) if self.is_lite else result
 
     def request_params(self, params: Mapping[str, JSON], meta: Mapping[str, JSON]) -> dict[str, JSON]:
         """Returns a request's params with their `_meta`."""
@@ -33,6 +46,8 @@ class ClientDialect(Struct, frozen=True):
         self, method: str, params: Mapping[str, JSON], parameter_headers: tuple[ParameterHeader, ...] = ()
     ) -> dict[str, str]:
         """Returns the HTTP headers of a message; `parameter_headers` are the arguments that the tool wants in them."""
+        if self.is_lite:
+            return {}
         if self.era is Era.HANDSHAKE:
             # There is no version before `initialize` has been answered.
             return {_VERSION_HEADER: self.version} if self.version else {}
@@ -63,6 +78,14 @@ def handshake_dialect(version: str, is_delta: bool = False) -> ClientDialect:
     return ClientDialect(Era.HANDSHAKE, version, {}, is_delta)
 
 
+def mcp_lite_dialect(info: dict[str, JSON], capabilities: dict[str, JSON]) -> ClientDialect:
+    """Returns MCP-lite's dialect. Its requests may say what those of MCP must say."""
+    meta: dict[str, JSON] = {modern.CLIENT_KEY: info, modern.CAPABILITIES_KEY: capabilities}
+    if "elicitation" not in capabilities:
+        meta["accept_response_types"] = ["answer", "promise", "failure", "request-for-more-resource"]
+    return ClientDialect(Era.MODERN, versions.MODERN[0], meta, is_lite=True)
+
+
 UNNEGOTIATED = ClientDialect(Era.HANDSHAKE, "", {})
 """The dialect of `initialize` itself."""
 
@@ -78,8 +101,11 @@ def client_capabilities(
         capabilities["sampling"] = {}
     if has_roots:
         capabilities["roots"] = {}
-    if progressive:
-        capabilities["extensions" if era is Era.MODERN else "experimental"] = {progressive_disclosure.NAME: {}}
+    extensions: dict[str, JSON] = {progressive_disclosure.NAME: {}} if progressive else {}
+    if era is Era.MODERN:
+        capabilities["extensions"] = {**extensions, TASKS_EXTENSION: {}}
+    elif extensions:
+        capabilities["experimental"] = extensions
     return capabilities
 
 

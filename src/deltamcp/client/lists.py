@@ -238,7 +238,7 @@ class ServerLists:
             return _FOREVER
         if isinstance(ttl_ms, int | float) and server.era is Era.MODERN:
             return max(0.0, min(ttl_ms, _MAX_TTL_MS) / 1000)
-        return 0.0 if server.era is Era.MODERN else self._cache_seconds
+        return self._cache_seconds if server.era is Era.HANDSHAKE or server.is_lite else 0.0
 
     async def continue_tool_name(self) -> str:
         """Returns the name of the server's `continue` tool, which reads the rest of a stored result."""

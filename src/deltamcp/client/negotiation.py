@@ -16,10 +16,12 @@ from deltamcp.errors import HttpStatusError, PeerError, UnreachableError
 from deltamcp.values import JSON, Era
 from deltamcp.wire.codecs import CODECS, JSON_CODEC, Codec
 
-ProtocolChoice: TypeAlias = Literal["auto", "modern", "handshake", "delta-mcp"]
+ProtocolChoice: TypeAlias = Literal["auto", "modern", "handshake", "delta-mcp", "mcp-lite"]
 """The protocol that the client speaks; `auto` is whichever the server understands."""
 Encoding: TypeAlias = Literal["json", "compact-json", "cbor"]
 
+MCP_LITE = "mcp-lite"
+"""The protocol of MCP-lite servers, which name no version of theirs."""
 _OFFERED_ENCODINGS: Mapping[Encoding, tuple[str, ...]] = MappingProxyType(
     {"json": ("json",), "compact-json": ("json", "compact-json"), "cbor": ("json", "compact-json", "cbor")}
 )
@@ -35,7 +37,7 @@ class ServerInfo(Struct, frozen=True):
     version: str
     era: Era
     protocol: str
-    """The negotiated revision of MCP; `delta-mcp/0.2.0` for the original Delta-MCP."""
+    """The negotiated revision of MCP; `delta-mcp/0.2.0` for the original Delta-MCP, `mcp-lite` for MCP-lite."""
     capabilities: dict[str, JSON]
     instructions: str | None = None
     encoding: str = "json"
@@ -46,6 +48,19 @@ class ServerInfo(Struct, frozen=True):
     def is_delta(self) -> bool:
         """Whether the server speaks the original Delta-MCP: results are JSON texts, and arguments select pages."""
         return versions.is_delta_mcp(self.protocol)
+
+    @property
+    def is_lite(self) -> bool:
+        """Whether the server speaks MCP-lite."""
+        return self.protocol == MCP_LITE
+
+    @property
+    def takes_tasks(self) -> bool:
+        """Whether a client may ask for a task in place of a tool's result (MCP 2025-11-25, "Tasks")."""
+        tasks: Any = self.capabilities.get("tasks") if self.era is Era.HANDSHAKE else None
+        requests = tasks.get("requests") if isinstance(tasks, dict) else None
+        tools = requests.get("tools") if isinstance(requests, dict) else None
+        return isinstance(tools, dict) and "call" in tools
 
     @property
     def progressive(self) -> dict[str, JSON] | None:
@@ -62,7 +77,7 @@ class ServerInfo(Struct, frozen=True):
     def changes(self, kind: str) -> bool:
         """Whether the server notifies of changes to its list of `tools`, `prompts` or `resources`."""
         capability = self.capabilities.get(kind)
-        return isinstance(capability, dict) and capability.get("listChanged") is True
+        return not self.is_lite and isinstance(capability, dict) and capability.get("listChanged") is True
 
 
 class ClientProfile(Struct, frozen=True):
@@ -110,6 +125,8 @@ async def negotiate(connection: ClientConnection, profile: ClientProfile, label:
 
 
 async def _negotiate_protocol(connection: ClientConnection, profile: ClientProfile, label: str) -> _NegotiatedProtocol:
+    if profile.protocol_choice == MCP_LITE:
+        return await _ask_lite_server(connection, profile)
     if profile.protocol_choice in ("handshake", "delta-mcp"):
         return await _initialize(connection, profile, label, profile.protocol_choice == "delta-mcp")
     found = await _probe_modern(connection, profile, label)
@@ -184,6 +201,18 @@ def _parse_discovery(
     is_agreed = connection.link.carries_headers and isinstance(encodings, list) and profile.encoding in encodings
     modern_dialect = dialect.modern_dialect(common[0], profile.info, profile.capabilities(Era.MODERN))
     return _NegotiatedProtocol(server, modern_dialect, CODECS[profile.encoding] if is_agreed else JSON_CODEC)
+
+
+async def _ask_lite_server(connection: ClientConnection, profile: ClientProfile) -> _NegotiatedProtocol:
+    """Asks an MCP-lite server what it has beyond MCP-lite, which knows no such question; others have tools only."""
+    lite_dialect = dialect.mcp_lite_dialect(profile.info, profile.capabilities(Era.MODERN))
+    try:
+        result = await connection.request("server/discover", {}, {}, dialect=lite_dialect)
+    except PeerError:
+        result = {"capabilities": {"tools": {}}}
+    meta: Any = result.get("_meta")
+    info = _name_and_version(meta.get(modern.SERVER_KEY) if isinstance(meta, dict) else None)
+    return _NegotiatedProtocol(_server_info(result, info, Era.MODERN, MCP_LITE), lite_dialect)
 
 
 async def _initialize(

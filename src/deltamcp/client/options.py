@@ -17,7 +17,8 @@ class ClientOptions(TypedDict, total=False):
     """Options of a client; all are optional."""
 
     speak: ProtocolChoice
-    """The protocol to speak: `auto` (the default) detects it; `modern`, `handshake` and `delta-mcp` allow no other."""
+    """The protocol to speak: `auto` (the default) detects it; `modern`, `handshake`, `delta-mcp` and `mcp-lite`
+    allow no other."""
     encoding: Encoding
     """The encoding of messages if the server agrees, `json` by default. It saves bytes on the wire, not tokens."""
     progressive: bool

@@ -90,6 +90,12 @@ class Reply:
         return self.raw.get("isError") is True
 
     @property
+    def error(self) -> dict[str, JSON]:
+        """What the server says of an error to programs: `code`, `retryable` and `details`; empty if it says nothing."""
+        error = self.raw.get("error")
+        return error if isinstance(error, dict) else {}
+
+    @property
     def texts(self) -> list[str]:
         """The text of each text block; the notes that a Delta-MCP server writes below its text are texts apart."""
         texts = [
@@ -201,7 +207,15 @@ class Reply:
 
 
 def call_failed_error(name: str, reply: Reply) -> CallFailedError:
-    return CallFailedError(reply.text or f"{name} failed and did not say why.", reply)
+    error = reply.error
+    code, details = error.get("code"), error.get("details")
+    return CallFailedError(
+        reply.text or f"{name} failed and did not say why.",
+        reply,
+        code=code if isinstance(code, str) else None,
+        retryable=error.get("retryable") is True,
+        details=details if isinstance(details, dict) else {},
+    )
 
 
 def _is_abridged(value: Any) -> bool:

@@ -32,6 +32,10 @@ class ServerLike(Protocol):
 
 Target: TypeAlias = "ServerLike | str | Sequence[str] | Mapping[str, JSON]"
 
+_LITE_SCHEME = "mcplite+"
+"""Before http:// or https:// in the address of an MCP-lite server."""
+_LITE_PATH = "/mcp-lite/v1"
+"""The path of an MCP-lite server whose address has none (MCP-lite, 4.1)."""
 _CONFIGURATION_SUFFIXES = (".json", ".jsonc", ".toml")
 _URL_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _INHERITED_VARIABLES = re.compile(
@@ -78,6 +82,8 @@ class Address(Struct, frozen=True):
     headers: dict[str, str] = {}
     only_sse: bool = False
     """Whether the entry asks for the HTTP with SSE of 2024-11-05."""
+    is_lite: bool = False
+    """Whether the server speaks MCP-lite; the URL is then its base address."""
 
     @property
     def label(self) -> str:
@@ -89,13 +95,23 @@ class Address(Struct, frozen=True):
         parts = urlsplit(self.url)
         return {} if parts.username is None else {"authorization": basic_authorization(parts)}
 
+    def speaking_lite(self) -> "Address":
+        """Returns the address of the same server for MCP-lite."""
+        url = self.url if urlsplit(self.url).path.strip("/") else self.url.rstrip("/") + _LITE_PATH
+        return Address(url, self.headers, is_lite=True)
+
     def link_factories(
         self, headers: Mapping[str, str], tokens: TokenSource | None, limits: Limits
     ) -> list[Callable[[], ClientLink]]:
-        """Returns functions that make the links to try: Streamable HTTP, then HTTP with SSE."""
+        """Returns functions that make the links to try: that of MCP-lite; or Streamable HTTP, then HTTP with SSE."""
         all_headers = {**self._authorization, **self.headers, **headers}
         if any(name.lower() == "authorization" for name in all_headers):
             tokens = None  # a header of the caller's own is sent instead of any token
+
+        def make_lite_link() -> ClientLink:
+            from deltamcp.client.links.mcp_lite import McpLiteLink
+
+            return McpLiteLink(self.label, self.url, all_headers, tokens, limits)
 
         def make_http_link() -> ClientLink:
             return HttpLink(self.label, self.url, all_headers, tokens, limits)
@@ -105,6 +121,8 @@ class Address(Struct, frozen=True):
 
             return SseLink(self.label, self.url, all_headers, tokens, limits)
 
+        if self.is_lite:
+            return [make_lite_link]
         return [make_sse_link] if self.only_sse else [make_http_link, make_sse_link]
 
 
@@ -165,10 +183,7 @@ def is_whole_target(word: str) -> bool:
 
 def _parse_text(text: str) -> Endpoint:
     if _URL_SCHEME.match(text):
-        if not text.lower().startswith(("http://", "https://")):
-            raise ConfigurationError(f"{text.partition('://')[0]}:// is no way to a server; use http:// or https://.")
-        split_url(text)
-        return Address(text)
+        return _parse_url(text)
     if is_python_file(text):
         return _serve_file(text)
     file, mark, name = text.rpartition("#")
@@ -188,6 +203,25 @@ def _parse_text(text: str) -> Endpoint:
     if not words:
         raise ConfigurationError(f"{text!r:.80} is no command line; quote it rightly, or give a list of words.")
     return Program(tuple(words))
+
+
+def _parse_url(url: str, headers: dict[str, str] | None = None, kind: JSON = None) -> Address:
+    """Converts a URL, with the `headers` and the `type` of its entry if it is of an entry.
+
+    Raises:
+        ConfigurationError: the URL is none of a server.
+    """
+    scheme, mark, rest = url.partition("://")
+    is_lite = scheme.lower().startswith(_LITE_SCHEME)
+    if is_lite:
+        url = f"{scheme[len(_LITE_SCHEME) :]}{mark}{rest}"
+    if not url.lower().startswith(("http://", "https://")):
+        raise ConfigurationError(
+            f"{scheme}:// is no way to a server; use http:// or https://, or mcplite+http:// for MCP-lite."
+        )
+    split_url(url)
+    address = Address(url, headers or {}, kind == "sse")
+    return address.speaking_lite() if is_lite or kind == "mcp-lite" else address
 
 
 def is_python_file(text: str) -> bool:
@@ -212,8 +246,7 @@ def parse_entry(entry: Mapping[str, Any]) -> Endpoint:
     """Converts an entry of an `mcpServers` file whose variables are already expanded."""
     url, command = entry.get("url"), entry.get("command")
     if isinstance(url, str) and not command:
-        split_url(url)
-        return Address(url, _text_map(entry, "headers"), entry.get("type", entry.get("transport")) == "sse")
+        return _parse_url(url, _text_map(entry, "headers"), entry.get("type", entry.get("transport")))
     if not isinstance(command, str) or not command:
         raise ConfigurationError("An entry needs a command or a url.")
     words = entry.get("args") or []

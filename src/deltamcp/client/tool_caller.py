@@ -1,9 +1,16 @@
 """Calls tools: checks the arguments, sends the call, and completes a reply that has only what changed."""
 
 import asyncio
+import functools
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
+from deltamcp.client.call_state import CallState, ended_state, parse_task
+from deltamcp.client.callbacks import ClientCallbacks
 from deltamcp.client.connection import OnProgress
 from deltamcp.client.connector import Connector
 from deltamcp.client.definitions import Definition
@@ -11,12 +18,14 @@ from deltamcp.client.lists import ServerLists
 from deltamcp.client.notifications import NotificationListener
 from deltamcp.client.options import ClientOptions
 from deltamcp.client.part_reader import PartReader
+from deltamcp.client.pending_call import PendingCall
+from deltamcp.client.promise_protocols import promise_protocol
 from deltamcp.client.reply import Reply, ToolCall
 from deltamcp.client.result_cache import ResultCache
 from deltamcp.deltas.edits import InvalidDeltaError as UnreadableError
-from deltamcp.errors import FAULTS, ArgumentsError, ClientError, Fault, PeerError
+from deltamcp.errors import FAULTS, ArgumentsError, ClientError, DeadlineError, Fault, PeerError
 from deltamcp.results.policy import META_KEY, ResultPolicy
-from deltamcp.values import JSON
+from deltamcp.values import JSON, Era
 from deltamcp.wire import jsonrpc
 
 _LONG_TABLE_CHARS = 16 * 1024
@@ -24,6 +33,21 @@ _LONG_TABLE_CHARS = 16 * 1024
 _HEADER_MISMATCH = FAULTS[Fault.HEADER_MISMATCH].modern
 _STALE_DEFINITION_CODES = (_HEADER_MISMATCH, FAULTS[Fault.INVALID_PARAMS].modern)
 """Errors a server may answer with when the client called a tool by an outdated definition."""
+
+
+_KEY_BYTES = 16
+_CANCEL_SECONDS = 3.0
+"""How long the client tries to cancel a call that its program waits for no more; servers take up to 2 s for it."""
+
+
+class _SentCall(NamedTuple):
+    """A call as it was sent."""
+
+    name: str
+    arguments: dict[str, JSON]
+    want: ResultPolicy | None
+    key: str
+    """Names the results that the server may send changes to; empty if the client wants none."""
 
 
 class ToolCaller:
@@ -35,13 +59,17 @@ class ToolCaller:
         lists: ServerLists,
         parts: PartReader,
         notifications: NotificationListener,
+        callbacks: ClientCallbacks,
         options: ClientOptions,
         max_bytes: int,
     ) -> None:
         self._connector, self._lists, self._parts, self._notifications = connector, lists, parts, notifications
         self._deltas, self._validates = options.get("deltas", False), options.get("validate", True)
         self._max_bytes = max_bytes
+        self._callbacks = callbacks
         self._result_cache = ResultCache()
+        self.read_value: Callable[[str, Reply], Awaitable[JSON]] = _no_value
+        """Returns the complete value of a reply to a call of the named tool, or raises its failure."""
 
     def forget_results(self) -> None:
         """Forgets the results that the server may send changes to."""
@@ -81,29 +109,114 @@ class ToolCaller:
         timeout: float | None = None,
         progress: OnProgress | None = None,
     ) -> Reply:
-        """Sends a call whose arguments are checked, and returns the reply with its complete value."""
-        server = self._connector.server
-        call_key = _call_key(name, arguments) if self._deltas and server.progressive else ""
-        meta = self._request_meta(want, call_key)
-        params = {"name": name, "arguments": arguments}
+        """Sends a call whose arguments are checked, and returns the reply with its complete value.
+
+        If the server goes on with the call after its reply, the client waits for the result.
+        """
+        timeout = self._connector.timeout if timeout is None else timeout
+        start = asyncio.get_running_loop().time()
+        sent = _SentCall(name, arguments, want, self._call_key(name, arguments))
+        answer = await self._request(sent, definition, timeout, progress)
+        if not isinstance(answer, CallState):
+            return await self._read_result(sent, answer)
+        pending = self._pending_call(sent, answer)
         try:
-            raw = await self._request(params, meta, definition, timeout, progress)
-        except PeerError as error:
-            if error.code in _STALE_DEFINITION_CODES:
-                self._lists.invalidate()
-            if error.code != _HEADER_MISMATCH or definition is None:
-                raise
-            # MCP 2026-07-28, "Client Behavior": on a header mismatch, fetch the definition again and retry once.
-            raw = await self._request(params, meta, await self._lists.definition(name), timeout, progress)
-        reply = Reply(raw, server.is_delta, ToolCall(name, arguments), self._max_bytes)
+            passed = asyncio.get_running_loop().time() - start
+            return await pending.reply(timeout=None if timeout is None else timeout - passed, progress=progress)
+        except DeadlineError:
+            await _cancel_quietly(pending)
+            raise DeadlineError(f"{name} has not ended within {timeout:g} s, and was cancelled.") from None
+        except (asyncio.CancelledError, PeerError) as error:
+            if isinstance(error, asyncio.CancelledError) or pending.state.questions:  # which nobody will answer
+                await _cancel_quietly(pending)
+            raise
+
+    async def start(self, name: str, arguments: dict[str, JSON], definition: Definition | None) -> PendingCall:
+        """Sends a call, and does not wait for its result if the server goes on with the call after its reply."""
+        sent = _SentCall(name, arguments, None, self._call_key(name, arguments))
+        answer = await self._request(sent, definition, as_promise=True)
+        return self._pending_call(sent, answer if isinstance(answer, CallState) else ended_state(answer))
+
+    def take_up(self, token: str) -> PendingCall:
+        """Returns the call that a server knows by a token."""
+        return self._pending_call(_SentCall("The call", {}, None, ""), CallState(token, "working"))
+
+    def _pending_call(self, sent: "_SentCall", state: CallState) -> PendingCall:
+        return PendingCall(
+            sent.name,
+            state,
+            lambda: promise_protocol(self._connector),
+            self._callbacks,
+            functools.partial(self._read_result, sent),
+            self.read_value,
+        )
+
+    async def _request(
+        self,
+        sent: "_SentCall",
+        definition: Definition | None,
+        timeout: float | None = None,
+        progress: OnProgress | None = None,
+        *,
+        as_promise: bool = False,
+    ) -> dict[str, JSON] | CallState:
+        """Returns the result of a call, or its state if the server goes on with it.
+
+        Args:
+            as_promise: whether to ask for a promise where the client decides that.
+        """
+        meta = self._request_meta(sent.want, sent.key)
+        params: dict[str, JSON] = {"name": sent.name, "arguments": sent.arguments}
+        server = self._connector.server
+        support = "" if definition is None else definition.task_support
+        as_task = server.takes_tasks and (support == "required" or (as_promise and support == "optional"))
+        if as_task:
+            params["task"] = {}
+        may_repeat = definition is not None and definition.is_repeatable
+        if server.is_lite and support in ("optional", "required"):
+            meta["idempotency_key"] = secrets.token_urlsafe(_KEY_BYTES)
+            may_repeat = True  # by the key the server recognizes a call that it has begun
+        for attempt in range(2):
+            try:
+                raw = await self._connector.request(
+                    "tools/call",
+                    params,
+                    meta,
+                    repeatable=may_repeat,
+                    timeout=timeout,
+                    progress=progress,
+                    parameter_headers=definition.parameter_headers
+                    if definition is not None and self._connector.mirrors_arguments
+                    else (),
+                )
+                break
+            except PeerError as error:
+                if error.code in _STALE_DEFINITION_CODES:
+                    self._lists.invalidate()
+                if error.code != _HEADER_MISMATCH or definition is None or attempt:
+                    raise
+                # MCP 2026-07-28, "Client Behavior": on a header mismatch, fetch the definition again and retry once.
+                definition = await self._lists.definition(sent.name)
+        if as_task and "task" in raw:
+            return parse_task(raw["task"])
+        return parse_task(raw) if raw.get("resultType") == "task" and server.era is Era.MODERN else raw
+
+    async def _read_result(self, sent: "_SentCall", raw: dict[str, JSON]) -> Reply:
+        """Returns the reply with its complete value."""
+        server = self._connector.server
+        call = ToolCall(sent.name, sent.arguments)
+        reply = Reply(raw, server.is_delta, call, self._max_bytes)
         self._lists.continue_tool = reply.delta_meta.get("tool", self._lists.continue_tool)
         if reply.delta_meta.get("form") == "table" and len(reply.text) > _LONG_TABLE_CHARS:
             await asyncio.to_thread(lambda: reply.value)  # the reply keeps it
         if "root" in reply.delta_meta:
-            await self._resolve_value(reply, call_key or _call_key(name, arguments))
-        elif want is not None and server.progressive is None and not reply.delta_meta:
-            return await self._parts.fit(reply, want)
+            await self._resolve_value(reply, sent.key or _call_key(sent.name, sent.arguments))
+        elif sent.want is not None and server.progressive is None and not reply.delta_meta:
+            return await self._parts.fit(reply, sent.want)
         return reply
+
+    def _call_key(self, name: str, arguments: dict[str, JSON]) -> str:
+        return _call_key(name, arguments) if self._deltas and self._connector.server.progressive else ""
 
     def _request_meta(self, want: ResultPolicy | None, call_key: str) -> dict[str, JSON]:
         meta: dict[str, JSON] = dict(self._notifications.log_level_meta)
@@ -113,26 +226,6 @@ class ToolCaller:
         if policy:
             meta[META_KEY] = policy
         return meta
-
-    async def _request(
-        self,
-        params: dict[str, JSON],
-        meta: dict[str, JSON],
-        definition: Definition | None,
-        timeout: float | None,
-        progress: OnProgress | None,
-    ) -> dict[str, JSON]:
-        return await self._connector.request(
-            "tools/call",
-            params,
-            meta,
-            repeatable=definition is not None and definition.is_repeatable,
-            timeout=timeout,
-            progress=progress,
-            parameter_headers=definition.parameter_headers
-            if definition is not None and self._connector.mirrors_arguments
-            else (),
-        )
 
     async def _resolve_value(self, reply: Reply, call_key: str) -> None:
         """Sets `reply.value` to the complete result; reads it by its handle if the reply's base is not in the cache."""
@@ -150,3 +243,14 @@ class ToolCaller:
 
 def _call_key(name: str, arguments: dict[str, JSON]) -> str:
     return f"{name} {jsonrpc.encode(arguments).decode()}"
+
+
+async def _no_value(name: str, reply: Reply) -> JSON:
+    raise AssertionError("the client says how values are read")
+
+
+async def _cancel_quietly(pending: PendingCall) -> None:
+    """Cancels a call that nobody waits for any more; that it cannot be cancelled is no news to its program."""
+    with suppress(ClientError, PeerError, TimeoutError):
+        async with asyncio.timeout(_CANCEL_SECONDS):
+            await pending.cancel()

@@ -40,8 +40,9 @@ def normalize_entry(raw: Any) -> dict[str, Any]:
     if raw.get("bearer_token_env_var"):
         headers["Authorization"] = f"Bearer ${{{to_text(raw['bearer_token_env_var'], 'bearer_token_env_var')}}}"
     entry = {"url": to_text(url, "url"), "headers": headers}
-    # Only HTTP with SSE has to be named; the client detects the others.
-    return {**entry, "type": "sse"} if raw.get("type", raw.get("transport")) == "sse" else entry
+    # The client detects the transports that need not be named.
+    kind = raw.get("type", raw.get("transport"))
+    return {**entry, "type": kind} if kind in ("sse", "mcp-lite") else entry
 
 
 def _check_list(value: JSON, key: str) -> list[JSON]:

@@ -96,30 +96,34 @@ class HttpLink:
             self._set_bearer(await self._tokens.token())
 
     async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
+        await self.send_to(self._url, message, headers)
+
+    async def send_to(self, url: str, message: dict[str, JSON], headers: Mapping[str, str]) -> None:
+        """Sends a message to a URL of the link's origin."""
         body = self.codec.encode(message)
         self._version = headers.get(VERSION_HEADER, self._version)
         if "method" not in message or "id" not in message:
-            await self._post(headers, body, None)
+            await self._post(url, headers, body, None)
             return
         async with self._request_slots:
             if self.ended:
                 raise ConnectionLostError(f"{self._label}: the connection was closed.", maybe_done=False)
-            await self._post(headers, body, message["id"])
+            await self._post(url, headers, body, message["id"])
 
     async def post(self, message: dict[str, JSON]) -> None:
         """Posts a message whose response, if it has one, comes on another stream."""
-        await self._post(NO_HEADERS, self.codec.encode(message), None)
+        await self._post(self._url, NO_HEADERS, self.codec.encode(message), None)
 
     async def open_stream(self) -> HttpConnection | None:
         """Opens a stream of events, which the caller closes; returns None if the server answers something else."""
-        response = await self._exchange("GET", NO_HEADERS, b"")
+        response = await self._exchange("GET", self._url, NO_HEADERS, b"")
         if response.status >= 300:
             raise self._status_error(response)
         return response.events
 
-    async def _post(self, headers: Mapping[str, str], body: bytes, id_: RequestId | None) -> None:
+    async def _post(self, url: str, headers: Mapping[str, str], body: bytes, id_: RequestId | None) -> None:
         session_id = self._session_id
-        response = await self._exchange("POST", headers, body)
+        response = await self._exchange("POST", url, headers, body)
         end = await self._receive_response(response, id_, session_id)
         # MCP 2025-11-25: a client may resume a stream that closed early from its last event id. MCP 2026-07-28, whose
         # requests have the header `mcp-method`, does not allow it.
@@ -127,7 +131,7 @@ class HttpLink:
             await asyncio.sleep(end.retry_seconds)
             try:
                 resumed = await self._exchange(
-                    "GET", {**self._version_headers(), "last-event-id": _encode_event_id(end.last_event_id)}, b""
+                    "GET", url, {**self._version_headers(), "last-event-id": _encode_event_id(end.last_event_id)}, b""
                 )
             except ConnectionLostError as lost:
                 # The server has read the POST, because it began to answer, so the call may have been done.
@@ -141,9 +145,9 @@ class HttpLink:
     def _version_headers(self) -> dict[str, str]:
         return {VERSION_HEADER: self._version} if self._version else {}
 
-    async def _exchange(self, method: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
+    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
         bearer = self._bearer
-        response = await self._exchange_once(method, headers, body)
+        response = await self._exchange_once(method, url, headers, body)
         if response.status not in (401, 403) or self._tokens is None:
             return response
         for _ in range(_MAX_RENEWALS):
@@ -153,16 +157,15 @@ class HttpLink:
             if bearer is None:
                 break
             self._set_bearer(bearer)
-            response = await self._exchange_once(method, headers, body)
+            response = await self._exchange_once(method, url, headers, body)
         return response
 
     def _set_bearer(self, token: str | None) -> None:
         self._bearer = None if token is None else _check_header_value(token, "the token")
         self._head_cache.clear()
 
-    async def _exchange_once(self, method: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
+    async def _exchange_once(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
         """Sends a request and follows redirects within the origin, which gets the same credentials (RFC 9110, 15.4)."""
-        url = self._url
         for _ in range(1 + _MAX_REDIRECTS):
             try:
                 response = await self._pool.exchange(self._head(method, url, headers), body)
@@ -222,7 +225,7 @@ class HttpLink:
             return await self._read_events(response.events, id_, None)
         codec = self._response_codec(response)
         unaddressed: UnaddressedError | None = None
-        messages = read_messages(response.body, codec, self._limits) if response.body and codec else ()
+        messages = self.read_body(response.body, codec, id_) if response.body and codec else ()
         if id_ is not None and response.status in _FOR_NOW and b"retry-after" in response.headers:
             _check_refusal(messages, _parse_seconds(response.headers[b"retry-after"]))
         for message in messages:
@@ -247,6 +250,14 @@ class HttpLink:
                 f"{self._label} answered with {kind} that is no message; is this the address of an MCP server?"
             )
         return _StreamEnd("", 0.0)
+
+    def read_body(self, body: bytes, codec: Codec, id_: RequestId | None) -> list[Message | UnaddressedError]:
+        """Reads the body of the response to a request, or to a message without an id."""
+        return read_messages(body, codec, self._limits)
+
+    def read_event(self, event: sse.SseEvent, id_: RequestId | None) -> list[Message | UnaddressedError]:
+        """Reads an event of the response to a request, or of a stream that belongs to none."""
+        return read_messages(event.data, JSON_CODEC, self._limits)
 
     def _response_codec(self, response: HttpResponse) -> Codec | None:
         """Returns the codec of a response; None if the request did not accept it."""
@@ -292,7 +303,7 @@ class HttpLink:
                     last_id = event.id if event.id and _is_usable_id(event.id) else last_id
                     if event.retry_ms is not None:
                         retry_seconds = min(max(event.retry_ms / 1000, _MIN_RETRY_SECONDS), _MAX_RETRY_SECONDS)
-                    for message in read_messages(event.data, JSON_CODEC, self._limits) if event.data else ():
+                    for message in self.read_event(event, id_) if event.data else ():
                         self._receiver.receive(message)
                 if id_ is not None and not self._receiver.is_awaiting(id_):
                     break
@@ -318,7 +329,7 @@ class HttpLink:
             with suppress(ConnectionLostError):
                 resumed = {"last-event-id": _encode_event_id(end.last_event_id)} if end.last_event_id else {}
                 try:
-                    response = await self._exchange("GET", {**headers, **resumed}, b"")
+                    response = await self._exchange("GET", self._url, {**headers, **resumed}, b"")
                 except UnauthorizedError:  # no user is asked to log in for messages that nobody waits for
                     return False
                 finally:
@@ -334,7 +345,7 @@ class HttpLink:
         if self._session_id is not None and not self.ended:
             with suppress(ClientError, BrokenExchangeError, TimeoutError):
                 async with asyncio.timeout(_CLOSE_SECONDS):
-                    await self._exchange_once("DELETE", self._version_headers(), b"")
+                    await self._exchange_once("DELETE", self._url, self._version_headers(), b"")
         self.ended = True
         self._pool.close()
 
