@@ -12,6 +12,8 @@ import math
 from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, assert_never
 
+import msgspec
+
 from deltamcp.calls.call_spans import CONTEXT_KEYS
 from deltamcp.calls.promise_runs import PromiseRuns, error_outcome
 from deltamcp.calls.request_context import RequestContext
@@ -31,6 +33,7 @@ from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
 from deltamcp.stores.store import StoreError, StoreFullError
 from deltamcp.values import (
     JSON,
+    NO_INPUTS,
     Answer,
     AnswerPromise,
     Caller,
@@ -218,7 +221,7 @@ class PromiseCalls:
                     case GetPromise():
                         return Answer(await self._snapshot(ask.token, key, found))
                     case AnswerPromise():
-                        answered = await self._answer(key, found, ask.inputs)
+                        answered = await self._answer(key, found, ask.inputs, request)
                         if isinstance(answered, Failure):
                             return answered
                         return Answer(await self._snapshot(ask.token, key, answered))
@@ -255,8 +258,8 @@ class PromiseCalls:
     async def _redeem(
         self, ask: RedeemPromise, key: str, found: PromiseRecord, watch: PromiseWatch, request: RequestContext
     ) -> Outcome:
-        if ask.inputs.responses or ask.inputs.fields:
-            answered = await self._answer(key, found, ask.inputs)
+        if ask.inputs is not NO_INPUTS:
+            answered = await self._answer(key, found, ask.inputs, request)
             if isinstance(answered, Failure):
                 return answered
             found = answered
@@ -264,19 +267,22 @@ class PromiseCalls:
         current = await self._wait(key, found, watch, seconds, request)
         while current is not None and current.questions and seconds == math.inf and _can_be_asked(request):
             answers = await _ask_client(current.questions, ask.token, request)
-            answered = await self._answer(key, current, Inputs(answers))
+            answered = await self._answer(key, current, Inputs(answers), request)
             if isinstance(answered, Failure):
                 return answered
             current = await self._wait(key, answered, watch, seconds, request)
         return await self._settle(ask.token, key, current)
 
-    async def _answer(self, key: str, found: PromiseRecord, inputs: Inputs) -> PromiseRecord | Failure:
-        if len(jsonrpc.encode([found.answers, inputs.responses])) > _MAX_ANSWER_BYTES:
+    async def _answer(
+        self, key: str, found: PromiseRecord, inputs: Inputs, request: RequestContext
+    ) -> PromiseRecord | Failure:
+        if len(jsonrpc.encode([found.answers, found.drafts, inputs.responses, inputs.fields])) > _MAX_ANSWER_BYTES:
             return Failure(
                 Fault.INVALID_PARAMS,
                 f"The answers to the questions of one call may have {_MAX_ANSWER_BYTES:,} bytes; answer with less.",
             )
-        answered = await self.store.update(key, lambda current: record.answer(current, inputs.responses))
+        asks_again = request.terms.result_shape is ResultShape.MCP_LITE
+        answered = await self.store.update(key, lambda current: record.answer(current, inputs, asks_again))
         if answered is None:
             return _UNKNOWN
         if answered.is_changed and answered.record.status is PromiseStatus.QUEUED:
@@ -403,12 +409,12 @@ _EXPIRED = error_outcome(ToolErrorCode.PROMISE_EXPIRED, "The promise has expired
 
 def _expiry_outcome(request: RequestContext) -> Outcome:
     """Returns what the owner of an expired promise is told: MCP has one error for expired and unknown ones."""
-    return _EXPIRED
+    return _EXPIRED if request.terms.result_shape is ResultShape.MCP_LITE else _UNKNOWN
 
 
 def _refuse_without_promise(operation: Operation, request: RequestContext) -> Failure | None:
     """Returns why a client that takes no promise cannot call an operation; None if it can."""
-    if operation.promise_policy != "always":
+    if operation.promise_policy != "always" or request.terms.result_shape is ResultShape.MCP_LITE:
         return None
     text = f"{operation.name} answers with a promise, which this client does not take."
     if request.terms.era is Era.HANDSHAKE:
@@ -427,7 +433,7 @@ def _sync_seconds(operation: Operation, wish: PromiseWish) -> float:
 
 
 def _call_digest(operation: Operation, call: PreparedCall) -> str:
-    encoded = jsonrpc.encode([operation.id, sorted(call.sent_arguments.items())])
+    encoded = msgspec.json.encode([operation.id, call.sent_arguments], order="deterministic")
     return hashlib.sha256(encoded).hexdigest()
 
 

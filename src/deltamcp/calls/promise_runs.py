@@ -25,18 +25,17 @@ from deltamcp.promises.promise_store import PromiseQueue, PromiseStore, PromiseW
 from deltamcp.promises.promised_call import PromisedCall
 from deltamcp.promises.record import PromiseRecord
 from deltamcp.promises.token import shown_key
+from deltamcp.results.content import server_error
 from deltamcp.results.notes import add_notes
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
 from deltamcp.stores.store import StoreError, StoreFullError, StoreUnreachableError
 from deltamcp.values import (
     Answer,
     CallTool,
-    ErrorInfo,
     Failure,
     InputRequired,
     Outcome,
     PromiseStatus,
-    Text,
     ToolResult,
 )
 
@@ -46,6 +45,8 @@ _QUEUED_SECONDS = 30.0
 """How long a call is queued before whoever asks for it queues it again; digest of MCP-lite, 4.2."""
 _STOP_SECONDS = 30.0
 """How long a cancelled function may take to end; then the promise is cancelled all the same."""
+_GIVE_UP_SECONDS = 1.0
+"""How long a function may take to end where its worker stops."""
 _LOOK_SECONDS = 5.0
 _MAX_LOOKS = 6
 """How often a worker looks whether the other one that has its run is dead, before it leaves that to others."""
@@ -58,7 +59,7 @@ logger = logging.getLogger("deltamcp")
 
 def error_outcome(code: ToolErrorCode, text: str, *, retryable: bool = False) -> Answer:
     """Returns the outcome of a call that failed for a reason of the server."""
-    return Answer(ToolResult([Text(text)], is_error=True, error=ErrorInfo(code, retryable)))
+    return Answer(server_error(text, code, retryable=retryable))
 
 
 class PromiseRuns:
@@ -156,15 +157,20 @@ class PromiseRuns:
                 await asyncio.wait([call], timeout=_STOP_SECONDS)
         except asyncio.CancelledError:  # the worker stops
             call.cancel()
-            await self._give_up(key, started)
+            await asyncio.wait([call], timeout=_GIVE_UP_SECONDS)
+            await self._give_up(key, started, call)
             raise
         finally:
             stop.cancel()
         await self._end(key, started, _outcome_of(call))
 
-    async def _give_up(self, key: str, started: PromiseRecord) -> None:
+    async def _give_up(self, key: str, started: PromiseRecord, call: "asyncio.Task[Outcome]") -> None:
+        """Leaves a run to other workers, unless it has just ended."""
         try:
-            await self._bury(key, started)
+            if call.done() and not call.cancelled():
+                await self._end(key, started, _outcome_of(call))
+            else:
+                await self._bury(key, started)
         except Exception as error:
             logger.warning("the promise %s is left to other workers: %s", shown_key(key), error)
 

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from deltamcp.values import JSON, InputRequest, Outcome, Promise, PromiseStatus
+from deltamcp.dialects.questions import list_questions, read_responses
+from deltamcp.values import JSON, InputRequest, Inputs, Outcome, Promise, PromiseStatus
 
 _FORMAT = 1
 _MESSAGE_CHARS = 1000
@@ -66,6 +67,8 @@ class PromiseRecord(Struct, frozen=True, omit_defaults=True):
     message: str | None = None
     questions: dict[str, InputRequest] = {}
     """The questions that the client has yet to answer. A key that was asked is never used for another question."""
+    drafts: dict[str, dict[str, JSON]] = {}
+    """The fields of forms of which required fields are still missing."""
     answers: dict[str, JSON] = {}
     cancel_requested: bool = False
     outcome: str = ""
@@ -152,25 +155,29 @@ def ask(
     if not is_run(record, attempt) or not questions or questions.keys() & record.answers.keys():
         return None
     if record.cancel_requested:
-        return replace(record, status=PromiseStatus.CANCELLED, answers={})
+        return end(record, PromiseStatus.CANCELLED, "", now, seconds)
     return replace(
         _extend(record, now + seconds), status=PromiseStatus.INPUT_REQUIRED, questions=dict(questions), worker=""
     )
 
 
-def answer(record: PromiseRecord, answers: Mapping[str, JSON]) -> PromiseRecord | None:
+def answer(record: PromiseRecord, inputs: Inputs, asks_again: bool = False) -> PromiseRecord | None:
     """The client has answered questions; once all are answered, the call is queued again.
 
-    Answers to questions that are not open are ignored.
+    Answers to questions that are not open are ignored. With `asks_again`, a form without a required field stays open.
     """
-    given = {key: value for key, value in answers.items() if key in record.questions}
-    if record.status is not PromiseStatus.INPUT_REQUIRED or not given:
+    if record.status is not PromiseStatus.INPUT_REQUIRED:
+        return None
+    found = read_responses(list_questions(record.questions), inputs, record.drafts, asks_again)
+    given = {key: value for key, value in found.responses.items() if key in record.questions}
+    if not given and found.drafts == record.drafts:
         return None
     left = {key: question for key, question in record.questions.items() if key not in given}
     return replace(
         record,
         status=PromiseStatus.INPUT_REQUIRED if left else PromiseStatus.QUEUED,
         questions=left,
+        drafts={key: fields for key, fields in found.drafts.items() if key in left},
         answers={**record.answers, **given},
     )
 
@@ -188,7 +195,9 @@ def end(record: PromiseRecord, status: PromiseStatus, outcome: str, now: float, 
     """The call ends in a final state, whether it ran or not."""
     if status not in NEXT[record.status] or not status.is_final:
         return None
-    return replace(_extend(record, now + seconds), status=status, outcome=outcome, questions={}, answers={}, worker="")
+    return replace(
+        _extend(record, now + seconds), status=status, outcome=outcome, questions={}, drafts={}, answers={}, worker=""
+    )
 
 
 def requeue(record: PromiseRecord, attempt: int) -> PromiseRecord | None:
