@@ -79,7 +79,8 @@ STEPS = st.lists(st.sampled_from(sorted(CHANGES)), max_size=40)
 
 @given(STEPS)
 def test_no_way_through_the_states_breaks_their_laws(steps):
-    current, asked = NEW, set()
+    current = NEW
+    asked: set[str] = set()
     for step in steps:
         changed = CHANGES[step](current)
         if changed is None:

@@ -24,9 +24,9 @@ from deltamcp.context import ProgressReport
 from deltamcp.delivery.call_policy import ResultOverride
 from deltamcp.errors import Fault, PeerError, ToolErrorCode
 from deltamcp.limits import Limits
-from deltamcp.promises import record
+from deltamcp.promises import promised_call, record
 from deltamcp.promises.promise_store import PromiseQueue, PromiseStore, PromiseWatch
-from deltamcp.promises.promised_call import make_promised_call, owner_digest
+from deltamcp.promises.promised_call import PromisedCall, make_promised_call, owner_digest
 from deltamcp.promises.record import PromiseRecord
 from deltamcp.promises.token import key_of, make_token, shown_key
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
@@ -114,29 +114,25 @@ class PromiseCalls:
     async def _promise(
         self, call: PreparedCall, wish: PromiseWish, request: RequestContext, override: ResultOverride | None
     ) -> Outcome:
-        operation, caller = call.delivery_request.operation, request.terms.caller
-        name = wish.idempotency_key
-        owner = _name_owner(caller)
-        digest = _call_digest(operation, call)
-        if name is not None:
-            if len(name) > _MAX_NAME_CHARS:
-                return Failure(Fault.INVALID_PARAMS, f"An idempotency key has at most {_MAX_NAME_CHARS} characters.")
-            known = await self.store.find_name(owner, name)
-            if known is not None:
-                return await self._call_again(*known, digest, call, wish, request)
+        operation, name = call.delivery_request.operation, wish.idempotency_key
         token = make_token()
         key = key_of(token)
         assert key is not None
         try:
-            made = await self._create(key, call, wish, request, override)
+            digest = _call_digest(call)
+            promised = promised_call.encode(_describe(key, call, request, override))
         except ValueError as error:
             return Failure(Fault.INVALID_PARAMS, f"The arguments of {call.name} cannot be stored: {error}.")
+        if name is not None:
+            named = await self._find_named(name, digest, call, wish, request)
+            if named is not None:
+                return named
+        made = await self.store.create(key, self._new_record(call, wish, request), promised)
         if made is None:
             return _not_called(call.name, ToolErrorCode.RATE_LIMITED, "too many of your calls are queued or at work")
-        if name is not None and not await self.store.add_name(owner, name, token, digest, made):
+        if name is not None and not await self.store.add_name(_name_owner(request), name, token, digest, made):
             await self._drop(key, made)
-            known = await self.store.find_name(owner, name)
-            return _UNKNOWN if known is None else await self._call_again(*known, digest, call, wish, request)
+            return await self._find_named(name, digest, call, wish, request) or _UNKNOWN
         with self.store.watching(key) as watch:
             watch.wake(made)
             try:
@@ -151,28 +147,19 @@ class PromiseCalls:
                 if name is None:  # nobody has the token, nor can ask for it
                     self._start(self._cancel_unseen(key))
                 raise
+        outcome = await self._settle(token, key, found)
         if found is not None and found.status.is_final and name is None:
-            outcome = await self._outcome(key, found)
             self._start(self._forget(key, found))
-            return outcome
-        return await self._settle(token, key, found)
+        return outcome
 
-    async def _create(
-        self,
-        key: str,
-        call: PreparedCall,
-        wish: PromiseWish,
-        request: RequestContext,
-        override: ResultOverride | None,
-    ) -> PromiseRecord | None:
-        operation, terms, now = call.delivery_request.operation, request.terms, self.store.clock()
-        total = self._limits.promise_total_seconds
-        seconds = wish.seconds
+    def _new_record(self, call: PreparedCall, wish: PromiseWish, request: RequestContext) -> PromiseRecord:
+        operation, caller, now = call.delivery_request.operation, request.terms.caller, self.store.clock()
+        seconds, total = wish.seconds, self._limits.promise_total_seconds
         if seconds is None or not math.isfinite(seconds):
             seconds = self.runs.run_seconds(operation.timeout) + self._limits.promise_result_seconds
-        new = PromiseRecord(
-            owner_digest(terms.caller),
-            terms.caller.account,
+        return PromiseRecord(
+            owner_digest(caller),
+            caller.account,
             operation.name,
             operation.manifest_entry(ResultShape.MCP)["digest"],
             "",
@@ -183,18 +170,18 @@ class PromiseCalls:
             may_rerun=operation.may_rerun,
             answers=dict(call.answers.by_key),
         )
-        headers = request.channel.headers
-        trace = {name: headers[name.encode()].decode("latin-1") for name in CONTEXT_KEYS if name.encode() in headers}
-        promised = make_promised_call(
-            key, call.name, call.sent_arguments, terms, override, trace, HTTP_REQUEST_ID.get()
-        )
-        return await self.store.create(key, new, promised)
 
-    async def _call_again(
-        self, token: str, digest: str, own_digest: str, call: PreparedCall, wish: PromiseWish, request: RequestContext
-    ) -> Outcome:
-        """Serves a call that its client has made before under the same name."""
-        if digest != own_digest:
+    async def _find_named(
+        self, name: str, digest: str, call: PreparedCall, wish: PromiseWish, request: RequestContext
+    ) -> Outcome | None:
+        """Returns what a call came to that the client has made before under the same name; None if it has not."""
+        if len(name) > _MAX_NAME_CHARS:
+            return Failure(Fault.INVALID_PARAMS, f"An idempotency key has at most {_MAX_NAME_CHARS} characters.")
+        found = await self.store.find_name(_name_owner(request), name)
+        if found is None:
+            return None
+        token, found_digest = found
+        if found_digest != digest:
             text = "The idempotency key was used for another tool or other arguments; use another key."
             return Failure(Fault.INVALID_PARAMS, text)
         seconds = _sync_seconds(call.delivery_request.operation, wish)
@@ -432,13 +419,23 @@ def _sync_seconds(operation: Operation, wish: PromiseWish) -> float:
     return 0.0 if wish.at_once or operation.promise_policy == "always" else operation.sync_seconds
 
 
-def _call_digest(operation: Operation, call: PreparedCall) -> str:
-    encoded = msgspec.json.encode([operation.id, call.sent_arguments], order="deterministic")
-    return hashlib.sha256(encoded).hexdigest()
+def _call_digest(call: PreparedCall) -> str:
+    """Returns what tells calls of another tool, or with other arguments, apart."""
+    named = [call.delivery_request.operation.id, call.sent_arguments]
+    return hashlib.sha256(msgspec.json.encode(named, order="deterministic")).hexdigest()
 
 
-def _name_owner(caller: Caller) -> str:
+def _describe(key: str, call: PreparedCall, request: RequestContext, override: ResultOverride | None) -> PromisedCall:
+    headers = request.channel.headers
+    trace = {name: headers[name.encode()].decode("latin-1") for name in CONTEXT_KEYS if name.encode() in headers}
+    return make_promised_call(
+        key, call.name, call.sent_arguments, request.terms, override, trace, HTTP_REQUEST_ID.get()
+    )
+
+
+def _name_owner(request: RequestContext) -> str:
     """Returns whose names of calls are apart from all others': callers that cannot be told apart have an account."""
+    caller = request.terms.caller
     return f"{owner_digest(caller)} {caller.account if caller.shares_handles else ''}"
 
 

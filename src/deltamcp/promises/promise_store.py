@@ -147,19 +147,14 @@ class PromiseStore:
 
     # Records
 
-    async def create(self, key: str, new: PromiseRecord, call: PromisedCall) -> PromiseRecord | None:
-        """Stores a new promise with its call; None if its account has too many.
-
-        Raises:
-            ValueError: the call contains something that cannot be stored.
-        """
-        data = promised_call.encode(call)
+    async def create(self, key: str, new: PromiseRecord, call: bytes) -> PromiseRecord | None:
+        """Stores a new promise with its encoded call; returns the record, or None if its account has too many."""
         seconds = new.latest_expiry - self.clock()
         count = self._limits.promises_per_account
         for place in random.sample(range(count), min(count, _MAX_PLACES_TRIED)):
             name = str(place)
             if await self._store.add(
-                self._place_owner(new), name, data, seconds, seconds, self._account("promised calls", new)
+                self._place_owner(new), name, call, seconds, seconds, self._account("promised calls", new)
             ):
                 new = replace(new, place=name)
                 stored = await self._store.add(
