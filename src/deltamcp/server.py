@@ -30,6 +30,7 @@ from deltamcp.catalog.search.fusion import Embedder
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
+from deltamcp.promises.runner import DEFAULT_CONCURRENCY, PromiseRunner
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.lifespan import ServerLifespan
@@ -86,6 +87,7 @@ class DeltaServer:
         observers: Sequence[CallObserver] = (),
         middleware: Sequence[Middleware] = (),
         rate_limits: RateLimits | None = None,
+        promise_concurrency: int = DEFAULT_CONCURRENCY,
     ) -> None:
         """
         Args:
@@ -120,6 +122,8 @@ class DeltaServer:
                 outermost: `async def timing(call, call_next)`. See `FunctionCall`.
             rate_limits: How often an address, a principal and a principal's calls of one tool may come, counted in the
                 store. By default there are no such limits.
+            promise_concurrency: How many calls behind promises this process runs at once; 0 leaves all of them to other
+                processes, such as `delta-mcp worker`, and needs a store in Redis.
         """
         info: dict[str, JSON] = {"name": name, "version": version}
         for key, value in (("title", title), ("websiteUrl", website_url), ("icons", icons)):
@@ -129,6 +133,7 @@ class DeltaServer:
             raise ConfigurationError("results must be a ResultPolicy(...).")
         if isinstance(disclosure, str):
             disclosure = Disclosure(disclosure)
+        self._name = name
         self._lifespan = lifespan
         self._files: list[OperationsFile] = []
         limits = limits or Limits()
@@ -148,6 +153,8 @@ class DeltaServer:
         self._keeps_in_process = store == "memory://"
         self._state_keys = check_keys(state_key)
         self._rate_limits = rate_limits
+        self._promise_concurrency = promise_concurrency
+        self._promise_runner: PromiseRunner | None = None
 
     def _open_store(self, store: Store | str) -> SharedStore:
         if isinstance(store, str):
@@ -160,6 +167,7 @@ class DeltaServer:
         store: Store | str | None = None,
         state_key: bytes | Sequence[bytes] | None = None,
         rate_limits: RateLimits | None = None,
+        promise_concurrency: int | None = None,
     ) -> None:
         """Replaces what the author has set, for a program that runs the server of somebody else.
 
@@ -177,6 +185,8 @@ class DeltaServer:
             self._state_keys = check_keys(state_key)
         if rate_limits is not None:
             self._rate_limits = (self._rate_limits or RateLimits()).replace(rate_limits)
+        if promise_concurrency is not None:
+            self._promise_concurrency = promise_concurrency
 
     @property
     def shares_store(self) -> bool:
@@ -192,8 +202,34 @@ class DeltaServer:
     def engine(self) -> Engine:
         """The engine that every transport of this server passes requests to."""
         if self._engine is None:
+            self._promise_runner = self._make_promise_runner()
             self._engine = self._make_engine(self._store, self._state_keys, self._rate_limits)
+            self._engine.promise_queue = self._promise_runner
         return self._engine
+
+    def _make_promise_runner(self) -> PromiseRunner:
+        redis_url = self._store.redis_url
+        if not self._promise_concurrency and redis_url is None:
+            raise ConfigurationError(
+                "Without a worker of its own the server needs a store in Redis, which carries promises to others: "
+                'store="redis://host:port/0".'
+            )
+        return PromiseRunner(
+            self._hooks.lifespan, redis_url, self._name, self._limits, self._promise_concurrency, self._run_promise
+        )
+
+    def start_promises(self) -> None:
+        """Runs promises whenever the server is open, also if none of its tools gives any yet.
+
+        A server does so by itself if one of its tools gives promises.
+        """
+        assert self.engine.promise_calls is not None and self._promise_runner is not None, "the engine has a queue"
+        self._promise_runner.start()
+
+    async def _run_promise(self, key: str) -> None:
+        promises = self.engine.promise_calls
+        assert promises is not None, "the engine has a queue"
+        await promises.run(key)
 
     @property
     def costs(self) -> SurfaceCosts:
@@ -235,6 +271,8 @@ class DeltaServer:
                 stack.push_async_callback(file.close)
             for lifespan in self._items.mounted_lifespans:
                 await stack.enter_async_context(lifespan.running())
+            if any(operation.promise_policy != "never" for operation in self._catalog.operations.values()):
+                self.start_promises()
             if self._rate_limits is not None:
                 warn_of_unknown_tools(self._rate_limits, self._catalog.operations.values())
             if self._catalog.disclosure.surface == "auto":

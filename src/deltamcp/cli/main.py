@@ -49,6 +49,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "bench": Verb("bench", "measure any server, or this library over a corpus"),
         "audit": Verb("audit", "what your servers cost a model now, and would behind the planned gateway"),
         "serve": Verb("serve", "run a server written in Python, or an operations.json", runs_author_code=True),
+        "worker": Verb("worker", "run the promises of a server elsewhere than it serves", runs_author_code=True),
         "dev": Verb("dev", "run a server while you write it, with the MCP Inspector", runs_author_code=True),
         "token": Verb("make_token", "make a bearer token for a server of yours"),
         "validate": Verb("validate", "check an operations.json and tell every fault in it"),

@@ -55,6 +55,7 @@ class ServeCommand(Struct, frozen=True):
     tracing: bool = False
     store: str | None = None
     state_key_file: Path | None = None
+    has_worker: bool = True
     auth: AuthOptions = AuthOptions()
     rate_limits: RateLimits | None = None
     log: LogOptions = LogOptions()
@@ -83,6 +84,9 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         "--store", metavar="URL", help="the store to use instead of the server's own: sqlite:///path, redis://"
     )
     state_keys.add_options(verb)
+    verb.add_argument(
+        "--no-worker", action="store_true", help="run no promises here: `delta-mcp worker` does, with the same --store"
+    )
     rate_options.add_options(verb)
     verb.add_argument(
         "--workers",
@@ -134,6 +138,7 @@ def run(args: argparse.Namespace) -> None:
         tracing=args.tracing,
         store=args.store,
         state_key_file=args.state_key_file,
+        has_worker=not args.no_worker,
         auth=auth_options.read_options(args, None if args.http is None else host),
         rate_limits=rate_options.read_limits(args),
         log=log.read_options(args),
@@ -332,8 +337,13 @@ def _load_configured(command: ServeCommand) -> DeltaServer:
     """Returns the server with what the operator has set in place of what its author has."""
     keys = state_keys.read_keys(command.state_key_file, os.environ)
     server = load(command.target, command.disclosure, command.prefix)
-    if command.store is not None or keys or command.rate_limits is not None:
-        server.configure(store=command.store, state_key=keys or None, rate_limits=command.rate_limits)
+    if command.store is not None or keys or command.rate_limits is not None or not command.has_worker:
+        server.configure(
+            store=command.store,
+            state_key=keys or None,
+            rate_limits=command.rate_limits,
+            promise_concurrency=None if command.has_worker else 0,
+        )
     return server
 
 

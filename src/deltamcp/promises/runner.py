@@ -18,6 +18,8 @@ from deltamcp.stores.store import StoreError, StoreUnreachableError
 if TYPE_CHECKING:
     from deltamcp.promises.docket_queue import KeyQueue, KeyWorker
 
+DEFAULT_CONCURRENCY = 100
+"""Most calls wait for something else; functions without `async` have `Limits.threads` of their own."""
 _CLOSE_SECONDS = 1.0
 """How long calls have to end where no transport has said that the server will close."""
 _GIVE_BACK_SECONDS = 2.0
