@@ -471,7 +471,7 @@ class DeltaServer:
         return GrpcServer(self.engine, host, port, **options)
 
     @overload
-    def run(self, transport: Literal["stdio"] = "stdio") -> None: ...
+    def run(self, transport: Literal["stdio"] = "stdio", *, protocol: Literal["mcp", "mcp-lite"] = ...) -> None: ...
     @overload
     def run(
         self, transport: Literal["grpc"], *, host: str = ..., port: int = ..., **options: Unpack["GrpcOptions"]
@@ -490,6 +490,7 @@ class DeltaServer:
         self,
         transport: Literal["stdio", "http", "grpc"] = "stdio",
         *,
+        protocol: Literal["mcp", "mcp-lite"] = "mcp",
         host: str = "127.0.0.1",
         port: int | None = None,
         path: str = "/mcp",
@@ -497,7 +498,8 @@ class DeltaServer:
     ) -> None:
         """Serves clients until the process receives SIGTERM or SIGINT: `run()`, `run("http")` or `run("grpc")`.
 
-        Over stdio the server has one client, and also stops when that client closes its end. Over HTTP it listens at
+        Over stdio the server has one client, and also stops when that client closes its end; `protocol` is what it
+        speaks there, because MCP-lite begins without a word that would tell. Over HTTP it listens at
         `host` and `port`, where 0 is any free port, and then prints its address to stderr; `path` is that of the
         endpoint, and `HttpServerOptions` lists the other options. Without a port it is 8000. Over gRPC it serves
         MCP-lite at port 50051 unless it gets another, and `GrpcOptions` lists the other options. Warnings and errors
@@ -515,7 +517,9 @@ class DeltaServer:
         if transport == "stdio":
             from deltamcp.transports import stdio
 
-            asyncio.run(stdio.serve(self.engine, stdio.take_streams()))
+            if protocol not in stdio.DUPLEXES:
+                raise ConfigurationError(f'There is no protocol {protocol!r}; pick "mcp" or "mcp-lite".')
+            asyncio.run(stdio.serve(self.engine, stdio.take_streams(), protocol))
         elif transport == "http":
             from deltamcp.transports import uvicorn_server
 

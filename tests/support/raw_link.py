@@ -11,9 +11,9 @@ from deltamcp.transports.duplex import Duplex
 class RawLink:
     """The client's end, and what the server's end writes to."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, duplex: type[Duplex] = Duplex) -> None:
         self._inbox: asyncio.Queue[bytes] = asyncio.Queue()
-        self._duplex = Duplex(engine, self)
+        self._duplex = duplex(engine, self)
 
     def send(self, message: bytes) -> None:
         """Sends one whole message to the server."""
@@ -36,10 +36,10 @@ class RawLink:
 
 
 @contextlib.asynccontextmanager
-async def raw_link(engine: Engine) -> AsyncIterator[RawLink]:
+async def raw_link(engine: Engine, duplex: type[Duplex] = Duplex) -> AsyncIterator[RawLink]:
     """Connects to a server, and starts it where it is not running yet."""
     async with engine.lifespan.running():
-        link = RawLink(engine)
+        link = RawLink(engine, duplex)
         try:
             yield link
         finally:

@@ -12,6 +12,7 @@ from mcp import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from deltamcp import DeltaServer, Limits
+from deltamcp.transports.duplex import Duplex
 from deltamcp.transports.stdio import _PipeConnection
 from tests.support.conditions import HANG_SECONDS
 from tests.support.paths import PRINTING_SERVER
@@ -83,7 +84,7 @@ async def test_the_responses_that_nobody_reads_wait_outside_the_buffer():
 
     (into, writes), (reads, out) = os.pipe(), os.pipe()
     async with server.engine.lifespan.running():
-        connection = _PipeConnection(server.engine, into, out)
+        connection = _PipeConnection(server.engine, into, out, Duplex)
         running = asyncio.create_task(connection.run())
         for number in range(CALLS):
             params = {"name": "produce", "arguments": {}, "_meta": META}

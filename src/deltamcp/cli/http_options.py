@@ -1,10 +1,15 @@
 """The command-line options of servers over HTTP that are also options of `DeltaServer.run("http")`."""
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from deltamcp.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from deltamcp.transports.http_options import HttpServerOptions
+    from deltamcp.transports.mcp_lite_options import McpLiteOptions
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
@@ -34,6 +39,14 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep no sessions: each request of a client up to 2025-11-25 stands alone",
     )
+    verb.add_argument("--no-mcp-lite", action="store_true", help="serve MCP only, not MCP-lite beside it")
+    verb.add_argument(
+        "--mcp-lite-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of MCP-lite over HTTP, such as prompts=true or prefix=/lite; repeatable",
+    )
     verb.add_argument(
         "--compat", action="store_true", help="answer as the original server of Delta-MCP 0.2 does, on every path"
     )
@@ -44,6 +57,7 @@ def read_options(args: argparse.Namespace) -> "HttpServerOptions":
     from deltamcp.transports.allowed_names import LOOPBACK  # servers over stdio need nothing of HTTP
 
     return {
+        "mcp_lite": not args.no_mcp_lite and _read_mcp_lite(args.mcp_lite_option),
         "allowed_hosts": None if args.allow_host is None else [*args.allow_host, *LOOPBACK],
         "allowed_origins": args.allow_origin,
         "trusted_proxies": args.trusted_proxy,
@@ -53,3 +67,21 @@ def read_options(args: argparse.Namespace) -> "HttpServerOptions":
         "tls_key": args.tls_key,
         "compat": args.compat,
     }
+
+
+def _read_mcp_lite(given: list[str]) -> "McpLiteOptions":
+    """Returns the options of MCP-lite; a value is JSON, or else a text.
+
+    Raises:
+        ConfigurationError: an option has no value.
+    """
+    options: dict[str, Any] = {}
+    for option in given:
+        name, equals, value = option.partition("=")
+        if not equals:
+            raise ConfigurationError(f"--mcp-lite-option takes NAME=VALUE, not {option!r}.")
+        try:
+            options[name] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            options[name] = value
+    return cast("McpLiteOptions", options)

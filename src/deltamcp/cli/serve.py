@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -50,6 +50,8 @@ class ServeCommand(Struct, frozen=True):
     host: str = "127.0.0.1"
     port: int = 0
     path: str = "/mcp"
+    protocol: Literal["mcp", "mcp-lite"] = "mcp"
+    """What the server speaks over stdio."""
     http: "HttpServerOptions" = {}
     metrics: MetricsOptions = MetricsOptions()
     tracing: bool = False
@@ -73,6 +75,9 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     add_target_options(verb)
     verb.add_argument("--http", metavar="HOST:PORT", help="serve Streamable HTTP instead of stdio; port 0 is any free")
     verb.add_argument("--path", default="/mcp", help="the HTTP endpoint (default /mcp)")
+    verb.add_argument(
+        "--mcp-lite", action="store_true", help="speak MCP-lite over stdio, not MCP; over HTTP both are served"
+    )
     http_options.add_options(verb)
     auth_options.add_options(verb)
     metrics_options.add_options(verb)
@@ -124,6 +129,8 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigurationError("--metrics needs --http HOST:PORT: over stdio nobody could read them.")
     if args.workers != 1:
         _check_workers(args)
+    if args.mcp_lite and args.http is not None:
+        raise ConfigurationError("--mcp-lite is for stdio: over HTTP MCP-lite is served beside MCP.")
     if args.compat and args.http is None:
         raise ConfigurationError("--compat needs --http HOST:PORT: over stdio every client gets its own protocol.")
     command = ServeCommand(
@@ -133,6 +140,7 @@ def run(args: argparse.Namespace) -> None:
         host=host,
         port=port,
         path=f"/{args.path.strip('/')}",
+        protocol="mcp-lite" if args.mcp_lite else "mcp",
         http={} if args.http is None else http_options.read_options(args),
         metrics=metrics_options.read_options(args),
         tracing=args.tracing,
@@ -166,7 +174,7 @@ def _serve_stdio(command: ServeCommand) -> None:
     from deltamcp.transports import stdio
 
     streams = stdio.take_streams()  # before the author's file runs, which may print
-    asyncio.run(stdio.serve(_engine_of(command, _load_configured(command)), streams))
+    asyncio.run(stdio.serve(_engine_of(command, _load_configured(command)), streams, command.protocol))
 
 
 def make_process(command: ServeCommand) -> tuple[ServerProcess, int]:

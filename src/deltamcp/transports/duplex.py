@@ -131,16 +131,24 @@ class Duplex:
                 if self._session is not None:
                     self._session.resolve(message)
             case Malformed():
-                respond(jsonrpc.encode_malformed(message))
+                respond(self._refuse_message(message))
+
+    def _refuse_message(self, message: Malformed) -> bytes:
+        """Returns the response to a message that could not be read."""
+        return jsonrpc.encode_malformed(message)
+
+    @property
+    def _takes_batches(self) -> bool:
+        return self._session is not None and self._session.agreement.version == versions.BATCHES_IN
 
     def _receive_batch(self, messages: list[Message], held: int) -> None:
         """Handles a batch, which only MCP 2025-03-26 has, and writes its responses as one batch.
 
         `held` is the average memory of its messages.
         """
-        if self._session is None or self._session.agreement.version != versions.BATCHES_IN:
+        if not self._takes_batches:
             refused = Malformed(Fault.INVALID_REQUEST, "Batches are not part of this protocol version.")
-            self._write(jsonrpc.encode_malformed(refused))
+            self._write(self._refuse_message(refused))
             return
         expected = sum(isinstance(message, Request | Malformed) for message in messages)
         responses: list[bytes] = []
@@ -173,6 +181,10 @@ class Duplex:
             self._tasks.pop(request.id, None)
             respond(message)
 
+        self._start(request, held, respond, finish)
+
+    def _start(self, request: Request, held: int, respond: Respond, finish: Respond) -> None:
+        """Serves a request whose id is free; `finish` responds and frees the id, for a request served in a task."""
         dialect = self._engine.dialects.find_stateless(request)
         if dialect is not None:
             self._spawn(request, held, self._serve(request, dialect, finish), respond)

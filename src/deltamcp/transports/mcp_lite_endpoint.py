@@ -18,6 +18,7 @@ from deltamcp.transports.asgi_messages import Headers, HttpRequest
 from deltamcp.transports.body_reader import BodyReader
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.http_reply import UNREAD, HttpReply
+from deltamcp.transports.mcp_lite_messages import MAX_BATCH, is_notification, refusal
 from deltamcp.transports.mcp_lite_negotiation import ReplyForm, check_media_type, preferred_form, preferred_wait
 from deltamcp.transports.mcp_lite_options import LiteHttpSettings
 from deltamcp.transports.mcp_lite_response import make_stamp, write_response
@@ -27,20 +28,16 @@ from deltamcp.values import (
     Answer,
     EngineAsk,
     Failure,
-    Malformed,
     Message,
     Notification,
     Page,
     RedeemPromise,
     Request,
     RequestId,
-    Response,
 )
 from deltamcp.wire import jsonrpc
 
-_MAX_BATCH = 16
 _ALLOW = (b"allow", b"POST")
-_UNANSWERABLE = Failure(Fault.INVALID_REQUEST, "A request needs an id; only notifications/* have none.")
 _Headers = tuple[tuple[bytes, bytes], ...]
 
 
@@ -133,12 +130,12 @@ class McpLiteEndpoint:
                 await self._answer_request(message, incoming)
             case list():
                 await self._answer_batch(message, incoming)
-            case Notification() if _is_notification(message):
+            case Notification() if is_notification(message):
                 await asgi_messages.respond_accepted(incoming.send)
             case Failure():
                 await self.refuse(incoming, message)
             case _:
-                failure, id_ = _refusal(message)
+                failure, id_ = refusal(message)
                 await self.refuse(incoming, failure, id_)
 
     async def _answer_request(self, request: Request, incoming: HttpRequest) -> None:
@@ -179,9 +176,9 @@ class McpLiteEndpoint:
         if not self._settings.batches:
             await self.refuse(incoming, Failure(Fault.INVALID_REQUEST, "This server takes no batches."))
             return
-        if len(messages) > _MAX_BATCH:
+        if len(messages) > MAX_BATCH:
             await self.refuse(
-                incoming, Failure(Fault.INVALID_REQUEST, f"A batch may have at most {_MAX_BATCH} messages.")
+                incoming, Failure(Fault.INVALID_REQUEST, f"A batch may have at most {MAX_BATCH} messages.")
             )
             return
         last = HttpReply(incoming, asgi_messages.ONLY_JSON, incoming.account, self._engine.limits)
@@ -196,8 +193,8 @@ class McpLiteEndpoint:
                 if not last.reserve(len(body)):
                     body, _ = write_response(self._lite, message, UNREAD, started)
                 bodies.append(body)
-            elif not (isinstance(message, Notification) and _is_notification(message)):
-                bodies.append(self._lite.refuse(*_refusal(message)))
+            elif not (isinstance(message, Notification) and is_notification(message)):
+                bodies.append(self._lite.refuse(*refusal(message)))
         incoming.release()
         if bodies:
             await last.finish(b"[%b]" % b",".join(bodies), 200)
@@ -261,21 +258,6 @@ def _named_request(use: LitePath, params: dict[str, JSON]) -> Request:
     if use is LitePath.AWAIT:
         return Request(0, "tools/call", {"name": "await", "arguments": params})
     return Request(0, "prompts/list" if use is LitePath.PROMPTS else "tools/list", params)
-
-
-def _is_notification(message: Notification) -> bool:
-    return message.method.startswith("notifications/")
-
-
-def _refusal(message: Message) -> tuple[Failure, RequestId | None]:
-    """Returns why a message gets an error that is no request."""
-    match message:
-        case Malformed():
-            return Failure(message.fault, message.reason), message.id
-        case Response():
-            return Failure(Fault.INVALID_REQUEST, "MCP-lite asks clients nothing, so that they answer nothing."), None
-        case _:
-            return _UNANSWERABLE, None
 
 
 def _wait_as_preferred(ask: RedeemPromise, headers: Headers, request: Request) -> tuple[EngineAsk, _Headers]:

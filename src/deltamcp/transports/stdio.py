@@ -7,17 +7,23 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 from deltamcp.calls.engine import Engine
 from deltamcp.transports.duplex import Duplex
+from deltamcp.transports.mcp_lite_duplex import LiteDuplex
 from deltamcp.values import Malformed
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.lines import LineReader
 
 _CHUNK = 64 * 1024
 """The bytes of one read; asyncio's own pipe transport reads 256 kB, which costs a memory mapping each time."""
+
+
+Protocol = Literal["mcp", "mcp-lite"]
+DUPLEXES: Mapping[Protocol, type[Duplex]] = MappingProxyType({"mcp": Duplex, "mcp-lite": LiteDuplex})
 
 
 class Streams(NamedTuple):
@@ -27,11 +33,11 @@ class Streams(NamedTuple):
     out: int
 
 
-async def serve(engine: Engine, streams: Streams) -> None:
+async def serve(engine: Engine, streams: Streams, protocol: Protocol = "mcp") -> None:
     """Serves one client until it closes the streams, or until SIGTERM or SIGINT; closes the streams."""
     try:
         async with engine.lifespan.running():
-            await _PipeConnection(engine, streams.into, streams.out).run()
+            await _PipeConnection(engine, streams.into, streams.out, DUPLEXES[protocol]).run()
     finally:
         os.close(streams.into)
         os.close(streams.out)
@@ -64,11 +70,11 @@ class _PipeConnection:
     While the client does not read its responses, or too many requests are in flight, the connection reads nothing more.
     """
 
-    def __init__(self, engine: Engine, read_fd: int, write_fd: int) -> None:
+    def __init__(self, engine: Engine, read_fd: int, write_fd: int, duplex: type[Duplex]) -> None:
         self._limits = engine.limits
         self._lifespan = engine.lifespan
         self._lines = LineReader(engine.limits)
-        self._duplex = Duplex(engine, self)
+        self._duplex = duplex(engine, self)
         self._read_fd = read_fd
         self._loop = asyncio.get_running_loop()
         self._output = _Output(write_fd, engine.limits.unsent_bytes, self._update_reading, self._hang_up)
