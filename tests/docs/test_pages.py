@@ -9,7 +9,10 @@ from deltamcp import Limits
 from tests.docs.page import PAGES, Page, blocks
 from tests.support.paths import ROOT
 
-NOT_RUN = {("client.md", "needs a server on the network")}
+NOT_RUN = {
+    ("client.md", "needs a server on the network"),
+    ("mcp-lite.md", "tests/docs/test_mcp_lite.py runs it, at a port of its own"),
+}
 """The blocks that are not run, by page and reason."""
 
 
