@@ -187,7 +187,7 @@ def test_the_result_of_tasks_result_names_its_task_and_keeps_its_own_meta():
     result = handshake("tasks/result", DONE)["result"]
     assert result["_meta"] == {"example.org/a": 1, RELATED: {"taskId": TOKEN}}
     assert result["content"] == handshake("tools/call", DONE)["result"]["content"]
-    assert handshake("tasks/result", ERROR)["result"]["_meta"] == {RELATED: {"taskId": TOKEN}}
+    assert handshake("tasks/result", ERROR)["result"]["_meta"][RELATED] == {"taskId": TOKEN}
     assert handshake("tasks/result", FAILURE)["error"] == handshake("tools/call", FAILURE)["error"]
     assert RELATED not in json.dumps(handshake("tasks/get", Answer(promise())))
 

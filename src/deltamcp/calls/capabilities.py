@@ -1,7 +1,9 @@
 """The server's description of itself for clients: its name, instructions and capabilities."""
 
+from collections.abc import Iterable
+
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.values import JSON, About, Filter, Kind
+from deltamcp.values import JSON, About, Kind
 
 
 class Capabilities:
@@ -47,7 +49,6 @@ class Capabilities:
         # Behind meta-tools operations are resources too, and `auto` may choose meta-tools later.
         return bool(catalog.resources or catalog.templates) or catalog.view().may_cut_results
 
-    def supported_filter(self, requested: Filter) -> Filter:
-        """Returns the part of a client's filter that this server supports."""
-        kinds = frozenset(kind for kind in requested.kinds if self.offers(kind))
-        return Filter(kinds, requested.uris, requested.tokens)
+    def offered_kinds(self, kinds: Iterable[Kind]) -> frozenset[Kind]:
+        """Returns those of some kinds of lists that the server has."""
+        return frozenset(kind for kind in kinds if self.offers(kind))

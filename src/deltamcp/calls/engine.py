@@ -6,6 +6,7 @@ same dialect writes that. The engine only dispatches: one module of this package
 a failure with an id under which the server's log has the traceback; clients see nothing else of it.
 """
 
+import contextlib
 import functools
 import hashlib
 from collections.abc import Coroutine, Sequence
@@ -38,14 +39,14 @@ from deltamcp.delivery.delta_mcp_delivery import DeltaMcpDelivery
 from deltamcp.delivery.mcp_delivery import McpDelivery
 from deltamcp.delivery.mcp_lite_delivery import McpLiteDelivery
 from deltamcp.delivery.stored_results import StoredResults
+from deltamcp.dialects import tasks
 from deltamcp.dialects.registry import Dialects
-from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.replicas.replica import Replica
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.seal import Seal
-from deltamcp.stores.store import SharedStore
+from deltamcp.stores.store import SharedStore, StoreError
 from deltamcp.values import (
     ANONYMOUS,
     JSON,
@@ -60,7 +61,7 @@ from deltamcp.values import (
     Discover,
     Done,
     EngineAsk,
-    Failure,
+    Filter,
     GetPromise,
     GetPrompt,
     ListItems,
@@ -214,10 +215,18 @@ class Engine:
                 return _answer(Answer(Done()))
             case RedeemPromise() | GetPromise() | AnswerPromise() | CancelPromise():
                 if self.promise_calls is None:
-                    return _answer(Failure(Fault.PROMISE_UNKNOWN, "There is no such promise."))
+                    return _answer(tasks.refuse_ask(terms))
                 return self.promise_calls.perform(ask, request)
             case _:
                 assert_never(ask)
+
+    async def accept_filter(self, requested: Filter, caller: Caller) -> Filter:
+        """Returns the part of a client's filter that it gets: what the server has, and its own promises."""
+        tokens: frozenset[str] = frozenset()
+        if requested.tokens and self.promise_calls is not None:
+            with contextlib.suppress(StoreError):  # it is not told of any, and may ask for them
+                tokens = await self.promise_calls.own_tokens(requested.tokens, caller)
+        return Filter(self.capabilities.offered_kinds(requested.kinds), requested.uris, tokens)
 
     def _call_tool(self, ask: CallTool, request: RequestContext) -> Coroutine[Any, Any, Outcome]:
         if request.view.withholds:
@@ -229,6 +238,8 @@ class Engine:
         if operation is not None:
             if operation.promise_policy != "never":
                 return self._call_promised(operation, ask, request)
+            if ask.promise is not None and ask.promise.at_once and self.capabilities.gives_promises:
+                return _answer(tasks.refuse_task(ask.name))
             return self._tool_calls.call(operation, ask, request, None)
         meta = request.view.meta_tools.get(ask.name)
         if meta is not None:

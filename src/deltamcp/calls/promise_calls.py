@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import logging
 import math
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Iterable
 from typing import Any, assert_never
 
 import msgspec
@@ -22,6 +22,7 @@ from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.operation import Operation
 from deltamcp.context import ProgressReport
 from deltamcp.delivery.call_policy import ResultOverride
+from deltamcp.dialects import tasks
 from deltamcp.errors import Fault, PeerError, ToolErrorCode
 from deltamcp.limits import Limits
 from deltamcp.promises import promised_call, record
@@ -64,10 +65,6 @@ _MAX_ANSWER_BYTES = 256 * 1024
 """All answers to the questions of one call; a model's answer is shorter."""
 _MAX_NAME_CHARS = 256
 _MIN_LIFE_SECONDS = 1.0
-_CLIENT_EXTENSION = "io.modelcontextprotocol/tasks"
-"""What a client of 2026-07-28 declares if it takes promises; MCP calls them tasks."""
-_RELATED_KEY = "io.modelcontextprotocol/related-task"
-"""The key in `_meta` that names the promise which a request to the client is about (2025-11-25)."""
 
 _UNKNOWN = Failure(Fault.PROMISE_UNKNOWN, "There is no such promise.")
 _UNREACHABLE = Failure(Fault.INTERNAL, "Promises cannot be reached now; try again in a few seconds.")
@@ -98,7 +95,7 @@ class PromiseCalls:
     ) -> Outcome | None:
         """Returns the outcome of a call, or its promise; None if the call is to run while its client waits."""
         if ask.promise is None:
-            return _refuse_without_promise(operation, request)
+            return tasks.refuse_call(ask.name, request.terms) if operation.promise_policy == "always" else None
         call = await self._tool_calls.check(operation, ask, request, override)
         if not isinstance(call, PreparedCall):
             return call
@@ -147,6 +144,9 @@ class PromiseCalls:
                 if name is None:  # nobody has the token, nor can ask for it
                     self._start(self._cancel_unseen(key))
                 raise
+        if found is not None and found.questions and name is None and _may_ask_first(operation, wish):
+            self._start(self._cancel_unseen(key))
+            return self._tool_calls.ask(found.questions, call)
         outcome = await self._settle(token, key, found)
         if found is not None and found.status.is_final and name is None:
             self._start(self._forget(key, found))
@@ -241,6 +241,18 @@ class PromiseCalls:
                 while found is not None and found.revision == revision:
                     found = await watch.next(revision, _HEAL_SECONDS)
                     found = found if found is None else await self._heal(key, found)
+
+    async def own_tokens(self, tokens: Iterable[str], caller: Caller) -> frozenset[str]:
+        """Returns those of some tokens whose promises the caller may redeem.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        owner, now = owner_digest(caller), self.store.clock()
+        found = {token: await self.store.read(key) for token in tokens if (key := key_of(token)) is not None}
+        return frozenset(
+            token for token, one in found.items() if one is not None and one.owner == owner and not one.is_expired(now)
+        )
 
     async def _redeem(
         self, ask: RedeemPromise, key: str, found: PromiseRecord, watch: PromiseWatch, request: RequestContext
@@ -399,24 +411,20 @@ def _expiry_outcome(request: RequestContext) -> Outcome:
     return _EXPIRED if request.terms.result_shape is ResultShape.MCP_LITE else _UNKNOWN
 
 
-def _refuse_without_promise(operation: Operation, request: RequestContext) -> Failure | None:
-    """Returns why a client that takes no promise cannot call an operation; None if it can."""
-    if operation.promise_policy != "always" or request.terms.result_shape is ResultShape.MCP_LITE:
-        return None
-    text = f"{operation.name} answers with a promise, which this client does not take."
-    if request.terms.era is Era.HANDSHAKE:
-        # 2025-11-25, "Tasks": a tool whose taskSupport is "required" cannot be called without a task.
-        return Failure(Fault.UNKNOWN_METHOD, text)
-    required: JSON = {"requiredCapabilities": {"extensions": {_CLIENT_EXTENSION: {}}}}
-    return Failure(Fault.MISSING_CAPABILITY, text, required)
-
-
 def _not_called(name: str, code: ToolErrorCode, reason: str) -> Outcome:
     return error_outcome(code, f"{name} was not called: {reason}. Try again later.", retryable=True)
 
 
 def _sync_seconds(operation: Operation, wish: PromiseWish) -> float:
     return 0.0 if wish.at_once or operation.promise_policy == "always" else operation.sync_seconds
+
+
+def _may_ask_first(operation: Operation, wish: PromiseWish) -> bool:
+    """Whether a question is asked before there is a promise, and the client sends its call again with the answer.
+
+    MCP's extension for tasks asks servers to do so ("Task Creation"), and nothing is stored while a user thinks.
+    """
+    return operation.promise_policy == "auto" and not wish.at_once
 
 
 def _call_digest(call: PreparedCall) -> str:
@@ -447,9 +455,8 @@ async def _ask_client(questions: dict[str, InputRequest], token: str, request: R
     """Asks the questions of a call in the request that waits for its outcome."""
 
     async def ask(question: InputRequest) -> JSON:
-        meta = {**question.params.get("_meta", {}), _RELATED_KEY: {"taskId": token}}
         try:
-            return await request.channel.request(question.method, {**question.params, "_meta": meta})
+            return await request.channel.request(question.method, tasks.with_related_task(question.params, token))
         except PeerError as error:
             logger.debug("the client refused a question: %s", error)
             return {"action": "cancel"}

@@ -38,7 +38,19 @@ from deltamcp.results.content import server_error
 from deltamcp.results.upstream_rate_limit import original_rate_limit_result, rate_limit_result
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.stores.store import StoreError
-from deltamcp.values import JSON, Answer, CallTool, Era, ErrorInfo, Failure, Outcome, ResultShape, Text, ToolResult
+from deltamcp.values import (
+    JSON,
+    Answer,
+    CallTool,
+    Era,
+    ErrorInfo,
+    Failure,
+    InputRequest,
+    Outcome,
+    ResultShape,
+    Text,
+    ToolResult,
+)
 from deltamcp.wire import jsonrpc
 
 _NAME_CHARS = 256
@@ -128,6 +140,10 @@ class ToolCalls:
             for observation in reversed(_observe(operation, ask, request, _active(self._observers))):
                 observation.finish(call)
         return call
+
+    def ask(self, questions: dict[str, InputRequest], call: PreparedCall) -> Outcome:
+        """Returns the outcome that makes the client send a call again, with answers to questions."""
+        return self._state.ask(InputPending(questions), call.delivery_request.terms.caller, call.key, call.answers)
 
     def observe_unknown(self, name: JSON, request: RequestContext, outcome: Outcome | None = None) -> None:
         """Notifies observers of a call of an operation that does not exist, or that the caller may not see."""
@@ -233,7 +249,7 @@ class ToolCalls:
             case MissingCapabilityError() if call.delivery_request.terms.era is Era.MODERN:
                 return missing_capability(error)
             case InputPending():
-                return self._state.ask(error, call.delivery_request.terms.caller, call.key, call.answers)
+                return self.ask(error.requests, call)
             case asyncio.CancelledError():
                 if call.deadline.expired and call.deadline.undo_cancel():
                     sentence = f"{call.name} was stopped: it took too long."

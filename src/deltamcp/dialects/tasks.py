@@ -75,6 +75,13 @@ def refuse_task(name: str) -> Failure:
     return Failure(Fault.UNKNOWN_METHOD, f"The tool {name} cannot be called as a task; send no params.task.")
 
 
+def refuse_ask(terms: Terms) -> Failure:
+    """Returns the failure of a request about a promise to a server that gives none."""
+    if terms.result_shape is ResultShape.MCP:
+        return Failure(Fault.UNKNOWN_METHOD, "This server has no tasks.")
+    return Failure(Fault.PROMISE_UNKNOWN, "There is no such promise.")
+
+
 def task_fields(promise: Promise, version: str) -> dict[str, JSON]:
     """Returns the fields of a promise that MCP has in every task of a version."""
     in_extension = version >= versions.TASKS_EXTENSION_SINCE

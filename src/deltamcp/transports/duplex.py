@@ -8,7 +8,7 @@ import asyncio
 import functools
 import logging
 import secrets
-from collections.abc import Callable, Coroutine, Hashable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
 from typing import Any, Protocol
 
 from deltamcp.calls.engine import Engine
@@ -18,6 +18,7 @@ from deltamcp.dialects.dialect import Dialect
 from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
+from deltamcp.transports.followed_promises import FollowedPromises
 from deltamcp.transports.handshake_session import HandshakeSession, cancel_request, cancelled_id
 from deltamcp.transports.response import encode_response
 from deltamcp.transports.subscription import Subscription
@@ -268,8 +269,8 @@ class Duplex:
             version = terms.version
             match ask:
                 case Listen():
-                    accepted = self._engine.capabilities.supported_filter(ask.filter)
-                    await self._listen(Subscription(dialect, request, version, accepted, self.put))
+                    accepted = await self._engine.accept_filter(ask.filter, self.caller)
+                    await self._listen(Subscription(dialect, request, version, accepted, self.put), accepted.tokens)
                     return
                 case SetLevel() | Watch():
                     raise AssertionError("only a session reads asks that change it")
@@ -289,9 +290,10 @@ class Duplex:
                 return None
             return Failure(Fault.SHUTTING_DOWN, "The server is shutting down.")
 
-    async def _listen(self, subscription: Subscription) -> None:
+    async def _listen(self, subscription: Subscription, tokens: Collection[str]) -> None:
         subscription.acknowledge()
         self._engine.hub.subscribe(subscription)
+        followed = FollowedPromises(self._engine, tokens, self.caller, subscription.notify_of_promise)
         task = asyncio.current_task()
         assert task is not None, "requests are served in tasks"
         self._listening.add(task)
@@ -302,6 +304,7 @@ class Duplex:
                 subscription.end()
         finally:
             self._listening.discard(task)
+            followed.stop()
             self._engine.hub.unsubscribe(subscription)
 
     # Notifications

@@ -9,6 +9,7 @@ from deltamcp.transports import asgi_messages
 from deltamcp.transports.asgi_messages import HttpRequest
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.event_streams import FollowedStream, SubscriptionStream
+from deltamcp.transports.followed_promises import FOLLOWED_BYTES, FollowedPromises
 from deltamcp.transports.http_reply import UNREAD, HttpReply
 from deltamcp.transports.response import encode_response
 from deltamcp.transports.subscription import Subscription
@@ -40,7 +41,7 @@ class StatelessPosts:
         match ask:
             case Listen():
                 if incoming.accepts is not None and incoming.accepts.events:
-                    listened = self._listen(message, dialect, terms.version, ask, incoming)
+                    listened = await self._listen(message, dialect, terms.version, ask, incoming)
                 else:
                     listened = Failure(Fault.NOT_ACCEPTABLE, "Accept text/event-stream.")
                 if isinstance(listened, FollowedStream):
@@ -83,14 +84,14 @@ class StatelessPosts:
         visible = self._engine.catalog.view(caller.principal).operations
         return check_parameter_headers(understood[1], headers, visible) or understood
 
-    def _listen(
+    async def _listen(
         self, request: Request, dialect: Dialect, version: str, ask: Listen, incoming: HttpRequest
     ) -> FollowedStream | Failure:
         quotas, account, hub = incoming.quotas, incoming.account, self._engine.hub
-        accepted = self._engine.capabilities.supported_filter(ask.filter)
-        size = sum(map(len, accepted.uris)) + 1
+        accepted = await self._engine.accept_filter(ask.filter, incoming.caller)
+        size = sum(map(len, accepted.uris)) + FOLLOWED_BYTES * len(accepted.tokens) + 1
         if not quotas.watched.take(account, size):
-            return Failure(Fault.OVERLOADED, "Too many resources are subscribed to; end a subscription first.")
+            return Failure(Fault.OVERLOADED, "Too much is subscribed to; end a subscription first.")
         if not quotas.streams.take(account):
             quotas.watched.give_back(account, size)
             return Failure(Fault.OVERLOADED, "Too many streams are open; close one first.")
@@ -98,6 +99,7 @@ class StatelessPosts:
         subscription = Subscription(dialect, request, version, accepted, stream.append)
         subscription.acknowledge()
         hub.subscribe(subscription)
+        followed = FollowedPromises(self._engine, accepted.tokens, incoming.caller, subscription.notify_of_promise)
 
         def close() -> None:
             subscription.end()
@@ -105,6 +107,7 @@ class StatelessPosts:
 
         def leave() -> None:
             hub.unsubscribe(subscription)
+            followed.stop()
             stream.forget()
             quotas.streams.give_back(account)
             quotas.watched.give_back(account, size)

@@ -42,7 +42,6 @@ from deltamcp.values import (
     Answer,
     Done,
     Failure,
-    Filter,
     Kind,
     Outcome,
     Principal,
@@ -347,7 +346,7 @@ class SharedSessions(SessionDirectory):
         return FollowedStream(stream, 0, primed=is_primed(opened), close=stream.end, on_leave=leave)
 
     def _listed_kinds(self) -> frozenset[Kind]:
-        return self._capabilities.supported_filter(Filter(frozenset(Kind))).kinds
+        return self._capabilities.offered_kinds(Kind)
 
     async def _write_heard(self, session: str, heard: Position) -> None:
         async with self._records.locked(session):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from deltamcp.dialects.dialect import Dialect
 from deltamcp.dialects.methods import subscription_filter
 from deltamcp.runtime.change_hub import Position
-from deltamcp.values import JSON, Answer, Filter, Kind, Request, SubscriptionEnd
+from deltamcp.values import JSON, Answer, Filter, Kind, Promise, Request, SubscriptionEnd
 
 
 class Subscription:
@@ -35,6 +35,10 @@ class Subscription:
 
     def notify(self, method: str, params: dict[str, JSON], position: Position | None = None) -> None:
         self._send(self._dialect.notify(method, params, self._request.id))
+
+    def notify_of_promise(self, promise: Promise) -> None:
+        """Sends what a promise is now."""
+        self._send(self._dialect.notify_of_promise(promise, self._version, self._request.id))
 
     def end(self) -> None:
         """Sends the last message of a subscription that the server ends."""
