@@ -20,9 +20,10 @@ ASKING = ["--auth", "introspect:https://issuer.example/i", *RESOURCE, "--issuer"
 
 
 def make(*words: str, host: str | None = "0.0.0.0") -> Any:
+    hosts = () if host is None else (host,)
     parser = argparse.ArgumentParser()
     auth_options.add_options(parser)
-    return auth_options.make_authenticator(auth_options.read_options(parser.parse_args(words), host))
+    return auth_options.make_authenticator(auth_options.read_options(parser.parse_args(words), *hosts))
 
 
 @pytest.fixture(autouse=True)

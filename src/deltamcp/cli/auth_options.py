@@ -31,7 +31,7 @@ class AuthOptions(Struct, frozen=True):
 
 
 def add_options(verb: argparse.ArgumentParser) -> None:
-    group = verb.add_argument_group("who may call, over HTTP")
+    group = verb.add_argument_group("who may call, over HTTP and gRPC")
     group.add_argument(
         "--auth",
         metavar="HOW",
@@ -60,21 +60,24 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def read_options(args: argparse.Namespace, host: str | None) -> AuthOptions:
-    """Returns the options for a server that listens at a host; None is for stdio.
+def read_options(args: argparse.Namespace, *hosts: str) -> AuthOptions:
+    """Returns the options for a server that listens at these hosts; none are for stdio.
 
     Raises:
-        ConfigurationError: the host can be reached from other machines, and nothing says who may call; or there is no
+        ConfigurationError: a host can be reached from other machines, and nothing says who may call; or there is no
             host, and something does.
     """
     from deltamcp.auth.safe_url import is_loopback
 
-    if host is None:
+    if not hosts:
         if args.auth is not None:
             raise ConfigurationError("--auth needs --http HOST:PORT: over stdio the caller is who started the server.")
         return AuthOptions()
-    if args.auth is None and not is_loopback(host):
-        raise ConfigurationError(f"At {host} other machines reach the server; say who may call by --auth {_FORMS}.")
+    exposed = [host for host in hosts if not is_loopback(host)]
+    if args.auth is None and exposed:
+        raise ConfigurationError(
+            f"At {exposed[0]} other machines reach the server; say who may call by --auth {_FORMS}."
+        )
     return AuthOptions(
         args.auth,
         args.resource,

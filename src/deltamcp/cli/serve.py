@@ -1,4 +1,4 @@
-"""`delta-mcp serve` runs a server that is written in Python or in an operations file, on stdio or HTTP."""
+"""`delta-mcp serve` runs a server that is written in Python or in an operations file: on stdio, HTTP or gRPC."""
 
 import argparse
 import asyncio
@@ -14,10 +14,20 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from deltamcp.calls.rate_limits import RateLimits
-from deltamcp.cli import auth_options, http_options, log, metrics_options, rate_options, state_keys, tracing
+from deltamcp.cli import (
+    auth_options,
+    grpc_options,
+    http_options,
+    log,
+    metrics_options,
+    rate_options,
+    state_keys,
+    tracing,
+)
 from deltamcp.cli.address import parse_address
 from deltamcp.cli.auth_options import AuthOptions
 from deltamcp.cli.log import LogOptions
@@ -33,8 +43,11 @@ from deltamcp.server import DeltaServer
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+    from deltamcp.auth.authenticator import Authenticator
     from deltamcp.calls.engine import Engine
+    from deltamcp.transports.grpc_server import GrpcServer
     from deltamcp.transports.http_options import HttpServerOptions
+    from deltamcp.transports.metrics import Metrics
     from deltamcp.transports.uvicorn_server import HttpServer
 
 _CLOSE_SECONDS = 2.0
@@ -42,7 +55,7 @@ _CLOSE_SECONDS = 2.0
 
 
 class ServeCommand(Struct, frozen=True):
-    """Which server to run, where it listens if it serves HTTP, and where its log goes."""
+    """Which server to run, where it listens if it serves HTTP or gRPC, and where its log goes."""
 
     target: str
     disclosure: str | None = None
@@ -53,6 +66,8 @@ class ServeCommand(Struct, frozen=True):
     protocol: Literal["mcp", "mcp-lite"] = "mcp"
     """What the server speaks over stdio."""
     http: "HttpServerOptions" = {}
+    grpc: tuple[str, int] | None = None
+    shares_grpc_port: bool = False
     metrics: MetricsOptions = MetricsOptions()
     tracing: bool = False
     store: str | None = None
@@ -78,6 +93,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--mcp-lite", action="store_true", help="speak MCP-lite over stdio, not MCP; over HTTP both are served"
     )
+    grpc_options.add_options(verb)
     http_options.add_options(verb)
     auth_options.add_options(verb)
     metrics_options.add_options(verb)
@@ -121,12 +137,14 @@ def add_target_options(verb: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     host, port = ("", 0) if args.http is None else parse_address("--http", args.http)
+    grpc = grpc_options.read_address(args)
+    hosts = [*([] if args.http is None else [host]), *([] if grpc is None else [grpc[0]])]
     if args.reload and args.http is None:
         raise ConfigurationError(
             "--reload needs --http HOST:PORT: over stdio the host's connection would end with the server's process."
         )
     if args.metrics is not None and args.http is None:
-        raise ConfigurationError("--metrics needs --http HOST:PORT: over stdio nobody could read them.")
+        raise ConfigurationError("--metrics needs --http HOST:PORT: over stdio and gRPC nobody could read them.")
     if args.workers != 1:
         _check_workers(args)
     if args.mcp_lite and args.http is not None:
@@ -141,13 +159,14 @@ def run(args: argparse.Namespace) -> None:
         port=port,
         path=f"/{args.path.strip('/')}",
         protocol="mcp-lite" if args.mcp_lite else "mcp",
-        http={} if args.http is None else http_options.read_options(args),
+        http=http_options.read_options(args) if hosts else {},
+        grpc=grpc,
         metrics=metrics_options.read_options(args),
         tracing=args.tracing,
         store=args.store,
         state_key_file=args.state_key_file,
         has_worker=not args.no_worker,
-        auth=auth_options.read_options(args, None if args.http is None else host),
+        auth=auth_options.read_options(args, *hosts),
         rate_limits=rate_options.read_limits(args),
         log=log.read_options(args),
         debug=args.debug,
@@ -158,11 +177,13 @@ def run(args: argparse.Namespace) -> None:
         raise SystemExit(run_workers(command, args.workers))
     try:
         log.configure_log(command.log)
-        if args.http is None:
-            _serve_stdio(command)
-        else:
+        if args.http is not None:
             server = _load_configured(command)
             _make_http_server(command, server, command.metrics.bind(command.log)).run()
+        elif grpc is not None:
+            _serve_grpc(command, grpc)
+        else:
+            _serve_stdio(command)
     except Exception as error:
         if args.debug or isinstance(error, DeltaError):
             raise
@@ -175,6 +196,13 @@ def _serve_stdio(command: ServeCommand) -> None:
 
     streams = stdio.take_streams()  # before the author's file runs, which may print
     asyncio.run(stdio.serve(_engine_of(command, _load_configured(command)), streams, command.protocol))
+
+
+def _serve_grpc(command: ServeCommand, address: tuple[str, int]) -> None:
+    server = _load_configured(command)
+    _engine_of(command, server)
+    auth = auth_options.make_authenticator(command.auth)
+    _make_grpc_server(command, address, server, auth, None).run()
 
 
 def make_process(command: ServeCommand) -> tuple[ServerProcess, int]:
@@ -251,11 +279,15 @@ def run_workers(command: ServeCommand, count: int) -> int:
         ConfigurationError: there is no such file, it cannot listen at this address, or the log cannot be written.
     """
     bound = _bind_for_processes(command)
+    sockets = [*bound.server, *bound.metrics]
+    if command.grpc is not None:
+        reserved = grpc_options.reserve_port(*command.grpc)
+        address = (command.grpc[0], reserved[0].getsockname()[1])
+        command = msgspec.structs.replace(command, grpc=address, shares_grpc_port=True)
+        sockets += reserved
     with shared_state() as shared:
         figures = FigureFolder(shared.figures_folder)
-        workers = Workers(
-            count, [*bound.server, *bound.metrics], command.log, figures.fold, serve_as_worker, command, shared, bound
-        )
+        workers = Workers(count, sockets, command.log, figures.fold, serve_as_worker, command, shared, bound)
         return workers.run()
 
 
@@ -271,6 +303,8 @@ def serve_as_worker(command: ServeCommand, shared: SharedState, bound: BoundSock
         server = _load_configured(command)
         notes = _share_state(server, shared)
         http_server = _make_http_server(command, server, bound.metrics, shared.figures_folder)
+        if command.grpc is not None:
+            notes.append(f"MCP-lite over gRPC is at port {command.grpc[1]}")
         drain_seconds = http_server.config.timeout_graceful_shutdown or 0
         http_server.announce = lambda address: messages.send(Ready(address, notes, drain_seconds))
 
@@ -329,16 +363,33 @@ def _make_http_server(
     from deltamcp.transports.uvicorn_server import make_server
 
     metrics = command.metrics.make(figures_folder)
-    options: HttpServerOptions = {
-        **command.http,
-        "auth": auth_options.make_authenticator(command.auth),
-        "metrics": metrics,
-    }
+    auth = auth_options.make_authenticator(command.auth)
+    options: HttpServerOptions = {**command.http, "auth": auth, "metrics": metrics}
     http_server = make_server(_engine_of(command, server), command.host, command.port, command.path, **options)
     http_server.announce = lambda address: log.tell(f"{address} (Ctrl-C stops)", command.log)
     if metrics_sockets:
         http_server.add_application(metrics, metrics_sockets)
+    if command.grpc is not None:
+        counts = None if isinstance(metrics, bool) else metrics
+        http_server.add_server(_make_grpc_server(command, command.grpc, server, auth, counts))
     return http_server
+
+
+def _make_grpc_server(
+    command: ServeCommand,
+    address: tuple[str, int],
+    server: DeltaServer,
+    auth: "Authenticator | None",
+    metrics: "Metrics | None",
+) -> "GrpcServer":
+    options = grpc_options.select_options(command.http)
+    options |= {"auth": auth, "metrics": metrics, "reuse_port": command.shares_grpc_port}
+    grpc_server = server.grpc(*address, **options)
+    if command.shares_grpc_port:  # the process that started this one says where it is
+        grpc_server.announce = lambda address: None
+    else:
+        grpc_server.announce = lambda address: log.tell(f"{address} (Ctrl-C stops)", command.log)
+    return grpc_server
 
 
 def _load_configured(command: ServeCommand) -> DeltaServer:

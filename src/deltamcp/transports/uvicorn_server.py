@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Unpack, cast
+from typing import Any, Protocol, Unpack, cast
 
 import uvicorn
 
@@ -26,6 +26,9 @@ from deltamcp.transports.quota import Quota
 from deltamcp.transports.server_app import ServerApp
 from deltamcp.transports.tls import check_files
 from deltamcp.transports.warning_filter import WARNING_FILTER
+
+_POLL_SECONDS = 0.1
+"""How often a server that stops looks whether it was told again to."""
 
 
 def bind_sockets(host: str, port: int) -> list[socket.socket]:
@@ -73,6 +76,13 @@ def _listen_error(host: str, port: int, error: OSError) -> ConfigurationError:
     return ConfigurationError(f"Cannot listen at {host}:{port}: {error.strerror}; name another.")
 
 
+class OtherServer(Protocol):
+    """A server of another protocol that starts and stops with this one, in the same event loop."""
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
 class HttpServer(uvicorn.Server):
     """uvicorn's server, which listens once the lifespan has started, and then prints its address to stderr.
 
@@ -85,6 +95,7 @@ class HttpServer(uvicorn.Server):
         self._engine = engine
         self._running = contextlib.AsyncExitStack()
         self._others: list[tuple[Any, Sequence[socket.socket]]] = []
+        self._other_servers: list[OtherServer] = []
         self.announce: Callable[[str], None] = _print_address
         """Gets a sentence without its end that says what is served where, once the server listens."""
 
@@ -104,6 +115,10 @@ class HttpServer(uvicorn.Server):
     def add_application(self, app: Any, sockets: Sequence[socket.socket]) -> None:
         """Serves another ASGI application too, at sockets of its own and without TLS."""
         self._others.append((app, sockets))
+
+    def add_server(self, server: OtherServer) -> None:
+        """Starts and stops another server with this one."""
+        self._other_servers.append(server)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves until a signal, at `sockets` or at the host and port of the configuration.
@@ -129,6 +144,8 @@ class HttpServer(uvicorn.Server):
             raise _listen_error(self.config.host, port, error) from None
         for app, bound in self._others:
             await self._listen(app, bound)
+        for server in self._other_servers:
+            await server.start()
         if not self.should_exit:
             name, host = self._engine.info["name"], self.config.host
             scheme = "https" if self.config.is_ssl else "http"
@@ -147,7 +164,10 @@ class HttpServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.drain()
+        stopping = [asyncio.ensure_future(server.stop()) for server in self._other_servers]
         await super().shutdown(sockets)
+        while any(not one.done() for one in stopping) and not self.force_exit:
+            await asyncio.wait(stopping, timeout=_POLL_SECONDS)
         if not self.force_exit:
             await self._running.aclose()
 
