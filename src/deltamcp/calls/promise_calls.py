@@ -416,7 +416,9 @@ def _not_called(name: str, code: ToolErrorCode, reason: str) -> Outcome:
 
 
 def _sync_seconds(operation: Operation, wish: PromiseWish) -> float:
-    return 0.0 if wish.at_once or operation.promise_policy == "always" else operation.sync_seconds
+    if wish.at_once or operation.promise_policy == "always":
+        return 0.0
+    return operation.sync_seconds if wish.reply_seconds is None else min(operation.sync_seconds, wish.reply_seconds)
 
 
 def _may_ask_first(operation: Operation, wish: PromiseWish) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from deltamcp.auth.authenticator import Authenticator
-from deltamcp.dialects.mcp_lite import LiteOptions
+from deltamcp.transports.mcp_lite_options import McpLiteOptions
 from deltamcp.transports.metrics import Metrics
 
 
@@ -21,8 +21,8 @@ class GrpcOptions(TypedDict, total=False):
     request_ids: bool
     """Whether every response and every log record of a request has an `x-request-id`, which clients find in the
     trailing metadata. By default there are none."""
-    mcp_lite: LiteOptions
-    """What MCP-lite offers beside its tools, such as prompts."""
+    mcp_lite: McpLiteOptions
+    """What of MCP-lite is served, such as prompts; those of its options that are about HTTP do nothing here."""
     metrics: Metrics | None
     """Where to count the requests that are refused; it is that of the HTTP application of the same server."""
     tls_cert: str | os.PathLike[str] | None

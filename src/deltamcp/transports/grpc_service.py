@@ -1,7 +1,9 @@
 """The services of MCP-lite over gRPC: a request becomes the JSON-RPC request that it stands for."""
 
 import asyncio
+import contextlib
 import itertools
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,6 +17,7 @@ from deltamcp.calls.failures import log_failure
 from deltamcp.dialects.mcp_lite import LiteOptions, Stamp
 from deltamcp.dialects.mcp_lite_bodies import LiteResponse
 from deltamcp.errors import Fault
+from deltamcp.stores.store import StoreError
 from deltamcp.transports.grpc_admission import GrpcAdmission, GrpcRequest
 from deltamcp.transports.grpc_errors import DETAILS_KEY, grpc_error
 from deltamcp.transports.grpc_options import GrpcOptions
@@ -26,6 +29,7 @@ from deltamcp.transports.grpc_responses import (
     encode_tools,
     promise_update,
 )
+from deltamcp.transports.mcp_lite_options import read_settings
 from deltamcp.transports.mcplite_messages import PROMPTS_SERVICE, SERVICE, lite_messages
 from deltamcp.transports.quota import Quota
 from deltamcp.values import (
@@ -44,10 +48,10 @@ from deltamcp.values import (
 )
 from deltamcp.wire.struct_values import StructError, TooManyError, read_struct, restore_integers
 
+logger = logging.getLogger("deltamcp.grpc")
+
 _REPLY_SECONDS = 0.25
 """How long before a client's deadline the server replies with a promise."""
-_FOLLOW_SECONDS = 20.0
-"""How long a stream waits for a change of a promise at once."""
 _COUNTED_BYTES = 64 * 1024
 """Responses up to this size need not be counted; a client's flow control has as much on the way."""
 _CACHE_KEY = "grpc"
@@ -89,7 +93,8 @@ class GrpcService:
 
     def __init__(self, engine: Engine, options: GrpcOptions) -> None:
         limits = engine.limits
-        lite_options = options.get("mcp_lite", LiteOptions())
+        settings = read_settings(options.get("mcp_lite", {}))
+        lite_options = LiteOptions() if settings is None else settings.dialect
         self._engine = engine
         self._dialect = engine.dialects.mcp_lite(lite_options)
         self._has_prompts = lite_options.prompts
@@ -264,32 +269,31 @@ class GrpcService:
     ) -> Outcome:
         """Tells the client of every change of a promise; returns its outcome, or the promise if the time is up."""
         running.follows_promise = True
+        promises = self._engine.promise_calls
+        assert promises is not None, "one of its promises is followed"
+        remaining = context.time_remaining()
+        caller = terms.caller
         try:
-            told = None
-            while not (self._is_draining or promise.outcome is not None or promise.requests or promise.status.is_final):
-                remaining = context.time_remaining()
-                if remaining is not None and remaining <= _REPLY_SECONDS:
-                    break
-                state = (promise.status, promise.progress, promise.message)
-                if state == told:  # so that a wait which ends at once is no busy loop
-                    await asyncio.sleep(
-                        promise.retry_seconds if remaining is None else min(promise.retry_seconds, remaining / 2)
-                    )
-                else:
+            async with (
+                asyncio.timeout(None if remaining is None else remaining - _REPLY_SECONDS),
+                contextlib.aclosing(promises.follow(promise.token, caller)) as changes,
+            ):
+                async for promise in changes:
+                    if self._is_draining or promise.status.is_final or promise.requests:
+                        return promise
                     response = self._dialect.respond(rpc, promise, Stamp(time.time(), 0))
-                    if isinstance(response, LiteResponse) and "promise" in response.result:
+                    if isinstance(response, LiteResponse):
                         await reply.send(promise_update(response))
-                    told = state
-                ask = _within(RedeemPromise(promise.token, _FOLLOW_SECONDS), context.time_remaining())
-                outcome = await self._engine.perform(ask, terms, reply, rpc.id)
-                if not isinstance(outcome, Promise):
-                    return outcome
-                promise = outcome
+        except TimeoutError:
+            return promise
         except asyncio.CancelledError:
             if not running.is_stopped:
                 raise
             running.undo_cancel()
-        return promise
+            return promise
+        except StoreError as error:
+            logger.debug("a promise cannot be followed: %s", error)
+        return await self._engine.perform(RedeemPromise(promise.token), terms, reply, rpc.id)
 
     def _form(self, request: GrpcRequest) -> ResponseForm:
         return ResponseForm(request.takes_json, request.is_strict, self._engine.limits.message_bytes)
@@ -322,7 +326,7 @@ class GrpcService:
         if isinstance(understood, Failure):
             return understood
         terms, ask = understood
-        return rpc, terms, ask  # type: ignore[return-value]  # MCP-lite has no sessions and no subscriptions
+        return rpc, terms, ask
 
     def _finish(self, rpc: Request, outcome: Outcome, started: float, form: ResponseForm) -> bytes | Failure:
         stamp = Stamp(time.time(), round((time.perf_counter() - started) * 1000))
