@@ -88,10 +88,10 @@ def _write_value(target: Any, value: JSON, depth: int, large: list[int]) -> None
     elif value is None:
         target.null_value = 0
     elif kind is dict:
-        if value:
-            _write_object(target.struct_value.fields, value, depth + 1, large)
-        else:
-            target.struct_value.SetInParent()
+        inner = target.struct_value
+        if not value:
+            inner.SetInParent()
+        _write_object(inner.fields, value, depth + 1, large)
     elif kind is list or kind is tuple:
         _write_array(target.list_value, value, depth + 1, large)
     else:
