@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.docs.mcp_lite_requirements import IDS
 from tests.docs.page import PAGES
 from tests.support.paths import ROOT
 
@@ -17,7 +18,8 @@ TEXTS = (
 PROSE = (*TEXTS, *sorted(SOURCE.rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py")))
 _LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 _FILE = re.compile(r"`((?:[\w.-]+/)+(?:[\w-]+\.(?:py|md|json))?|[\w-]+\.py)`")
-_UNRESOLVABLE = re.compile(r"\b(?:RB|ML|CS)-\d+|\b[Ss]eeds? \d|\bissue \d|\bdecision 0\d")
+_UNRESOLVABLE = re.compile(r"\b(?:RB|CS)-\d+|\b[Ss]eeds? \d|\bissue \d|\bdecision 0\d")
+_MCP_LITE_ID = re.compile(r"\bML-(\d+)")
 READERS_OWN = {"shelf.py", "notes.py", "app.py", "tracker.py", "circle.py"}
 """Files that a reader makes."""
 PLANNED = {"auth/", "promises/", "gateway/", "dashboard/"}
@@ -37,6 +39,11 @@ def test_links_and_files_are_there(path):
 def test_no_id_refers_to_what_is_elsewhere():
     found = {path: _UNRESOLVABLE.findall(path.read_text()) for path in PROSE}
     assert {path: ids for path, ids in found.items() if ids} == {}
+
+
+def test_ids_of_mcp_lite_are_rows_of_its_page():
+    found = {path: {int(number) for number in _MCP_LITE_ID.findall(path.read_text())} for path in PROSE}
+    assert {path: unknown for path, ids in found.items() if (unknown := ids - set(IDS))} == {}
 
 
 def test_decision_records_are_numbered_without_gaps():
