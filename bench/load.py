@@ -19,7 +19,7 @@ _LUA = """
 local requests, sent = {}, 0
 function init(args)
   for id = 1, %(ids)d do
-    requests[id] = wrk.format("POST", "/mcp", {%(headers)s}, [==[%(before)s]==] .. id .. [==[%(after)s]==])
+    requests[id] = wrk.format("POST", "%(path)s", {%(headers)s}, [==[%(before)s]==] .. id .. [==[%(after)s]==])
   end
 end
 function request()
@@ -37,11 +37,12 @@ end
 
 
 class RequestTemplate(NamedTuple):
-    """What is posted to /mcp: `before`, the request's id, `after`."""
+    """What is posted: `before`, the request's id, `after`."""
 
     headers: dict[str, str]
     before: str
     after: str
+    path: str = "/mcp"
 
 
 class LoadTotals(NamedTuple):
@@ -99,7 +100,7 @@ def _run(command: list[str], given: str, seconds: float) -> LoadTotals:
 def wrk_script(template: RequestTemplate) -> str:
     """The Lua script by which wrk sends the requests and prints its totals."""
     headers = ", ".join(f"[{json.dumps(name)}] = {json.dumps(value)}" for name, value in template.headers.items())
-    return _LUA % {"ids": IDS, "headers": headers, "before": template.before, "after": template.after}
+    return _LUA % {**template._asdict(), "ids": IDS, "headers": headers}
 
 
 def parse_totals(output: str) -> LoadTotals | None:

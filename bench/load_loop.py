@@ -1,6 +1,6 @@
 """Load over HTTP on plain sockets, a process of its own: a job on stdin, what came of it on stdout.
 
-in   {"port", "ids", "connections", "seconds", "headers", "before", "after"}, in JSON
+in   {"port", "ids", "connections", "seconds", "headers", "before", "after", "path"}, in JSON
 out  DONE {"requests", "microseconds", "bytes", "errors", "p50_us", "p99_us"}
 
 It is run by its path and imports nothing of Delta-MCP, whose import would be a part of every load's start. A request
@@ -85,7 +85,7 @@ def load(job: dict[str, Any]) -> dict[str, float]:
 def request(job: dict[str, Any], id: int) -> bytes:
     body = f"{job['before']}{id}{job['after']}".encode()
     headers = {"Host": f"127.0.0.1:{job['port']}", **job["headers"], "Content-Length": str(len(body))}
-    lines = ["POST /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    lines = [f"POST {job['path']} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
     return "\r\n".join(lines).encode() + body
 
 

@@ -114,13 +114,13 @@ class HttpServerProcess:
         self._connection.close()
         self.server.__exit__()
 
-    def post(self, body: bytes, headers: dict[str, str]) -> tuple[bytes, str | None]:
-        """Posts to /mcp; gives the body of the reply and the session it names.
+    def post(self, body: bytes, headers: dict[str, str], path: str = "/mcp") -> tuple[bytes, str | None]:
+        """Posts a body; gives the body of the reply and the session it names.
 
         Raises:
             RuntimeError: the reply is an error.
         """
-        self._connection.request("POST", "/mcp", body, headers)
+        self._connection.request("POST", path, body, headers)
         reply = self._connection.getresponse()
         answer = reply.read()
         if reply.status not in (200, 202):

@@ -1,4 +1,4 @@
-"""What operators add costs a call of `add(a, b)` over HTTP: access tokens, an observer, metrics, a shared store.
+"""What operators add costs a call of `add(a, b)` over HTTP: tokens, an observer, metrics, promises, a shared store.
 
 All servers run at once and are loaded in turn, in a new order each round. What something adds is the difference to the
 plain server inside a round, in the server's CPU time or in the time that a client waits on one connection, and the
@@ -27,6 +27,7 @@ SERVER = "operated"
 WARMING = 200
 CONNECTIONS = 8
 PLAIN, AGAIN, TOKEN, OBSERVER, METRICS = "plain", "plain again", "cached JWT", "an observer", "metrics"
+PROMISES = "another tool gives promises"
 SESSION, REDIS_SESSION, REDIS = "session", "session, Redis", "modern, Redis"
 
 
@@ -71,6 +72,7 @@ def measure(options: BenchOptions) -> BenchReport:
     verdicts = [
         report.at_most("a cached JWT adds to a call", _added_cpu(many, TOKEN, PLAIN), 30, " µs"),
         report.at_most("metrics add to a call", _added_cpu(many, METRICS, PLAIN), 5, " µs"),
+        report.at_most("another tool's promises add to a call", _added_cpu(many, PROMISES, PLAIN), 5, " µs"),
     ]
     if REDIS_SESSION in many:
         added = _added_wait(single, REDIS_SESSION, SESSION) / 1e3
@@ -86,6 +88,7 @@ def _cases(stack: contextlib.ExitStack, issuer: TokenIssuer) -> tuple[list[Opera
         OperatedCase(TOKEN, {"issuer": issuer.url, "jwks_url": issuer.jwks_url}, headers=bearer),
         OperatedCase(OBSERVER, {"observer": True}),
         OperatedCase(METRICS, {"metrics": True}),
+        OperatedCase(PROMISES, {"promises": True}),
         OperatedCase(SESSION, {}, Era.HANDSHAKE),
     ]
     try:

@@ -1,7 +1,7 @@
 """This library with what operators add: `python -m bench.servers.operated PORT OPTIONS`, where OPTIONS is JSON.
 
 `store` is a URL; `issuer` and `jwks_url` turn on OAuth for the resource `RESOURCE`; `observer` adds one that does
-nothing; `metrics` shows metrics.
+nothing; `metrics` shows metrics; `promises` adds a tool that may give promises, which nobody calls.
 """
 
 import json
@@ -28,6 +28,10 @@ class NoObserver(CallObserver):
         return None
 
 
+async def never_called() -> None:
+    """Do nothing."""
+
+
 if __name__ == "__main__":
     port, options = int(sys.argv[1]), json.loads(sys.argv[2])
     observers = [NoObserver()] if options.get("observer") else []
@@ -35,6 +39,8 @@ if __name__ == "__main__":
         "bench", "1", limits=Limits(account_share=1), store=options.get("store", "memory://"), observers=observers
     )
     server.tool(add)
+    if options.get("promises"):
+        server.tool(never_called, promise="auto")
     more: dict[str, Any] = {"metrics": options.get("metrics", False)}
     if "issuer" in options:
         more["auth"] = ResourceServer(RESOURCE, options["issuer"], jwks_url=options["jwks_url"])

@@ -63,6 +63,16 @@ def test_http_runs_without_peers_and_without_wrk(tmp_path):
     assert [verdict["what"].rpartition(" / ")[2] for verdict in found["verdicts"]] == ["bare"] * 6
 
 
+def test_mcp_lite_runs_without_wrk(tmp_path):
+    found = command("mcp_lite", tmp_path)
+    paths = ["/mcp", "/mcp-lite/v1/calltools"]
+    assert shape(found) == [
+        ("tools/call of add(a, b) at both paths of one server, 32 connections", paths),
+        ("tools/call of add(a, b) at both paths of one server, 1 connection", paths),
+    ]
+    assert [verdict["target"] for verdict in found["verdicts"]] == [0.9, 0.9]
+
+
 def test_start_runs_without_peers(tmp_path):
     found = command("start", tmp_path)
     assert shape(found) == [
@@ -123,8 +133,11 @@ def test_what_a_generator_told_is_found_in_what_it_printed():
 
 
 def test_the_script_for_wrk_says_what_is_sent():
-    script = load.wrk_script(load.RequestTemplate({"Mcp-Method": "tools/call"}, '{"id":', ',"method":"tools/call"}'))
-    assert '{["Mcp-Method"] = "tools/call"}, [==[{"id":]==] .. id .. [==[,"method":"tools/call"}]==])' in script
+    template = load.RequestTemplate({"Mcp-Method": "tools/call"}, '{"id":', ',"method":"tools/call"}', "/path")
+    script = load.wrk_script(template)
+    assert (
+        '"/path", {["Mcp-Method"] = "tools/call"}, [==[{"id":]==] .. id .. [==[,"method":"tools/call"}]==])' in script
+    )
     assert f"sent % {load.IDS} + 1" in script
 
 
