@@ -406,7 +406,7 @@ async def test_ml_41_of_a_cancel_and_an_end_one_wins_and_stays(work):
 
 
 async def test_cancelling_in_the_handshake_era_is_done_before_the_reply_and_an_error_after_the_end(work, monkeypatch):
-    monkeypatch.setattr("deltamcp.calls.promise_calls._CANCEL_SECONDS", 0.01)
+    monkeypatch.setattr("deltamcp.calls.promise_asks._CANCEL_SECONDS", 0.01)
 
     async def stubborn() -> str:
         """Does not stop."""

@@ -137,13 +137,17 @@ class ToolCalls:
         """
         call = await self._prepare(operation, ask, request, override)
         if not isinstance(call, PreparedCall):
-            for observation in reversed(_observe(operation, ask, request, _active(self._observers))):
-                observation.finish(call)
+            self.observe_refused(operation, ask, request, call)
         return call
 
     def ask(self, questions: dict[str, InputRequest], call: PreparedCall) -> Outcome:
         """Returns the outcome that makes the client send a call again, with answers to questions."""
         return self._state.ask(InputPending(questions), call.delivery_request.terms.caller, call.key, call.answers)
+
+    def observe_refused(self, operation: Operation, ask: CallTool, request: RequestContext, outcome: Outcome) -> None:
+        """Notifies observers of a call of an operation that does not run."""
+        for observation in reversed(_observe(operation, ask, request, _active(self._observers))):
+            observation.finish(outcome)
 
     def observe_unknown(self, name: JSON, request: RequestContext, outcome: Outcome | None = None) -> None:
         """Notifies observers of a call of an operation that does not exist, or that the caller may not see."""
