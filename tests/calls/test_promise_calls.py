@@ -92,7 +92,7 @@ async def work():
     made = Work()
     async with made.server.lifespan():
         yield made
-        await made.queue.stop()
+        await made.queue.kill()
 
 
 def answer_to(value: str) -> Any:
@@ -168,7 +168,7 @@ async def test_an_account_has_a_bounded_number_of_promises_at_work():
         for promise in promises:
             await ann.redeem(promise)
         assert isinstance(await ann.start("wait"), Promise), "those that have ended do not count"
-        await made.queue.stop()
+        await made.queue.kill()
 
 
 async def test_execute_gives_promises_too():
@@ -181,7 +181,7 @@ async def test_execute_gives_promises_too():
         )
         assert isinstance(promise, Promise)
         assert text_of(await client.redeem(promise)) == "waited 4"
-        await made.queue.stop()
+        await made.queue.kill()
 
 
 async def test_a_client_that_leaves_before_it_has_a_token_cancels_its_call(work):
@@ -291,7 +291,7 @@ async def test_progress_is_in_the_promise_and_goes_to_whoever_waits(work):
 
 async def test_ml_39_questions_are_asked_and_answered_through_the_promise(work):
     client = PromiseClient(work.server)
-    promise = await client.call("order")
+    promise = await client.redeem(await client.start("order"))
     assert isinstance(promise, Promise) and promise.status is S.INPUT_REQUIRED
     assert list(promise.requests) == ["city"]
     again = await client.redeem(promise)
@@ -306,7 +306,7 @@ async def test_ml_39_questions_are_asked_and_answered_through_the_promise(work):
 
 async def test_ml_39_answers_that_come_again_change_nothing(work):
     client = PromiseClient(work.server)
-    promise = await client.call("order")
+    promise = await client.redeem(await client.start("order"))
     first = await client.ask(RedeemPromise(promise.token, 30, Inputs({"city": answer_to("Oslo")})))
     assert list(first.requests) == ["day"]
     late = await client.ask(AnswerPromise(promise.token, Inputs({"city": answer_to("Rome")})))
@@ -328,7 +328,7 @@ async def test_ml_39_a_client_of_the_handshake_era_is_asked_while_it_waits_for_t
 
 async def test_answers_are_bounded(work):
     client = PromiseClient(work.server)
-    promise = await client.call("order")
+    promise = await client.redeem(await client.start("order"))
     refused = await client.ask(AnswerPromise(promise.token, Inputs({"city": answer_to("x" * 300_000)})))
     assert refused.fault is Fault.INVALID_PARAMS and "262,144 bytes" in refused.message
 
@@ -336,7 +336,7 @@ async def test_answers_are_bounded(work):
 async def test_consent_is_asked_through_the_promise_and_used_once(work):
     work.server.tool(work.quick, name="risky", promise="auto", policy="confirm")
     client = PromiseClient(work.server)
-    promise = await client.call("risky", n=5)
+    promise = await client.redeem(await client.start("risky", n=5))
     (key,) = promise.requests
     assert key.startswith("confirm ")
     forged = Inputs({key: {"action": "accept", "content": {}}})
@@ -389,7 +389,7 @@ async def test_ml_41_a_queued_call_that_is_cancelled_never_runs(work):
 
 async def test_ml_41_a_call_that_waits_for_answers_can_be_cancelled(work):
     client = PromiseClient(work.server)
-    promise = await client.call("order")
+    promise = await client.redeem(await client.start("order"))
     assert (await client.ask(CancelPromise(promise.token))).value.status is S.CANCELLED
     answered = await client.ask(AnswerPromise(promise.token, Inputs({"city": answer_to("Oslo")})))
     assert answered.value.status is S.CANCELLED and work.started == 1
@@ -591,7 +591,7 @@ async def test_a_dead_store_is_told_in_one_sentence():
                 assert failed.fault is Fault.INTERNAL
                 assert failed.message == "Promises cannot be reached now; try again in a few seconds."
         store.is_dead = False
-        await made.queue.stop()
+        await made.queue.kill()
 
 
 async def test_a_queue_that_fails_is_told_and_nothing_is_left(work, monkeypatch):
@@ -613,10 +613,3 @@ async def test_arguments_that_cannot_be_stored_are_refused(work):
     work.server.tool(echo, promise="auto")
     failed = await PromiseClient(work.server).call("echo", text="\ud800")
     assert failed.fault is Fault.INVALID_PARAMS and "cannot be stored" in failed.message
-
-
-async def test_a_server_without_a_queue_runs_every_call_while_its_client_waits(work):
-    work.server.engine.promise_queue = None
-    client = PromiseClient(work.server)
-    assert text_of(await client.call("never", n=1)) == "plain 1"
-    assert (await client.ask(GetPromise("prom_" + "0" * 26))).fault is Fault.PROMISE_UNKNOWN

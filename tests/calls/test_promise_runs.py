@@ -71,7 +71,7 @@ class Worker:
 
         with monkeypatch.context() as patched:
             patched.setattr(runs, "_give_up", nothing)
-            await self.queue.stop()
+            await self.queue.kill()
         replica = self.server.engine.replica
         if replica is not None:
             await replica.store.delete(replica._owner, replica.id)
@@ -82,7 +82,7 @@ async def worker() -> AsyncIterator[Worker]:
     made = Worker()
     async with made.server.lifespan():
         yield made
-        await made.queue.stop()
+        await made.queue.kill()
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ async def test_a_question_under_a_used_key_with_another_meaning_fails(worker):
         raise InputPending({"a": elicitation(f"Question {ctx.attempt}?", str)})
 
     worker.server.tool(confused, promise="auto")
-    promise = await worker.client.call("confused")
+    promise = await worker.client.redeem(await worker.client.start("confused"))
     answer = Inputs({"a": {"action": "accept", "content": {"value": "x"}}})
     outcome = await worker.client.ask(RedeemPromise(promise.token, 30, answer))
     assert isinstance(outcome, Failure) and outcome.fault is Fault.INTERNAL and "under one key" in outcome.message
@@ -209,7 +209,7 @@ async def test_a_mounted_tool_gives_promises(worker):
     worker.goes_on.set()
     async with outer.server.lifespan():
         assert text_of(await outer.client.redeem(await outer.client.start("inner_write"))) == "run 1"
-        await outer.queue.stop()
+        await outer.queue.kill()
 
 
 # Workers that die
@@ -259,7 +259,7 @@ async def test_a_worker_that_stops_gives_its_runs_back(worker, tool, status):
     promise = await worker.client.start(tool)
     await wait_until(lambda: len(worker.runs) == 1)
     worker.queue.is_open = False
-    await worker.queue.stop()
+    await worker.queue.kill()
     snapshot = (await worker.client.ask(GetPromise(promise.token))).value
     assert snapshot.status is status
     if status is S.QUEUED:
@@ -351,7 +351,7 @@ async def replicas(url: str, count: int, **options: Any) -> AsyncIterator[list[W
             assert one.server.engine.promise_calls is not None
         yield made
         for one in made:
-            await one.queue.stop()
+            await one.queue.kill()
 
 
 async def test_ml_42_another_replica_redeems_a_token_as_soon_as_it_is_given(url):
@@ -414,7 +414,7 @@ async def test_ml_60_every_request_may_reach_another_replica(url):
 
             worker.server.tool(order, promise="auto")
         one, two, three = (worker.client for worker in workers)
-        promise = await one.call("order")
+        promise = await one.start("order")
         assert list((await two.redeem(promise)).requests) == ["city"]
         first = Inputs({"city": {"action": "accept", "content": {"value": "Oslo"}}})
         assert list((await three.ask(RedeemPromise(promise.token, 30, first))).requests) == ["day"]

@@ -51,7 +51,7 @@ class TaskQueue:
         for key in self.keys:
             self.work(key)
 
-    async def stop(self) -> None:
+    async def kill(self) -> None:
         """Stops the workers, as a process that ends does."""
         tasks = list(self.tasks)
         for task in tasks:

@@ -214,7 +214,7 @@ class Engine:
             case Ping():
                 return _answer(Answer(Done()))
             case RedeemPromise() | GetPromise() | AnswerPromise() | CancelPromise():
-                if self.promise_calls is None:
+                if self.promise_calls is None or not self.capabilities.gives_promises:
                     return _answer(tasks.refuse_ask(terms))
                 return self.promise_calls.perform(ask, request)
             case _:
