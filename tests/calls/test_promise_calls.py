@@ -17,6 +17,7 @@ from deltamcp.values import (
     Era,
     Failure,
     GetPromise,
+    InputRequired,
     Inputs,
     Principal,
     Promise,
@@ -343,6 +344,22 @@ async def test_consent_is_asked_through_the_promise_and_used_once(work):
     asked = await client.ask(CallTool("risky", {"n": 5}, forged, PromiseWish(at_once=True)))
     assert list((await client.redeem(asked)).requests) == [key], "a consent to a question that was not asked is none"
     assert text_of(await client.ask(RedeemPromise(promise.token, 30, forged))) == "quick 5"
+    assert work.started == 1
+
+
+async def test_a_consent_that_was_asked_for_before_the_promise_is_used_once(work):
+    work.server.tool(work.quick, name="risky", promise="auto", policy="confirm", sync_seconds=60)
+    client = PromiseClient(work.server)
+    asked = await client.call("risky", n=5)
+    assert isinstance(asked, InputRequired)
+    (key,) = asked.requests
+    inputs = Inputs({key: {"action": "accept", "content": {}}}, asked.state)
+    named = PromiseWish(idempotency_key="once")
+    for _ in range(2):
+        assert text_of(await client.ask(CallTool("risky", {"n": 5}, inputs, named))) == "quick 5"
+    for wish in (PromiseWish(), PromiseWish(at_once=True), None):
+        refused = await client.ask(CallTool("risky", {"n": 5}, inputs, wish))
+        assert refused.value.is_error and "was used before" in text_of(refused)
     assert work.started == 1
 
 

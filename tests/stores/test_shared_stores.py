@@ -480,9 +480,9 @@ async def test_a_store_that_only_stores_is_not_shared_and_is_counted_and_replace
         async def get(self, owner: str, name: str) -> bytes | None:
             return self.data
 
-        async def put(self, owner: str, name: str, data: bytes, *rest: Any) -> None:
+        async def put(self, owner: str, name: str, data: bytes, seconds: float, *rest: Any) -> None:
             await asyncio.sleep(0)
-            self.data = data
+            self.data, self.seconds = data, seconds
 
     plain: Any = Plain()
     store = CircuitBreaker(plain, 1.0)
@@ -491,6 +491,8 @@ async def test_a_store_that_only_stores_is_not_shared_and_is_counted_and_replace
     await asyncio.gather(*(count_up(store) for _ in range(20)))
     assert await store.get(A, "count") == b"20"
     assert not await store.replace(A, "count", b"19", b"x", 60, 600, ACCOUNT)
+    await store.delete(A, "count")
+    assert plain.data == b"" and plain.seconds < 0.1, "what cannot be deleted expires"
     assert [await store.take_token("b", 0.001, 2) == 0 for _ in range(3)] == [True, True, False]
 
 

@@ -95,6 +95,9 @@ class PromiseCalls:
             named = await self._find_named(name, digest, call, wish, request)
             if named is not None:
                 return named
+        refused = await self._tool_calls.use_consents(call)
+        if refused is not None:
+            return refused
         made = await self.store.create(key, self._new_record(call, wish, request), promised)
         if made is None:
             return _not_called(call.name, ToolErrorCode.RATE_LIMITED, "too many of your calls are queued or at work")

@@ -13,7 +13,7 @@ from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
 from deltamcp.calls.rate_limits import RateBuckets
 from deltamcp.calls.request_context import RequestContext
-from deltamcp.calls.request_state import Answers, RequestState
+from deltamcp.calls.request_state import CONSENT_PREFIX, Answers, RequestState
 from deltamcp.catalog import tool_text
 from deltamcp.catalog.argument_problem import problem_details
 from deltamcp.catalog.excerpt import cut, value_excerpt
@@ -139,6 +139,20 @@ class ToolCalls:
         if not isinstance(call, PreparedCall):
             self.observe_refused(operation, ask, request, call)
         return call
+
+    async def use_consents(self, call: PreparedCall) -> Outcome | None:
+        """Uses the consents that came with a call which runs later; returns its outcome if one cannot be used.
+
+        Every run of the call may then rely on them, and no other call.
+        """
+        caller, name = call.delivery_request.terms.caller, call.delivery_request.operation.id
+        for key in call.answers.by_key:
+            if key.startswith(CONSENT_PREFIX):
+                try:
+                    await self._consents.use(name, call.answers, key, caller)
+                except ToolError as error:
+                    return Answer(content.error_result(str(error)))
+        return None
 
     def ask(self, questions: dict[str, InputRequest], call: PreparedCall) -> Outcome:
         """Returns the outcome that makes the client send a call again, with answers to questions."""
