@@ -156,11 +156,14 @@ class McpLite:
         if isinstance(response, Failure):
             return _complete(response)
         if stamp is not None:
-            meta = response.meta
-            meta["timestamp"] = format_time(stamp.time)
-            meta["processing_time_ms"] = stamp.milliseconds
-            meta["server_version"] = self._version
+            self.add_stamp(response.meta, stamp)
         return response
+
+    def add_stamp(self, meta: dict[str, Any], stamp: Stamp) -> None:
+        """Adds to `_meta` what a stamp says, and the server's version."""
+        meta["timestamp"] = format_time(stamp.time)
+        meta["processing_time_ms"] = stamp.milliseconds
+        meta["server_version"] = self._version
 
     def _respond(self, request: Request, outcome: Outcome, now: float) -> LiteResponse | Failure:
         match outcome:

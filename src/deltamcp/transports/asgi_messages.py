@@ -62,6 +62,8 @@ class HttpRequest(Struct, gc=False):
     """The bytes of the body that count for the account until it is decoded."""
     decoded_bytes: int = 0
     """The memory of the decoded body that counts for the account while the request is in progress."""
+    response_bytes: int = 0
+    """The bytes of responses that count for the account until they are sent."""
 
     def add_headers(self, headers: tuple[tuple[bytes, bytes], ...]) -> None:
         """Adds headers to the response, unless the response has its own of the same name."""
@@ -100,6 +102,23 @@ class HttpRequest(Struct, gc=False):
         if self.held_bytes:
             self.quotas.bodies.give_back(self.account, self.held_bytes)
             self.held_bytes = 0
+
+    def reserve_response(self, size: int) -> bool:
+        """Counts the bytes of a response for the account until it is sent; returns False if too many are unread."""
+        if size <= PIECE_BYTES:
+            return True
+        responses = self.quotas.responses
+        size = min(size, responses.share)  # so that the largest response can be sent, if alone
+        if not responses.take(self.account, size):
+            return False
+        self.response_bytes += size
+        return True
+
+    def release_responses(self) -> None:
+        """Ends the count of the bytes of responses."""
+        if self.response_bytes:
+            self.quotas.responses.give_back(self.account, self.response_bytes)
+            self.response_bytes = 0
 
     def has_repeated(self, prefixes: tuple[bytes, ...]) -> bool:
         """Whether the client sent a header whose name begins with a prefix more than once."""

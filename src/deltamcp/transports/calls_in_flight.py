@@ -1,12 +1,20 @@
 """The calls in flight over HTTP: limits their number, and ends those whose client or server goes away."""
 
 import asyncio
+from typing import Protocol
 
 from deltamcp.calls.engine import Engine
+from deltamcp.context import Channel
 from deltamcp.errors import Fault
-from deltamcp.transports.http_reply import HttpReply
 from deltamcp.transports.quota import Quota
 from deltamcp.values import EngineAsk, Failure, Outcome, RequestId, Terms
+
+
+class CallReply(Channel, Protocol):
+    """The channel of a call over HTTP."""
+
+    departed: bool
+    """Whether the call was cancelled because the client disconnected."""
 
 
 class CallsInFlight:
@@ -18,7 +26,7 @@ class CallsInFlight:
         self.draining = False
 
     async def perform(
-        self, ask: EngineAsk, terms: Terms, reply: HttpReply, id_: RequestId, account: str
+        self, ask: EngineAsk, terms: Terms, reply: CallReply, id_: RequestId, account: str
     ) -> Outcome | None:
         """Returns the engine's outcome; None if the client has disconnected."""
         if not self._quota.take(account):

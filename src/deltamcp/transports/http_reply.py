@@ -39,7 +39,6 @@ class HttpReply:
         "_keep_alive_task",
         "_limits",
         "_request",
-        "_reserved",
         "_send",
         "_session",
         "_started",
@@ -74,7 +73,6 @@ class HttpReply:
         self._streams = streams
         self._request = request
         self._stream: StoredStream | None = None
-        self._reserved = 0
         self._started = False
         self._detached = False
         self._task: asyncio.Task[Any] | None = None
@@ -158,14 +156,7 @@ class HttpReply:
 
     def reserve(self, size: int) -> bool:
         """Counts the bytes of a response for the account until it is sent; returns False if too many are unread."""
-        if size <= asgi_messages.PIECE_BYTES:
-            return True
-        responses = self._incoming.quotas.responses
-        size = min(size, responses.share)  # so that the largest response can be sent, if alone
-        if not responses.take(self._incoming.account, size):
-            return False
-        self._reserved += size
-        return True
+        return self._incoming.reserve_response(size)
 
     async def finish(
         self,
@@ -195,9 +186,7 @@ class HttpReply:
             if whole is None or not whole(status, body, incoming.response_headers):
                 await asgi_messages.respond_to(incoming, status, body, *headers)
         finally:
-            if self._reserved:
-                self._incoming.quotas.responses.give_back(self._incoming.account, self._reserved)
-                self._reserved = 0
+            self._incoming.release_responses()
 
     async def abandon(self) -> None:
         """Ends the event stream, if there is one, without a further message."""

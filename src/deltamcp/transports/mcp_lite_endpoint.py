@@ -19,9 +19,16 @@ from deltamcp.transports.body_reader import BodyReader
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.http_reply import UNREAD, HttpReply
 from deltamcp.transports.mcp_lite_messages import MAX_BATCH, is_notification, refusal
-from deltamcp.transports.mcp_lite_negotiation import ReplyForm, check_media_type, preferred_form, preferred_wait
+from deltamcp.transports.mcp_lite_negotiation import (
+    ReplyForm,
+    accepts_json,
+    check_media_type,
+    preferred_form,
+    preferred_wait,
+)
 from deltamcp.transports.mcp_lite_options import LiteHttpSettings
 from deltamcp.transports.mcp_lite_response import make_stamp, write_response
+from deltamcp.transports.mcp_lite_stream import LiteStreams
 from deltamcp.transports.quota import HttpQuotas
 from deltamcp.values import (
     JSON,
@@ -34,10 +41,12 @@ from deltamcp.values import (
     RedeemPromise,
     Request,
     RequestId,
+    Terms,
 )
 from deltamcp.wire import jsonrpc
 
 _ALLOW = (b"allow", b"POST")
+_ONLY_JSON = Failure(Fault.NOT_ACCEPTABLE, "Accept application/json; only a single request is answered by events.")
 _Headers = tuple[tuple[bytes, bytes], ...]
 
 
@@ -73,6 +82,7 @@ class McpLiteEndpoint:
         self._settings = settings
         self._lite = engine.dialects.mcp_lite(settings.dialect)
         self._calls = CallsInFlight(engine, quotas.calls)
+        self._streams = LiteStreams(engine, self._lite, self._calls)
         self._bodies = BodyReader(engine.limits)
         names = dict(_PATHS)
         if settings.prompts:
@@ -93,8 +103,9 @@ class McpLiteEndpoint:
         return path in self.paths or path == self._prefix or path.startswith(f"{self._prefix}/")
 
     def drain(self) -> None:
-        """Tells calls that are cancelled from now on that the server stops."""
+        """Tells calls that are cancelled from now on that the server stops, and ends event streams in time."""
         self._calls.draining = True
+        self._streams.drain()
 
     async def serve(self, incoming: HttpRequest, path: str) -> None:
         """Sends the response to a request at a path that this endpoint owns."""
@@ -108,7 +119,10 @@ class McpLiteEndpoint:
             elif use is not None:
                 parsed = await self._bodies.read_object(incoming)
                 if isinstance(parsed, dict):
-                    await self._answer_object(parsed, use, incoming)
+                    if accepts_json(_accept(incoming)):
+                        await self._answer_object(parsed, use, incoming)
+                    else:
+                        await self.refuse(incoming, _ONLY_JSON)
                 else:
                     await self._answer(parsed, incoming)
         finally:
@@ -128,8 +142,10 @@ class McpLiteEndpoint:
         match message:
             case Request():
                 await self._answer_request(message, incoming)
-            case list():
+            case list() if accepts_json(_accept(incoming)):
                 await self._answer_batch(message, incoming)
+            case list():
+                await self.refuse(incoming, _ONLY_JSON)
             case Notification() if is_notification(message):
                 await asgi_messages.respond_accepted(incoming.send)
             case Failure():
@@ -140,8 +156,12 @@ class McpLiteEndpoint:
 
     async def _answer_request(self, request: Request, incoming: HttpRequest) -> None:
         started = time.monotonic()
+        understood = self._lite.read(request, incoming.caller)
+        if _wants_events(incoming, understood):
+            await self._streams.answer(request, understood, incoming, started)
+            return
         reply = HttpReply(incoming, asgi_messages.ONLY_JSON, incoming.account, self._engine.limits)
-        body, response, headers = await self._perform(request, incoming, reply, started)
+        body, response, headers = await self._perform(request, understood, incoming, reply, started)
         if body is None:
             await reply.abandon()
             return
@@ -156,10 +176,14 @@ class McpLiteEndpoint:
         await reply.finish(body, status, failure=failure, headers=headers)
 
     async def _perform(
-        self, request: Request, incoming: HttpRequest, reply: HttpReply, started: float
+        self,
+        request: Request,
+        understood: tuple[Terms, EngineAsk] | Failure,
+        incoming: HttpRequest,
+        reply: HttpReply,
+        started: float,
     ) -> tuple[bytes | None, LiteResponse | Failure | None, _Headers]:
         """Returns the response, what it says, and its headers; no response if the client has disconnected."""
-        understood = self._lite.read(request, incoming.caller)
         headers: _Headers = ()
         if isinstance(understood, Failure):
             return *write_response(self._lite, request, understood, started), headers
@@ -187,7 +211,8 @@ class McpLiteEndpoint:
             if isinstance(message, Request):
                 started = time.monotonic()
                 reply = HttpReply(incoming, asgi_messages.ONLY_JSON, incoming.account, self._engine.limits)
-                body, _, _ = await self._perform(message, incoming, reply, started)
+                understood = self._lite.read(message, incoming.caller)
+                body, _, _ = await self._perform(message, understood, incoming, reply, started)
                 if body is None:
                     return
                 if not last.reserve(len(body)):
@@ -248,9 +273,20 @@ def _check_head(incoming: HttpRequest) -> Failure | None:
     if method != "POST":
         return Failure(Fault.WRONG_HTTP_METHOD, f"MCP-lite does not take {method}; send POST.")
     refused = check_media_type(headers)
-    if refused is None and preferred_form(headers.get(b"accept", b"*/*")) is not ReplyForm.JSON:
-        refused = Failure(Fault.NOT_ACCEPTABLE, "Accept application/json.")
+    if refused is None and preferred_form(_accept(incoming)) is None:
+        refused = Failure(Fault.NOT_ACCEPTABLE, "Accept application/json or text/event-stream.")
     return refused
+
+
+def _accept(incoming: HttpRequest) -> bytes:
+    return incoming.headers.get(b"accept", b"*/*")
+
+
+def _wants_events(incoming: HttpRequest, understood: tuple[Terms, EngineAsk] | Failure) -> bool:
+    """Whether the client prefers an event stream, by its headers or by `_meta.stream`."""
+    if preferred_form(_accept(incoming)) is ReplyForm.EVENTS:
+        return True
+    return not isinstance(understood, Failure) and understood[0].meta.get("stream") is True
 
 
 def _named_request(use: LitePath, params: dict[str, JSON]) -> Request:

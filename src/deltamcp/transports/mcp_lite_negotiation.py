@@ -51,13 +51,22 @@ def preferred_form(accept: bytes) -> ReplyForm | None:
     return _preferred_form(accept) if len(accept) <= _MAX_CACHED_BYTES else _preferred_form.__wrapped__(accept)
 
 
+def accepts_json(accept: bytes) -> bool:
+    """Whether an `Accept` header has JSON, though perhaps not as what it prefers."""
+    return _quality(_read_ranges(accept), _JSON_RANGES) > 0
+
+
 @functools.lru_cache(maxsize=256)
 def _preferred_form(accept: bytes) -> ReplyForm | None:
-    ranges = dict(map(_read_range, accept.lower().split(b",")))
+    ranges = _read_ranges(accept)
     json, events = _quality(ranges, _JSON_RANGES), _quality(ranges, _EVENT_RANGES)
     if not json and not events:
         return None
     return ReplyForm.EVENTS if events > json else ReplyForm.JSON
+
+
+def _read_ranges(accept: bytes) -> dict[bytes, float]:
+    return dict(map(_read_range, accept.lower().split(b",")))
 
 
 def _read_range(part: bytes) -> tuple[bytes, float]:

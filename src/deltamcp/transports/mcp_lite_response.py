@@ -25,6 +25,13 @@ def write_response(
     """
     if isinstance(outcome, Answer) and isinstance(outcome.value, Page):
         return lite.write(request, outcome), None
+    return write_stamped_response(lite, request, outcome, started)
+
+
+def write_stamped_response(
+    lite: McpLite, request: Request, outcome: Outcome, started: float
+) -> tuple[bytes, LiteResponse | Failure]:
+    """Returns the response with an outcome, and what it says; also that of a list has the time."""
     response = lite.respond(request, outcome, make_stamp(started))
     try:
         return lite.encode(request.id, response), response

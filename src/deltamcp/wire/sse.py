@@ -14,8 +14,13 @@ KEEP_ALIVE = b":\n\n"
 def encode_event(data: bytes, id_: str | None = None) -> bytes:
     """Encodes one message as an event. JSON has no raw line breaks, so one `data:` line carries it."""
     if id_ is None:
-        return b"event: message\ndata: %b\n\n" % data
+        return encode_named_event("message", data)
     return b"id: %b\nevent: message\ndata: %b\n\n" % (id_.encode(), data)
+
+
+def encode_named_event(kind: str, data: bytes) -> bytes:
+    """Encodes one event of any kind, whose data is JSON."""
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
 
 
 def encode_priming_event(id_: str, retry_ms: int) -> bytes:
