@@ -123,6 +123,8 @@ class GrpcServer:
         await self._health.enter_graceful_shutdown()
         ending = asyncio.ensure_future(self._server.stop(seconds + _END_SECONDS))
         await self._service.drain(seconds)
+        await asyncio.wait([ending], timeout=_END_SECONDS)
+        await self._server.stop(0)  # what else may be open is no call, such as a watch of the health
         await ending
         self._server = None
         await self._running.aclose()
