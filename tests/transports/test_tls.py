@@ -1,45 +1,24 @@
 """TLS by certificate files."""
 
-import datetime
-import ipaddress
 import re
 import ssl
-from pathlib import Path
 
 import httpx2
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from deltamcp import ConfigurationError, DeltaServer
 from deltamcp.transports.tls import check_files
 from deltamcp.transports.uvicorn_server import make_server
+from tests.support.certificate import write_certificate, write_key
 from tests.support.http_server import serve_uvicorn
 from tests.support.raw_client import META
 
 HEADERS = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "accept": "application/json"}
 
 
-def write_key(path: Path, password: bytes = b"") -> ec.EllipticCurvePrivateKey:
-    key = ec.generate_private_key(ec.SECP256R1())
-    encryption = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
-    pem = serialization.Encoding.PEM
-    path.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, encryption))
-    return key
-
-
 @pytest.fixture
 def files(tmp_path):
-    key = write_key(tmp_path / "key.pem")
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(now - datetime.timedelta(1)).not_valid_after(now + datetime.timedelta(1))
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))]
-    certificate = builder.add_extension(x509.SubjectAlternativeName(names), critical=False).sign(key, hashes.SHA256())
-    (tmp_path / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    write_certificate(tmp_path)
     return tmp_path
 
 

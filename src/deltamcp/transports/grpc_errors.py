@@ -42,8 +42,9 @@ def grpc_error(failure: Failure) -> GrpcError:
     text = _text(failure, data)[:_TEXT_CHARS]
     status = status_pb2.Status(code=code.value[0], message=text)
     metadata = {key: _flat(value) for key, value in data.items() if key not in _ELSEWHERE}
-    reason = str(data.get("reason", row.reason))
-    status.details.add().Pack(error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata))
+    if data.get("reason", row.reason) != row.reason:
+        metadata["cause"] = _flat(data["reason"])  # such as what is wrong with a token
+    status.details.add().Pack(error_details_pb2.ErrorInfo(reason=row.reason, domain=DOMAIN, metadata=metadata))
     if errors := data.get("errors"):
         status.details.add().Pack(_bad_request(errors))
     if failure.fault is Fault.NOT_FOUND:
