@@ -30,6 +30,12 @@ class Authority:
 
     def server_context(self, *hosts: str) -> ssl.SSLContext:
         """Makes a certificate for a server with these names and addresses."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.server_file(*hosts))
+        return context
+
+    def server_file(self, *hosts: str) -> Path:
+        """Makes a file with a key and its certificate for a server with these names and addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = self._key.public_key()
         certificate = (
@@ -45,9 +51,7 @@ class Authority:
             )
             + certificate.public_bytes(serialization.Encoding.PEM)
         )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(file)
-        return context
+        return file
 
 
 def _name(text: str) -> x509.Name:

@@ -158,7 +158,7 @@ class HeldLink:
 
     async def open(self, receiver: Any) -> None: ...
 
-    async def send(self, message: dict[str, Any], headers: Any = None) -> None:
+    async def send(self, message: dict[str, Any], headers: Any = None, ends_at: Any = None) -> None:
         await self.released.wait()
         self.sent.append(message)
 

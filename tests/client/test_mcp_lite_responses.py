@@ -141,21 +141,27 @@ def test_an_address_of_mcp_lite_is_for_no_other_protocol():
 
 async def test_ml_79_84_a_call_with_progress_is_a_stream_whose_heartbeats_are_ignored():
     fake = FakeLite(lite_result("unused"))
+    told: list[Any] = []
 
     async def stream(asked: FakeRequest, wire: FakeConnection) -> None:
         await wire.events()
-        for event in ("heartbeat", "message", "heartbeat"):
-            data = '{"partial": "Hel", "seq": 1}' if event == "message" else '{"ts": "2026-11-15T12:00:00Z"}'
-            await wire.chunk(f"event: {event}\ndata: {data}\n\n".encode())
+        for kind, data in (
+            ("heartbeat", '{"ts": "2026-11-15T12:00:00Z"}'),
+            ("message", '{"partial": "Hel", "seq": 1}'),
+            ("heartbeat", "no JSON at all"),
+            ("heartbeat", '{"ts": "2026-11-15T12:00:01Z", "progress": 1, "total": 2, "message": "Half"}'),
+        ):
+            await wire.chunk(f"event: {kind}\ndata: {data}\n\n".encode())
         await _terminal(wire, "done", asked, {"result": lite_result("Hello")})
 
     fake.once("tools/call", stream)
     async with serve_fake(fake), connect(fake.lite_url) as client:
-        reply = await client.call_tool("buy", progress=lambda *_: None)
+        reply = await client.call_tool("buy", progress=lambda *report: told.append(report))
         assert reply.value == "Hello"
+        assert told == [(1, 2, "Half")]
         await client.call("buy")
     assert [asked.headers["accept"] for asked in fake.of("tools/call")] == [
-        "text/event-stream",
+        "text/event-stream, application/json;q=0.5",
         "application/json, text/event-stream",
     ]
 

@@ -22,7 +22,7 @@ from deltamcp.client.pending_call import PendingCall
 from deltamcp.client.received_size import DEFAULT_MAX_BYTES
 from deltamcp.client.reply import Reply, call_failed_error
 from deltamcp.client.result_pages import ResultPages
-from deltamcp.client.target import Address, Endpoint, InProcessServer, Program, Target, parse_target
+from deltamcp.client.target import Address, Endpoint, GrpcAddress, InProcessServer, Program, Target, parse_target
 from deltamcp.client.tool_caller import ToolCaller
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy
@@ -92,10 +92,13 @@ class DeltaClient:
             case Program():
                 quiet, on_stderr = self._options.get("quiet", False), self._options.get("on_stderr")
                 return [functools.partial(endpoint.make_link, quiet, limits, on_stderr)]
+            case GrpcAddress():
+                headers, tokens = self._options.get("headers", {}), self._token_source(endpoint)
+                return [functools.partial(endpoint.make_link, headers, tokens, limits)]
             case Address():
                 return endpoint.link_factories(self._options.get("headers", {}), self._token_source(endpoint), limits)
 
-    def _token_source(self, endpoint: Address) -> TokenSource | None:
+    def _token_source(self, endpoint: Address | GrpcAddress) -> TokenSource | None:
         if "auth" in self._options:
             return self._options["auth"].token_source(endpoint.url)
         return make_token_source(self._options["token"]) if "token" in self._options else None
@@ -386,7 +389,7 @@ def _speaking(endpoint: Endpoint, options: ClientOptions) -> Endpoint:
 
 
 def _is_lite(endpoint: Endpoint) -> bool:
-    return isinstance(endpoint, Address) and endpoint.is_lite
+    return isinstance(endpoint, GrpcAddress) or (isinstance(endpoint, Address) and endpoint.is_lite)
 
 
 def _own_info() -> dict[str, JSON]:

@@ -67,8 +67,11 @@ class ClientConnection:
         progress: OnProgress | None = None,
         parameter_headers: tuple[ParameterHeader, ...] = (),
         dialect: ClientDialect | None = None,
+        ends_at: float | None = None,
     ) -> dict[str, JSON]:
         """Sends a request and returns its result; answers the input requests of the modern era on the way.
+
+        `ends_at` is when its caller gives up, by the event loop's clock.
 
         Raises:
             PeerError: the server answered with an error.
@@ -77,7 +80,7 @@ class ClientConnection:
         dialect = dialect or self.dialect
         sent = params
         for _ in range(_MAX_ROUND_TRIPS):
-            result = await self._request_once(method, sent, meta, progress, parameter_headers, dialect)
+            result = await self._request_once(method, sent, meta, progress, parameter_headers, dialect, ends_at)
             result = dialect.read_result(result)
             if result.get("resultType") != "input_required" or dialect.era is not Era.MODERN:
                 return result
@@ -94,6 +97,7 @@ class ClientConnection:
         progress: OnProgress | None,
         parameter_headers: tuple[ParameterHeader, ...],
         dialect: ClientDialect,
+        ends_at: float | None,
     ) -> dict[str, JSON]:
         id_ = next(self._ids)
         if progress is not None:
@@ -104,7 +108,7 @@ class ClientConnection:
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._pending[id_] = _PendingRequest(method, future)
         try:
-            await self._send(message, headers)
+            await self._send(message, headers, ends_at)
             response = await future
             if progress is not None:
                 await self._progress_reports[id_].finish()
@@ -125,9 +129,9 @@ class ClientConnection:
             raise PeerError(0, f"The answer to {method} is no object.")
         return result
 
-    async def _send(self, message: dict[str, JSON], headers: Mapping[str, str]) -> None:
+    async def _send(self, message: dict[str, JSON], headers: Mapping[str, str], ends_at: float | None) -> None:
         try:
-            await self.link.send(message, headers)
+            await self.link.send(message, headers, ends_at)
         except ValueError as error:
             raise ArgumentsError(f"The message cannot be encoded: {error}.") from None
 

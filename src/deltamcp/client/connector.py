@@ -141,10 +141,11 @@ class Connector:
             seconds = _MAX_SECONDS if timeout is None else timeout
             deadline = asyncio.timeout(None if seconds == math.inf else seconds)
             watch = _SilenceWatch(self, deadline) if timeout is None else None
+            ends_at = None if timeout is None or seconds == math.inf else asyncio.get_running_loop().time() + seconds
             try:
                 async with deadline:
                     return await self._request_with_retries(
-                        method, params, meta, repeatable, progress, parameter_headers
+                        method, params, meta, repeatable, progress, parameter_headers, ends_at
                     )
             except TimeoutError:
                 if not deadline.expired():
@@ -168,6 +169,7 @@ class Connector:
         repeatable: bool,
         progress: OnProgress | None,
         parameter_headers: tuple[ParameterHeader, ...],
+        ends_at: float | None,
     ) -> dict[str, JSON]:
         for attempt in range(_MAX_ATTEMPTS):
             is_last = attempt == _MAX_ATTEMPTS - 1
@@ -176,7 +178,7 @@ class Connector:
                 if connection is None or connection.link.ended:
                     connection = await self._ensure_connection()
                 return await connection.request(
-                    method, params, meta, progress=progress, parameter_headers=parameter_headers
+                    method, params, meta, progress=progress, parameter_headers=parameter_headers, ends_at=ends_at
                 )
             except HttpStatusError as error:
                 # The server spoke MCP before, so a gateway answers for it and may have passed the request on.

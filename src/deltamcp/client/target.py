@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
@@ -90,11 +90,6 @@ class Address(Struct, frozen=True):
         parts = urlsplit(self.url)
         return f"The server at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
-    @property
-    def _authorization(self) -> dict[str, str]:
-        parts = urlsplit(self.url)
-        return {} if parts.username is None else {"authorization": basic_authorization(parts)}
-
     def speaking_lite(self) -> "Address":
         """Returns the address of the same server for MCP-lite."""
         url = self.url if urlsplit(self.url).path.strip("/") else self.url.rstrip("/") + _LITE_PATH
@@ -104,7 +99,7 @@ class Address(Struct, frozen=True):
         self, headers: Mapping[str, str], tokens: TokenSource | None, limits: Limits
     ) -> list[Callable[[], ClientLink]]:
         """Returns functions that make the links to try: that of MCP-lite; or Streamable HTTP, then HTTP with SSE."""
-        all_headers = {**self._authorization, **self.headers, **headers}
+        all_headers = {**_authorization(urlsplit(self.url)), **self.headers, **headers}
         if any(name.lower() == "authorization" for name in all_headers):
             tokens = None  # a header of the caller's own is sent instead of any token
 
@@ -126,6 +121,35 @@ class Address(Struct, frozen=True):
         return [make_sse_link] if self.only_sse else [make_http_link, make_sse_link]
 
 
+class GrpcAddress(Struct, frozen=True):
+    """An MCP-lite server that the client reaches over gRPC."""
+
+    url: str
+    headers: dict[str, str] = {}
+
+    @property
+    def label(self) -> str:
+        parts = urlsplit(self.url)
+        return f"The server at {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+    def make_link(self, headers: Mapping[str, str], tokens: TokenSource | None, limits: Limits) -> ClientLink:
+        """
+        Raises:
+            ConfigurationError: the packages of gRPC are not installed.
+        """
+        try:
+            from deltamcp.client.links.grpc import GrpcLink
+        except ModuleNotFoundError as error:
+            raise ConfigurationError("gRPC needs more packages: pip install 'delta-mcp[grpc]'.") from error
+        parts = urlsplit(self.url)
+        all_headers = {**_authorization(parts), **self.headers, **headers}
+        if any(name.lower() == "authorization" for name in all_headers):
+            tokens = None  # a header of the caller's own is sent instead of any token
+        is_secure = parts.scheme == "grpcs"
+        port = parts.port or (443 if is_secure else 80)
+        return GrpcLink(self.label, str(parts.hostname), port, is_secure, all_headers, tokens, limits)
+
+
 class InProcessServer(Struct, frozen=True):
     """A server in this process."""
 
@@ -138,7 +162,7 @@ class InProcessServer(Struct, frozen=True):
         return MemoryLink(self.engine, limits)
 
 
-Endpoint: TypeAlias = InProcessServer | Program | Address
+Endpoint: TypeAlias = InProcessServer | Program | Address | GrpcAddress
 
 
 def parse_target(target: Target) -> Endpoint:
@@ -205,7 +229,7 @@ def _parse_text(text: str) -> Endpoint:
     return Program(tuple(words))
 
 
-def _parse_url(url: str, headers: dict[str, str] | None = None, kind: JSON = None) -> Address:
+def _parse_url(url: str, headers: dict[str, str] | None = None, kind: JSON = None) -> Address | GrpcAddress:
     """Converts a URL, with the `headers` and the `type` of its entry if it is of an entry.
 
     Raises:
@@ -213,15 +237,24 @@ def _parse_url(url: str, headers: dict[str, str] | None = None, kind: JSON = Non
     """
     scheme, mark, rest = url.partition("://")
     is_lite = scheme.lower().startswith(_LITE_SCHEME)
+    if scheme.lower() in ("grpc", "grpcs"):
+        split_url(f"http://{rest}")
+        if urlsplit(url).path.strip("/"):
+            raise ConfigurationError("The address of a gRPC server has no path; write grpc://host:port.")
+        return GrpcAddress(f"{scheme.lower()}://{rest}", headers or {})
     if is_lite:
         url = f"{scheme[len(_LITE_SCHEME) :]}{mark}{rest}"
     if not url.lower().startswith(("http://", "https://")):
         raise ConfigurationError(
-            f"{scheme}:// is no way to a server; use http:// or https://, or mcplite+http:// for MCP-lite."
+            f"{scheme}:// is no way to a server; use http:// or https://, mcplite+http:// or grpc://."
         )
     split_url(url)
     address = Address(url, headers or {}, kind == "sse")
     return address.speaking_lite() if is_lite or kind == "mcp-lite" else address
+
+
+def _authorization(parts: SplitResult) -> dict[str, str]:
+    return {} if parts.username is None else {"authorization": basic_authorization(parts)}
 
 
 def is_python_file(text: str) -> bool:

@@ -82,7 +82,7 @@ class HttpLink:
         self._url = url
         self._limits = limits
         self._pool = HttpConnectionPool(url, limits.message_bytes)
-        self._headers = {_check_header_name(name): _check_header_value(value, name) for name, value in headers.items()}
+        self._headers = {check_header_name(name): check_header_value(value, name) for name, value in headers.items()}
         self._tokens = tokens
         self._bearer: str | None = None
         self._session_id: str | None = None
@@ -95,7 +95,9 @@ class HttpLink:
         if self._tokens is not None:
             self._set_bearer(await self._tokens.token())
 
-    async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
+    async def send(
+        self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS, ends_at: float | None = None
+    ) -> None:
         await self.send_to(self._url, message, headers)
 
     async def send_to(self, url: str, message: dict[str, JSON], headers: Mapping[str, str]) -> None:
@@ -161,7 +163,7 @@ class HttpLink:
         return response
 
     def _set_bearer(self, token: str | None) -> None:
-        self._bearer = None if token is None else _check_header_value(token, "the token")
+        self._bearer = None if token is None else check_header_value(token, "the token")
         self._head_cache.clear()
 
     async def _exchange_once(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
@@ -378,13 +380,13 @@ def _encode_event_id(id_: str) -> str:
     return id_.encode().decode("latin-1")
 
 
-def _check_header_name(text: str) -> str:
+def check_header_name(text: str) -> str:
     if not HEADER_NAME.fullmatch(text) or text.lower() in _RESERVED_HEADERS:
         raise ConfigurationError(f"{text!r:.40} is not an HTTP header that can be set.")
     return text.lower()
 
 
-def _check_header_value(text: str, name: str) -> str:
+def check_header_value(text: str, name: str) -> str:
     """Refuses a value that could end the header and begin another; the error does not repeat it."""
     if not isinstance(text, str) or not _HEADER_VALUE.fullmatch(text):
         raise ConfigurationError(f"The value of {name!r:.40} cannot stand in an HTTP header.")

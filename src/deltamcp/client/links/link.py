@@ -117,8 +117,12 @@ class ClientLink(Protocol):
             UnreachableError: the server cannot be started or reached.
         """
 
-    async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
-        """Sends a message. Over HTTP a request returns when its response has been received.
+    async def send(
+        self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS, ends_at: float | None = None
+    ) -> None:
+        """Sends a message. Over HTTP and gRPC a request returns when its response has been received.
+
+        `ends_at` is when its caller gives up, by the event loop's clock; gRPC tells the server.
 
         Raises:
             ClientError: the message could not be sent, or no response will come.

@@ -8,13 +8,16 @@ from deltamcp.client.links.link import NO_HEADERS, UnaddressedError, read_messag
 from deltamcp.client.links.token_source import TokenSource
 from deltamcp.errors import HttpStatusError
 from deltamcp.limits import Limits
-from deltamcp.values import JSON, Malformed, Message, RequestId, Response
+from deltamcp.values import JSON, Malformed, Message, Notification, RequestId, Response
 from deltamcp.wire.codecs import JSON_CODEC, Codec
 from deltamcp.wire.sse import SseEvent
 
 _LIST_PATHS, _CALL_PATHS = ("tools", "listtools"), ("rpc", "calltools")
 """MCP-lite names two paths for each of its endpoints (4.2 and Appendix A); a server may have one of them."""
-_STREAM_HEADERS = {"accept": "text/event-stream"}
+_STREAM_HEADERS = {"accept": "text/event-stream, application/json;q=0.5"}
+"""A server without streams answers with JSON."""
+
+_MAX_HEARTBEAT_BYTES = 16 * 1024
 
 
 class McpLiteLink(HttpLink):
@@ -28,7 +31,9 @@ class McpLiteLink(HttpLink):
         self._paths: dict[tuple[str, str], str] = {}
         """The path that the server has, of each pair of which it has answered to one."""
 
-    async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
+    async def send(
+        self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS, ends_at: float | None = None
+    ) -> None:
         method = message.get("method")
         if "id" not in message or method is None:
             return  # MCP-lite has neither notifications of clients nor requests of servers
@@ -63,7 +68,18 @@ class McpLiteLink(HttpLink):
         return [Response(id_, decoded)] if isinstance(decoded, dict) and "tools" in decoded else messages
 
     def read_event(self, event: SseEvent, id_: RequestId | None) -> list[Message | UnaddressedError]:
-        """Reads an event: `done` and `error` are responses, `message` a part of one, `heartbeat` nothing."""
+        """Reads an event: `done` and `error` are responses.
+
+        A `message` is a part of the result, which `done` has again. A `heartbeat` of our servers may have the progress
+        of the call; what others have in it is ignored.
+        """
         if event.kind in ("done", "error"):
             return read_messages(event.data, JSON_CODEC, self._limits)
-        return []
+        if event.kind != "heartbeat" or len(event.data) > _MAX_HEARTBEAT_BYTES:
+            return []
+        try:
+            progress: Any = JSON_CODEC.decode(event.data)
+        except ValueError:
+            return []
+        is_progress = isinstance(progress, dict) and "progress" in progress and id_ is not None
+        return [Notification("notifications/progress", {**progress, "progressToken": id_})] if is_progress else []

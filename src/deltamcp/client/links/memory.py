@@ -29,7 +29,9 @@ class MemoryLink:
         self._receiver = receiver
         self._duplex = Duplex(self._engine, self)
 
-    async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
+    async def send(
+        self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS, ends_at: float | None = None
+    ) -> None:
         if self.ended or self._duplex is None:
             raise ConnectionLostError("The connection is closed; connect again.", maybe_done=False)
         self._duplex.receive(self.codec.encode(message))

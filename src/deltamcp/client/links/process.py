@@ -106,7 +106,9 @@ class ProcessLink:
         )
         return f"there is no {program} here; {hint}"
 
-    async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
+    async def send(
+        self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS, ends_at: float | None = None
+    ) -> None:
         """
         Raises:
             ConnectionLostError: the process has ended; the text has its exit code and its last error line.

@@ -79,7 +79,9 @@ class SseLink:
                 endpoint.set_exception(UnreachableError(f"{self._label} names no address to post to."))
             self._receiver.fail_pending(lost)
 
-    async def send(self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS) -> None:
+    async def send(
+        self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS, ends_at: float | None = None
+    ) -> None:
         if self.ended or self._post_link is None:
             raise ConnectionLostError(f"{self._label} closed its stream.", maybe_done=False)
         await self._post_link.post(message)

@@ -1,0 +1,241 @@
+"""The link to an MCP-lite server over gRPC: each request is a call of one of its three methods."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from deltamcp.auth.safe_url import is_loopback
+from deltamcp.client.links.grpc_messages import encode_call, plain_error, read_error, read_response, read_tools
+from deltamcp.client.links.http import check_header_name, check_header_value
+from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, RefusedForNowError, peer_error
+from deltamcp.client.links.token_source import TokenSource
+from deltamcp.client.received_size import too_large_error
+from deltamcp.errors import (
+    ClientError,
+    ConnectionLostError,
+    DeadlineError,
+    UnauthorizedError,
+    UnreachableError,
+)
+from deltamcp.limits import Limits
+from deltamcp.transports.mcplite_messages import SERVICE
+from deltamcp.values import JSON, RequestId, Response
+from deltamcp.wire.codecs import JSON_CODEC
+
+_Code = grpc.StatusCode
+_ACCEPT = ("mcplite-accept", "result-json")
+"""Asks our servers for results as JSON, which has every integer exactly; others send a Struct all the same."""
+_MAX_RENEWALS = 2
+"""How many further tokens a request is sent with: one that another request or process got meanwhile, and a new one."""
+_UNKNOWN_METHOD = {"code": -32601, "message": "MCP-lite over gRPC has tools only."}
+_UNSENT = ("failed to connect", "DNS resolution failed", "name resolution", "Connection refused")
+"""How gRPC begins to tell that it could not connect."""
+_BROKEN = ("RST_STREAM", "GOAWAY", "Stream removed", "Socket closed", "Connection reset")
+"""How gRPC tells of a broken connection where the status is one that servers use, too."""
+_FOR_NOW = ("RATE_LIMITED", "OVERLOADED", "SERVER_SHUTDOWN")
+"""The reasons of a server that has done nothing, and can be asked again."""
+
+
+class GrpcLink:
+    """A link to one server; gRPC itself connects, and connects again."""
+
+    carries_headers = True
+
+    def __init__(
+        self,
+        label: str,
+        host: str,
+        port: int,
+        secure: bool,
+        headers: Mapping[str, str],
+        tokens: TokenSource | None,
+        limits: Limits,
+    ) -> None:
+        self.codec = JSON_CODEC
+        self.ended = False
+        self._label, self._host, self._port, self._secure = label, host, port, secure
+        self._metadata = [(check_header_name(name), check_header_value(value, name)) for name, value in headers.items()]
+        self._tokens, self._limits = tokens, limits
+        self._bearer: str | None = None
+        self._channel: grpc.aio.Channel | None = None
+
+    async def open(self, receiver: MessageReceiver) -> None:
+        self._receiver = receiver
+        if self._tokens is not None:
+            self._bearer = await self._tokens.token()
+        address = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        options = _channel_options(self._host, self._limits.message_bytes)
+        if self._secure:
+            credentials = grpc.ssl_channel_credentials(await asyncio.to_thread(_root_certificates))
+            self._channel = grpc.aio.secure_channel(address, credentials, options)
+        else:
+            self._channel = grpc.aio.insecure_channel(address, options)
+
+    async def send(
+        self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS, ends_at: float | None = None
+    ) -> None:
+        method, id_, params = message.get("method"), message.get("id"), message.get("params", {})
+        if self.ended or self._channel is None:
+            raise ConnectionLostError(f"{self._label}: the connection was closed.", maybe_done=False)
+        if id_ is None or method is None:
+            return  # MCP-lite has neither notifications of clients nor requests of servers
+        match method:
+            case "tools/list":
+                await self._request(id_, lambda seconds: self._get_tools(id_, seconds), ends_at)
+            case "tools/call" if "progressToken" in params.get("_meta", {}):
+                body = encode_call(params)
+                await self._request(id_, lambda seconds: self._call_with_progress(id_, body, seconds), ends_at)
+            case "tools/call":
+                body = encode_call(params)
+                await self._request(id_, lambda seconds: self._call(id_, body, seconds), ends_at)
+            case _:
+                self._receiver.receive(Response(id_, error=dict(_UNKNOWN_METHOD)))
+        if self._receiver.is_awaiting(id_):
+            raise ConnectionLostError(f"{self._label} ended its answer before it was complete.")
+
+    async def _request(
+        self, id_: RequestId, exchange: Callable[[float | None], Awaitable[None]], ends_at: float | None
+    ) -> None:
+        """Makes an exchange, which takes the seconds that are left; again with another token if this one is refused.
+
+        Raises:
+            ClientError: no response came.
+        """
+        bearer = self._bearer
+        for renewals_left in range(_MAX_RENEWALS, -1, -1):
+            try:
+                await exchange(None if ends_at is None else max(0.0, ends_at - asyncio.get_running_loop().time()))
+                return
+            except grpc.aio.AioRpcError as error:
+                challenge = _challenge(error)
+                if challenge is None or self._tokens is None or not renewals_left:
+                    self._receive_error(id_, error)
+                    return
+                bearer = await self._tokens.renew(bearer, challenge)
+                if bearer is None:
+                    self._receive_error(id_, error)
+                    return
+                self._bearer = check_header_value(bearer, "the token")
+
+    async def _get_tools(self, id_: RequestId, seconds: float | None) -> None:
+        data = await self._unary("GetTools")(b"", timeout=seconds, metadata=self._request_metadata())
+        self._receiver.receive(read_tools(data, id_, self._limits))
+
+    async def _call(self, id_: RequestId, body: bytes, seconds: float | None) -> None:
+        data = await self._unary("CallTool")(body, timeout=seconds, metadata=self._request_metadata())
+        received = read_response(data, id_, self._limits)
+        if received is not None:
+            self._receiver.receive(received)
+
+    async def _call_with_progress(self, id_: RequestId, body: bytes, seconds: float | None) -> None:
+        assert self._channel is not None, "the link is open"
+        call = self._channel.unary_stream(f"/{SERVICE}/CallToolStream")
+        stream = call(body, timeout=seconds, metadata=self._request_metadata())
+        try:
+            async for data in stream:
+                received = read_response(data, id_, self._limits)
+                if received is not None:
+                    self._receiver.receive(received)
+                if not self._receiver.is_awaiting(id_):
+                    return  # a promise is redeemed by its token, which survives a broken stream
+        finally:
+            stream.cancel()
+
+    def _unary(self, method: str) -> Any:
+        assert self._channel is not None, "the link is open"
+        return self._channel.unary_unary(f"/{SERVICE}/{method}")
+
+    def _request_metadata(self) -> tuple[tuple[str, str], ...]:
+        bearer = [] if self._bearer is None else [("authorization", f"Bearer {self._bearer}")]
+        return (_ACCEPT, *bearer, *self._metadata)
+
+    def _receive_error(self, id_: RequestId, error: grpc.aio.AioRpcError) -> None:
+        """Passes the error that a status stands for to the receiver.
+
+        Raises:
+            ClientError: the server did not answer, or not now.
+        """
+        code, text = error.code(), error.details() or ""
+        challenge = _challenge(error)
+        if challenge is not None:
+            wanted = "a" if self._bearer is None else "another"
+            wanted += " token that allows more" if code is _Code.PERMISSION_DENIED else " token"
+            raise UnauthorizedError(
+                f"{self._label} wants {wanted} ({code.name}); give one, or ask who runs it.", challenge
+            )
+        reported = read_error(error)
+        if reported is None:
+            self._check_transport(code, text)
+            reported = plain_error(error)
+        data: Any = reported.get("data", {})
+        if data.get("reason") in _FOR_NOW:
+            raise RefusedForNowError(peer_error(reported), data.get("retry_after_ms", 0) / 1000)
+        self._receiver.receive(Response(id_, error=reported))
+
+    def _check_transport(self, code: grpc.StatusCode, text: str) -> None:
+        """
+        Raises:
+            ClientError: the status is one that gRPC itself reports, and not the server.
+        """
+        match code:
+            case _Code.DEADLINE_EXCEEDED:
+                raise DeadlineError(f"{self._label} did not answer in time; the call was cancelled.")
+            case _Code.RESOURCE_EXHAUSTED if "larger than max" in text:
+                raise too_large_error(f"An answer of {self._label}", self._limits.message_bytes)
+            case _Code.UNIMPLEMENTED:
+                raise UnreachableError(f"{self._label} has no service {SERVICE}; is it an MCP-lite server?")
+            case _Code.UNAVAILABLE | _Code.CANCELLED:
+                raise self._lost_error(text)
+            case _:
+                if any(mark in text for mark in _BROKEN):
+                    raise self._lost_error(text)
+
+    def _lost_error(self, text: str) -> ClientError:
+        sent = not any(mark in text for mark in _UNSENT)
+        reason = text.partition("; last error: ")[2] or text
+        return ConnectionLostError(f"{self._label} cannot be reached: {reason[:200]}.", maybe_done=sent)
+
+    async def listen(self, headers: Mapping[str, str], on_open: Callable[[], None]) -> bool:
+        """Returns False: MCP-lite servers send nothing that was not asked for."""
+        on_open()
+        return False
+
+    async def close(self) -> None:
+        self.ended = True
+        if self._channel is not None:
+            await self._channel.close()
+
+
+def _challenge(error: grpc.aio.AioRpcError) -> str | None:
+    """Returns what the server says of the token that it wants; None if it does not want another one."""
+    if error.code() not in (_Code.UNAUTHENTICATED, _Code.PERMISSION_DENIED):
+        return None
+    for key, value in error.trailing_metadata() or ():
+        if key == "www-authenticate":
+            return value if isinstance(value, str) else value.decode("latin-1")
+    return "" if error.code() is _Code.UNAUTHENTICATED else None
+
+
+def _channel_options(host: str, max_bytes: int) -> list[tuple[str, Any]]:
+    return [
+        ("grpc.max_receive_message_length", max_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.enable_retries", 0),  # only the connector knows which request may be sent again
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 2000),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.enable_http_proxy", 0 if is_loopback(host) else 1),
+        ("grpc.use_local_subchannel_pool", 1),  # a link's connections end with it
+    ]
+
+
+def _root_certificates() -> bytes | None:
+    """Returns the certificates that SSL_CERT_FILE names, as over HTTP; None for the system's."""
+    file = os.environ.get("SSL_CERT_FILE")
+    return Path(file).read_bytes() if file else None
