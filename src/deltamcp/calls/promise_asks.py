@@ -175,7 +175,7 @@ class PromiseAsks:
             return UNKNOWN_PROMISE
         found = cancelled.record
         if cancelled.is_changed and found.status.is_final:
-            await self._runs.release(found)
+            await self._runs.release(key, found)
         if not found.status.is_final:
             found = await self.wait(key, found, watch, _CANCEL_SECONDS, request) or found
         if not found.status.is_final and is_strict:

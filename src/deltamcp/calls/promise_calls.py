@@ -88,7 +88,8 @@ class PromiseCalls:
         assert key is not None
         try:
             digest = _call_digest(call)
-            promised = promised_call.encode(_describe(key, call, request, override))
+            promised = _describe(key, call, request, override)
+            data = promised_call.encode(promised)
         except ValueError as error:
             return Failure(Fault.INVALID_PARAMS, f"The arguments of {call.name} cannot be stored: {error}.")
         if name is not None:
@@ -98,7 +99,7 @@ class PromiseCalls:
         refused = await self._tool_calls.use_consents(call)
         if refused is not None:
             return refused
-        made = await self.store.create(key, self._new_record(call, wish, request), promised)
+        made = await self.store.create(key, self._new_record(call, wish, request), promised, data)
         if made is None:
             return _not_called(call.name, ToolErrorCode.RATE_LIMITED, "too many of your calls are queued or at work")
         if name is not None and not await self.store.add_name(_name_owner(request), name, token, digest, made):
@@ -164,7 +165,7 @@ class PromiseCalls:
     # Promises that nobody has
 
     async def _drop(self, key: str, made: PromiseRecord) -> None:
-        await self._runs.release(made)
+        await self._runs.release(key, made)
         with contextlib.suppress(StoreError):
             await self.store.forget(key, made)
 
@@ -179,7 +180,7 @@ class PromiseCalls:
                 key, lambda current: record.cancel(current, self.store.clock(), seconds)
             )
             if cancelled is not None and cancelled.record.status.is_final:
-                await self._runs.release(cancelled.record)
+                await self._runs.release(key, cancelled.record)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -236,12 +236,13 @@ class PromiseRuns:
         try:
             data = stored_outcome.encode(outcome)
         except ValueError as error:
-            text = log_failure(f"The tool {started.operation}", error)
-            data = stored_outcome.encode(error_outcome(ToolErrorCode.INTERNAL, text))
+            outcome = error_outcome(ToolErrorCode.INTERNAL, log_failure(f"The tool {started.operation}", error))
+            data = stored_outcome.encode(outcome)
         if len(data) > self._limits.promise_result_bytes:
-            data = stored_outcome.encode(_too_large(started.operation, len(data)))
+            outcome = _too_large(started.operation, len(data))
+            data = stored_outcome.encode(outcome)
         try:
-            return await _retry(lambda: self._store.put_outcome(key, started, data))
+            return await _retry(functools.partial(self._store.put_outcome, key, started, outcome, data))
         except StoreFullError as error:
             logger.error("the outcome of the promise %s was not stored: %s", shown_key(key), error)
             return ""
@@ -254,12 +255,12 @@ class PromiseRuns:
             )
         )
         if ended is not None and ended.is_changed:
-            await self.release(ended.record)
+            await self.release(key, ended.record)
 
-    async def release(self, ended: PromiseRecord) -> None:
+    async def release(self, key: str, ended: PromiseRecord) -> None:
         """Deletes the call of a promise that has ended; if that fails, it expires."""
         try:
-            await self._store.delete_call(ended)
+            await self._store.delete_call(key, ended)
         except StoreError as error:
             logger.debug("the call of a promise stays until it expires: %s", error)
 

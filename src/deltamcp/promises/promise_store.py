@@ -12,8 +12,9 @@ import logging
 import random
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -31,6 +32,10 @@ _BACKSTOP_SECONDS = 5.0
 """How often a watch looks at its record although nothing was heard of it."""
 _MAX_PLACES_TRIED = 32
 _MIN_SECONDS = 1.0
+_MAX_RECENT = 64
+_RECENT_BYTES = 64 * 1024
+
+T = TypeVar("T")
 
 logger = logging.getLogger("deltamcp")
 
@@ -60,6 +65,25 @@ class PromiseName(msgspec.Struct, frozen=True):
     """The token, which only those who know the name can read."""
 
 
+class RecentValues(Generic[T]):
+    """The last few small values that this process has stored, which it need not read again."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[str, T] = OrderedDict()
+
+    def add(self, name: str, value: T, size: int) -> None:
+        if size <= _RECENT_BYTES:
+            self._values[name] = value
+            if len(self._values) > _MAX_RECENT:
+                self._values.popitem(last=False)
+
+    def get(self, name: str) -> T | None:
+        return self._values.get(name)
+
+    def delete(self, name: str) -> None:
+        self._values.pop(name, None)
+
+
 class PromiseWatch:
     """Waits for changes of one record. It misses none from its beginning on."""
 
@@ -77,6 +101,11 @@ class PromiseWatch:
         elif self._known is None or changed.revision > self._known.revision:
             self._known, self._is_stale = changed, False
         self._woken.set()
+
+    @property
+    def known(self) -> PromiseRecord | None:
+        """The record as far as this process knows; None if it may be outdated."""
+        return None if self._is_stale else self._known
 
     def is_behind(self, revision: int) -> bool:
         """Whether it has yet to hear of a revision."""
@@ -138,6 +167,8 @@ class PromiseStore:
         self._limits = limits
         self._replica = replica
         self._watches: dict[str, set[PromiseWatch]] = {}
+        self._recent_calls: RecentValues[PromisedCall] = RecentValues()
+        self._recent_outcomes: RecentValues[Outcome] = RecentValues()
         if replica is not None:
             replica.add_promise_receiver(self._receive)
 
@@ -147,20 +178,24 @@ class PromiseStore:
 
     # Records
 
-    async def create(self, key: str, new: PromiseRecord, call: bytes) -> PromiseRecord | None:
-        """Stores a new promise with its encoded call; returns the record, or None if its account has too many."""
+    async def create(self, key: str, new: PromiseRecord, call: PromisedCall, data: bytes) -> PromiseRecord | None:
+        """Stores a new promise with its call and returns the record; None if its account has too many.
+
+        `data` is the encoded call.
+        """
         seconds = new.latest_expiry - self.clock()
         count = self._limits.promises_per_account
         for place in random.sample(range(count), min(count, _MAX_PLACES_TRIED)):
             name = str(place)
             if await self._store.add(
-                self._place_owner(new), name, call, seconds, seconds, self._account("promised calls", new)
+                self._place_owner(new), name, data, seconds, seconds, self._account("promised calls", new)
             ):
                 new = replace(new, place=name)
                 stored = await self._store.add(
                     self._owner, key, record.encode(new), *self._lifetimes(new), self._record_account(key, new)
                 )
                 assert stored, "130 random bits do not occur twice"
+                self._recent_calls.add(key, call, len(data))
                 return new
         return None
 
@@ -176,22 +211,41 @@ class PromiseStore:
 
         The function may be called several times. `is_news` says whether others wait for such a change.
         """
+        known = next((watch.known for watch in self._watches.get(key, ()) if watch.known is not None), None)
+        if known is not None:
+            update = await self._try(key, known, record.encode(known), change, is_news)
+            if update is not None and update.is_changed:
+                return update
         while True:
             data = await self._store.get(self._owner, key)
-            old = None if data is None else record.decode(data)
-            if data is None or old is None:
+            found = None if data is None else record.decode(data)
+            if data is None or found is None:
                 return None
-            new = change(old)
-            if new is None:
-                return Update(old, False)
-            if new.status is not old.status:
-                assert new.status in record.NEXT[old.status], f"{old.status} does not become {new.status}"
-            new = replace(new, revision=old.revision + 1, updated_at=self.clock())
-            if await self._store.replace(
-                self._owner, key, data, record.encode(new), *self._lifetimes(new), self._record_account(key, new)
-            ):
-                await self._tell(key, new, is_news)
-                return Update(new, True)
+            update = await self._try(key, found, data, change, is_news)
+            if update is not None:
+                return update
+
+    async def _try(
+        self,
+        key: str,
+        old: PromiseRecord,
+        data: bytes,
+        change: Callable[[PromiseRecord], PromiseRecord | None],
+        is_news: bool,
+    ) -> Update | None:
+        """Changes a record that is stored as `data`; returns None if it is not."""
+        new = change(old)
+        if new is None:
+            return Update(old, False)
+        if new.status is not old.status:
+            assert new.status in record.NEXT[old.status], f"{old.status} does not become {new.status}"
+        new = replace(new, revision=old.revision + 1, updated_at=self.clock())
+        if not await self._store.replace(
+            self._owner, key, data, record.encode(new), *self._lifetimes(new), self._record_account(key, new)
+        ):
+            return None
+        await self._tell(key, new, is_news)
+        return Update(new, True)
 
     async def forget(self, key: str, ended: PromiseRecord) -> None:
         """Deletes a promise whose token nobody has."""
@@ -203,20 +257,28 @@ class PromiseStore:
 
     async def read_call(self, key: str, found: PromiseRecord) -> PromisedCall | None:
         """Returns the call of a promise; None if it is gone."""
+        recent = self._recent_calls.get(key)
+        if recent is not None:
+            return recent
         data = await self._store.get(self._place_owner(found), found.place)
         call = None if data is None else promised_call.decode(data)
         return call if call is not None and call.key == key else None
 
-    async def delete_call(self, ended: PromiseRecord) -> None:
+    async def delete_call(self, key: str, ended: PromiseRecord) -> None:
         """Deletes the call of a promise that has ended, which makes room for another one of its account."""
+        self._recent_calls.delete(key)
         await self._store.delete(self._place_owner(ended), ended.place)
 
-    async def put_outcome(self, key: str, running: PromiseRecord, data: bytes) -> str:
-        """Stores an outcome, and returns the name for the record: two workers may believe that a run is theirs."""
+    async def put_outcome(self, key: str, running: PromiseRecord, outcome: Outcome, data: bytes) -> str:
+        """Stores an outcome, and returns the name for the record: two workers may believe that a run is theirs.
+
+        `data` is the encoded outcome.
+        """
         name = secrets.token_hex(8)
         seconds = max(_MIN_SECONDS, running.latest_expiry - self.clock())
         account = self._account("ended promises", running)
         await self._store.put(self._owner, _outcome_name(key, name), data, seconds, seconds, account)
+        self._recent_outcomes.add(name, outcome, len(data))
         return name
 
     async def read_outcome(self, key: str, ended: PromiseRecord) -> Outcome | None:
@@ -225,6 +287,9 @@ class PromiseStore:
         Raises:
             ValueError: another version of this library wrote it.
         """
+        recent = self._recent_outcomes.get(ended.outcome)
+        if recent is not None:
+            return recent
         data = await self._store.get(self._owner, _outcome_name(key, ended.outcome))
         return None if data is None else stored_outcome.decode(data)
 
