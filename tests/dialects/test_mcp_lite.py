@@ -255,21 +255,25 @@ def test_ml_122_what_mcp_lite_does_not_offer_is_an_unknown_method(method):
 # Writing
 
 
-def test_ml_20_ml_22_every_result_says_what_it_is_and_when_it_was_made():
-    outcomes = [
-        Answer(ToolResult([Text("3")])),
-        promise(),
-        InputRequired({"q": InputRequest("elicitation/create", {"message": "?"})}, "s"),
-        Answer(ToolResult([Text("no")], is_error=True, error=ErrorInfo("CARD_DECLINED"))),
-        ResourceRequired("more", [NeededResource("tokens", 3)], "s"),
-    ]
-    kinds = []
-    for outcome in outcomes:
+OUTCOMES: list[Any] = [
+    Answer(ToolResult([Text("3")])),
+    promise(),
+    InputRequired({"q": InputRequest("elicitation/create", {"message": "?"})}, "s"),
+    Answer(ToolResult([Text("no")], is_error=True, error=ErrorInfo("CARD_DECLINED"))),
+    ResourceRequired("more", [NeededResource("tokens", 3)], "s"),
+]
+
+
+def test_ml_20_every_result_says_what_it_is():
+    metas = [written(outcome)["result"]["_meta"] for outcome in OUTCOMES]
+    assert tuple(meta["response_type"] for meta in metas) == RESPONSE_TYPES
+
+
+def test_ml_22_every_result_says_when_it_was_made_and_by_which_version():
+    for outcome in OUTCOMES:
         meta = written(outcome)["result"]["_meta"]
-        kinds.append(meta["response_type"])
         assert meta["timestamp"] == "2026-11-18T11:06:40.500Z"
         assert (meta["processing_time_ms"], meta["server_version"]) == (12, "1.2")
-    assert tuple(kinds) == RESPONSE_TYPES
 
 
 def test_ml_23_an_answer_has_the_final_result():
