@@ -11,6 +11,7 @@ from deltamcp.dialects.elicitation import form_schema, read_form
 from deltamcp.dialects.methods import LOG_LEVELS
 from deltamcp.errors import InputDeclinedError
 from deltamcp.runtime.deadline import Deadline, WaitHook
+from deltamcp.runtime.session_context import SessionContext
 from deltamcp.values import JSON, Era, InputRequest, LogLevel, Principal, RequestId, Terms
 from deltamcp.wire import jsonrpc
 
@@ -141,6 +142,7 @@ class Context:
         "_channel",
         "_deadline",
         "_loop",
+        "_session",
         "_shared",
         "attempt",
         "lifespan",
@@ -157,6 +159,7 @@ class Context:
         answers: Mapping[str, JSON],
         lifespan: Any,
         deadline: Deadline,
+        session: SessionContext,
         shared: "_SharedState | None" = None,
         promise_id: str | None = None,
         attempt: int = 1,
@@ -173,6 +176,7 @@ class Context:
         function runs again."""
         self._channel = channel
         self._answers = answers
+        self._session = session
         self._shared = shared or _SharedState()
         self._loop = asyncio.get_running_loop()
 
@@ -187,6 +191,7 @@ class Context:
             self._answers,
             lifespan,
             self._deadline,
+            self._session,
             self._shared,
             self.promise_id,
             self.attempt,
@@ -226,6 +231,20 @@ class Context:
         if not isinstance(granted, dict):
             return {}
         return {kind: amount for kind, amount in granted.items() if type(amount) in (int, float)}
+
+    @property
+    def session_context(self) -> dict[str, JSON]:
+        """What the client carries for the application from one request to the next, such as the number of a cart.
+
+        A function that sets it has the server send it, sealed for this principal, in the result's `_meta`; a client
+        of MCP-lite sends it back in the next request. It is empty at first, and half an hour after it was last set
+        (`Limits.session_idle_seconds`). The server stores nothing.
+        """
+        return self._session.value
+
+    @session_context.setter
+    def session_context(self, value: dict[str, JSON]) -> None:
+        self._session.replace(value)
 
     def can(self, capability: Literal["elicitation", "sampling", "roots"]) -> bool:
         """Whether the client declared a capability, and so can be asked."""

@@ -183,6 +183,10 @@ class Terms(Struct, frozen=True, gc=False):
     result_shape: ResultShape = ResultShape.MCP
 
 
+SESSION_CONTEXT_KEY = "session_context"
+"""The key, in the `_meta` of a request and of its result, of what the client carries for the application."""
+
+
 # Asks
 
 

@@ -616,3 +616,44 @@ async def test_every_body_gets_an_answer_of_json_rpc_and_never_a_500(body):
             assert reply.status in (200, 202, 400), (reply.status, reply.body)
             if reply.status == 400:
                 assert reply.error()["code"] in (-32700, -32600, -32602)
+
+
+# What a client carries along
+
+
+def cart_server() -> DeltaServer:
+    server = lite_server(state_key=b"k" * 32)
+
+    @server.tool
+    async def add_to_cart(item: str, ctx: Context) -> list[str]:
+        """Put an item into the cart."""
+        items = [*ctx.session_context.get("items", []), item]
+        ctx.session_context = {"items": items}
+        return items
+
+    @server.tool
+    async def stuff(size: int, ctx: Context) -> str:
+        """Carry much."""
+        ctx.session_context = {"x": "y" * size}
+        return "carried"
+
+    return server
+
+
+async def test_ml_125_a_client_carries_what_the_server_sealed(caplog):
+    async with lite_client(cart_server()) as client:
+        first = (await client.call("add_to_cart", {"item": "milk"})).result()
+        carried = first["_meta"]["session_context"]
+        assert "milk" not in carried
+    async with lite_client(cart_server()) as client:  # another replica, which has stored nothing
+        meta = {"session_context": carried}
+        second = (await client.call("add_to_cart", {"item": "eggs"}, _meta=meta)).result()
+        assert json.loads(second["content"][0]["text"]) == ["milk", "eggs"]
+        assert second["_meta"]["session_context"] != carried
+        untouched = (await client.call("add", {"a": 1}, _meta=meta)).result()
+        assert untouched["_meta"]["session_context"] == carried
+        for wrong in ("x", carried[:-4] + "AAAA", 3, {"a": 1}):
+            anew = (await client.call("add_to_cart", {"item": "tea"}, _meta={"session_context": wrong})).result()
+            assert json.loads(anew["content"][0]["text"]) == ["tea"]
+        with caplog.at_level(logging.CRITICAL):
+            assert (await client.call("stuff", {"size": 20_000})).error()["data"]["reason"] == "INTERNAL"

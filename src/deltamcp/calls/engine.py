@@ -124,7 +124,7 @@ class Engine:
         }
         state = RequestState(Seal(state_keys, limits.input_seconds), limits.input_seconds)
         consents = Consents(store, info["name"], limits.input_seconds)
-        runner = FunctionRunner(hooks, state, limits)
+        runner = FunctionRunner(hooks, state, Seal(state_keys, limits.session_idle_seconds), limits)
         self._tool_calls = ToolCalls(
             runner, state, consents, continuation, changes, deliveries, (CallLog(), *hooks.observers), self.rates
         )

@@ -21,15 +21,19 @@ from deltamcp.context import Context, InputPending, MissingCapabilityError
 from deltamcp.errors import Fault, InputDeclinedError, ToolError
 from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import Deadline, run_with_hook
+from deltamcp.runtime.seal import Seal
+from deltamcp.runtime.session_context import SessionContext
 from deltamcp.runtime.threads import Threads
-from deltamcp.values import JSON, Failure, Inputs, Kind, Outcome
+from deltamcp.values import JSON, SESSION_CONTEXT_KEY, Failure, Inputs, Kind, Outcome
 
 
 class FunctionRunner:
     """Runs functions: passes them what they declare besides arguments, and runs middleware around them."""
 
-    def __init__(self, hooks: ServerHooks, state: RequestState, limits: Limits) -> None:
+    def __init__(self, hooks: ServerHooks, state: RequestState, session_seal: Seal, limits: Limits) -> None:
+        """`session_seal` seals what clients carry from request to request."""
         self._hooks = hooks
+        self._session_seal = session_seal
         self._threads = Threads(limits.threads)
         self._closing_threads = Threads(limits.threads)
         self._dependent_calls = asyncio.Semaphore(limits.calls)
@@ -93,14 +97,16 @@ class FunctionRunner:
 
     def _context(self, request: RequestContext, answers: Mapping[str, JSON], deadline: Deadline) -> Context:
         state = self._hooks.lifespan.state
-        promise = request.promise
+        promise, terms = request.promise, request.terms
+        request.session = SessionContext(self._session_seal, terms.caller, terms.meta.get(SESSION_CONTEXT_KEY))
         return Context(
-            request.terms,
+            terms,
             request.channel,
             request.request_id,
             answers,
             state,
             deadline,
+            request.session,
             promise_id=None if promise is None else promise.id,
             attempt=1 if promise is None else promise.attempt,
         )

@@ -5,6 +5,7 @@ from msgspec import Struct
 from deltamcp.calls.request_state import Answers
 from deltamcp.catalog.view import View
 from deltamcp.context import Channel
+from deltamcp.runtime.session_context import SessionContext
 from deltamcp.values import RequestId, Terms
 
 
@@ -27,3 +28,5 @@ class RequestContext(Struct):
     channel: Channel
     request_id: RequestId
     promise: PromisedRun | None = None
+    session: SessionContext | None = None
+    """What the client carries from request to request; None unless a function has a `Context`."""

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from deltamcp.calls.consent import Consent, Consents
 from deltamcp.calls.failures import crash_result, is_cancelled, missing_capability
@@ -40,6 +41,7 @@ from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.stores.store import StoreError
 from deltamcp.values import (
     JSON,
+    SESSION_CONTEXT_KEY,
     Answer,
     CallTool,
     Era,
@@ -185,7 +187,11 @@ class ToolCalls:
             value = await self._run(call)
             for observation in observations:
                 observation.call.value = value
-            return Answer(await call.delivery.deliver(value, call.delivery_request))
+            result = await call.delivery.deliver(value, call.delivery_request)
+            sealed = None if request.session is None else request.session.sealed
+            if sealed is not None:
+                result = replace(result, meta={**(result.meta or {}), SESSION_CONTEXT_KEY: sealed})
+            return Answer(result)
         except BaseException as error:
             return self._map_error(error, call)
 

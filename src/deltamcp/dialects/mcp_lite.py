@@ -20,6 +20,7 @@ from deltamcp.dialects.mcp_lite_faults import FAULTS_OF_TOOL_ERRORS, LITE_FAULTS
 from deltamcp.dialects.modern import CLIENT_KEY
 from deltamcp.values import (
     JSON,
+    SESSION_CONTEXT_KEY,
     About,
     Answer,
     Caller,
@@ -155,6 +156,9 @@ class McpLite:
         response = self._respond(request, outcome, 0.0 if stamp is None else stamp.time)
         if isinstance(response, Failure):
             return _complete(response)
+        sent = request.params.get("_meta")
+        if type(sent) is dict and SESSION_CONTEXT_KEY in sent:  # so that a client may always keep the last one
+            response.meta.setdefault(SESSION_CONTEXT_KEY, sent[SESSION_CONTEXT_KEY])
         if stamp is not None:
             self.add_stamp(response.meta, stamp)
         return response
