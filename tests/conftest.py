@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +12,8 @@ from deltamcp import DeltaServer
 from deltamcp.cli.server_target import load
 from tests.support.era_client import ERAS
 from tests.support.paths import PROGRAM, ROOT
-from tests.support.processes import free_port, wait_until_it_answers
+from tests.support.processes import served_command
 from tests.support.properties import load_profile
-
-STOP_SECONDS = 60
 
 load_profile()
 
@@ -48,22 +44,8 @@ def command() -> list[str]:
 @pytest.fixture(scope="session")
 def everything(command: list[str]) -> Iterator[str]:
     """The address of the example server, running as a process of its own."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}/mcp"
-    with tempfile.TemporaryFile("w+") as log:
-        with subprocess.Popen([*command, "--http", f"127.0.0.1:{port}"], stderr=log, text=True) as process:
-            try:
-                wait_until_it_answers(process, url)
-                yield url
-            finally:
-                process.terminate()
-                try:
-                    code = process.wait(STOP_SECONDS)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    raise
-        log.seek(0)
-        assert code == 0, f"the server ended with {code} on SIGTERM:\n{log.read()}"
+    with served_command(command) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

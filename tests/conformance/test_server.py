@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.paths import PROGRAM
+from tests.support.processes import served_command
+
 pytestmark = pytest.mark.interop
 
 SUITE_SECONDS = 600
@@ -17,7 +20,7 @@ RESULT_DIRECTORY = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT\d\d-\d\
 VERDICTS = ("SUCCESS", "FAILURE", "WARNING")
 """The statuses that judge; INFO only tells, SKIPPED did not look."""
 
-TASKS_NOT_OFFERED = {
+TASKS = {
     "tasks-lifecycle",
     "tasks-capability-negotiation",
     "tasks-wire-fields",
@@ -28,7 +31,7 @@ TASKS_NOT_OFFERED = {
     "tasks-required-task-error",
     "tasks-mrtr-composition",
 }
-"""Scenarios of the tasks extension, which are not scored: the only ones that may fail, and they do."""
+"""Scenarios of the extension for tasks, which are not scored."""
 
 SKIPPED_BY_THE_SUITE = {"tasks-status-notifications"}
 """The suite itself waits for a rewrite of this one."""
@@ -37,13 +40,13 @@ Results = dict[str, "Counter[str]"]
 
 
 @pytest.fixture
-def conformance(node: Path, node_modules: Path, everything: str, tmp_path: Path) -> Any:
-    """Runs a version of the suite and gives the statuses of the checks of each scenario."""
+def conformance(node: Path, node_modules: Path, tmp_path: Path) -> Any:
+    """Runs a version of the suite against a server and gives the statuses of the checks of each scenario."""
 
-    def run(package: str, *options: str) -> Results:
+    def run(url: str, package: str, *options: str) -> Results:
         entry = node_modules / package / "dist" / "index.js"
         ran = subprocess.run(
-            [node, entry, "server", "--url", everything, *options, "-o", tmp_path],
+            [node, entry, "server", "--url", url, *options, "-o", tmp_path],
             capture_output=True,
             text=True,
             timeout=SUITE_SECONDS,
@@ -77,25 +80,28 @@ def _successes(results: Results) -> int:
     return sum(counted["SUCCESS"] for counted in results.values())
 
 
-def test_the_stable_suite_passes_40_checks_of_40(conformance):
+def test_the_stable_suite_passes_40_checks_of_40(conformance, everything):
     """@modelcontextprotocol/conformance 0.1.16."""
-    results = conformance("conformance-stable", "--suite", "active")
+    results = conformance(everything, "conformance-stable", "--suite", "active")
     assert _with(results, "FAILURE", "WARNING", "SKIPPED") == set()
     assert (len(results), _successes(results)) == (30, 40)
 
 
-def test_the_requirements_of_2025_11_25_pass_84_checks_of_84(conformance):
+def test_the_requirements_of_2025_11_25_pass_84_checks_of_84(conformance, everything):
     """@modelcontextprotocol/conformance 0.2.0-alpha.12."""
-    results = conformance("conformance-next", "--requirements", "2025-11-25")
+    results = conformance(everything, "conformance-next", "--requirements", "2025-11-25")
     assert _with(results, "FAILURE", "WARNING", "SKIPPED") == set()
     assert (len(results), _successes(results)) == (33, 84)
 
 
-def test_the_requirements_of_2026_07_28_pass_all_but_the_tasks_that_are_not_offered(conformance):
+def test_the_requirements_of_2026_07_28_pass_153_checks_of_153_and_those_of_tasks_44_of_44(conformance):
     """@modelcontextprotocol/conformance 0.2.0-alpha.12; its exit code judges the scored scenarios."""
-    results = conformance("conformance-next", "--requirements", "2026-07-28")
-    assert _with(results, "FAILURE", "WARNING") == TASKS_NOT_OFFERED
+    with served_command([str(PROGRAM), "serve", str(Path(__file__).with_name("everything_with_tasks.py"))]) as url:
+        results = conformance(url, "conformance-next", "--requirements", "2026-07-28")
+    assert _with(results, "FAILURE", "WARNING") == set()
     assert _with(results, "SKIPPED") == SKIPPED_BY_THE_SUITE
-    offered = {name: counted for name, counted in results.items() if name not in TASKS_NOT_OFFERED}
-    print(f"without the tasks that are not offered: {_successes(offered)} checks")
-    assert (len(results), _successes(offered)) == (50, 153)
+    tasks = {name: counted for name, counted in results.items() if name in TASKS}
+    scored = {name: counted for name, counted in results.items() if name not in TASKS}
+    print(f"scored: {_successes(scored)} checks; tasks: {_successes(tasks)} checks in {len(tasks)} scenarios")
+    assert (len(results), _successes(scored)) == (50, 153)
+    assert (set(tasks), _successes(tasks)) == (TASKS, 44)

@@ -1,10 +1,12 @@
-"""Free ports, and waiting until a server process answers."""
+"""Server processes: free ports, starting them, and waiting until they answer."""
 
 import contextlib
 import random
 import socket
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import httpx2
@@ -12,6 +14,7 @@ import httpx2
 from tests.support.conditions import HANG_SECONDS
 
 PAUSE_SECONDS = 0.02
+STOP_SECONDS = 60
 CHANCE = random.SystemRandom()
 
 DISCOVER = {
@@ -62,3 +65,24 @@ def wait_until_it_answers(process: "subprocess.Popen[Any]", url: str) -> None:
     answer = httpx2.post(url, json=DISCOVER, headers=DISCOVER_HEADERS, trust_env=False, timeout=HANG_SECONDS)
     assert answer.status_code == 200, answer.text
     assert process.poll() is None, "somebody else answers at this port"
+
+
+@contextlib.contextmanager
+def served_command(command: Sequence[str]) -> Iterator[str]:
+    """The address of a server over HTTP while a `serve` command runs, which must end well on SIGTERM."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/mcp"
+    with tempfile.TemporaryFile("w+") as log:
+        with subprocess.Popen([*command, "--http", f"127.0.0.1:{port}"], stderr=log, text=True) as process:
+            try:
+                wait_until_it_answers(process, url)
+                yield url
+            finally:
+                process.terminate()
+                try:
+                    code = process.wait(STOP_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    raise
+        log.seek(0)
+        assert code == 0, f"the server ended with {code} on SIGTERM:\n{log.read()}"

@@ -1,0 +1,86 @@
+"""A published client of MCP's tasks, npm's @modelcontextprotocol/ext-tasks, which checks all that it is sent."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.paths import PROGRAM, ROOT
+from tests.support.processes import served_command
+
+pytestmark = pytest.mark.interop
+
+SECONDS = 120
+OLD, NEW = "2025-11-25", "2026-07-28"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with served_command([str(PROGRAM), "serve", str(ROOT / "tests/conformance/everything_with_tasks.py")]) as address:
+        yield address
+
+
+@pytest.fixture
+def call(node: Path, node_modules: Path, url: str) -> Any:
+    """Calls tools by the client, and gives what came of them."""
+
+    def run(version: str, *calls: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        given = {"modules": str(node_modules), "url": url, "version": version, "calls": calls}
+        program = ROOT / "tests/interop/programs/tasks_client.mjs"
+        ran = subprocess.run(
+            [node, program, json.dumps(given)], capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        found = json.loads(ran.stdout)
+        return found["capabilities"], found["calls"]
+
+    return run
+
+
+def text(called: dict[str, Any]) -> str:
+    found: str = called["result"]["content"][0]["text"]
+    return found
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_it_calls_tools_at_once_as_tasks_and_cancels(call, version):
+    capabilities, (greeted, computed, cancelled) = call(
+        version,
+        {"tool": "greet", "arguments": {"name": "Ada"}},
+        {"tool": "slow_compute", "arguments": {"seconds": 1, "label": "sum"}},
+        {"tool": "slow_compute", "arguments": {"seconds": 60}, "cancel": True},
+    )
+    assert capabilities["execution"] and capabilities["cancellation"]
+    assert (greeted["kind"], text(greeted)) == ("immediate", "Hello, Ada!")
+    assert (computed["kind"], computed["status"], text(computed)) == ("task", "completed", "sum: 1 s")
+    assert (cancelled["kind"], cancelled["status"]) == ("task", "cancelled")
+
+
+def test_a_tools_error_fails_a_task_of_2025_11_25(call):
+    _, (failed,) = call(OLD, {"tool": "failing_job", "arguments": {}})
+    assert (failed["kind"], failed["status"]) == ("task", "failed")
+    assert failed["error"]["message"] == "This job always fails."
+
+
+def test_in_the_extension_only_an_error_of_the_protocol_fails_a_task(call):
+    _, (failed, refused) = call(
+        NEW, {"tool": "failing_job", "arguments": {}}, {"tool": "protocol_error_job", "arguments": {}}
+    )
+    assert (failed["status"], failed["result"]["isError"]) == ("completed", True)
+    assert (refused["status"], refused["error"]["code"]) == ("failed", -32021)
+
+
+def test_in_the_extension_it_answers_questions_before_and_during_a_task(call):
+    """In 2025-11-25 this client does not ask for the questions: it never calls `tasks/result` before the end."""
+    _, (deleted, several, greeted) = call(
+        NEW,
+        {"tool": "confirm_delete", "arguments": {"filename": "a.txt"}},
+        {"tool": "multi_input", "arguments": {}},
+        {"tool": "test_tool_with_task", "arguments": {}},
+    )
+    assert "input_required" in deleted["states"]
+    assert (text(deleted), text(several)) == ("a.txt: accept", "2 answers")
+    assert (greeted["kind"], text(greeted)) == ("task", "Hello, Ada!")
