@@ -15,6 +15,7 @@ from bench.server_process import run_as_client
 BENCHMARKS = {
     "http": "requests a second over HTTP",
     "mcp_lite": "requests a second over HTTP by MCP-lite, beside MCP",
+    "grpc": "calls a second over gRPC, beside a bare echo, and values as Struct, beside json_format",
     "stdio": "round trips a second over stdio",
     "start": "what an import costs, and the time from spawn to the first list",
     "growth": "start, list and call of servers with 10 to 10,000 tools",

@@ -1,4 +1,4 @@
-"""This library, started as its users start it: `run()` and `run("http")`."""
+"""This library, started as its users start it: `run()`, `run("http")` and `run("grpc")`."""
 
 import sys
 
@@ -28,5 +28,7 @@ if __name__ == "__main__":
     transport, tools = sys.argv[1:3]
     if transport == "stdio":
         build(tools).run()
+    elif transport.startswith("grpc:"):
+        build(tools).run("grpc", port=int(transport.removeprefix("grpc:")))
     else:
         build(tools).run("http", port=int(transport))

@@ -176,7 +176,9 @@ def _read_object(struct: Any, rest: _Rest) -> dict[str, JSON]:
         if text := value.string_value:
             found[key] = text
         elif number := value.number_value:
-            found[key] = _read_number(number)
+            whole = int(number)
+            is_exact = whole == number and -LARGEST_INTEGER <= whole <= LARGEST_INTEGER
+            found[key] = whole if is_exact else number
         elif value.bool_value:
             found[key] = True
         else:
@@ -191,31 +193,24 @@ def _read_array(values: Any, rest: _Rest) -> list[JSON]:
         if text := value.string_value:
             found.append(text)
         elif number := value.number_value:
-            found.append(_read_number(number))
+            whole = int(number)
+            is_exact = whole == number and -LARGEST_INTEGER <= whole <= LARGEST_INTEGER
+            found.append(whole if is_exact else number)
         else:
             found.append(_read_other(value, rest))
     return found
 
 
-def _read_number(number: float) -> int | float:
-    whole = int(number)
-    return whole if whole == number and -LARGEST_INTEGER <= whole <= LARGEST_INTEGER else number
+_EMPTY = {"string_value": "", "number_value": 0}
 
 
 def _read_other(value: Any, rest: _Rest) -> JSON:
-    match value.WhichOneof("kind"):
-        case "struct_value":
-            return _read_object(value.struct_value, rest)
-        case "list_value":
-            return _read_array(value.list_value.values, rest)
-        case "bool_value":
-            return value.bool_value
-        case "string_value":
-            return ""
-        case "number_value":
-            return 0
-        case _:
-            return None
+    kind = value.WhichOneof("kind")
+    if kind == "struct_value":
+        return _read_object(value.struct_value, rest)
+    if kind == "list_value":
+        return _read_array(value.list_value.values, rest)
+    return value.bool_value if kind == "bool_value" else _EMPTY.get(kind)
 
 
 # Integers that came as strings
