@@ -1,0 +1,1 @@
+"""A bookshop over MCP-lite and HTTP, and a client that asserts what it gets."""

@@ -1,0 +1,69 @@
+"""What MCP-lite's endpoint does not keep: no session, no conversation, nothing that another replica would not know."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deltamcp import Context, DeltaServer, ResultPolicy
+from tests.support.lite_client import lite_client
+
+KEY = bytes(range(32))
+
+
+def replica(store: Path) -> DeltaServer:
+    """A server as each replica makes it, and as it is made again after a restart."""
+    server = DeltaServer(
+        "replicated", store=f"sqlite:///{store}", state_key=KEY, results=ResultPolicy(max_tokens=200, page_size=5)
+    )
+
+    @server.tool
+    async def order(ctx: Context) -> str:
+        """Ask, then order."""
+        answer = await ctx.elicit("Which city?", ["Oslo", "Rome"])
+        return f"to {answer.content}"
+
+    @server.tool
+    async def list_rows() -> list[dict[str, Any]]:
+        """List rows."""
+        return [{"row": number, "text": "a few words of text"} for number in range(100)]
+
+    return server
+
+
+async def test_ml_60_questions_and_rests_of_results_go_on_at_another_replica(tmp_path):
+    store = tmp_path / "store"
+    async with lite_client(replica(store)) as first:
+        asked = (await first.call("order")).result()
+        shown = (await first.call("list_rows")).result()
+    state = asked["_meta"]["request_state"]
+    handle = shown["_meta"]["io.github.delta-mcp/result"]["handle"]
+    async with lite_client(replica(store)) as second:
+        answered = await second.call("order", _meta={"request_state": state, "answers": {"value": "Rome"}})
+        assert answered.result()["content"][0]["text"] == "to Rome"
+        more = (await second.call("continue", {"handle": handle, "offset": 99})).result()
+        assert more["_meta"]["response_type"] == "answer" and '"row":99' in more["content"][0]["text"]
+
+
+@pytest.mark.parametrize("path", ["listtools", "tools", "rpc"])
+async def test_ml_61_no_session_is_given_asked_for_or_looked_at(tmp_path, path):
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"} if path == "rpc" else {}
+    async with lite_client(replica(tmp_path / "store")) as client:
+        plain = await client.send(path, body)
+        named = await client.send(path, body, headers={"mcp-session-id": "a-session-of-an-application"})
+    assert plain.status == named.status == 200 and plain.body == named.body
+    assert not {"mcp-session-id", "set-cookie"} & {name.lower() for name in named.headers}
+
+
+async def test_ml_61_an_order_number_is_content(tmp_path):
+    server = replica(tmp_path / "store")
+
+    @server.tool
+    async def place(item: str) -> dict[str, str]:
+        """Place an order."""
+        return {"order_id": f"order of {item}"}
+
+    async with lite_client(server) as client:
+        result = (await client.call("place", {"item": "tea"})).result()
+    assert result["_meta"].keys() == {"response_type", "timestamp", "processing_time_ms", "server_version"}
+    assert "order of tea" in result["content"][0]["text"]
