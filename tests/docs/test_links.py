@@ -14,6 +14,7 @@ TEXTS = (
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
 )
 PROSE = (*TEXTS, *sorted(SOURCE.rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py")))
 _LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")

@@ -1,0 +1,1 @@
+"""Weather stations over MCP-lite and gRPC, and a client that asserts what it gets."""
