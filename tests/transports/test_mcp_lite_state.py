@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from deltamcp import Context, DeltaServer, ResultPolicy
 from tests.support.lite_client import lite_client
 
@@ -43,16 +41,6 @@ async def test_ml_60_questions_and_rests_of_results_go_on_at_another_replica(tmp
         assert answered.result()["content"][0]["text"] == "to Rome"
         more = (await second.call("continue", {"handle": handle, "offset": 99})).result()
         assert more["_meta"]["response_type"] == "answer" and '"row":99' in more["content"][0]["text"]
-
-
-@pytest.mark.parametrize("path", ["listtools", "tools", "rpc"])
-async def test_ml_61_no_session_is_given_asked_for_or_looked_at(tmp_path, path):
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"} if path == "rpc" else {}
-    async with lite_client(replica(tmp_path / "store")) as client:
-        plain = await client.send(path, body)
-        named = await client.send(path, body, headers={"mcp-session-id": "a-session-of-an-application"})
-    assert plain.status == named.status == 200 and plain.body == named.body
-    assert not {"mcp-session-id", "set-cookie"} & {name.lower() for name in named.headers}
 
 
 async def test_ml_61_an_order_number_is_content(tmp_path):
