@@ -605,7 +605,7 @@ async def test_a_dead_store_is_told_in_one_sentence():
             assert text_of(refused) == "wait was not called: promises cannot be stored now. Try again later."
             for ask in (RedeemPromise(promise.token, 30), GetPromise(promise.token), CancelPromise(promise.token)):
                 failed = await client.ask(ask)
-                assert failed.fault is Fault.INTERNAL
+                assert failed.fault is Fault.OVERLOADED
                 assert failed.message == "Promises cannot be reached now; try again in a few seconds."
         store.is_dead = False
         await made.queue.kill()

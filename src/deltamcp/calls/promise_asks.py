@@ -50,7 +50,9 @@ _MAX_ANSWER_BYTES = 256 * 1024
 
 UNKNOWN_PROMISE = Failure(Fault.PROMISE_UNKNOWN, "There is no such promise.")
 """What everybody but the owner is told, whether there is such a promise or not."""
-_UNREACHABLE = Failure(Fault.INTERNAL, "Promises cannot be reached now; try again in a few seconds.")
+_UNREACHABLE = Failure(
+    Fault.OVERLOADED, "Promises cannot be reached now; try again in a few seconds.", retry_seconds=2.0
+)
 
 logger = logging.getLogger("deltamcp")
 
