@@ -38,6 +38,26 @@ async def test_ml_36_a_call_waits_for_its_promise_and_the_promises_after_it():
     assert all(each["wait_ms"] > 0 for each in arguments(fake))
 
 
+async def test_a_call_whose_progress_is_watched_is_asked_for_more_often():
+    waits = []
+    for progress in (None, lambda *report: None):
+        fake = FakeLite(promise(), promise(progress=0.5), lite_result({"n": 7}))
+        async with serve_fake(fake), connect(fake.lite_url) as client:
+            await client.call_tool("render", progress=progress)
+        waits.append({each["wait_ms"] for each in arguments(fake)})
+    assert waits == [{20_000}, {1_000}]
+
+
+async def test_progress_is_told_once():
+    fake = FakeLite(
+        promise(progress=0.5), promise(progress=0.5, status="queued"), promise(progress=0.5), lite_result(1)
+    )
+    told: list[Any] = []
+    async with serve_fake(fake), connect(fake.lite_url) as client:
+        await client.call_tool("render", progress=lambda *report: told.append(report))
+    assert told == [(0.5, None, None)]
+
+
 async def test_ml_35_a_client_survives_503_and_dropped_connections_while_it_waits(monkeypatch):
     monkeypatch.setattr(pending_call, "_SOON_SECONDS", 0.001)
     fake = FakeLite(promise(), promise(progress=0.1), lite_result("done"))

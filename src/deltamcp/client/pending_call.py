@@ -25,6 +25,8 @@ from deltamcp.values import JSON
 
 _WAIT_SECONDS = 20.0
 """How long the server is asked to wait for a change, where it can; proxies commonly cut idle connections after 60 s."""
+_WATCH_SECONDS = 1.0
+"""The same where somebody watches the call: `redeem` returns at its end or with a question, and not with progress."""
 _SOON_SECONDS = 0.25
 """How soon the client asks again after a change; also its first wait, where the server does not say how long."""
 _WAIT_FACTOR, _MAX_WAIT_SECONDS, _JITTER = 1.6, 5.0, 0.2
@@ -106,9 +108,13 @@ class PendingCall:
         """Waits for the result and returns the server's reply, even if it reports an error."""
         deadline = asyncio.timeout(timeout)
         try:
-            async with deadline, aclosing(self.updates()) as updates:
+            wait_seconds = _WAIT_SECONDS if progress is None else _WATCH_SECONDS
+            async with deadline, aclosing(self._updates(wait_seconds)) as updates:
+                told: tuple[float | None, str | None] = (None, None)
                 async for state in updates:
-                    await _report(state, progress)
+                    if (state.progress, state.message) != told:
+                        told = (state.progress, state.message)
+                        await _report(state, progress)
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -119,11 +125,14 @@ class PendingCall:
             self._reply = await self._read_result(self.state.result or _cancelled_result())
         return self._reply
 
-    async def updates(self) -> AsyncGenerator[CallState, None]:
+    def updates(self) -> AsyncGenerator[CallState, None]:
         """Yields the state of the call now and whenever it has changed, until the call has ended.
 
         The client answers the call's questions on the way.
         """
+        return self._updates(_WATCH_SECONDS)
+
+    async def _updates(self, wait_seconds: float) -> AsyncGenerator[CallState, None]:
         yield self.state
         waits = _Waits()
         while not self._has_outcome:
@@ -134,7 +143,7 @@ class PendingCall:
                 await self._answer_questions(protocol)
                 if not self._has_outcome:
                     await asyncio.sleep(waits.before_poll(self.state, protocol.waits))
-                    self.state = await protocol.poll(self.token, _WAIT_SECONDS)
+                    self.state = await protocol.poll(self.token, wait_seconds)
                 waits.note_answer(has_changed=self.state != before)
             except (ConnectionLostError, UnreachableError, DeadlineError, PeerError) as error:
                 if not _is_passing(error) or not waits.may_go_on:
