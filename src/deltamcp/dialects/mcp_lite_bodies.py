@@ -138,7 +138,7 @@ def _promise_text(value: Promise, status: str, fraction: float | None) -> str:
     if value.status.is_final:
         return f"The call has ended: {status}. Call redeem with promise {value.token} for its result."
     state = {"queued": "Waiting to start", "cancelling": "Being cancelled"}.get(status, "Still working")
-    return f"{state}{percent}. Call redeem with promise {value.token} in {value.retry_seconds:g} s."
+    return f"{state}{percent}. Call redeem with promise {value.token} in {value.retry_seconds:.2g} s."
 
 
 def cancelled_failure() -> LiteResponse:
