@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deltamcp import Context, DeltaServer, Limits, Rate, RateLimits, ResultPolicy, ToolFailure
+from deltamcp import Context, DeltaServer, Limits, NeedsResource, Rate, RateLimits, ResultPolicy, ToolFailure
 from deltamcp.errors import Fault
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.values import (
@@ -24,6 +24,7 @@ from deltamcp.values import (
     PromiseStatus,
     PromiseWish,
     RedeemPromise,
+    ResourceRequired,
     ResultShape,
 )
 from tests.support.conditions import wait_until
@@ -183,6 +184,31 @@ async def test_execute_gives_promises_too():
         assert isinstance(promise, Promise)
         assert text_of(await client.redeem(promise)) == "waited 4"
         await made.queue.kill()
+
+
+async def test_references_in_arguments_are_resolved_before_the_call_is_stored(work):
+    async def sum_up(rows: list[dict[str, Any]], ctx: Context, extra: int = 0) -> int:
+        """Adds ids."""
+        if not ctx.terms.meta.get("granted"):
+            raise NeedsResource("More, please.", kind="credit", required=5)
+        return sum([int(row["id"]) for row in rows], extra)
+
+    work.server.tool(sum_up, promise="auto")
+    client = PromiseClient(work.server)
+    handle = (await client.call("rows", None)).value.meta["io.github.delta-mcp/result"]["handle"]
+    arguments = {"rows": {"$result": handle}, "extra": 1}
+    asked = await client.redeem(await client.start("sum_up", **arguments))
+    assert isinstance(asked, ResourceRequired)
+    client.meta = {"granted": True}
+    again = CallTool("sum_up", arguments, Inputs(state=asked.state), PromiseWish(at_once=True))
+    work.queue.is_open = False
+    promise = await client.ask(again)
+    assert isinstance(promise, Promise), "the state fits the arguments as they were sent"
+    store: Any = work.server.engine.store
+    for place in [place for place in store._entries if "\0result\0" in place[0]]:
+        await store.delete(*place)
+    work.queue.open()
+    assert text_of(await client.redeem(promise)) == str(sum(range(500)) + 1)
 
 
 async def test_a_client_that_leaves_before_it_has_a_token_cancels_its_call(work):
@@ -352,6 +378,8 @@ async def test_a_consent_that_was_asked_for_before_the_promise_is_used_once(work
     client = PromiseClient(work.server)
     asked = await client.call("risky", n=5)
     assert isinstance(asked, InputRequired)
+    store: Any = work.server.engine.store
+    await wait_until(lambda: not store._entries, "nothing is stored while a user thinks")
     (key,) = asked.requests
     inputs = Inputs({key: {"action": "accept", "content": {}}}, asked.state)
     named = PromiseWish(idempotency_key="once")

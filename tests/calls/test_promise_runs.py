@@ -313,6 +313,28 @@ async def test_a_store_that_is_away_when_a_call_ends_gets_its_outcome_later(work
     assert text_of(await worker.client.redeem(promise)) == "run 1"
 
 
+async def test_a_run_goes_on_where_the_store_has_lost_its_record(worker, monkeypatch):
+    monkeypatch.setattr("deltamcp.promises.promise_watch._BACKSTOP_SECONDS", 0.01)
+    steps: list[str] = []
+
+    async def careful() -> str:
+        """Must not be interrupted."""
+        steps.append("begun")
+        await worker.goes_on.wait()
+        steps.append("ended")
+        return "x"
+
+    worker.server.tool(careful, promise="auto")
+    promise = await worker.client.start("careful")
+    await wait_until(lambda: steps == ["begun"])
+    await worker.server.engine.store.close()  # one in memory forgets everything
+    assert (await worker.client.redeem(promise)).fault is Fault.PROMISE_UNKNOWN
+    await asyncio.sleep(0.05)
+    worker.goes_on.set()
+    await wait_until(lambda: not worker.queue.tasks)
+    assert steps == ["begun", "ended"]
+
+
 async def test_a_start_whose_answer_was_lost_is_a_start(worker, monkeypatch):
     monkeypatch.setattr("deltamcp.calls.promise_runs._STORE_RETRIES", (0.01,) * 5)
     store: Any = worker.server.engine.store

@@ -15,7 +15,7 @@ from deltamcp.replicas.replica import Replica
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.stores.memory import MemoryStore
 from deltamcp.stores.sqlite import SqliteStore
-from deltamcp.stores.store import StoreUnreachableError
+from deltamcp.stores.store import ENTRY_BYTES, Quotas, StoreFullError, StoreUnreachableError
 from deltamcp.values import PromiseStatus
 
 S = PromiseStatus
@@ -65,24 +65,32 @@ def report(progress: float) -> Any:
 
 async def test_ml_31_a_promise_is_stored_where_there_was_none(promises, store):
     key = new_key()
-    made = await promises.create(key, new_record(promises), NO_CALL, b"{}")
+    made = await promises.create(key, new_record(promises), NO_CALL, b"{}", 60.0)
     assert made is not None and await promises.read(key) == made
     with pytest.raises(AssertionError):
-        await promises.create(key, new_record(promises), NO_CALL, b"{}")
+        await promises.create(key, new_record(promises), NO_CALL, b"{}", 60.0)
 
 
 async def test_an_account_has_as_many_places_as_it_may_have_promises(promises):
-    made = [await promises.create(new_key(), new_record(promises), NO_CALL, b"{}") for _ in range(6)]
+    made = [await promises.create(new_key(), new_record(promises), NO_CALL, b"{}", 60.0) for _ in range(6)]
     assert [one is not None for one in made] == [True] * 5 + [False]
     assert len({one.place for one in made if one is not None}) == 5
-    assert await promises.create(new_key(), new_record(promises, "bob"), NO_CALL, b"{}") is not None
+    assert await promises.create(new_key(), new_record(promises, "bob"), NO_CALL, b"{}", 60.0) is not None
     await promises.delete_call("", made[2])
-    assert await promises.create(new_key(), new_record(promises), NO_CALL, b"{}") is not None
+    assert await promises.create(new_key(), new_record(promises), NO_CALL, b"{}", 60.0) is not None
+
+
+async def test_a_promise_for_which_there_is_no_room_takes_no_place():
+    store = MemoryStore(Quotas(ENTRY_BYTES + 2000, ENTRY_BYTES + 2000))
+    promises = PromiseStore(store, "server", Limits(), None)
+    with pytest.raises(StoreFullError):
+        await promises.create(new_key(), new_record(promises), NO_CALL, bytes(1900), 60.0)
+    assert not store._entries
 
 
 async def test_of_many_changes_at_once_none_is_lost(promises):
     key = new_key()
-    await promises.create(key, new_record(promises), NO_CALL, b"{}")
+    await promises.create(key, new_record(promises), NO_CALL, b"{}", 60.0)
     await promises.update(key, start)
 
     def count(found: PromiseRecord) -> PromiseRecord:
@@ -95,7 +103,7 @@ async def test_of_many_changes_at_once_none_is_lost(promises):
 
 async def test_what_a_watch_knows_of_a_record_that_has_changed_does_no_harm(promises):
     key = new_key()
-    await promises.create(key, new_record(promises), NO_CALL, b"{}")
+    await promises.create(key, new_record(promises), NO_CALL, b"{}", 60.0)
     other = PromiseStore(promises._store, "server", Limits(), None)
     with promises.watching(key) as watch:
         await watch.read()
@@ -108,7 +116,7 @@ async def test_what_a_watch_knows_of_a_record_that_has_changed_does_no_harm(prom
 
 async def test_a_change_that_leads_nowhere_changes_nothing(promises):
     key = new_key()
-    made = await promises.create(key, new_record(promises), NO_CALL, b"{}")
+    made = await promises.create(key, new_record(promises), NO_CALL, b"{}", 60.0)
     update = await promises.update(key, report(0.5))
     assert update is not None and not update.is_changed and update.record == made
     assert await promises.update(new_key(), start) is None
@@ -118,13 +126,13 @@ async def test_a_change_that_leads_nowhere_changes_nothing(promises):
 
 async def test_a_call_that_took_the_place_of_another_is_not_taken_for_it(promises):
     key = new_key()
-    made = await promises.create(key, new_record(promises), NO_CALL, b'{"key": "another"}')
+    made = await promises.create(key, new_record(promises), NO_CALL, b'{"key": "another"}', 60.0)
     assert made is not None and await promises.read_call(key, made) is None
 
 
 async def test_whoever_watches_is_woken_by_a_change_and_reads_nothing_meanwhile(promises, store):
     key = new_key()
-    made = await promises.create(key, new_record(promises), NO_CALL, b"{}")
+    made = await promises.create(key, new_record(promises), NO_CALL, b"{}", 60.0)
     assert made is not None
     with promises.watching(key) as watch:
         assert await watch.read() == made
@@ -141,7 +149,7 @@ async def test_whoever_watches_is_woken_by_a_change_and_reads_nothing_meanwhile(
 
 async def test_many_watches_wake_together(promises):
     key = new_key()
-    await promises.create(key, new_record(promises), NO_CALL, b"{}")
+    await promises.create(key, new_record(promises), NO_CALL, b"{}", 60.0)
 
     async def wait() -> int:
         with promises.watching(key) as watch:
@@ -157,7 +165,7 @@ async def test_many_watches_wake_together(promises):
 
 async def test_a_change_during_a_read_is_not_missed(promises, store, monkeypatch):
     key = new_key()
-    await promises.create(key, new_record(promises), NO_CALL, b"{}")
+    await promises.create(key, new_record(promises), NO_CALL, b"{}", 60.0)
     read = MemoryStore.get
     is_slow = True
 
@@ -176,9 +184,9 @@ async def test_a_change_during_a_read_is_not_missed(promises, store, monkeypatch
 
 
 async def test_a_lost_message_is_made_up_for_by_a_look(promises, monkeypatch):
-    monkeypatch.setattr("deltamcp.promises.promise_store._BACKSTOP_SECONDS", 0.02)
+    monkeypatch.setattr("deltamcp.promises.promise_watch._BACKSTOP_SECONDS", 0.02)
     key = new_key()
-    await promises.create(key, new_record(promises), NO_CALL, b"{}")
+    await promises.create(key, new_record(promises), NO_CALL, b"{}", 60.0)
     other = PromiseStore(promises._store, "server", Limits(), None)
     with promises.watching(key) as watch:
         waiting = asyncio.create_task(watch.next(0, 60))
@@ -193,19 +201,19 @@ async def test_a_watch_passes_on_that_the_store_fails(promises, store, monkeypat
         raise StoreUnreachableError("away")
 
     key = new_key()
-    await promises.create(key, new_record(promises), NO_CALL, b"{}")
+    await promises.create(key, new_record(promises), NO_CALL, b"{}", 60.0)
     monkeypatch.setattr(store, "get", fail)
     with promises.watching(key) as watch, pytest.raises(StoreUnreachableError):
         await watch.next(0, 60)
 
 
 async def test_ml_43_a_change_by_another_replica_wakes_a_watch(tmp_path, monkeypatch):
-    monkeypatch.setattr("deltamcp.promises.promise_store._BACKSTOP_SECONDS", 1e6)
+    monkeypatch.setattr("deltamcp.promises.promise_watch._BACKSTOP_SECONDS", 1e6)
     stores = [SqliteStore(tmp_path / "store.db") for _ in range(2)]
     replicas = [Replica(store, "server", ChangeHub()) for store in stores]
     one, other = (PromiseStore(replica.store, "server", Limits(), replica) for replica in replicas)
     key = new_key()
-    await one.create(key, new_record(one), NO_CALL, b"{}")
+    await one.create(key, new_record(one), NO_CALL, b"{}", 60.0)
     running = [asyncio.create_task(replica.run()) for replica in replicas]
     try:
         with other.watching(key) as watch:
@@ -225,7 +233,7 @@ async def test_ml_43_a_change_by_another_replica_wakes_a_watch(tmp_path, monkeyp
 
 async def test_a_name_is_found_by_those_who_know_it_and_taken_once(promises, store):
     token = make_token()
-    made = await promises.create(new_key(), new_record(promises), NO_CALL, b"{}")
+    made = await promises.create(new_key(), new_record(promises), NO_CALL, b"{}", 60.0)
     assert made is not None
     assert await promises.add_name("ann", "mine", token, "digest", made)
     assert not await promises.add_name("ann", "mine", make_token(), "digest", made)

@@ -13,7 +13,8 @@ from deltamcp.dialects.tasks import with_related_task
 from deltamcp.errors import Fault, PeerError, ToolErrorCode
 from deltamcp.limits import Limits
 from deltamcp.promises import record
-from deltamcp.promises.promise_store import PromiseStore, PromiseWatch
+from deltamcp.promises.promise_store import PromiseStore
+from deltamcp.promises.promise_watch import PromiseWatch
 from deltamcp.promises.promised_call import owner_digest
 from deltamcp.promises.record import PromiseRecord
 from deltamcp.promises.token import key_of, shown_key

@@ -99,7 +99,8 @@ class PromiseCalls:
         refused = await self._tool_calls.use_consents(call)
         if refused is not None:
             return refused
-        made = await self.store.create(key, self._new_record(call, wish, request), promised, data)
+        new = self._new_record(call, wish, request)
+        made = await self.store.create(key, new, promised, data, self._call_seconds(call))
         if made is None:
             return _not_called(call.name, ToolErrorCode.RATE_LIMITED, "too many of your calls are queued or at work")
         if name is not None and not await self.store.add_name(_name_owner(request), name, token, digest, made):
@@ -126,6 +127,11 @@ class PromiseCalls:
         if found is not None and found.status.is_final and name is None:
             self._start(self._forget(key, found))
         return outcome
+
+    def _call_seconds(self, call: PreparedCall) -> float:
+        """Returns for how long the call is needed after a run begins: the run, a question, and the next run."""
+        limits, timeout = self._limits, call.delivery_request.operation.timeout
+        return self._runs.run_seconds(timeout) + limits.input_seconds + limits.promise_result_seconds
 
     def _new_record(self, call: PreparedCall, wish: PromiseWish, request: RequestContext) -> PromiseRecord:
         operation, caller, now = call.delivery_request.operation, request.terms.caller, self.store.clock()
@@ -180,7 +186,7 @@ class PromiseCalls:
                 key, lambda current: record.cancel(current, self.store.clock(), seconds)
             )
             if cancelled is not None and cancelled.record.status.is_final:
-                await self._runs.release(key, cancelled.record)
+                await self._drop(key, cancelled.record)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -215,8 +221,10 @@ def _call_digest(call: PreparedCall) -> str:
 def _describe(key: str, call: PreparedCall, request: RequestContext, override: ResultOverride | None) -> PromisedCall:
     headers = request.channel.headers
     trace = {name: headers[name.encode()].decode("latin-1") for name in CONTEXT_KEYS if name.encode() in headers}
+    arguments, original = call.sent_arguments, call.key[2]
+    unresolved = None if original is arguments else original
     return make_promised_call(
-        key, call.name, call.sent_arguments, request.terms, override, trace, HTTP_REQUEST_ID.get()
+        key, call.name, arguments, unresolved, request.terms, override, trace, HTTP_REQUEST_ID.get()
     )
 
 

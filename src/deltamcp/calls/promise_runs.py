@@ -21,7 +21,8 @@ from deltamcp.context import ProgressReport
 from deltamcp.errors import Fault, ToolErrorCode
 from deltamcp.limits import Limits
 from deltamcp.promises import record, stored_outcome
-from deltamcp.promises.promise_store import PromiseQueue, PromiseStore, PromiseWatch
+from deltamcp.promises.promise_store import PromiseQueue, PromiseStore
+from deltamcp.promises.promise_watch import PromiseWatch
 from deltamcp.promises.promised_call import PromisedCall
 from deltamcp.promises.record import PromiseRecord
 from deltamcp.promises.token import shown_key
@@ -36,6 +37,7 @@ from deltamcp.values import (
     InputRequired,
     Outcome,
     PromiseStatus,
+    ResultShape,
     ToolResult,
 )
 
@@ -183,7 +185,13 @@ class PromiseRuns:
         write = functools.partial(self._write_progress, key, started.attempt)
         headers = {name.encode(): value.encode("latin-1", "replace") for name, value in call.trace.items()}
         channel = PromiseChannel(call.account, headers, write)
-        run = PromisedRun(promise_id(key), started.attempt, _answers(key, started), self._limits.promise_seconds)
+        run = PromisedRun(
+            promise_id(key),
+            started.attempt,
+            _answers(key, started),
+            self._limits.promise_seconds,
+            call.arguments if call.unresolved is None else call.unresolved,
+        )
         view = self._catalog.view(terms.caller.principal)
         request = RequestContext(terms, view, channel, f"promise {shown_key(key)}", run)
         refused = refuse_withheld((started.operation,), request) if view.withholds else None
@@ -192,6 +200,8 @@ class PromiseRuns:
         operation = view.operations.get(started.operation)
         if operation is None:
             return Failure(Fault.NOT_FOUND, f"The tool {call.name} no longer exists.")
+        if operation.manifest_entry(ResultShape.MCP)["digest"] != started.catalog:
+            logger.info("%s has changed since it was called; its arguments are checked once more", operation.name)
         HTTP_REQUEST_ID.set(call.http_request_id)  # of this task's context alone
         try:
             outcome = await self._tool_calls.call(
@@ -303,13 +313,18 @@ def promise_id(key: str) -> str:
 
 async def _wait_for_stop(watch: PromiseWatch, started: PromiseRecord) -> None:
     """Returns once the client has cancelled the call, or the run is no longer this worker's."""
-    current: PromiseRecord | None = started
-    while current is not None and record.is_run(current, started.attempt) and not current.cancel_requested:
+    current = started
+    while record.is_run(current, started.attempt) and not current.cancel_requested:
         try:
-            current = await watch.next(current.revision, _LOOK_SECONDS)
+            found = await watch.next(current.revision, _LOOK_SECONDS)
         except StoreError as error:
             logger.debug("a run goes on while the store does not answer: %s", error)
             await asyncio.sleep(_LOOK_SECONDS)
+            continue
+        if found is None:  # the store has lost it, so that nobody can cancel it either
+            await asyncio.get_running_loop().create_future()
+        else:
+            current = found
 
 
 def _outcome_of(call: "asyncio.Task[Outcome]") -> Outcome | None:

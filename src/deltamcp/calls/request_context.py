@@ -6,7 +6,7 @@ from deltamcp.calls.request_state import Answers
 from deltamcp.catalog.view import View
 from deltamcp.context import Channel
 from deltamcp.runtime.session_context import SessionContext
-from deltamcp.values import RequestId, Terms
+from deltamcp.values import JSON, RequestId, Terms
 
 
 class PromisedRun(Struct, frozen=True):
@@ -18,6 +18,8 @@ class PromisedRun(Struct, frozen=True):
     answers: Answers
     seconds: float
     """The deadline of an operation that sets none."""
+    sent_arguments: dict[str, JSON]
+    """The arguments as the client sent them, to which the state is bound that it gets."""
 
 
 class RequestContext(Struct):

@@ -227,7 +227,7 @@ class ToolCalls:
             return Answer(crash_result(f"The tool {ask.name}", error))
         except InvalidArgumentsError as error:
             return _refuse_arguments(error, operation, ask.name)
-        key = ["tools/call", operation.name, ask.arguments]
+        key = ["tools/call", operation.name, ask.arguments if promise is None else promise.sent_arguments]
         is_lite = terms.result_shape is ResultShape.MCP_LITE
         answers = (
             promise.answers

@@ -5,7 +5,6 @@ the watches: a change by this process directly, one by another by a message betw
 that a watch also looks by itself every few seconds.
 """
 
-import asyncio
 import contextlib
 import hashlib
 import logging
@@ -13,7 +12,7 @@ import random
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -21,15 +20,14 @@ from msgspec.structs import replace
 
 from deltamcp.limits import Limits
 from deltamcp.promises import promised_call, record, stored_outcome
+from deltamcp.promises.promise_watch import PromiseWatch
 from deltamcp.promises.promised_call import PromisedCall
 from deltamcp.promises.record import PromiseRecord
 from deltamcp.replicas.messages import PromiseChanged
 from deltamcp.replicas.replica import Replica
-from deltamcp.stores.store import SharedStore, StoreError, hash_key
+from deltamcp.stores.store import SharedStore, StoreError, StoreFullError, hash_key
 from deltamcp.values import Outcome
 
-_BACKSTOP_SECONDS = 5.0
-"""How often a watch looks at its record although nothing was heard of it."""
 _MAX_PLACES_TRIED = 32
 _MIN_SECONDS = 1.0
 _MAX_RECENT = 64
@@ -84,63 +82,6 @@ class RecentValues(Generic[T]):
         self._values.pop(name, None)
 
 
-class PromiseWatch:
-    """Waits for changes of one record. It misses none from its beginning on."""
-
-    def __init__(self, key: str, read: Callable[[str], Awaitable[PromiseRecord | None]]) -> None:
-        self._key = key
-        self._read = read
-        self._known: PromiseRecord | None = None
-        self._is_stale = True
-        self._woken = asyncio.Event()
-
-    def wake(self, changed: PromiseRecord | None) -> None:
-        """Says that the record has changed, and to what; None if only the store knows."""
-        if changed is None:
-            self._is_stale = True
-        elif self._known is None or changed.revision > self._known.revision:
-            self._known, self._is_stale = changed, False
-        self._woken.set()
-
-    @property
-    def known(self) -> PromiseRecord | None:
-        """The record as far as this process knows; None if it may be outdated."""
-        return None if self._is_stale else self._known
-
-    def is_behind(self, revision: int) -> bool:
-        """Whether it has yet to hear of a revision."""
-        return self._known is None or self._known.revision < revision
-
-    async def read(self) -> PromiseRecord | None:
-        """Returns the record as it is now; None if there is none."""
-        if self._is_stale:
-            self._is_stale = False
-            found = await self._read(self._key)
-            if found is None or self.is_behind(found.revision):
-                self._known = found
-        return self._known
-
-    async def next(self, revision: int, seconds: float) -> PromiseRecord | None:
-        """Returns the record once it is newer than `revision`, or, after so many seconds, as it is then.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
-        clock = asyncio.get_running_loop().time
-        ends = clock() + seconds
-        while True:
-            self._woken.clear()
-            found = await self.read()
-            left = ends - clock()
-            if found is None or found.revision > revision or left <= 0:
-                return found
-            try:
-                async with asyncio.timeout(min(left, _BACKSTOP_SECONDS)):
-                    await self._woken.wait()
-            except TimeoutError:
-                self._is_stale = True
-
-
 class PromiseStore:
     """Creates, reads and changes promises. Every method may raise `StoreError`."""
 
@@ -178,22 +119,31 @@ class PromiseStore:
 
     # Records
 
-    async def create(self, key: str, new: PromiseRecord, call: PromisedCall, data: bytes) -> PromiseRecord | None:
+    async def create(
+        self, key: str, new: PromiseRecord, call: PromisedCall, data: bytes, idle_seconds: float
+    ) -> PromiseRecord | None:
         """Stores a new promise with its call and returns the record; None if its account has too many.
 
-        `data` is the encoded call.
+        Args:
+            data: The encoded call.
+            idle_seconds: How long the call stays after it was last read.
         """
         seconds = new.latest_expiry - self.clock()
+        idle_seconds = max(idle_seconds, new.expires_at - self.clock())
         count = self._limits.promises_per_account
         for place in random.sample(range(count), min(count, _MAX_PLACES_TRIED)):
             name = str(place)
             if await self._store.add(
-                self._place_owner(new), name, data, seconds, seconds, self._account("promised calls", new)
+                self._place_owner(new), name, data, idle_seconds, seconds, self._account("promised calls", new)
             ):
                 new = replace(new, place=name)
-                stored = await self._store.add(
-                    self._owner, key, record.encode(new), *self._lifetimes(new), self._record_account(key, new)
-                )
+                try:
+                    stored = await self._store.add(
+                        self._owner, key, record.encode(new), *self._lifetimes(new), self._record_account(key, new)
+                    )
+                except StoreFullError:
+                    await self.delete_call(key, new)
+                    raise
                 assert stored, "130 random bits do not occur twice"
                 self._recent_calls.add(key, call, len(data))
                 return new
@@ -257,7 +207,8 @@ class PromiseStore:
 
     async def read_call(self, key: str, found: PromiseRecord) -> PromisedCall | None:
         """Returns the call of a promise; None if it is gone."""
-        recent = self._recent_calls.get(key)
+        # Of a later run it is read from the store, where it then stays for another while.
+        recent = self._recent_calls.get(key) if found.attempt == 1 else None
         if recent is not None:
             return recent
         data = await self._store.get(self._place_owner(found), found.place)
@@ -275,7 +226,7 @@ class PromiseStore:
         `data` is the encoded outcome.
         """
         name = secrets.token_hex(8)
-        seconds = max(_MIN_SECONDS, running.latest_expiry - self.clock())
+        seconds = max(_MIN_SECONDS, running.expires_at - self.clock(), self._limits.promise_result_seconds)
         account = self._account("ended promises", running)
         await self._store.put(self._owner, _outcome_name(key, name), data, seconds, seconds, account)
         self._recent_outcomes.add(name, outcome, len(data))

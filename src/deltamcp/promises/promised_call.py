@@ -53,6 +53,8 @@ class PromisedCall(Struct, frozen=True, omit_defaults=True):
     meta: dict[str, JSON]
     surface: Surface | None
     result_shape: ResultShape
+    unresolved: dict[str, JSON] | None = None
+    """The arguments with their references; None if there are none."""
     override: _Override | None = None
     """What the meta-tool that runs the operation says of its result."""
     trace: dict[str, str] = {}
@@ -96,6 +98,7 @@ def make_promised_call(
     key: str,
     name: str,
     arguments: dict[str, JSON],
+    unresolved: dict[str, JSON] | None,
     terms: Terms,
     override: ResultOverride | None,
     trace: dict[str, str],
@@ -129,6 +132,7 @@ def make_promised_call(
         terms.meta,
         terms.surface,
         terms.result_shape,
+        unresolved,
         kept_override,
         trace,
         http_request_id,
