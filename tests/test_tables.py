@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 import deltamcp
+from deltamcp.catalog.catalog import Catalog
 from deltamcp.dialects import methods, result_bodies, versions
 from deltamcp.dialects.handshake import HandshakeMcp
+from deltamcp.dialects.mcp_lite import LiteOptions, McpLite
 from deltamcp.dialects.modern import ModernMcp
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.runtime.change_hub import LIST_CHANGED
@@ -35,6 +37,7 @@ from deltamcp.values import (
     ToolResult,
 )
 
+MCP_LITE = McpLite({}, Catalog().view, 60, LiteOptions())
 REQUEST = Request(1, "tools/call", {})
 TABLES = (methods.HANDSHAKE, methods.HANDSHAKE_WITH_TASKS, methods.MODERN, methods.MODERN_WITH_TASKS)
 PROMISE = Promise("prom_0", PromiseStatus.WORKING, 1.0, 2.0, 60.0, 0.5)
@@ -69,13 +72,17 @@ def test_every_answer_can_be_written_in_every_version():
             assert HandshakeMcp().write(REQUEST, Answer(value), version)
         assert ModernMcp({}, 1).write(REQUEST, Answer(value), versions.MODERN[0])
         assert isinstance(result_bodies.body(Answer(value), versions.MODERN[0], {}), dict)
+        assert MCP_LITE.write(REQUEST, Answer(value))
 
 
 def test_every_outcome_can_be_written_where_it_can_occur():
     for fault in Fault:
         assert HandshakeMcp().write(REQUEST, Failure(fault, "x"), versions.HANDSHAKE[0])
         assert ModernMcp({}, 1).write(REQUEST, Failure(fault, "x"), versions.MODERN[0])
+        assert MCP_LITE.write(REQUEST, Failure(fault, "x"))
+    assert MCP_LITE.write(REQUEST, InputRequired({}, "s"))
     for outcome in (PROMISE, ResourceRequired("x", [NeededResource("tokens")], None)):
+        assert MCP_LITE.write(REQUEST, outcome)
         assert HandshakeMcp().write(REQUEST, outcome, versions.TASKS_IN)
         assert ModernMcp({}, 1).write(REQUEST, outcome, versions.MODERN[0])
     assert ModernMcp({}, 1).write(REQUEST, InputRequired({}, "s"), versions.MODERN[0])

@@ -1,5 +1,6 @@
 """MCP-lite over stdio: the messages of HTTP, one on each line."""
 
+import argparse
 import asyncio
 import json
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from deltamcp import Context
+from deltamcp.cli import http_options
 from deltamcp.errors import ConfigurationError
 from deltamcp.transports.mcp_lite_duplex import LiteDuplex
 from tests.support.command_line import assert_one_sentence, run
@@ -109,6 +111,20 @@ def test_ml_124_the_command_line_serves_it(tmp_path):
     done = run("serve", "shelf.py", "--mcp-lite", cwd=tmp_path, stdin=lines, PYTHONPATH=str(ROOT))
     assert json.loads(done.out)["result"]["_meta"]["response_type"] == "answer", done.err
     refused = run("serve", "shelf.py", "--mcp-lite", "--http", "127.0.0.1:0", cwd=tmp_path)
+    assert_one_sentence(refused, 2)
+
+
+def test_the_command_line_has_the_options_of_mcp_lite(tmp_path):
+    verb = argparse.ArgumentParser()
+    http_options.add_options(verb)
+    words = ["--mcp-lite-option", "prompts=true", "--mcp-lite-option", "prefix=/lite"]
+    assert http_options.read_options(verb.parse_args(words))["mcp_lite"] == {"prompts": True, "prefix": "/lite"}
+    assert http_options.read_options(verb.parse_args(["--no-mcp-lite"]))["mcp_lite"] is False
+    with pytest.raises(ConfigurationError, match="NAME=VALUE"):
+        http_options.read_options(verb.parse_args(["--mcp-lite-option", "prompts"]))
+    (tmp_path / "shelf.py").write_text(SERVER)
+    wrong = ("--mcp-lite-option", "prompt=true")
+    refused = run("serve", "shelf.py", "--http", "127.0.0.1:0", *wrong, cwd=tmp_path, PYTHONPATH=str(ROOT))
     assert_one_sentence(refused, 2)
 
 

@@ -1,19 +1,22 @@
 """MCP-lite over HTTP: its paths, what they take and return, and the status of every response."""
 
+import asyncio
 import hashlib
 import json
 import logging
 from typing import Any
 
+import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.applications import Starlette
 
 from deltamcp import Context, DeltaServer, Disclosure, Limits, Rate, RateLimits, StaticTokens
 from deltamcp.catalog.operation import Operation
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import Kind, Surface
-from tests.support.lite_client import PREFIX, SEARCH_SCHEMA, lite_client, lite_server
+from tests.support.lite_client import PREFIX, SEARCH_SCHEMA, LiteClient, lite_client, lite_server
 
 CALL_PATHS = ["calltools", "calltool", "rpc", "tools/call", "calltoolsEndpoint"]
 LIST_PATHS = ["listtools", "tools", "tools/list"]
@@ -526,6 +529,50 @@ async def test_who_asks_too_often_is_told_when_to_ask_again():
         data = reply.error()["data"]
         assert (data["reason"], data["retryable"]) == ("RATE_LIMITED", True)
         assert 0 < int(reply.headers["retry-after"]) <= 60 and 0 < data["retry_after_ms"] <= 60_000
+
+
+async def test_a_tool_that_is_called_too_often_is_limited_as_a_request_is():
+    limits = RateLimits(per_tool={"add": Rate(1, 60)})
+    async with lite_client(lite_server(rate_limits=limits)) as client:
+        assert (await client.send("rpc", ADD)).status == 200
+        reply = await client.send("rpc", ADD)
+        assert (reply.status, reply.error()["data"]["reason"]) == (429, "RATE_LIMITED")
+        assert reply.json()["id"] == "call-001"
+        assert 0 < int(reply.headers["retry-after"]) <= 60
+        assert (await client.call("no_docstring")).status == 200
+
+
+async def test_too_many_calls_at_once_are_refused():
+    server = lite_server(limits=Limits(calls=1, account_share=1))
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def wait() -> str:
+        """Wait."""
+        started.set()
+        await may_end.wait()
+        return "waited"
+
+    async with lite_client(server) as client:
+        waiting = asyncio.create_task(client.call("wait"))
+        await started.wait()
+        reply = await client.send("rpc", ADD)
+        assert (reply.status, reply.error()["data"]) == (503, {"reason": "OVERLOADED", "retryable": True})
+        may_end.set()
+        assert (await waiting).result()["content"][0]["text"] == "waited"
+
+
+async def test_the_routes_of_a_server_have_the_paths_of_mcp_lite():
+    server = lite_server()
+    paths = {route.path for route in server.routes("/")}  # type: ignore[attr-defined]
+    assert {"/", f"{PREFIX}/rpc", f"{PREFIX}/tools/list", "/healthz"} <= paths
+    app = Starlette(routes=server.routes(), lifespan=server.lifespan)
+    transport = httpx2.ASGITransport(app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        async with server.lifespan():
+            client = LiteClient(http)
+            assert (await client.send("rpc", ADD)).status == 200
+            assert (await client.send("rpc", b"", "GET")).status == 405
 
 
 # Batches and notifications

@@ -63,7 +63,7 @@ class ServerApp(abc.ABC):
     @property
     def paths(self) -> list[str]:
         """The paths that the application serves, without those of Starlette routes."""
-        return [self.path, *self.pages.paths]
+        return [self.path or "/", *self.pages.paths]
 
     def drain(self) -> None:
         """Ends the streams that do not end by themselves; calls in flight go on."""
