@@ -120,3 +120,29 @@ async def test_a_client_that_takes_no_promise_waits():
         waited = await client.call("analyze", {"dataset": "d2"}, _meta={"accept_response_types": ["Answer"]})
         assert waited.result()["content"][0]["text"] == "d2 is fine"
         assert waited.result()["_meta"]["response_type"] == "answer"
+
+
+FORM = {"type": "object", "required": ["city"], "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]}}}
+
+
+async def test_ml_39_the_questions_of_a_promise_are_answered_by_redeem():
+    server = DeltaServer("travel", "1.0")
+
+    @server.tool(promise="always")
+    async def trip(ctx: Context) -> str:
+        """Plan a trip."""
+        answer = await ctx.elicit("Which city?", FORM)
+        return f"Off to {answer.content['city']}" if answer.accepted else "No trip"
+
+    async with lite_client(server) as client, asyncio.timeout(HANG_SECONDS):
+        answers: list[dict[str, Any]] = [
+            {"city": "Oslo"},
+            {"elicitation-1": {"action": "accept", "content": {"city": "Rome"}}},
+        ]
+        for answer, outcome in zip(answers, ("Off to Oslo", "Off to Rome"), strict=True):
+            token = (await client.call("trip")).result()["_meta"]["promise_token"]
+            asked = await redeem(client, token, wait_ms=30_000)
+            assert asked["_meta"]["response_type"] == "elicitation"
+            assert asked["elicitation"]["questions"][0]["id"] == "city"
+            ended = await redeem(client, token, wait_ms=30_000, input=answer)
+            assert ended["content"][0]["text"] == outcome
