@@ -22,13 +22,19 @@ class AsgiExchange:
     """One HTTP request against an ASGI application, its response read as it comes."""
 
     def __init__(
-        self, app: Any, method: str, headers: dict[str, str], body: bytes = b"", address: str = "127.0.0.1"
+        self,
+        app: Any,
+        method: str,
+        headers: dict[str, str],
+        body: bytes = b"",
+        address: str = "127.0.0.1",
+        path: str = "/mcp",
     ) -> None:
         self._sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._left = asyncio.Event()
         self._body: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
         raw = [(name.lower().encode(), value.encode()) for name, value in {"host": "localhost", **headers}.items()]
-        scope = {"type": "http", "method": method, "path": "/mcp", "headers": raw, "client": (address, 1)}
+        scope = {"type": "http", "method": method, "path": path, "headers": raw, "client": (address, 1)}
         self.task = asyncio.create_task(app(scope, self._receive, self._send))
 
     async def _receive(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import re
 from typing import Any
 
 import httpx2
@@ -16,6 +17,8 @@ from deltamcp import Context, DeltaServer, Disclosure, Limits, Rate, RateLimits,
 from deltamcp.catalog.operation import Operation
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import Kind, Surface
+from tests.support.asgi_client import AsgiExchange
+from tests.support.conditions import HANG_SECONDS
 from tests.support.lite_client import PREFIX, SEARCH_SCHEMA, LiteClient, lite_client, lite_server
 
 CALL_PATHS = ["calltools", "calltool", "rpc", "tools/call", "calltoolsEndpoint"]
@@ -560,6 +563,42 @@ async def test_too_many_calls_at_once_are_refused():
         assert (reply.status, reply.error()["data"]) == (503, {"reason": "OVERLOADED", "retryable": True})
         may_end.set()
         assert (await waiting).result()["content"][0]["text"] == "waited"
+
+
+async def test_a_client_that_leaves_cancels_its_call():
+    server = lite_server()
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def wait() -> str:
+        """Wait."""
+        started.set()
+        try:
+            await asyncio.sleep(HANG_SECONDS)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return "waited"
+
+    body = json.dumps({**ADD, "params": {"name": "wait"}}).encode()
+    async with server.engine.lifespan.running(), asyncio.timeout(HANG_SECONDS):
+        headers = {"content-type": "application/json"}
+        exchange = AsgiExchange(server.asgi(), "POST", headers, body, path=f"{PREFIX}/rpc")
+        await started.wait()
+        exchange.leave()
+        await cancelled.wait()
+        await exchange.task
+
+
+async def test_responses_have_request_ids_and_are_counted():
+    pytest.importorskip("prometheus_client")
+    async with lite_client(lite_server(), request_ids=True, metrics=True) as client:
+        for body, status in ((ADD, 200), (b"{", 400)):
+            reply = await client.send("rpc", body, headers={"x-request-id": "abc-1"})
+            assert (reply.status, reply.headers["x-request-id"]) == (status, "abc-1")
+        counted = await client.send("../../metrics", b"", "GET")
+        assert re.search(rb'calls_total\{[^}]*"add"[^}]*\} 1.0', counted.body)
+        assert b'reason="parse"} 1.0' in counted.body
 
 
 async def test_the_routes_of_a_server_have_the_paths_of_mcp_lite():
