@@ -66,7 +66,7 @@ async def tasks() -> AsyncIterator[tuple[TasksServer, TaskQueue]]:
     made = TasksServer()
     queue = queue_for(made.server)
     yield made, queue
-    await queue.stop()
+    await queue.kill()
 
 
 @contextlib.asynccontextmanager

@@ -71,7 +71,7 @@ async def users() -> AsyncIterator[Users]:
     queue = queue_for(server)
     async with server.engine.lifespan.running():
         yield Users(server, go_on)
-        await queue.stop()
+        await queue.kill()
 
 
 async def read_notification(stream: AsgiExchange) -> Any:
