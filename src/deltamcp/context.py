@@ -9,6 +9,7 @@ from msgspec import Struct
 from deltamcp.dialects import versions
 from deltamcp.dialects.elicitation import form_schema, read_form
 from deltamcp.dialects.methods import LOG_LEVELS
+from deltamcp.dialects.tasks import with_related_task
 from deltamcp.errors import InputDeclinedError
 from deltamcp.runtime.deadline import Deadline, WaitHook
 from deltamcp.runtime.session_context import SessionContext
@@ -29,6 +30,8 @@ class ProgressReport(Struct, frozen=True):
     message: str | None = None
     token: str | int | None = None
     """The progress token of the client's request; None if the client sent none."""
+    task: str | None = None
+    """The promise whose outcome a client of MCP 2025-11-25 waits for."""
 
     def notification(self) -> bytes:
         """Returns `notifications/progress`."""
@@ -37,6 +40,8 @@ class ProgressReport(Struct, frozen=True):
             params["total"] = self.total
         if self.message is not None:
             params["message"] = self.message
+        if self.task is not None:
+            params = with_related_task(params, self.task)
         return jsonrpc.encode_notification("notifications/progress", params)
 
 

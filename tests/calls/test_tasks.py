@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from deltamcp import Context, DeltaServer, ToolError, elicitation
-from tests.support.promise_queue import TaskQueue, queue_for
+from tests.support.conditions import wait_until
+from tests.support.promise_queue import TaskQueue, promise_calls, queue_for
 from tests.support.raw_client import META, RawClient, answer_text, raw_client
 
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -228,6 +229,34 @@ async def test_questions_of_a_task_come_with_tasks_result_in_2025_11_25(tasks):
             client.send(id=question["id"], result={"action": "accept", "content": {"name": name}})
         answer = await client.receive()
         assert (answer["id"], answer_text(answer)) == ("r", "Ada Lovelace")
+
+
+async def test_progress_of_a_task_names_it_to_a_client_of_2025_11_25_that_waits(tasks):
+    made, queue = tasks
+    queue.is_open = False
+    async with handshake_client(made.server) as client:
+        created = await client.call("tools/call", name="print_it", arguments={"text": "a"}, task={})
+        id_ = created["result"]["task"]["taskId"]
+        client.send(id="r", method="tasks/result", params={"taskId": id_, "_meta": {"progressToken": "p"}})
+        await wait_until(lambda: bool(promise_calls(made.server).store._watches), "the client waits")
+        queue.open()
+        reported = await client.receive()
+        assert reported["method"] == "notifications/progress"
+        assert reported["params"].pop("_meta") == {RELATED: {"taskId": id_}}
+        assert reported["params"] == {"progressToken": "p", "progress": 1, "total": 4}
+        made.go_on.set()
+        assert answer_text(await client.receive()) == "printed a"
+
+
+async def test_a_client_is_not_asked_what_it_cannot_be_asked(tasks):
+    made, _ = tasks
+    async with raw_client(made.server) as other, raw_client(made.server) as client:
+        id_ = (await modern(other, "tools/call", name="address", arguments={}))["taskId"]
+        await settle(other, id_, "input_required")
+        await client.handshake()
+        refused = await client.call("tasks/result", taskId=id_)
+    assert refused["error"]["code"] == -32602
+    assert "elicitation" in refused["error"]["message"]
 
 
 async def test_a_tools_error_fails_a_task_of_2025_11_25_and_tasks_result_has_it(tasks):

@@ -8,9 +8,9 @@ from typing import assert_never
 
 from deltamcp.calls.promise_runs import PromiseRuns, error_outcome
 from deltamcp.calls.request_context import RequestContext
-from deltamcp.context import ProgressReport
+from deltamcp.context import CAPABILITY, ProgressReport
 from deltamcp.dialects.tasks import with_related_task
-from deltamcp.errors import Fault, PeerError, ToolErrorCode
+from deltamcp.errors import Fault, InputDeclinedError, PeerError, ToolErrorCode
 from deltamcp.limits import Limits
 from deltamcp.promises import record
 from deltamcp.promises.promise_store import PromiseStore
@@ -140,13 +140,17 @@ class PromiseAsks:
                 return answered
             found = answered
         seconds = math.inf if ask.wait_seconds is None else min(ask.wait_seconds, _MAX_WAIT_SECONDS)
-        current = await self.wait(key, found, watch, seconds, request)
-        while current is not None and current.questions and seconds == math.inf and request.terms.era is Era.HANDSHAKE:
+        is_task = request.terms.era is Era.HANDSHAKE
+        task = ask.token if is_task else None
+        current = await self.wait(key, found, watch, seconds, request, task)
+        while is_task and current is not None and current.questions:
             answers = await _ask_client(current.questions, ask.token, request)
+            if isinstance(answers, Failure):
+                return answers
             answered = await self._answer(key, current, Inputs(answers), request)
             if isinstance(answered, Failure):
                 return answered
-            current = await self.wait(key, answered, watch, seconds, request)
+            current = await self.wait(key, answered, watch, seconds, request, task)
         return await self.settle(ask.token, key, current)
 
     async def _answer(
@@ -192,9 +196,18 @@ class PromiseAsks:
     # Waiting
 
     async def wait(
-        self, key: str, found: PromiseRecord, watch: PromiseWatch, seconds: float, request: RequestContext
+        self,
+        key: str,
+        found: PromiseRecord,
+        watch: PromiseWatch,
+        seconds: float,
+        request: RequestContext,
+        task: str | None = None,
     ) -> PromiseRecord | None:
-        """Waits until the call has ended or asks something, and reports its progress meanwhile; None if it is gone."""
+        """Waits until the call has ended or asks something, and reports its progress meanwhile; None if it is gone.
+
+        `task` is the token of the promise if the messages of its client name it.
+        """
         clock = asyncio.get_running_loop().time
         ends = clock() + seconds
         current: PromiseRecord | None = found
@@ -202,7 +215,7 @@ class PromiseAsks:
         while current is not None and not current.status.is_final and not current.questions:
             if current.progress is not None and current.progress != progress:
                 progress = current.progress
-                await _report(current, request)
+                await _report(current, request, task)
             left = ends - clock()
             if left <= 0:
                 break
@@ -263,8 +276,17 @@ def _expiry_outcome(request: RequestContext) -> Outcome:
     return _EXPIRED if request.terms.result_shape is ResultShape.MCP_LITE else UNKNOWN_PROMISE
 
 
-async def _ask_client(questions: dict[str, InputRequest], token: str, request: RequestContext) -> dict[str, JSON]:
-    """Asks the questions of a call in the request that waits for its outcome."""
+async def _ask_client(
+    questions: dict[str, InputRequest], token: str, request: RequestContext
+) -> dict[str, JSON] | Failure:
+    """Asks the questions of a call in the request that waits for its outcome.
+
+    They may be those of a call that the same user made by another client, which can be asked more.
+    """
+    missing = {CAPABILITY[question.method] for question in questions.values()} - request.terms.capabilities.keys()
+    if missing:
+        text = f"The call asks for what this client does not support: {', '.join(sorted(missing))}."
+        return Failure(Fault.MISSING_CAPABILITY, text)
 
     async def ask(question: InputRequest) -> JSON:
         try:
@@ -273,11 +295,14 @@ async def _ask_client(questions: dict[str, InputRequest], token: str, request: R
             logger.debug("the client refused a question: %s", error)
             return {"action": "cancel"}
 
-    answers = await asyncio.gather(*map(ask, questions.values()))
+    try:
+        answers = await asyncio.gather(*map(ask, questions.values()))
+    except InputDeclinedError as error:  # no answer in time
+        return Failure(Fault.TIMEOUT, str(error))
     return dict(zip(questions, answers, strict=True))
 
 
-async def _report(current: PromiseRecord, request: RequestContext) -> None:
+async def _report(current: PromiseRecord, request: RequestContext, task: str | None) -> None:
     """Passes on how far the call has come to a client that waits for it."""
     token = request.terms.meta.get("progressToken")
     if type(token) not in (str, int):
@@ -285,4 +310,4 @@ async def _report(current: PromiseRecord, request: RequestContext) -> None:
             return
         token = None
     assert current.progress is not None
-    await request.channel.report(ProgressReport(current.progress, current.total, current.message, token))
+    await request.channel.report(ProgressReport(current.progress, current.total, current.message, token, task))
