@@ -1,12 +1,17 @@
-"""A published client of MCP's tasks, npm's @modelcontextprotocol/ext-tasks, which checks all that it is sent."""
+"""Published clients of MCP's tasks: npm's @modelcontextprotocol/ext-tasks, and the official SDK for Python."""
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
+import mcp_types as types
 import pytest
+from mcp import Client
+from pydantic import TypeAdapter
 
 from tests.support.paths import PROGRAM, ROOT
 from tests.support.processes import served_command
@@ -84,3 +89,49 @@ def test_in_the_extension_it_answers_questions_before_and_during_a_task(call):
     assert "input_required" in deleted["states"]
     assert (text(deleted), text(several)) == ("a.txt: accept", "2 answers")
     assert (greeted["kind"], text(greeted)) == ("task", "Hello, Ada!")
+
+
+# The official Python SDK has no tasks, and takes no task for the result of a call; other methods it passes on.
+
+
+class SdkRequest(types.Request[dict[str, Any], str]):
+    """A request of a method that the SDK does not know."""
+
+
+def start_task(url: str, tool: str, arguments: dict[str, Any]) -> str:
+    """The id of a task that a client of 2026-07-28 has made."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": NEW,
+        "io.modelcontextprotocol/clientCapabilities": {
+            "elicitation": {},
+            "extensions": {"io.modelcontextprotocol/tasks": {}},
+        },
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    headers = {"mcp-protocol-version": NEW, "mcp-method": "tools/call", "mcp-name": tool}
+    response = httpx2.post(
+        url,
+        json={**body, "params": {"name": tool, "arguments": arguments, "_meta": meta}},
+        headers={"accept": "application/json, text/event-stream", **headers},
+    )
+    id_: str = response.json()["result"]["taskId"]
+    return id_
+
+
+async def test_the_python_sdk_is_asked_the_questions_of_a_task_while_it_waits_for_the_result(url):
+    asked: list[Any] = []
+
+    async def elicit(context: Any, params: Any) -> types.ElicitResult:
+        asked.append(params)
+        return types.ElicitResult(action="accept", content={"confirm": True})
+
+    id_ = start_task(url, "confirm_delete", {"filename": "a.txt"})
+    async with asyncio.timeout(SECONDS), Client(url, mode="legacy", elicitation_callback=elicit) as client:
+        adapter: Any = TypeAdapter(dict[str, Any])
+        waiting = SdkRequest(method="tasks/result", params={"taskId": id_})
+        result = await client.session.send_request(waiting, adapter)
+        assert result["content"][0]["text"] == "a.txt: accept"
+        ended = await client.session.send_request(SdkRequest(method="tasks/get", params={"taskId": id_}), adapter)
+        assert ended["status"] == "completed"
+    assert [params.message for params in asked] == ["Delete a.txt?"]
+    assert asked[0].meta["io.modelcontextprotocol/related-task"] == {"taskId": id_}
