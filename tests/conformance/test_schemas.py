@@ -16,6 +16,7 @@ from jsonschema.validators import validator_for  # type: ignore[import-untyped]
 from referencing import Registry, Resource
 
 from deltamcp import DeltaServer
+from deltamcp.cli.server_target import load
 from tests.support.raw_link import RawLink, raw_link
 
 SECONDS = 120
@@ -322,6 +323,41 @@ async def test_lists_fit_and_their_items_have_only_fields_of_the_version(server,
     assert result[key]
     for item in result[key]:
         assert item.keys() <= schema.fields(definition), item["name"]
+
+
+TASKS = {
+    "tools/call": "CreateTaskResult",
+    "tasks/get": "GetTaskResult",
+    "tasks/result": "CallToolResult",
+    "tasks/cancel": "CancelTaskResult",
+}
+"""The results of calls as tasks, and of the methods of tasks."""
+
+
+@only_in("2025-11-25")
+async def test_tasks_fit_their_definitions(version, schema):
+    pytest.importorskip("docket")
+    server = load(str(Path(__file__).with_name("everything_with_tasks.py")))
+    async with talking(server, version, schema) as client:
+
+        async def ask(method: str, **params: Any) -> Any:
+            message = await client.response(method, params)
+            schema.check("JSONRPCResultResponse", message)
+            schema.check(TASKS[method], message["result"])
+            return message["result"]
+
+        listed = await client.ask("tools/list")
+        support = {tool["name"]: tool.get("execution", {}).get("taskSupport") for tool in listed["tools"]}
+        assert (support["slow_compute"], support["failing_job"], support["greet"]) == ("optional", "required", None)
+        for tool, ended in (("slow_compute", "completed"), ("failing_job", "failed")):
+            arguments = {"seconds": 0} if tool == "slow_compute" else {}
+            created = await ask("tools/call", name=tool, arguments=arguments, task={"ttl": 60_000})
+            id_ = created["task"]["taskId"]
+            await ask("tasks/result", taskId=id_)
+            assert (await ask("tasks/get", taskId=id_))["status"] == ended
+            assert await client.fail("tasks/cancel", {"taskId": id_}) == -32602
+        created = await ask("tools/call", name="slow_compute", arguments={"seconds": 60}, task={})
+        assert (await ask("tasks/cancel", taskId=created["task"]["taskId"]))["status"] == "cancelled"
 
 
 async def test_the_result_of_every_tool_fits(server, version, schema):
