@@ -322,14 +322,14 @@ def test_a_subscription_to_tasks_needs_the_extension():
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-def test_the_header_mcp_name_repeats_the_task_id(method):
+def test_the_header_mcp_name_repeats_the_task_id_if_it_is_there(method):
     request = Request(1, method, {"taskId": "t", "_meta": {"io.modelcontextprotocol/protocolVersion": NEW}})
     headers = {b"mcp-protocol-version": NEW.encode(), b"mcp-method": method.encode()}
-    assert check_headers(request, {**headers, b"mcp-name": b"t"}, False) is None
-    for wrong in ({}, {b"mcp-name": b"u"}):
-        refused = check_headers(request, {**headers, **wrong}, False)
-        assert refused is not None
-        assert refused.fault is Fault.HEADER_MISMATCH
+    for right in ({b"mcp-name": b"t"}, {}):
+        assert check_headers(request, {**headers, **right}, False) is None
+    refused = check_headers(request, {**headers, b"mcp-name": b"u"}, False)
+    assert refused is not None
+    assert refused.fault is Fault.HEADER_MISMATCH
 
 
 # Capabilities and lists

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from deltamcp.catalog import param_headers as mirrored
 from deltamcp.catalog.operation import Operation
-from deltamcp.dialects import versions
+from deltamcp.dialects import tasks, versions
 from deltamcp.dialects.modern import VERSION_KEY, request_meta
 from deltamcp.errors import Fault
 from deltamcp.values import JSON, Ask, CallTool, Failure, Request
@@ -19,6 +19,11 @@ NAMED_BY: Mapping[str, str] = {
     "tasks/cancel": "taskId",
 }
 """The parameter that the header `Mcp-Name` repeats, by method."""
+_NAMED_IF_AT_ALL = tasks.METHODS
+"""The methods that are not among those which the specification requires the header for ("Standard Request Headers").
+
+The extension for tasks requires it of clients, but not of servers to refuse a request without it; FastMCP sends none.
+"""
 _HEADERS = (b"mcp-protocol-version", b"mcp-method", b"mcp-name")
 
 
@@ -49,7 +54,7 @@ def check_headers(request: Request, headers: Mapping[bytes, bytes], repeated: bo
     failure = _compare("MCP-Protocol-Version", sent_version, version)
     if failure is None and version in versions.MODERN:
         failure = _compare("Mcp-Method", sent_method, method)
-        if failure is None and type(name) is str:
+        if failure is None and type(name) is str and (sent_name is not None or method not in _NAMED_IF_AT_ALL):
             failure = _compare("Mcp-Name", sent_name, name)
     return failure
 
