@@ -101,6 +101,38 @@ async def test_ml_7_schemas_are_equal_on_both_bindings():
         assert any(tool.type == "query" for tool in await peer.tools())
 
 
+async def test_ml_4_a_tool_without_a_type_has_an_empty_one():
+    async with serve_grpc(make_server()) as peer:
+        types = {tool.name: tool.type for tool in await peer.tools()}
+    assert (types["add"], types["search_documents"]) == ("", "query")
+
+
+async def test_ml_5_a_server_that_gives_promises_lists_redeem_first():
+    server = make_server()
+
+    @server.tool(promise="auto")
+    async def analyze() -> str:
+        """Take long."""
+        return "x"
+
+    async with serve_grpc(server) as peer:
+        first, *_ = await peer.tools()
+    assert (first.name, first.type) == ("redeem", "system")
+    assert as_dict(first.input_schema)["required"] == ["promise"]
+
+
+async def test_ml_6_any_other_server_has_no_redeem():
+    async with serve_grpc(make_server()) as peer:
+        assert "redeem" not in {tool.name for tool in await peer.tools()}
+        assert (await peer.refused("redeem", {"promise": "x"})).reason == "TOOL_NOT_FOUND"
+
+
+async def test_ml_8_two_lists_are_equal():
+    async with serve_grpc(make_server()) as peer:
+        listing = peer.channel.unary_unary("/mcplite.MCPLite/GetTools")
+        assert await listing(b"") == await listing(b"")
+
+
 async def test_a_schema_that_no_struct_holds_is_listed_all_the_same():
     server = DeltaServer("wide")
     nested: dict[str, Any] = {"type": "string"}
@@ -167,9 +199,23 @@ async def test_ml_112_timestamps_are_milliseconds():
     assert before * 1000 - 1 <= response.meta.timestamp <= time.time() * 1000 + 1
 
 
-async def test_arguments_may_be_absent():
+async def test_ml_12_arguments_may_be_absent():
     async with serve_grpc(make_server()) as peer:
         assert as_dict((await peer.call("no_docstring")).result)["content"][0]["text"] == "x"
+
+
+async def test_ml_13_defaults_are_filled_in():
+    server = make_server()
+    async with serve_grpc(server) as peer:
+        await peer.call("search_documents", {"query": "MCP"})
+    assert server.seen == [{"query": "MCP", "limit": 10}]  # type: ignore[attr-defined]
+
+
+async def test_ml_14_meta_among_the_arguments_is_taken_out():
+    server = make_server()
+    async with serve_grpc(server) as peer:
+        await peer.call("search_documents", {"query": "MCP", "limit": 3, "_meta": {"anything": 1}})
+    assert server.seen == [{"query": "MCP", "limit": 3}]  # type: ignore[attr-defined]
 
 
 async def test_ml_26_a_failure_is_a_response_and_no_error():
@@ -186,7 +232,7 @@ async def test_ml_26_a_failure_is_a_response_and_no_error():
     }
 
 
-async def test_a_request_for_more_of_a_resource_has_an_enum_value_of_its_own():
+async def test_ml_28_a_request_for_more_of_a_resource_has_an_enum_value_of_its_own():
     async with serve_grpc(make_server()) as peer:
         response = await peer.call("summarise")
         strict = await peer.call("summarise", metadata=STRICT_METADATA)
@@ -198,7 +244,7 @@ async def test_a_request_for_more_of_a_resource_has_an_enum_value_of_its_own():
 
 
 @pytest.mark.parametrize("place", ["meta", "arguments"])
-async def test_a_question_is_answered_by_calling_again(place):
+async def test_ml_25_a_question_is_answered_by_calling_again(place):
     async with serve_grpc(make_server(), metrics=None) as peer:
         asked = await peer.call("ask")
         assert asked.meta.response_type == 2

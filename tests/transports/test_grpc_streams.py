@@ -1,6 +1,7 @@
 """Streams and promises over gRPC: parts, updates, flow control, deadlines, cancelling, shutting down."""
 
 import asyncio
+import logging
 import math
 from collections.abc import AsyncIterator
 from typing import Any
@@ -142,6 +143,19 @@ async def test_ml_107_a_stream_that_is_read_goes_on_to_its_end():
     async with serve_grpc(work.server, [("grpc.max_receive_message_length", -1)]) as peer:
         responses = await read_all(peer.stream("flood", {"parts": 100}))
     assert work.produced == 100 and len(responses) == 101
+
+
+async def test_a_client_that_leaves_while_parts_are_sent_leaves_no_trace_in_the_log(caplog):
+    work = Work()
+    async with serve_grpc(work.server, [("grpc.http2.bdp_probe", 0)]) as peer:
+        stream = peer.stream("flood", {"parts": 10_000})
+        await stream.read()
+        await wait_until(lambda: work.produced > 2, "the tool makes parts")
+        stream.cancel()
+        await wait_until(lambda: not peer.server._service._running, "the call ends")
+        assert work.produced < 10_000
+        assert as_dict((await peer.call("tell", {"words": ["on"]})).result)["content"][0]["text"] == "on"
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 # Promises

@@ -1,6 +1,7 @@
 """The channels of calls over gRPC: of a single response, and of a stream of them."""
 
 import asyncio
+import logging
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ from deltamcp.errors import InputDeclinedError
 from deltamcp.transports.grpc_admission import GrpcRequest
 from deltamcp.transports.grpc_responses import ResponseForm, encode_part
 from deltamcp.values import JSON
+
+logger = logging.getLogger("deltamcp.grpc")
 
 
 class GrpcReply:
@@ -62,6 +65,7 @@ class GrpcStreamReply(GrpcReply):
         self._context = context
         self._form = form
         self._lock = asyncio.Lock()  # gRPC takes one write at a time, and a tool may report from several tasks
+        self._task = asyncio.current_task()
 
     async def report(self, progress: ProgressReport) -> None:
         body: dict[str, JSON] = {"progress": progress.progress}
@@ -75,7 +79,13 @@ class GrpcStreamReply(GrpcReply):
         await self.send({"partial": part})
 
     async def send(self, result: dict[str, JSON]) -> None:
-        """Sends a response without `meta`."""
+        """Sends a response without `meta`; cancels the call if the client is gone."""
         encoded = encode_part(result, self._form)
         async with self._lock:
-            await self._context.write(encoded)
+            try:
+                await self._context.write(encoded)
+            except Exception as error:  # gRPC has several, and cancels the task itself a little later
+                logger.debug("a response cannot be sent: %s", error)
+                assert self._task is not None, "calls are served in tasks"
+                self._task.cancel()
+                await asyncio.sleep(0)  # where the cancellation arrives, unless another task of the tool is here

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -149,7 +150,11 @@ class GrpcService:
         return await self._serve(data, context, self._call_tool)
 
     async def call_tool_stream(self, data: bytes, context: Any) -> None:
-        await context.write(await self._serve(data, context, self._call_tool_stream))
+        last = await self._serve(data, context, self._call_tool_stream)
+        try:
+            await context.write(last)
+        except Exception as error:  # gRPC would log it with a traceback
+            logger.debug("the last response cannot be sent: %s", error)
 
     async def _serve(self, data: bytes, context: Any, handler: _Handler) -> bytes:
         """Admits a request and returns the handler's message; or ends the call with the status of a failure."""
@@ -271,11 +276,14 @@ class GrpcService:
         running.follows_promise = True
         promises = self._engine.promise_calls
         assert promises is not None, "one of its promises is followed"
-        remaining = context.time_remaining()
         caller = terms.caller
+        remaining = context.time_remaining()
+        seconds = caller.principal.expires_at - time.time()
+        if remaining is not None:
+            seconds = min(seconds, remaining - _REPLY_SECONDS)
         try:
             async with (
-                asyncio.timeout(None if remaining is None else remaining - _REPLY_SECONDS),
+                asyncio.timeout(None if seconds == math.inf else seconds),
                 contextlib.aclosing(promises.follow(promise.token, caller)) as changes,
             ):
                 async for promise in changes:
