@@ -24,7 +24,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(f"Limits: account_share must be at most 1, not {self.account_share!r}.")
 
     message_bytes: int = 4 * 1024 * 1024
-    """Largest message the server reads, an HTTP body or a stdio line; the same as the official SDK's default."""
+    """Largest message the server reads, an HTTP body, a gRPC message or a stdio line; the same as the official SDK's
+    default, and gRPC's. Over gRPC also the largest that it sends."""
 
     values: int = 100_000
     """Values and names of fields in one message; to decode these takes up to 60 ms and 20 MB, where 4 MiB of `[]` would
@@ -41,7 +42,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Longest request id; the server holds an id while the request runs and repeats it in every answer."""
 
     header_bytes: int = 32 * 1024
-    """Largest HTTP header section; common proxies stop at 8 to 32 kB."""
+    """Largest HTTP header section, or metadata of gRPC; common proxies stop at 8 to 32 kB."""
 
     header_seconds: float = 10.0
     """Time a client has to send its HTTP header section."""

@@ -44,9 +44,9 @@ class RateLimits(Struct, frozen=True, kw_only=True):
     """The rate limits of a server: `DeltaServer(rate_limits=RateLimits(...))`. What is left out has no limit."""
 
     per_address: Rate | None = None
-    """HTTP requests of one client address, before authentication."""
+    """HTTP and gRPC requests of one client address, before authentication."""
     per_principal: Rate | None = None
-    """HTTP requests of one principal; callers who are not authenticated have their address's limit only."""
+    """HTTP and gRPC requests of one principal; callers who are not authenticated have their address's limit only."""
     per_tool: Rate | Mapping[str, Rate] | None = None
     """Calls of one tool by one caller, over every transport: a rate for each tool, or rates by the tools' names, where
     "*" stands for all others."""

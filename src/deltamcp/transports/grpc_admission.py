@@ -10,6 +10,7 @@ from msgspec import Struct
 from deltamcp.auth.authenticator import Authenticator, Credentials
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import Fault
+from deltamcp.transports import asgi_messages
 from deltamcp.transports.grpc_options import GrpcOptions
 from deltamcp.transports.http_request_ids import HttpRequestIds
 from deltamcp.transports.trusted_proxies import TrustedProxies
@@ -58,9 +59,10 @@ class GrpcAdmission:
             sent = {key.encode(): _bytes(value) for key, value in pairs if key == "x-request-id"}
             added = self._request_ids.begin(sent)
             context.set_trailing_metadata([(key.decode(), value.decode()) for key, value in added])
-        address = peer_address(context.peer())
+        peer = peer_address(context.peer())
         if self._proxies:
-            address = self._client_behind(address, pairs)
+            peer = self._client_behind(peer, pairs)
+        address = asgi_messages.client_address({"client": (peer, 0)})
         if self._rates is not None:
             refused = await self._rates.check_address(address)
             if refused is not None:

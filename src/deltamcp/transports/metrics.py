@@ -59,7 +59,7 @@ METRICS: Mapping[str, MetricRow] = {
     CALL_SECONDS: MetricRow("histogram", ("operation",), "How long calls of operations took, in seconds."),
     TOKENS: MetricRow("counter", ("stage",), "Tokens of results before and after the server made them fit."),
     RESPONSES: MetricRow("counter", ("status",), "HTTP responses that have begun, by class of status."),
-    REFUSALS: MetricRow("counter", ("reason",), "HTTP requests that were refused, by reason."),
+    REFUSALS: MetricRow("counter", ("reason",), "HTTP and gRPC requests that were refused, by reason."),
     IN_FLIGHT: MetricRow("gauge", (), "MCP requests over HTTP that are served now."),
     SESSIONS: MetricRow("gauge", (), "Sessions that processes hold now."),
     STREAMS: MetricRow("gauge", (), "Event streams that are open now, without those of calls."),
