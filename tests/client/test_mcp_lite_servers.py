@@ -91,6 +91,15 @@ async def test_tools_are_listed_described_and_called(server, binding):
             "number": 7,
         }
         assert client.server.is_lite
+        assert client.server.name == ("lite" if binding == "http" else "unnamed")
+
+
+async def test_deltas_work_over_http(server):
+    async with serve_lite(server, "http") as address, connect(address, deltas=True) as client:
+        first = await client.call_tool("rows", {"count": 60})
+        again = await client.call_tool("rows", {"count": 60})
+        assert first.value == again.value
+        assert len(again.text) < len(first.text) / 10
 
 
 async def test_large_integers_arrive_and_come_back_exactly(server, binding):

@@ -12,12 +12,12 @@ from msgspec import Struct
 from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.view import View
 from deltamcp.dialects import mcp_lite_bodies as bodies
-from deltamcp.dialects import methods, result_bodies, versions
+from deltamcp.dialects import methods, progressive_disclosure, result_bodies, versions
 from deltamcp.dialects.dialect import Agreement
 from deltamcp.dialects.mcp_lite_bodies import ContentStyle, LiteResponse
 from deltamcp.dialects.mcp_lite_calls import InvalidParamError, read_call, read_list, read_promise_call, redeem_action
 from deltamcp.dialects.mcp_lite_faults import FAULTS_OF_TOOL_ERRORS, LITE_FAULTS
-from deltamcp.dialects.modern import CLIENT_KEY
+from deltamcp.dialects.modern import CLIENT_KEY, SERVER_KEY
 from deltamcp.values import (
     JSON,
     SESSION_CONTEXT_KEY,
@@ -80,6 +80,7 @@ class McpLite:
             view: Returns what a principal sees of the catalogue.
             input_seconds: How long a client has to answer questions.
         """
+        self._info = info
         self._version = info.get("version")
         self._view = view
         self._input_seconds = input_seconds
@@ -198,8 +199,16 @@ class McpLite:
             tools = [self._with_type(item) for item in value.tools]
             result: dict[str, Any] = dict(tools[0]) if value.alone else {"tools": tools}
             return LiteResponse(result, {**result.pop("_meta", {}), **self._list_meta})
+        if isinstance(value, About):
+            return LiteResponse(self._introduction(value), {"response_type": bodies.ANSWER, SERVER_KEY: self._info})
         result = result_bodies.body(answer, versions.MODERN[0], {})
         return LiteResponse(result, {**result.pop("_meta", {}), "response_type": bodies.ANSWER})
+
+    def _introduction(self, about: About) -> dict[str, JSON]:
+        """Returns what the server has beside MCP-lite's own methods, for clients that send `server/discover`."""
+        offered: dict[str, JSON] = {"tools": {}, **({"prompts": {}} if self._options.prompts else {})}
+        introduced: dict[str, JSON] = {"capabilities": progressive_disclosure.extend(offered, "extensions")}
+        return introduced if about.instructions is None else {**introduced, "instructions": about.instructions}
 
     def _respond_page(self, page: Page) -> LiteResponse:
         """Returns a list, with nothing that would differ when it is asked for again."""

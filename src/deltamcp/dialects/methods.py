@@ -330,6 +330,7 @@ MCP_LITE: Mapping[str, Callable[[_Params], Ask]] = MappingProxyType(
     {
         "tools/describe": _describe,
         "tools/manifest": _manifest,
+        "server/discover": lambda params: Discover(),
         "ping": lambda params: Ping(),
     }
 )
