@@ -33,7 +33,7 @@ async def test_ml_36_a_call_waits_for_its_promise_and_the_promises_after_it():
     async with serve_fake(fake), connect(fake.lite_url) as client:
         reply = await client.call_tool("render", progress=lambda *report: told.append(report))
     assert reply.value == {"n": 7}
-    assert told == [(0.5, None, "Half"), (0.9, None, None)]
+    assert told == [(0.5, 1, "Half"), (0.9, 1, None)]
     assert [each["promise"] for each in arguments(fake)] == [TOKEN] * 3
     assert all(each["wait_ms"] > 0 for each in arguments(fake))
 

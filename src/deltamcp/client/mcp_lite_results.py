@@ -53,6 +53,7 @@ def _read_promise(result: dict[str, JSON], meta: dict[str, JSON]) -> dict[str, J
         "status": promise.get("status", "working"),
         "statusMessage": promise.get("message"),
         "progress": promise.get("progress"),
+        "total": 1 if "progress" in promise else None,
         "pollIntervalMs": meta.get("retry_after_ms"),
     }
     return {key: value for key, value in task.items() if value is not None}
