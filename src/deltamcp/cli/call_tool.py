@@ -9,6 +9,7 @@ from deltamcp.cli import arguments, content, output, targets
 from deltamcp.cli.arguments import CallCommand
 from deltamcp.cli.elicitation import Elicitation, add_answer_option
 from deltamcp.cli.progress import ProgressBar
+from deltamcp.client.call_state import CallState
 from deltamcp.client.client import DeltaClient
 from deltamcp.client.reply import Reply
 from deltamcp.errors import ConfigurationError, ResultLostError, UsageError
@@ -37,27 +38,33 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--select", metavar="FIELDS", help="only these fields, as a,b.c; or a JMESPath expression")
     verb.add_argument("--max-tokens", type=int, metavar="N", help="as much as fits into so many")
     verb.add_argument("--all", action="store_true", help="the whole value, however many pages it has")
+    verb.add_argument(
+        "--detach", action="store_true", help="print the token of a call that goes on, for delta-mcp redeem, and end"
+    )
     add_answer_option(verb)
 
 
 def run(args: argparse.Namespace, words: list[str]) -> None:
     _check_options(args)
     command = arguments.parse_call(words, _USAGE)
+    if args.detach:
+        targets.check_remote(command.target, "--detach")
     with (
         ProgressBar(f"Calling {command.name}") as progress_bar,
         targets.explain_word(command.target, command.name, "tool"),
     ):
-        reply, value, is_complete = asyncio.run(_call(args, command, progress_bar))
+        called = asyncio.run(_call(args, command, progress_bar))
+    if isinstance(called, CallState):
+        _write_token(called, args.json)
+        return
+    reply, value, is_complete = called
     if reply.is_error:
-        if args.json:
-            output.print_json(reply.raw)
-        else:
-            print(reply.text or "The tool failed and did not say why.", file=sys.stderr)
-            if "stderr" in reply.text and not args.debug and "://" not in command.target[0]:
-                print("delta-mcp: --debug shows the stderr of a server that this command starts.", file=sys.stderr)
+        content.write_error(reply, args.json)
+        if "stderr" in reply.text and not (args.json or args.debug) and "://" not in command.target[0]:
+            print("delta-mcp: --debug shows the stderr of a server that this command starts.", file=sys.stderr)
         raise SystemExit(1)
     if args.all and is_complete and (args.json or reply.texts):
-        _write_value(value, args.json)
+        content.write_value(value, args.json)
     elif args.json:
         output.print_json(reply.raw)
     else:
@@ -66,11 +73,11 @@ def run(args: argparse.Namespace, words: list[str]) -> None:
         raise SystemExit(1)
 
 
-def _write_value(value: JSON, as_json: bool) -> None:
-    if as_json or not isinstance(value, str):
-        output.print_json(value)
+def _write_token(state: CallState, as_json: bool) -> None:
+    if as_json:
+        output.print_json({"token": state.token, "status": state.status})
     else:
-        content.write_blocks([{"type": "text", "text": value}])
+        output.print_text(str(state.token))
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -78,6 +85,8 @@ def _check_options(args: argparse.Namespace) -> None:
     Raises:
         ConfigurationError: the options contradict each other, or a value is invalid.
     """
+    if args.detach and any((args.all, args.page, args.max_tokens, args.page_size, args.select)):
+        raise ConfigurationError("--detach prints no result; leave out the options that say how much of it.")
     if args.all and any(option is not None for option in (args.page, args.max_tokens, args.page_size)):
         raise ConfigurationError("--all is everything; leave out --page, --page-size and --max-tokens.")
     for option, minimum in (("page", 1), ("page_size", 1), ("max_tokens", MIN_MAX_TOKENS)):
@@ -102,8 +111,8 @@ class _CallResult(NamedTuple):
     """False if the user wants all of the value, and the rest of it cannot be read."""
 
 
-async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: ProgressBar) -> _CallResult:
-    """Calls the tool, and reads all of its result if the user wants that."""
+async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: ProgressBar) -> _CallResult | CallState:
+    """Calls the tool, and reads all of its result if the user wants that; returns the state of a detached call."""
     elicitation = Elicitation(args.answer, progress_bar.hide)
     async with targets.make_client(args, command.target, on_elicitation=elicitation.answer) as client:
         definition = (await client.describe(command.name))[0]
@@ -111,6 +120,9 @@ async def _call(args: argparse.Namespace, command: CallCommand, progress_bar: Pr
             command.texts, definition.get("inputSchema"), client.server.resolves_references
         )
         sent = {**command.arguments, **converted}
+        if args.detach:
+            pending = await elicitation.send(lambda: client.start(command.name, **sent))
+            return pending.state if pending.token is not None else _CallResult(await pending.reply())
         reply = await elicitation.send(lambda: _fetch_reply(client, args, command.name, sent, progress_bar))
         if args.all and not reply.is_error:
             return await _read_whole(client, args, reply)

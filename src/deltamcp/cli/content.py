@@ -35,6 +35,22 @@ def write_reply(reply: Reply, with_bytes: bool = True) -> None:
         output.write_lines(_format_blocks(reply.content))
 
 
+def write_error(reply: Reply, as_json: bool) -> None:
+    """Writes a reply that reports an error: its text to stderr, or all of it as JSON to stdout."""
+    if as_json:
+        output.print_json(reply.raw)
+    else:
+        print(reply.text or "The tool failed and did not say why.", file=sys.stderr)
+
+
+def write_value(value: JSON, as_json: bool) -> None:
+    """Writes the whole value of a result."""
+    if as_json or not isinstance(value, str):
+        output.print_json(value)
+    else:
+        write_blocks([{"type": "text", "text": value}])
+
+
 def write_blocks(blocks: Sequence[JSON]) -> None:
     """Writes content blocks, as the module says."""
     data = _block_bytes(blocks[0]) if len(blocks) == 1 and not sys.stdout.isatty() else None

@@ -40,6 +40,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "list": Verb("list_tools", "the tools of any MCP server"),
         "describe": Verb("describe_tool", "one tool of any MCP server, whole"),
         "call": Verb("call_tool", "call a tool of any MCP server"),
+        "redeem": Verb("redeem_promise", "the result of a call that a server goes on with"),
         "resources": Verb("list_resources", "the resources of any MCP server, and its templates"),
         "read": Verb("read_resource", "read a resource of any MCP server"),
         "prompts": Verb("list_prompts", "the prompts of any MCP server"),

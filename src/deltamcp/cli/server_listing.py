@@ -45,4 +45,5 @@ def print_listing(
 def _print_server_line(summary: dict[str, JSON], console: "Console") -> None:
     name, protocol = f"{summary['name']} {summary['version']}".strip(), summary["protocol"]
     console.print(output.shorten(name), style="bold", end=" ")
-    console.print(output.shorten(f"speaks {'' if protocol.startswith('delta') else 'MCP '}{protocol}"))
+    is_of_mcp = not protocol.startswith(("delta", "mcp-lite"))
+    console.print(output.shorten(f"speaks {'MCP ' if is_of_mcp else ''}{protocol}"))

@@ -21,7 +21,7 @@ from deltamcp.client.configs import files
 from deltamcp.client.configs.files import DISABLED, UNTRUSTED, ConfiguredServer
 from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
 from deltamcp.client.options import ClientOptions
-from deltamcp.client.target import Address, is_python_file, is_whole_target, parse_target, served_command
+from deltamcp.client.target import Address, Program, is_python_file, is_whole_target, parse_target, served_command
 from deltamcp.errors import ConfigurationError, UnauthorizedError, UnreachableError
 from deltamcp.values import JSON
 
@@ -256,6 +256,15 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: Unp
     if args.timeout is not None:
         options["timeout"] = options["start_timeout"] = args.timeout
     return DeltaClient(_find_by_name(target) or target, **options)
+
+
+def check_remote(target: list[str], purpose: str) -> None:
+    """
+    Raises:
+        ConfigurationError: the target is a program, which ends with this command.
+    """
+    if isinstance(parse_target(_find_by_name(target) or target), Program):
+        raise ConfigurationError(f"{purpose} needs a server that outlives this command; name one by its address.")
 
 
 def find_url(target: list[str]) -> str:

@@ -1,0 +1,129 @@
+"""`delta-mcp call --detach` and `delta-mcp redeem`, at a server that goes on with calls, over each protocol."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import assert_one_sentence, run
+from tests.support.conditions import HANG_SECONDS
+from tests.support.paths import PROGRAM
+from tests.support.processes import free_port
+
+pytest.importorskip("docket")
+
+SLOW = """
+import asyncio
+from pathlib import Path
+from deltamcp import Context, DeltaServer
+
+server = DeltaServer("slow", "1")
+
+
+@server.tool(promise="always")
+async def work(number: int, ctx: Context) -> dict:
+    "Work until there is a file."
+    await ctx.progress(1, 2, "half")
+    while not Path("may_end").exists():
+        await asyncio.sleep(0.02)
+    return {"number": number}
+
+
+@server.tool(promise="always")
+async def ask(ctx: Context) -> str:
+    "Ask."
+    answer = await ctx.elicit("Who?", {"type": "object", "properties": {"name": {"type": "string"}}})
+    return f"Hello {(answer.content or {}).get('name')}"
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made: Path = tmp_path_factory.mktemp("slow")
+    (made / "slow.py").write_text(SLOW)
+    return made
+
+
+@pytest.fixture(scope="module")
+def ports(folder: Path) -> Iterator[tuple[int, int]]:
+    """A server over HTTP and gRPC."""
+    http, grpc = free_port(), free_port()
+    words = [PROGRAM, "serve", "slow.py", "--http", f"127.0.0.1:{http}", "--grpc", f"127.0.0.1:{grpc}"]
+    with subprocess.Popen([str(word) for word in words], cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for _ in range(2):
+            assert "Serving" in process.stderr.readline()
+        yield http, grpc
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=HANG_SECONDS)
+
+
+@pytest.fixture(params=["lite", "grpc", "mcp"])
+def target(request: pytest.FixtureRequest, ports: tuple[int, int]) -> str:
+    http, grpc = ports
+    addresses = {
+        "lite": f"mcplite+http://127.0.0.1:{http}",
+        "grpc": f"grpc://127.0.0.1:{grpc}",
+        "mcp": f"http://127.0.0.1:{http}/mcp",
+    }
+    return addresses[request.param]
+
+
+def test_a_detached_call_is_redeemed_by_its_token(target, folder):
+    detached = run("call", target, "work", "number=3", "--detach", cwd=folder)
+    assert detached.code == 0, detached.err
+    token = detached.out.strip()
+    assert token.startswith("prom_")
+    status = run("redeem", target, token, "--status", cwd=folder)
+    assert status.out.startswith("working")
+    assert_one_sentence(run("redeem", target, token, "--wait", "0.2", cwd=folder), 3)
+    (folder / "may_end").touch()
+    try:
+        assert json.loads(run("redeem", target, token, cwd=folder).out) == {"number": 3}
+        whole = run("redeem", target, token, "--all", "--json", cwd=folder)
+        assert json.loads(whole.out) == {"number": 3}
+    finally:
+        (folder / "may_end").unlink()
+
+
+def test_a_detached_call_is_cancelled(target, folder):
+    told = json.loads(run("call", target, "work", "number=4", "--detach", "--json", cwd=folder).out)
+    run("redeem", target, told["token"], "--cancel", cwd=folder)
+    ended = run("redeem", target, told["token"], cwd=folder)
+    assert ended.code == 1
+    assert "cancelled" in ended.err
+
+
+def test_the_question_of_a_detached_call_is_answered_when_it_is_redeemed(target, folder):
+    token = run("call", target, "ask", "--detach", cwd=folder).out.strip()
+    answered = run("redeem", target, token, "--answer", '{"name": "Ada"}', cwd=folder)
+    assert answered.out == "Hello Ada", answered.err
+
+
+def test_lists_and_definitions_are_printed(target, folder):
+    assert " work" in run("list", target, cwd=folder).out
+    assert "work(number:int)" in run("describe", target, "work", cwd=folder).out
+
+
+def test_a_program_cannot_be_detached_from(folder):
+    assert_one_sentence(run("call", "slow.py", "work", "number=1", "--detach", cwd=folder), 2)
+    assert_one_sentence(run("redeem", "slow.py", "prom_x", cwd=folder), 2)
+
+
+@pytest.mark.parametrize("words", [("--page", "2"), ("--all",), ("--select", "number")])
+def test_a_detached_call_prints_no_part_of_a_result(folder, words):
+    done = run("call", "http://127.0.0.1:1/mcp", "work", "number=1", "--detach", *words, cwd=folder)
+    assert_one_sentence(done, 2)
+
+
+def test_redeem_says_how_it_is_used(folder):
+    assert "Usage: delta-mcp redeem TARGET TOKEN" in run("redeem", "http://127.0.0.1:1/mcp", cwd=folder).err
+    both = run("redeem", "http://127.0.0.1:1/mcp", "prom_x", "--status", "--cancel", cwd=folder)
+    assert_one_sentence(both, 2)
+
+
+def test_an_unknown_token_is_refused(target, folder):
+    assert_one_sentence(run("redeem", target, "prom_" + "0" * 26, cwd=folder), 1)
