@@ -23,7 +23,9 @@ from deltamcp.errors import (
     InputDeclinedError,
     NeedsResource,
     PeerError,
+    ResourceNeededError,
     ResourceNotFoundError,
+    ResponseTypeError,
     ResultLostError,
     ToolError,
     ToolFailure,
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from deltamcp.client.client import DeltaClient
     from deltamcp.client.connect import connect
     from deltamcp.client.oauth.oauth import OAuth
+    from deltamcp.client.pending_call import PendingCall
     from deltamcp.client.reply import Reply
     from deltamcp.deltas.delta import apply_delta
     from deltamcp.results.encode import decode as decode_result
@@ -108,6 +111,7 @@ __all__ = [
     "ObservedCall",
     "OpenAccess",
     "PeerError",
+    "PendingCall",
     "PresenceOnly",
     "Principal",
     "PromptMessage",
@@ -116,8 +120,10 @@ __all__ = [
     "RateLimits",
     "Reply",
     "ResourceLink",
+    "ResourceNeededError",
     "ResourceNotFoundError",
     "ResourceServer",
+    "ResponseTypeError",
     "ResultLostError",
     "ResultPolicy",
     "StaticTokens",
@@ -147,6 +153,7 @@ _LAZY: Mapping[str, tuple[str, str]] = MappingProxyType(
         "OpenAccess": ("deltamcp.auth.open_access", "OpenAccess"),
         "PresenceOnly": ("deltamcp.auth.presence_only", "PresenceOnly"),
         "OAuth": ("deltamcp.client.oauth.oauth", "OAuth"),
+        "PendingCall": ("deltamcp.client.pending_call", "PendingCall"),
         "Reply": ("deltamcp.client.reply", "Reply"),
         "ResourceServer": ("deltamcp.auth.resource_server", "ResourceServer"),
         "StaticTokens": ("deltamcp.auth.static_tokens", "StaticTokens"),

@@ -23,6 +23,7 @@ from deltamcp.errors import (
 )
 from tests.client.certificates import Authority
 from tests.support.lite_address import Binding, serve_lite
+from tests.support.paths import PROGRAM
 from tests.support.processes import free_port
 
 LARGE = 2**53 + 1
@@ -160,9 +161,9 @@ async def test_budgets_pages_and_handles_work_as_over_mcp(server, binding):
         assert [row["n"] async for row in client.rows("rows", {"count": 40})] == list(range(40))
 
 
-async def test_progress_is_reported(server):
+async def test_progress_is_reported(server, binding):
     told: list[Any] = []
-    async with serve_lite(server, "grpc") as address, connect(address) as client:
+    async with serve_lite(server, binding) as address, connect(address) as client:
         reply = await client.call_tool("steps", progress=lambda *report: told.append(report))
     assert reply.value == "done"
     assert told[-1] == (3, 3, "step 3")
@@ -229,6 +230,26 @@ async def test_grpcs_trusts_the_authorities_that_https_trusts(server, tmp_path, 
             assert (await client.call("echo", value={"a": 1}))["value"] == {"a": 1}
     finally:
         await served.stop()
+
+
+async def test_a_file_and_a_command_line_speak_mcp_lite_over_stdio(tmp_path):
+    file = tmp_path / "shelf.py"
+    file.write_text(
+        "from deltamcp import DeltaServer\n\nserver = DeltaServer('shelf', '1')\n\n\n"
+        "@server.tool\ndef add(a: int, b: int) -> dict:\n    return {'sum': a + b}\n"
+    )
+    for target in (str(file), [str(PROGRAM), "serve", "--mcp-lite", str(file)]):
+        async with connect(target, speak="mcp-lite", quiet=True) as client:
+            assert (client.server.protocol, client.server.name) == ("mcp-lite", "shelf")
+            assert await client.call("add", a=1, b=2) == {"sum": 3}
+
+
+async def test_a_server_in_this_process_speaks_mcp_lite(server):
+    async with connect(server, speak="mcp-lite") as client:
+        assert client.server.is_lite
+        with pytest.raises(CallFailedError) as caught:
+            await client.call("pay", amount=1)
+    assert caught.value.code == "CARD_DECLINED"
 
 
 def test_an_address_of_grpc_has_no_path():

@@ -379,9 +379,9 @@ def _speaking(endpoint: Endpoint, options: ClientOptions) -> Endpoint:
         ConfigurationError: the target is for another protocol.
     """
     speak = options.get("speak", "auto")
-    if isinstance(endpoint, Address) and speak == "mcp-lite" and not endpoint.is_lite:
+    if speak == "mcp-lite":
         return endpoint.speaking_lite()
-    if _is_lite(endpoint) and speak not in ("auto", "mcp-lite"):
+    if _is_lite(endpoint) and speak != "auto":
         raise ConfigurationError(
             f"The target is an MCP-lite server, and speak={speak!r} is not; leave one of them out."
         )

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from deltamcp.calls.engine import Engine
 from deltamcp.client.links.http import HttpLink
@@ -62,6 +63,10 @@ class Program(Struct, frozen=True):
         """The server's name in error messages: only the program or file, because arguments may be secrets."""
         return f"The server {Path(self.file or self.command[0]).name!r}"
 
+    def speaking_lite(self) -> "Program":
+        """Returns the same program for MCP-lite; only of a file that it serves the client knows how to ask for that."""
+        return replace(self, command=(*self.command, "--mcp-lite")) if self.file else self
+
     def make_link(self, quiet: bool, limits: Limits, on_stderr: Callable[[str], None] | None = None) -> ClientLink:
         from deltamcp.client.links.process import ProcessLink
 
@@ -92,6 +97,8 @@ class Address(Struct, frozen=True):
 
     def speaking_lite(self) -> "Address":
         """Returns the address of the same server for MCP-lite."""
+        if self.is_lite:
+            return self
         url = self.url if urlsplit(self.url).path.strip("/") else self.url.rstrip("/") + _LITE_PATH
         return Address(url, self.headers, is_lite=True)
 
@@ -132,6 +139,10 @@ class GrpcAddress(Struct, frozen=True):
         parts = urlsplit(self.url)
         return f"The server at {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
+    def speaking_lite(self) -> "GrpcAddress":
+        """Returns this: a server over gRPC speaks nothing else."""
+        return self
+
     def make_link(self, headers: Mapping[str, str], tokens: TokenSource | None, limits: Limits) -> ClientLink:
         """
         Raises:
@@ -154,12 +165,18 @@ class InProcessServer(Struct, frozen=True):
     """A server in this process."""
 
     engine: Engine
+    is_lite: bool = False
     label = "The server"
+
+    def speaking_lite(self) -> "InProcessServer":
+        """Returns the same server for MCP-lite."""
+        return replace(self, is_lite=True)
 
     def make_link(self, limits: Limits) -> ClientLink:
         from deltamcp.client.links.memory import MemoryLink
+        from deltamcp.transports.stdio import DUPLEXES
 
-        return MemoryLink(self.engine, limits)
+        return MemoryLink(self.engine, limits, DUPLEXES["mcp-lite" if self.is_lite else "mcp"])
 
 
 Endpoint: TypeAlias = InProcessServer | Program | Address | GrpcAddress

@@ -17,7 +17,9 @@ class MemoryLink:
 
     carries_headers = False
 
-    def __init__(self, engine: Engine, limits: Limits) -> None:
+    def __init__(self, engine: Engine, limits: Limits, duplex: type[Duplex] = Duplex) -> None:
+        """`duplex` is how the server reads and writes messages: as MCP or as MCP-lite."""
+        self._make_duplex = duplex
         self.codec = JSON_CODEC
         self.ended = False
         self._engine, self._limits = engine, limits
@@ -27,7 +29,7 @@ class MemoryLink:
     async def open(self, receiver: MessageReceiver) -> None:
         await self._exit_stack.enter_async_context(self._engine.lifespan.running())
         self._receiver = receiver
-        self._duplex = Duplex(self._engine, self)
+        self._duplex = self._make_duplex(self._engine, self)
 
     async def send(
         self, message: dict[str, JSON], headers: Mapping[str, str] = NO_HEADERS, ends_at: float | None = None
