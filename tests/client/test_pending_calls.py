@@ -55,7 +55,7 @@ async def test_progress_is_told_once():
     told: list[Any] = []
     async with serve_fake(fake), connect(fake.lite_url) as client:
         await client.call_tool("render", progress=lambda *report: told.append(report))
-    assert told == [(0.5, None, None)]
+    assert told == [(0.5, 1, None)]
 
 
 async def test_ml_35_a_client_survives_503_and_dropped_connections_while_it_waits(monkeypatch):
