@@ -157,7 +157,10 @@ class Engine:
         from deltamcp.promises.promise_store import PromiseStore
 
         store = PromiseStore(self.store, self.info["name"], self.limits, self.replica)
-        return PromiseCalls(self._tool_calls, store, self.promise_queue, self.catalog, self.limits)
+        calls = PromiseCalls(self._tool_calls, store, self.promise_queue, self.catalog, self.limits)
+        if self.store.shared:  # else promises end with this process
+            self.lifespan.add_drainer(calls.drain)
+        return calls
 
     def add_observer(self, observer: CallObserver) -> None:
         """Notifies one more observer of the calls that start from now on; it comes after the author's."""

@@ -65,6 +65,12 @@ class PromiseAsks:
         self._store = store
         self._runs = runs
         self._limits = limits
+        self._waits: set[PromiseWatch] = set()
+
+    def drain(self, seconds: float) -> None:
+        """Answers clients that wait for an outcome with the promise: another replica, or the next process, has it."""
+        for watch in self._waits:
+            watch.stop()
 
     async def perform(self, ask: PromiseAsk, request: RequestContext) -> Outcome:
         """Performs what a client asks about a promise."""
@@ -212,17 +218,22 @@ class PromiseAsks:
         ends = clock() + seconds
         current: PromiseRecord | None = found
         progress = found.progress
-        while current is not None and not current.status.is_final and not current.questions:
-            if current.progress is not None and current.progress != progress:
-                progress = current.progress
-                await _report(current, request, task)
-            left = ends - clock()
-            if left <= 0:
-                break
-            revision = current.revision
-            current = await watch.next(revision, min(left, _HEAL_SECONDS))
-            if current is not None and current.revision == revision:
-                current = await self._heal(key, current)
+        if request.terms.era is Era.MODERN:  # in 2025-11-25 only an outcome answers `tasks/result`
+            self._waits.add(watch)
+        try:
+            while current is not None and not current.status.is_final and not current.questions:
+                if current.progress is not None and current.progress != progress:
+                    progress = current.progress
+                    await _report(current, request, task)
+                left = ends - clock()
+                if left <= 0 or watch.is_stopped:
+                    break
+                revision = current.revision
+                current = await watch.next(revision, min(left, _HEAL_SECONDS))
+                if current is not None and current.revision == revision:
+                    current = await self._heal(key, current)
+        finally:
+            self._waits.discard(watch)
         return current
 
     async def _heal(self, key: str, found: PromiseRecord) -> PromiseRecord:

@@ -54,6 +54,7 @@ class PromiseCalls:
         self.perform = self._asks.perform
         self.follow = self._asks.follow
         self.own_tokens = self._asks.own_tokens
+        self.drain = self._asks.drain
         self._tool_calls = tool_calls
         self._limits = limits
         self._tasks: set[asyncio.Task[None]] = set()

@@ -18,6 +18,13 @@ class PromiseWatch:
         self._known: PromiseRecord | None = None
         self._is_stale = True
         self._woken = asyncio.Event()
+        self.is_stopped = False
+        """Whether nobody should wait any longer."""
+
+    def stop(self) -> None:
+        """Ends the wait for a change."""
+        self.is_stopped = True
+        self._woken.set()
 
     def wake(self, changed: PromiseRecord | None) -> None:
         """Says that the record has changed, and to what; None if only the store knows."""
@@ -46,7 +53,7 @@ class PromiseWatch:
         return self._known
 
     async def next(self, revision: int, seconds: float) -> PromiseRecord | None:
-        """Returns the record once it is newer than `revision`, or, after so many seconds, as it is then.
+        """Returns the record once it is newer than `revision`, or, after so many seconds or a stop, as it is then.
 
         Raises:
             StoreError: the store cannot be read.
@@ -57,7 +64,7 @@ class PromiseWatch:
             self._woken.clear()
             found = await self.read()
             left = ends - clock()
-            if found is None or found.revision > revision or left <= 0:
+            if found is None or found.revision > revision or left <= 0 or self.is_stopped:
                 return found
             try:
                 async with asyncio.timeout(min(left, _BACKSTOP_SECONDS)):
