@@ -153,7 +153,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     store that does not answer."""
 
     ping_seconds: float = 15.0
-    """Silence on an open stream after which the server sends a comment line, so that proxies keep the stream open."""
+    """Silence on an open stream after which the server sends a comment line, or MCP-lite's heartbeat, so that proxies
+    keep the stream open."""
 
     stall_seconds: float = 1.0
     """Time for which one tool may block the event loop before the server logs the tool's name."""

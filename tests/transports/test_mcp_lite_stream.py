@@ -105,7 +105,7 @@ async def serving(story: Story) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("tool", ["tell", "tell_plain"])
-async def test_ml_79_ml_81_ml_82_a_stream_has_parts_and_then_the_whole(tool):
+async def test_ml_81_a_stream_has_parts_and_then_the_whole(tool):
     async with serving(Story()) as address, lite_stream(address, tool, {"texts": ["a", "b", "ü\n"]}) as stream:
         assert stream.response.status_code == 200
         headers = stream.response.headers
@@ -123,7 +123,7 @@ async def test_ml_79_ml_81_ml_82_a_stream_has_parts_and_then_the_whole(tool):
         assert done.data["result"]["content"] == [{"type": "text", "text": "abü\n"}]
 
 
-async def test_ml_51_ml_82_the_last_event_has_meta_beside_the_result_and_in_it():
+async def test_ml_82_the_last_event_has_meta_beside_the_result_and_in_it():
     async with serving(Story()) as address, lite_stream(address, "tell", {"texts": ["a"]}) as stream:
         done = await stream.last()
     assert set(done.data) == {"jsonrpc", "id", "result", "_meta"}
@@ -233,7 +233,7 @@ async def test_a_list_is_streamed_too():
     ("way", "kind", "response_type"),
     [("failure", "done", "failure"), ("resource", "done", "request-for-more-resource"), ("ask", "done", "elicitation")],
 )
-async def test_ml_26_ml_28_ml_25_every_response_type_ends_a_stream(way, kind, response_type):
+async def test_ml_51_every_response_type_ends_a_stream(way, kind, response_type):
     async with serving(Story()) as address, lite_stream(address, "fail", {"way": way}) as stream:
         last = await stream.last()
     assert (last.kind, last.data["_meta"]["response_type"]) == (kind, response_type)
@@ -250,7 +250,7 @@ async def test_ml_26_ml_28_ml_25_every_response_type_ends_a_stream(way, kind, re
         ("endless", {}, -32603, "TIMEOUT"),
     ],
 )
-async def test_ml_83_ml_51_ml_27_an_error_ends_a_stream_and_has_meta(tool, arguments, code, reason, caplog):
+async def test_ml_83_an_error_ends_a_stream_and_has_meta(tool, arguments, code, reason, caplog):
     async with (
         serving(Story()) as address,
         lite_stream(address, tool, arguments) as stream,

@@ -70,7 +70,7 @@ def token_of(event: LiteEvent) -> str:
     return token
 
 
-async def test_ml_82_ml_30_a_stream_may_end_with_a_promise_and_redeeming_it_goes_on():
+async def test_ml_82_a_stream_may_end_with_a_promise_and_redeeming_it_goes_on():
     orders = Orders()
     async with orders.serve() as (address, _):
         async with lite_stream(address, "slow") as stream:

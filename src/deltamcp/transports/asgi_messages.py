@@ -116,9 +116,8 @@ class HttpRequest(Struct, gc=False):
 
     def release_responses(self) -> None:
         """Ends the count of the bytes of responses."""
-        if self.response_bytes:
-            self.quotas.responses.give_back(self.account, self.response_bytes)
-            self.response_bytes = 0
+        self.quotas.responses.give_back(self.account, self.response_bytes)
+        self.response_bytes = 0
 
     def has_repeated(self, prefixes: tuple[bytes, ...]) -> bool:
         """Whether the client sent a header whose name begins with a prefix more than once."""

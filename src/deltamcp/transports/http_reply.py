@@ -186,7 +186,8 @@ class HttpReply:
             if whole is None or not whole(status, body, incoming.response_headers):
                 await asgi_messages.respond_to(incoming, status, body, *headers)
         finally:
-            self._incoming.release_responses()
+            if self._incoming.response_bytes:
+                self._incoming.release_responses()
 
     async def abandon(self) -> None:
         """Ends the event stream, if there is one, without a further message."""

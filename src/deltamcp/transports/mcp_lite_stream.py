@@ -153,7 +153,8 @@ class LiteStream:
             if self._is_open:
                 self._is_open = False
                 await asgi_messages.end_events(self._incoming.send)
-        self._incoming.release_responses()
+        if self._incoming.response_bytes:
+            self._incoming.release_responses()
 
     # The call
 
