@@ -60,7 +60,7 @@ class Orders:
         uvicorn_server = make_server(self.server.engine, port=0)
         async with serve_uvicorn(uvicorn_server) as address:
             yield address, uvicorn_server
-            await self.queue.stop()
+            await self.queue.kill()
 
 
 def token_of(event: LiteEvent) -> str:
