@@ -26,6 +26,7 @@ from tests.support.http_faults import (
     request_bytes,
     still_serves,
 )
+from tests.support.lite_stream import lite_stream
 
 # The end
 
@@ -196,3 +197,20 @@ async def test_told_to_stop_it_answers_what_a_client_sends_at_that_moment(tmp_pa
                 assert reply.text() == "slept x"
                 assert reply.headers["connection"] == "close"
         assert await gone(served) == 0
+
+
+@pytest.mark.parametrize(("seconds", "kind"), [(1, "done"), (600, "error")])
+async def test_ml_52_told_to_stop_it_ends_mcp_lites_streams_by_an_event(
+    tmp_path: Path, seconds: int, kind: str
+) -> None:
+    with fault_server(tmp_path, drain_seconds=2 if kind == "error" else 60) as served:
+        address, arguments = f"http://127.0.0.1:{served.port}", {"seconds": seconds, "tag": "lite"}
+        async with lite_stream(address, "async_sleep", arguments) as stream:
+            await wait_until(lambda: bool(served.trace_lines()), "the call")
+            served.process.terminate()
+            last = await stream.last()
+        assert last.kind == kind and "_meta" in last.data
+        if kind == "error":
+            assert last.data["error"]["data"]["reason"] == "SERVER_SHUTDOWN"
+        assert await gone(served) == 0
+        assert "Traceback" not in served.log_text()
