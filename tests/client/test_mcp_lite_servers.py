@@ -9,6 +9,9 @@ import pytest
 from deltamcp import Context, DeltaServer, ResultPolicy, StaticTokens, ToolFailure
 from deltamcp.auth.static_tokens import make_token
 from deltamcp.client.connect import connect
+from deltamcp.client.oauth.login_record import ClientIdentity, IssuedTokens, IssuerLogin, LoginRecord, encode_record
+from deltamcp.client.oauth.oauth import OAuth
+from deltamcp.client.oauth.token_storage import MemoryStorage
 from deltamcp.errors import (
     ArgumentsError,
     CallFailedError,
@@ -191,6 +194,21 @@ async def test_a_token_is_sent_and_another_one_asked_for_when_it_is_refused(serv
                     await client.tools()
         async with connect(address, headers={"Authorization": f"Bearer {RIGHT}"}) as client:
             assert await client.tools()
+
+
+async def test_a_login_at_the_http_address_serves_the_other_addresses(server, binding, monkeypatch):
+    monkeypatch.setenv("LITE_TOKENS", RIGHT_LINE)
+    resource, storage = "https://tools.example/mcp", MemoryStorage()
+    login = IssuerLogin(ClientIdentity("me"), IssuedTokens(RIGHT))
+    await storage.save(resource, encode_record(LoginRecord().with_login("https://login.example", login)))
+    async with serve_lite(server, binding, auth=StaticTokens(variable="LITE_TOKENS")) as address:
+        async with connect(address, auth=OAuth(resource=resource, storage=storage)) as client:
+            assert await client.tools()
+
+
+def test_a_login_over_grpc_needs_an_http_address():
+    with pytest.raises(ConfigurationError, match="name its http address"):
+        connect("grpc://localhost:1", auth=OAuth())
 
 
 async def test_nobody_at_the_address_is_said_so(binding):

@@ -21,7 +21,15 @@ from deltamcp.client.configs import files
 from deltamcp.client.configs.files import DISABLED, UNTRUSTED, ConfiguredServer
 from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
 from deltamcp.client.options import ClientOptions
-from deltamcp.client.target import Address, Program, is_python_file, is_whole_target, parse_target, served_command
+from deltamcp.client.target import (
+    Address,
+    GrpcAddress,
+    Program,
+    is_python_file,
+    is_whole_target,
+    parse_target,
+    served_command,
+)
 from deltamcp.errors import ConfigurationError, UnauthorizedError, UnreachableError
 from deltamcp.values import JSON
 
@@ -251,11 +259,16 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: Unp
         token = args.token or os.environ.get("DELTA_MCP_TOKEN")
         if token:
             options["token"] = token
-        else:
+        elif not _is_grpc(target):
             options["auth"] = OAuth(asks_user=False)
     if args.timeout is not None:
         options["timeout"] = options["start_timeout"] = args.timeout
     return DeltaClient(_find_by_name(target) or target, **options)
+
+
+def _is_grpc(target: Sequence[str]) -> bool:
+    """Whether the target is reached over gRPC, by which nobody finds where to log in; --token is for those."""
+    return isinstance(parse_target(_find_by_name(target) or list(target)), GrpcAddress)
 
 
 def check_remote(target: list[str], purpose: str) -> None:

@@ -100,6 +100,11 @@ class DeltaClient:
 
     def _token_source(self, endpoint: Address | GrpcAddress) -> TokenSource | None:
         if "auth" in self._options:
+            if isinstance(endpoint, GrpcAddress) and self._options["auth"].resource is None:
+                raise ConfigurationError(
+                    "Over gRPC nobody finds the server's authorization server; name its http address: "
+                    "OAuth(resource='https://host/mcp')."
+                )
             return self._options["auth"].token_source(endpoint.url)
         return make_token_source(self._options["token"]) if "token" in self._options else None
 

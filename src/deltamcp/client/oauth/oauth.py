@@ -50,6 +50,7 @@ class OAuth:
         asks_user: bool = True,
         storage: "TokenStorage | None" = None,
         login_seconds: float = 300.0,
+        resource: str | None = None,
     ) -> None:
         """
         Args:
@@ -72,6 +73,8 @@ class OAuth:
             storage: where logins are kept; by default in the user's keyring, or a file that only the user reads. Tokens
                 of the grant client_credentials are kept in memory.
             login_seconds: how long the user may take.
+            resource: the http address of the server that its tokens are for, where the client reaches it at another:
+                over gRPC, and at the paths of MCP-lite. The program vouches that both are the same server's.
 
         Raises:
             ConfigurationError: these options do not fit together.
@@ -81,7 +84,7 @@ class OAuth:
         self.issuer, self.client_metadata_url, self.client_name = issuer, client_metadata_url, client_name
         self.scopes = tuple(scopes)
         self.redirect_uri, self.open_page, self.login_seconds = redirect_uri, open_page, login_seconds
-        self.asks_user, self._storage = asks_user, storage
+        self.asks_user, self._storage, self.resource = asks_user, storage, resource
         if (client_secret or client_key or grant == "client_credentials") and not client_id:
             raise ConfigurationError("A client's secret, its key and the grant client_credentials need a client_id.")
         if grant == "client_credentials" and not (client_secret or client_key):
@@ -125,7 +128,7 @@ class OAuth:
         """Returns the source of tokens for the server at this URL."""
         from deltamcp.client.oauth.server_access import ServerAccess
 
-        return ServerAccess(self, url)
+        return ServerAccess(self, self.resource or url)
 
 
 def _is_local_http(url: str) -> bool:
