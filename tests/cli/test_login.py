@@ -68,6 +68,17 @@ async def test_a_login_serves_the_other_verbs_until_the_logout(tmp_path, environ
         assert_one_sentence(await say("list", fake.url, tmp_path=tmp_path, **environment), 3)
 
 
+async def test_a_logout_that_the_issuer_does_not_hear_of_says_so(tmp_path, environment):
+    async with serve_fake(Fake()) as fake:
+        async with serve_login_issuer() as issuer:
+            issuer.protect(fake, scope="read")
+            assert (await say("login", fake.url, tmp_path=tmp_path, **environment)).code == 0
+        ended = await say("logout", fake.url, tmp_path=tmp_path, **environment)
+    assert (ended.code, ended.out) == (0, f"Logged out of {fake.url}\n")
+    assert ended.err.startswith("delta-mcp: The login is forgotten here, and may still work:")
+    assert stored_files(tmp_path) == []
+
+
 @pytest.mark.parametrize("words", [("call", "{url}", "buy"), ("list", "{url}"), ("bench", "{url}")])
 async def test_without_a_terminal_one_sentence_says_what_to_do(tmp_path, environment, words):
     async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import sys
 
 from deltamcp.cli import targets
 from deltamcp.cli.output import print_text
@@ -16,7 +17,10 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     url = targets.find_url([args.target])
-    if asyncio.run(ServerAccess(OAuth(), url).forget()):
+    forgotten = asyncio.run(ServerAccess(OAuth(), url).forget())
+    if forgotten.problem:
+        print(f"delta-mcp: The login is forgotten here, and may still work: {forgotten.problem}", file=sys.stderr)
+    if forgotten.was_stored:
         print_text(f"Logged out of {url}")
     else:
         print_text(f"There was no login at {url}")

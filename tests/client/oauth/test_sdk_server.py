@@ -34,5 +34,5 @@ async def test_the_sdks_server_gives_renews_and_ends_tokens(tmp_path, speak: Pro
             assert await client.call("add", a=2, b=3) == {"result": 5}
         assert issuer.logins == 1 and len(issuer.clients) == 1
         assert first.isdisjoint(issuer.refresh) and {token.resource for token in issuer.access.values()} == {url}
-        assert await ServerAccess(auth, url).forget()
+        assert (await ServerAccess(auth, url).forget()) == (True, "")
         assert issuer.refresh == {}

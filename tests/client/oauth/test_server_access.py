@@ -684,9 +684,9 @@ async def test_a_login_that_is_forgotten_is_ended_at_the_issuer_too():
         async with connect(fake.url, auth=auth):
             pass
         assert issuer.refresh_tokens
-        assert await ServerAccess(auth, fake.url).forget() is True
+        assert (await ServerAccess(auth, fake.url).forget()).was_stored is True
         assert issuer.refresh_tokens == {} and await storage.load(server_key(fake.url)) is None
-        assert await ServerAccess(auth, fake.url).forget() is False
+        assert (await ServerAccess(auth, fake.url).forget()).was_stored is False
 
 
 def issuer_metadata(fake: Fake, issuer: LoginIssuer):

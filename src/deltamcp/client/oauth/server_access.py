@@ -1,7 +1,6 @@
 """The client's access to one MCP server: finds, gets, keeps and renews its tokens."""
 
 import asyncio
-import contextlib
 import functools
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -38,12 +37,23 @@ from deltamcp.errors import UnauthorizedError
 _LOST_CLIENT = ("invalid_client", "unauthorized_client")
 """Errors of an authorization server that has forgotten the client (OAuth 2.1, 3.2.4)."""
 
+_DISCOVERY_SECONDS = 45.0
+"""How long all requests together may take that find out where to log in; each of them has 20 s."""
+
 
 class _Authority(NamedTuple):
     """Who gives tokens for a server, and for what."""
 
     resource: ResourceDocument
     issuer: IssuerDocument
+
+
+class Forgotten(NamedTuple):
+    """What came of forgetting a login."""
+
+    was_stored: bool
+    problem: str
+    """Why the authorization server could not end the tokens, which are forgotten here all the same; else empty."""
 
 
 class ServerAccess:
@@ -82,19 +92,19 @@ class ServerAccess:
             is_step_up=read.is_step_up,
         )
 
-    async def forget(self) -> bool:
-        """Deletes what is stored about the server, and ends its tokens if the authorization server can.
-
-        Returns False if nothing was stored.
-        """
+    async def forget(self) -> Forgotten:
+        """Deletes what is stored about the server, and ends its tokens if the authorization server can."""
         async with self._lock, self._oauth.storage.lock(self._server):
             await self._load()
             login = self._record.current
             await self._oauth.storage.delete(self._server)
+            problem = ""
             if login is not None and login.tokens is not None:
-                with contextlib.suppress(UnauthorizedError):  # it is forgotten here all the same
+                try:
                     await self._revoke(login.client, login.tokens)
-            return bool(self._record.logins)
+                except UnauthorizedError as error:
+                    problem = str(error)
+            return Forgotten(bool(self._record.logins), problem)
 
     async def _revoke(self, client: ClientIdentity, tokens: IssuedTokens) -> None:
         """Ends the tokens of the last login (RFC 7009)."""
@@ -102,7 +112,9 @@ class ServerAccess:
         if issuer.revocation_endpoint is not None and issuer.issuer == self._record.issuer:
             fields, headers = authenticate_client(client, issuer.issuer)
             token = tokens.refresh_token or tokens.access_token
-            await self._http.post_form(issuer.revocation_endpoint, {"token": token, **fields}, headers)
+            reply = await self._http.post_form(issuer.revocation_endpoint, {"token": token, **fields}, headers)
+            if reply.status >= 300:  # RFC 7009, 2.2: 200, also for a token that is no more
+                raise UnauthorizedError(f"The authorization server refused to end the login (HTTP {reply.status}).")
 
     # What is stored
 
@@ -215,8 +227,19 @@ class ServerAccess:
     async def _find_authority(self, challenge: BearerChallenge) -> _Authority:
         """
         Raises:
-            UnauthorizedError: the server does not say which authorization server it trusts, or a wrong one.
+            UnauthorizedError: the server does not say which authorization server it trusts, or a wrong one, or not in
+                time.
         """
+        try:
+            async with asyncio.timeout(_DISCOVERY_SECONDS):
+                return await self._ask_for_authority(challenge)
+        except TimeoutError:
+            raise UnauthorizedError(
+                f"The server at {self._server} and its authorization server did not say within "
+                f"{_DISCOVERY_SECONDS:g} s where to log in; try later."
+            ) from None
+
+    async def _ask_for_authority(self, challenge: BearerChallenge) -> _Authority:
         resource = await find_resource(self._http, self._http.check_url(self._server), challenge)
         issuers = [] if resource is None else resource.authorization_servers
         own = self._oauth.issuer
