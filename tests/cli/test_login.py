@@ -100,6 +100,18 @@ async def test_at_a_terminal_the_login_is_offered_and_the_verb_run_afterwards(tm
         assert [asked.query["scope"] for asked in issuer.of("/authorize")] == ["read", "read write"]
 
 
+async def test_a_login_at_the_terminal_keeps_the_headers_of_an_entry(tmp_path, environment):
+    async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
+        issuer.protect(fake, scope="read")
+        entry = {"mcpServers": {"shop": {"url": fake.url, "headers": {"X-Team": "blue"}}}}
+        (tmp_path / "mcp.json").write_text(json.dumps(entry))
+        done = await type_in("list", "mcp.json#shop", typed=b"y\n", tmp_path=tmp_path, **environment)
+        assert done.code == 0, done.text
+        posted = [asked for asked in fake.asked if asked.verb == "POST"]
+        assert len(posted) > 2
+        assert {asked.headers.get("x-team") for asked in posted} == {"blue"}
+
+
 async def test_a_token_that_is_given_is_used_instead(tmp_path, environment):
     async with serve_login_issuer() as issuer, serve_fake(Fake()) as fake:
         issuer.protect(fake)

@@ -74,7 +74,7 @@ def offer(args: argparse.Namespace, needed: LoginRequiredError) -> None:
         agrees = False
     if not agrees:
         raise UnauthorizedError(f"Not logged in to the server at {url}.", needed.challenge)
-    url = _log_in(args, [url], OAuth(scopes=read_bearer_challenge(needed.challenge).scopes))
+    url = _log_in(args, args.login_target, OAuth(scopes=read_bearer_challenge(needed.challenge).scopes))
     print(f"Logged in to {url}", file=sys.stderr)
 
 
