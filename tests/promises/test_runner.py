@@ -108,11 +108,11 @@ async def test_a_process_without_a_worker_leaves_the_keys_to_others(redis_url):
 async def test_what_runs_when_the_server_drains_may_end_and_nothing_begins(queue_url):
     runs = Runs()
     runs.may_end.clear()
-    async with running(runs, queue_url) as (runner, lifespan):
+    async with running(runs, queue_url, limits=Limits(redelivery_seconds=240)) as (runner, lifespan):
         await runner.enqueue("runs")
         await wait_until(lambda: runs.begun == ["runs"])
         lifespan.drain(60)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(2)  # what the worker was about to take meanwhile it may still begin
         await runner.enqueue("too late")
         await asyncio.sleep(0.2)
         runs.may_end.set()
