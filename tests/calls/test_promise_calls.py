@@ -639,15 +639,58 @@ async def test_a_dead_store_is_told_in_one_sentence():
         await made.queue.kill()
 
 
-async def test_a_queue_that_fails_is_told_and_nothing_is_left(work, monkeypatch):
+async def test_a_store_that_fails_while_a_call_runs_does_not_make_its_client_call_again(monkeypatch):
+    monkeypatch.setattr("deltamcp.promises.promise_watch._BACKSTOP_SECONDS", 0.01)
+    store = DeadStore()
+    made = Work(store=store, limits=Limits(store_seconds=0.02))
+    async with made.server.lifespan():
+        client = PromiseClient(made.server)
+        made.server.tool(made.wait, name="slow", promise="auto", sync_seconds=60)
+        calling = asyncio.ensure_future(client.call("slow"))
+        await wait_until(lambda: made.started == 1)
+        store.is_dead = True
+        promise = await calling
+        assert isinstance(promise, Promise)
+        store.is_dead = False
+        made.goes_on.set()
+        await until(lambda: _is_redeemed(client, promise))
+        assert made.started == 1
+
+
+async def _is_redeemed(client: PromiseClient, promise: Promise) -> bool:
+    outcome = await client.redeem(promise)
+    return not isinstance(outcome, Failure) and text_of(outcome) == "waited 0"
+
+
+@pytest.mark.parametrize("key", [None, "my call"])
+async def test_a_queue_that_fails_is_told_and_nothing_is_left(work, monkeypatch, key):
     async def refuse(key: str) -> None:
         raise ConnectionError("no queue")
 
-    monkeypatch.setattr(work.queue, "enqueue", refuse)
-    refused = await PromiseClient(work.server).call("wait")
-    assert text_of(refused) == "wait was not called: calls cannot be queued now. Try again later."
+    with monkeypatch.context() as patched:
+        patched.setattr(work.queue, "enqueue", refuse)
+        refused = await PromiseClient(work.server).call("quick", PromiseWish(idempotency_key=key), n=1)
+    assert text_of(refused) == "quick was not called: calls cannot be queued now. Try again later."
     store: Any = work.server.engine.store
     assert not store._entries
+    again = await PromiseClient(work.server).call("quick", PromiseWish(idempotency_key=key), n=1)
+    assert text_of(again) == "quick 1"
+
+
+async def test_a_call_that_runs_although_its_queue_failed_is_not_said_to_be_not_called(work, monkeypatch):
+    enqueue = work.queue.enqueue
+
+    async def time_out(key: str) -> None:
+        await enqueue(key)
+        await wait_until(lambda: work.started == 1)
+        raise TimeoutError
+
+    monkeypatch.setattr(work.queue, "enqueue", time_out)
+    client = PromiseClient(work.server)
+    promise = await client.call("wait", n=1)
+    assert isinstance(promise, Promise)
+    work.goes_on.set()
+    assert text_of(await client.redeem(promise)) == "waited 1" and work.started == 1
 
 
 async def test_arguments_that_cannot_be_stored_are_refused(work):

@@ -107,27 +107,47 @@ class PromiseCalls:
         if name is not None and not await self.store.add_name(_name_owner(request), name, token, digest, made):
             await self._drop(key, made)
             return await self._find_named(name, digest, call, wish, request) or UNKNOWN_PROMISE
-        with self.store.watching(key) as watch:
-            watch.wake(made)
-            try:
-                await self._runs.enqueue(key, made.next_run)
-            except Exception as error:
-                logger.error("the promise %s could not be queued: %s", shown_key(key), error)
-                await self._drop(key, made)
-                return _not_called(call.name, ToolErrorCode.INTERNAL, "calls cannot be queued now")
-            try:
+        try:
+            with self.store.watching(key) as watch:
+                watch.wake(made)
+                if not await self._queue(key, made):
+                    if name is not None:
+                        with contextlib.suppress(StoreError):
+                            await self.store.delete_name(_name_owner(request), name)
+                    await self._drop(key, made)
+                    return _not_called(call.name, ToolErrorCode.INTERNAL, "calls cannot be queued now")
                 found = await self._asks.wait(key, made, watch, _sync_seconds(operation, wish), request)
-            except asyncio.CancelledError:
-                if name is None:  # nobody has the token, nor can ask for it
-                    self._start(self._cancel_unseen(key))
-                raise
-        if found is not None and found.questions and name is None and _may_ask_first(operation, wish):
-            self._start(self._cancel_unseen(key))
-            return self._tool_calls.ask(found.questions, call)
-        outcome = await self._asks.settle(token, key, found)
+            if found is not None and found.questions and name is None and _may_ask_first(operation, wish):
+                self._start(self._cancel_unseen(key))
+                return self._tool_calls.ask(found.questions, call)
+            outcome = await self._asks.settle(token, key, found)
+        except StoreError as error:
+            # The call may run by now: its client must not take it for one that failed, and call again.
+            logger.debug("the promise %s cannot be waited for: %s", shown_key(key), error)
+            return record.snapshot(made, token, self.store.clock())
+        except asyncio.CancelledError:
+            if name is None:  # nobody has the token, nor can ask for it
+                self._start(self._cancel_unseen(key))
+            raise
         if found is not None and found.status.is_final and name is None:
             self._start(self._forget(key, found))
         return outcome
+
+    async def _queue(self, key: str, made: PromiseRecord) -> bool:
+        """Queues a call; False if the queue fails and the call will not run.
+
+        Raises:
+            StoreError: the queue fails, and the store does not say whether the call will run.
+        """
+        try:
+            await self._runs.enqueue(key, made.next_run)
+            return True
+        except Exception as error:
+            logger.error("the promise %s could not be queued: %s", shown_key(key), error)
+        # The queue may have the key although it did not say so, and a worker may be at it.
+        now, seconds = self.store.clock(), self._limits.promise_result_seconds
+        withdrawn = await self.store.update(key, lambda found: record.withdraw(found, now, seconds))
+        return withdrawn is not None and not withdrawn.is_changed
 
     def _call_seconds(self, call: PreparedCall) -> float:
         """Returns for how long the call is needed after a run begins: the run, a question, and the next run."""

@@ -262,6 +262,10 @@ class PromiseStore:
         account = self._account("promise names", new)
         return await self._store.add(f"{self._owner} by name", hash_key(owner, name), data, seconds, seconds, account)
 
+    async def delete_name(self, owner: str, name: str) -> None:
+        """Forgets which promise a client has named so, because its call will not run."""
+        await self._store.delete(f"{self._owner} by name", hash_key(owner, name))
+
     # Watching
 
     @contextlib.contextmanager

@@ -217,6 +217,11 @@ def cancel(record: PromiseRecord, now: float, seconds: float) -> PromiseRecord |
     return end(requested, PromiseStatus.CANCELLED, "", now, seconds)
 
 
+def withdraw(record: PromiseRecord, now: float, seconds: float) -> PromiseRecord | None:
+    """The call is not to run; None if a worker has begun it."""
+    return end(record, PromiseStatus.CANCELLED, "", now, seconds) if record.status is PromiseStatus.QUEUED else None
+
+
 def is_run(record: PromiseRecord, attempt: int) -> bool:
     return record.status is PromiseStatus.WORKING and record.attempt == attempt
 
