@@ -47,7 +47,11 @@ class PromiseWatch:
         """Returns the record as it is now; None if there is none."""
         if self._is_stale:
             self._is_stale = False
-            found = await self._read(self._key)
+            try:
+                found = await self._read(self._key)
+            except BaseException:
+                self._is_stale = True
+                raise
             if found is None or self.is_behind(found.revision):
                 self._known = found
         return self._known
