@@ -254,6 +254,21 @@ async def test_a_worker_that_is_given_a_dead_ones_run_decides_without_anybody_as
     assert code_of(outcome) == (None if runs == 2 else "OUTCOME_UNKNOWN")
 
 
+async def test_the_next_run_of_a_call_may_begin_before_the_worker_is_done_with_the_last(worker, soon, monkeypatch):
+    await worker.client.start("read")
+    await wait_until(lambda: len(worker.runs) == 1)
+    await worker.die(monkeypatch)
+    enqueue = worker.queue.enqueue
+
+    async def take_at_once(key: str) -> None:
+        await enqueue(key)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(worker.queue, "enqueue", take_at_once)
+    worker.queue.work(worker.queue.keys[0])
+    await wait_until(lambda: len(worker.runs) == 2)
+
+
 @pytest.mark.parametrize(("tool", "status"), [("read", S.QUEUED), ("write", S.COMPLETED)])
 async def test_a_worker_that_stops_gives_its_runs_back(worker, tool, status):
     promise = await worker.client.start(tool)

@@ -76,10 +76,11 @@ class PromiseRuns:
         self._catalog = catalog
         self._limits = limits
         self._running: set[str] = set()
+        """The runs of this process, by the keys that were queued: the next run of a call may come before one's end."""
 
     async def enqueue(self, key: str, attempt: int) -> None:
         """Queues a run. It may raise any exception of the queue."""
-        await self._queue.enqueue(f"{key}.{attempt}")
+        await self._queue.enqueue(_run_key(key, attempt))
 
     def run_seconds(self, timeout: float | None) -> float:
         """Returns the deadline of a run."""
@@ -93,17 +94,18 @@ class PromiseRuns:
         Raises:
             StoreError: the store does not say what to run; the caller may try again.
         """
-        key, _, number = key.rpartition(".")
-        if key in self._running:
+        run = key
+        key, _, number = run.rpartition(".")
+        if run in self._running:
             return
-        self._running.add(key)
+        self._running.add(run)
         try:
             with self._store.watching(key) as watch:
                 started = await self._start(key, int(number))
                 if started is not None:
                     await self._run(key, started, watch)
         finally:
-            self._running.discard(key)
+            self._running.discard(run)
 
     async def _start(self, key: str, attempt: int) -> PromiseRecord | None:
         """Returns the record of a run that this worker is to perform; None if there is none, or not for this one."""
@@ -234,6 +236,8 @@ class PromiseRuns:
                     ),
                 )
             )
+            if asked is not None and asked.is_changed and asked.record.status.is_final:
+                await self.release(key, asked.record)
             if asked is None or asked.is_changed or asked.record.status is not PromiseStatus.WORKING:
                 return
             outcome = Failure(Fault.INTERNAL, "The tool asked a question twice under one key, for different things.")
@@ -288,7 +292,7 @@ class PromiseRuns:
 
     async def _is_at_work(self, key: str, found: PromiseRecord) -> bool:
         if found.worker == self._store.worker:
-            return key in self._running
+            return _run_key(key, found.attempt) in self._running
         return await self._store.is_alive(found.worker)
 
     async def _bury(self, key: str, found: PromiseRecord) -> PromiseRecord:
@@ -304,6 +308,10 @@ class PromiseRuns:
             name = await self._put_outcome(key, found, _unknown_outcome(found.operation))
             await self._finish(key, attempt, PromiseStatus.COMPLETED, name)
         return await self._store.read(key) or found
+
+
+def _run_key(key: str, attempt: int) -> str:
+    return f"{key}.{attempt}"
 
 
 def promise_id(key: str) -> str:
