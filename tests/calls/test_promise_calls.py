@@ -466,7 +466,10 @@ async def test_cancelling_in_the_handshake_era_is_done_before_the_reply_and_an_e
     client = PromiseClient(work.server, era=Era.HANDSHAKE, result_shape=ResultShape.MCP)
     promise = await client.start("stubborn")
     await asyncio.sleep(0.01)
+    store: Any = work.server.engine.store
+    places = {key for key in store._entries if "promised calls" in key[0]}
     assert (await client.ask(CancelPromise(promise.token))).value.status is S.CANCELLED
+    assert places and places.isdisjoint(store._entries), "another call can have its place"
     refused = await client.ask(CancelPromise(promise.token))
     assert refused.fault is Fault.INVALID_PARAMS
     work.goes_on.set()
@@ -522,6 +525,28 @@ async def test_ml_33_a_call_that_never_ran_expires_too(work):
     work.queue.open()
     await wait_until(lambda: not work.queue.tasks)
     assert code_of(await client.redeem(promise, 0)) == "PROMISE_EXPIRED" and not work.started
+
+
+@pytest.mark.parametrize(("era", "shape"), [(Era.MODERN, ResultShape.MCP_LITE), (Era.HANDSHAKE, ResultShape.MCP)])
+async def test_whoever_waits_for_a_call_that_never_ran_is_told_that_it_has_expired(work, monkeypatch, era, shape):
+    monkeypatch.setattr("deltamcp.calls.promise_asks._HEAL_SECONDS", 0.01)
+    clock = Clock()
+    promises = promise_calls(work.server)
+    promises.store.clock = clock
+    work.queue.is_open = False
+    client = PromiseClient(work.server, era=era, result_shape=shape)
+    promise = await client.start("wait")
+    waiting = asyncio.ensure_future(client.redeem(promise, None))
+    changes = promises.follow(promise.token, client.caller)
+    assert (await anext(changes)).status is S.QUEUED
+    clock.now = promise.expires_at
+    outcome = await waiting
+    if isinstance(outcome, Failure):
+        assert outcome.fault is Fault.PROMISE_UNKNOWN and era is Era.HANDSHAKE
+    else:
+        assert code_of(outcome) == "PROMISE_EXPIRED"
+    with pytest.raises(StopAsyncIteration):
+        await anext(changes)
 
 
 @pytest.mark.parametrize(("asked", "given"), [(60.0, 60.0), (1e9, 86_400.0), (-5.0, 1.0), (float("nan"), 4500.0)])

@@ -121,7 +121,7 @@ class PromiseAsks:
                 if found.status.is_final:
                     return
                 revision = found.revision
-                while found is not None and found.revision == revision:
+                while found is not None and found.revision == revision and not found.is_expired(self._store.clock()):
                     found = await watch.next(revision, _HEAL_SECONDS)
                     found = found if found is None else await self._heal(key, found)
 
@@ -157,7 +157,7 @@ class PromiseAsks:
             if isinstance(answered, Failure):
                 return answered
             current = await self.wait(key, answered, watch, seconds, request, task)
-        return await self.settle(ask.token, key, current)
+        return await self.settle(ask.token, key, current, request)
 
     async def _answer(
         self, key: str, found: PromiseRecord, inputs: Inputs, request: RequestContext
@@ -196,6 +196,8 @@ class PromiseAsks:
                 key,
                 lambda current: record.end(current, PromiseStatus.CANCELLED, "", self._store.clock(), seconds),
             )
+            if ended is not None and ended.is_changed:
+                await self._runs.release(key, ended.record)
             found = found if ended is None else ended.record
         return Answer(await self._snapshot(ask.token, key, found))
 
@@ -210,7 +212,7 @@ class PromiseAsks:
         request: RequestContext,
         task: str | None = None,
     ) -> PromiseRecord | None:
-        """Waits until the call has ended or asks something, and reports its progress meanwhile; None if it is gone.
+        """Waits until the call has ended, asks something or has expired, and reports its progress; None if it is gone.
 
         `task` is the token of the promise if the messages of its client name it.
         """
@@ -226,7 +228,7 @@ class PromiseAsks:
                     progress = current.progress
                     await _report(current, request, task)
                 left = ends - clock()
-                if left <= 0 or watch.is_stopped:
+                if left <= 0 or watch.is_stopped or current.is_expired(self._store.clock()):
                     break
                 revision = current.revision
                 current = await watch.next(revision, min(left, _HEAL_SECONDS))
@@ -253,12 +255,14 @@ class PromiseAsks:
 
     # Replies
 
-    async def settle(self, token: str, key: str, found: PromiseRecord | None) -> Outcome:
+    async def settle(self, token: str, key: str, found: PromiseRecord | None, request: RequestContext) -> Outcome:
         """Returns the outcome of a call that has ended, else the promise."""
         if found is None:
             return UNKNOWN_PROMISE
         if found.status.is_final:
             return await self._outcome(key, found)
+        if found.is_expired(self._store.clock()):
+            return _expiry_outcome(request)
         return record.snapshot(found, token, self._store.clock())
 
     async def _snapshot(self, token: str, key: str, found: PromiseRecord) -> Promise:

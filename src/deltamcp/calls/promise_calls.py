@@ -120,7 +120,7 @@ class PromiseCalls:
             if found is not None and found.questions and name is None and _may_ask_first(operation, wish):
                 self._start(self._cancel_unseen(key))
                 return self._tool_calls.ask(found.questions, call)
-            outcome = await self._asks.settle(token, key, found)
+            outcome = await self._asks.settle(token, key, found, request)
         except StoreError as error:
             # The call may run by now: its client must not take it for one that failed, and call again.
             logger.debug("the promise %s cannot be waited for: %s", shown_key(key), error)
