@@ -13,7 +13,7 @@ from deltamcp.dialects.tasks import with_related_task
 from deltamcp.errors import InputDeclinedError
 from deltamcp.runtime.deadline import Deadline, WaitHook
 from deltamcp.runtime.session_context import SessionContext
-from deltamcp.values import JSON, Era, InputRequest, LogLevel, Principal, RequestId, Terms
+from deltamcp.values import JSON, Era, InputRequest, LogLevel, Principal, RequestId, ResultShape, Terms
 from deltamcp.wire import jsonrpc
 
 T = TypeVar("T")
@@ -307,12 +307,21 @@ class Context:
             key: A name for the question, unique in this request; needed if not every run asks the same questions.
 
         Raises:
-            InputDeclinedError: the client cannot ask its user, or its answer does not fit the form.
+            InputDeclinedError: the client cannot ask its user, or its answer does not fit the form; a client of
+                MCP-lite is asked again instead.
             ConfigurationError: there is no form for `schema`.
         """
-        answer = await self._ask_one(key, elicitation(message, schema))
-        elicited = _read_elicited(answer)
-        return Elicited("accept", read_form(schema, elicited.content)) if elicited.accepted else elicited
+        name = self._question_name(key, "elicitation/create")
+        elicited = _read_elicited(await self._ask_one(name, elicitation(message, schema)))
+        if not elicited.accepted:
+            return elicited
+        try:
+            return Elicited("accept", read_form(schema, elicited.content))
+        except InputDeclinedError as misfit:
+            if self.terms.result_shape is not ResultShape.MCP_LITE:
+                raise
+            # A model may have written the answer. MCP's clients answer a key of a task once, so they are not asked.
+            raise InputPending({name: elicitation(f"{message} {misfit}", schema)}) from None
 
     async def elicit_url(self, message: str, url: str, key: str | None = None) -> Elicited:
         """Asks the user to open a URL, for input that the client must not see, such as a password.
@@ -323,7 +332,8 @@ class Context:
         params: dict[str, JSON] = {"mode": "url", "message": message, "url": url}
         if self.terms.era is Era.HANDSHAKE:
             params["elicitationId"] = f"{self.request_id}-{self._shared.question_count}"
-        return _read_elicited(await self._ask_one(key, InputRequest("elicitation/create", params)))
+        name = self._question_name(key, "elicitation/create")
+        return _read_elicited(await self._ask_one(name, InputRequest("elicitation/create", params)))
 
     async def sample(
         self, messages: str | list[dict[str, JSON]], *, max_tokens: int, key: str | None = None, **options: JSON
@@ -335,7 +345,8 @@ class Context:
         Raises:
             InputDeclinedError: the client has no sampling.
         """
-        return await self._ask_one(key, sampling(messages, max_tokens, **options))
+        name = self._question_name(key, "sampling/createMessage")
+        return await self._ask_one(name, sampling(messages, max_tokens, **options))
 
     async def roots(self, key: str | None = None) -> list[dict[str, JSON]]:
         """Asks the client for its roots, the directories that it lets the server work in.
@@ -343,7 +354,8 @@ class Context:
         Raises:
             InputDeclinedError: the client has no roots, or sent none.
         """
-        answer = await self._ask_one(key, InputRequest("roots/list", {}))
+        name = self._question_name(key, "roots/list")
+        answer = await self._ask_one(name, InputRequest("roots/list", {}))
         roots = answer.get("roots")
         if not isinstance(roots, list):
             raise InputDeclinedError("The client's answer to roots/list has no roots.")
@@ -369,9 +381,12 @@ class Context:
             )
         return dict(zip(questions, answers, strict=True))
 
-    async def _ask_one(self, key: str | None, question: InputRequest) -> dict[str, JSON]:
+    def _question_name(self, key: str | None, method: str) -> str:
+        """Returns the key of the next question, by its number if the author gave it none."""
         self._shared.question_count += 1
-        name = key or f"{CAPABILITY[question.method]}-{self._shared.question_count}"
+        return key or f"{CAPABILITY[method]}-{self._shared.question_count}"
+
+    async def _ask_one(self, name: str, question: InputRequest) -> dict[str, JSON]:
         answer = (await self.ask(**{name: question}))[name]
         if not isinstance(answer, dict):
             raise InputDeclinedError(f"The client's answer to {question.method} is not an object.")

@@ -135,6 +135,18 @@ async def test_ml_25_a_form_by_key_without_its_fields_is_asked_again():
     assert state_of(body) and not done
 
 
+@pytest.mark.parametrize("place", PLACES)
+async def test_ml_25_an_answer_that_does_not_fit_is_asked_for_again(place):
+    server, done = make_server()
+    state = state_of(await call(server, "book", {"seats": 2}))
+    body = await call(server, "book", {"seats": 2}, **PLACES[place](state, {"city": "Paris", "day": "Monday"}))
+    text = body["result"]["elicitation"]["text"]
+    assert text.startswith("Where to? The client's answer does not fit the form: ") and "Oslo" in text and not done
+    state = state_of(body)
+    body = await call(server, "book", {"seats": 2}, **PLACES[place](state, {"city": "Oslo", "day": "Monday"}))
+    assert body["result"]["_meta"]["response_type"] == "answer" and done == ["Oslo Monday 2"]
+
+
 async def test_ml_25_several_rounds_keep_their_answers():
     server, _ = make_server()
     state = state_of(await call(server, "rename", {}))

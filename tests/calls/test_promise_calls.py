@@ -353,6 +353,44 @@ async def test_ml_39_a_client_of_the_handshake_era_is_asked_while_it_waits_for_t
         assert params["_meta"] == {"io.modelcontextprotocol/related-task": {"taskId": promise.token}}
 
 
+@pytest.mark.parametrize("shape", [ResultShape.MCP_LITE, ResultShape.MCP])
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (answer_to("Sunday"), 'The answer to value does not fit: "Sunday" is not one of "Monday" or "Friday".'),
+        ("yes", "The answer to day must be an object with the action accept, decline or cancel."),
+        ({"action": "maybe"}, "The answer to day must be an object with the action accept, decline or cancel."),
+    ],
+)
+async def test_ml_39_an_answer_that_does_not_fit_is_refused_and_the_question_stays(work, shape, answer, problem):
+    client = PromiseClient(work.server, result_shape=shape)
+    promise = await client.redeem(await client.start("order"))
+    promise = await client.ask(RedeemPromise(promise.token, 30, Inputs({"city": answer_to("Oslo")})))
+    for ask in (AnswerPromise, lambda token, inputs: RedeemPromise(token, 30, inputs)):
+        refused = await client.ask(ask(promise.token, Inputs({"day": answer})))
+        assert refused.fault is Fault.INVALID_PARAMS and refused.message == f"{problem} Answer again."
+    assert (await client.redeem(promise)).requests == promise.requests and work.started == 2
+    final = await client.ask(RedeemPromise(promise.token, 30, Inputs({"day": answer_to("Friday")})))
+    assert text_of(final) == "Oslo on Friday, run 3"
+
+
+async def test_a_task_answered_without_a_required_field_stays_open(work):
+    client = PromiseClient(work.server, result_shape=ResultShape.MCP)
+    promise = await client.redeem(await client.start("order"))
+    refused = await client.ask(AnswerPromise(promise.token, Inputs({"city": {"action": "accept", "content": {}}})))
+    assert refused.fault is Fault.INVALID_PARAMS
+    assert refused.message == "The answer to city has no value. Answer again."
+
+
+async def test_ml_39_an_answer_sent_with_the_call_that_does_not_fit_is_asked_for_again(work):
+    client = PromiseClient(work.server)
+    inputs = Inputs({"city": answer_to("Oslo"), "day": answer_to("Sunday")})
+    asked = await client.ask(CallTool("order", {}, inputs, PromiseWish()))
+    assert isinstance(asked, InputRequired) and list(asked.requests) == ["day"]
+    inputs = Inputs({"day": answer_to("Friday")}, asked.state)
+    assert text_of(await client.ask(CallTool("order", {}, inputs, PromiseWish()))) == "Oslo on Friday, run 1"
+
+
 async def test_answers_are_bounded(work):
     client = PromiseClient(work.server)
     promise = await client.redeem(await client.start("order"))

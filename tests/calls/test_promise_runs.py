@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import datetime
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -11,7 +12,7 @@ import pytest
 
 from deltamcp import Context, DeltaServer, Limits
 from deltamcp.calls.observers import ObservedCall
-from deltamcp.context import InputPending, elicitation
+from deltamcp.context import InputPending
 from deltamcp.errors import Fault
 from deltamcp.stores.store import StoreUnreachableError
 from deltamcp.values import (
@@ -153,16 +154,29 @@ async def test_a_result_that_cannot_be_stored_is_told(worker, caplog):
     assert outcome.value.is_error
 
 
-async def test_a_question_under_a_used_key_with_another_meaning_fails(worker):
-    async def confused(ctx: Context) -> str:
-        """Asks something else under a key that was answered."""
-        raise InputPending({"a": elicitation(f"Question {ctx.attempt}?", str)})
+async def test_an_answer_that_only_the_function_can_judge_is_asked_for_again(worker):
+    async def plan(ctx: Context) -> str:
+        """Asks for a day that its form cannot describe."""
+        day = await ctx.elicit("Day?", datetime.date, key="day")
+        return f"{day.content:%d %B}, run {ctx.attempt}"
+
+    worker.server.tool(plan, promise="auto")
+    promise = await worker.client.redeem(await worker.client.start("plan"))
+    for _ in range(2):
+        again = await worker.client.ask(RedeemPromise(promise.token, 30, Inputs(fields={"value": "soon"})))
+        assert again.requests["day"].params["message"].startswith("Day? The client's answer does not fit the form: ")
+    outcome = await worker.client.ask(RedeemPromise(promise.token, 30, Inputs(fields={"value": "2027-02-01"})))
+    assert text_of(outcome) == "01 February, run 4"
+
+
+async def test_a_tool_that_waits_for_no_answer_is_told_as_the_authors_mistake(worker):
+    async def confused() -> str:
+        """Asks nothing."""
+        raise InputPending({})
 
     worker.server.tool(confused, promise="auto")
-    promise = await worker.client.redeem(await worker.client.start("confused"))
-    answer = Inputs({"a": {"action": "accept", "content": {"value": "x"}}})
-    outcome = await worker.client.ask(RedeemPromise(promise.token, 30, answer))
-    assert isinstance(outcome, Failure) and outcome.fault is Fault.INTERNAL and "under one key" in outcome.message
+    outcome = await worker.client.redeem(await worker.client.start("confused"))
+    assert isinstance(outcome, Failure) and outcome.message == "The tool waits for answers, but asked nothing."
 
 
 async def test_scopes_that_are_gone_when_the_call_runs_count(worker):

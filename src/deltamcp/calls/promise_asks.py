@@ -168,7 +168,16 @@ class PromiseAsks:
                 f"The answers to the questions of one call may have {_MAX_ANSWER_BYTES:,} bytes; answer with less.",
             )
         asks_again = request.terms.result_shape is ResultShape.MCP_LITE
-        answered = await self._store.update(key, lambda current: record.answer(current, inputs, asks_again))
+        problem: str | None = None
+
+        def take(current: PromiseRecord) -> PromiseRecord | None:
+            nonlocal problem
+            problem = record.answer_problem(current, inputs, asks_again)
+            return None if problem is not None else record.answer(current, inputs, asks_again)
+
+        answered = await self._store.update(key, take)
+        if problem is not None:
+            return Failure(Fault.INVALID_PARAMS, f"{problem} Answer again.")
         if answered is None:
             return UNKNOWN_PROMISE
         if answered.is_changed and answered.record.status is PromiseStatus.QUEUED:

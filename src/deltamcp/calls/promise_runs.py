@@ -240,7 +240,7 @@ class PromiseRuns:
                 await self.release(key, asked.record)
             if asked is None or asked.is_changed or asked.record.status is not PromiseStatus.WORKING:
                 return
-            outcome = Failure(Fault.INTERNAL, "The tool asked a question twice under one key, for different things.")
+            outcome = Failure(Fault.INTERNAL, "The tool waits for answers, but asked nothing.")
         name = await self._put_outcome(key, started, outcome)
         status = PromiseStatus.FAILED if isinstance(outcome, Failure) else PromiseStatus.COMPLETED
         await self._finish(key, attempt, status, name)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from deltamcp.catalog.excerpt import MESSAGE_CHARS, cut
 from deltamcp.values import JSON, InputRequest, Inputs
 
 CONSENT_ANSWERS = ("accept", "decline")
@@ -86,6 +87,41 @@ def read_responses(
         else:
             responses[key] = {**response, "content": content} if content else response
     return FormAnswers(responses, left)
+
+
+def find_misfit(requests: Mapping[str, InputRequest], answers: FormAnswers) -> str | None:
+    """Returns which answer does not fit its form and why, for the client; None if all fit."""
+    for key, request in requests.items():
+        if request.method != "elicitation/create":
+            continue
+        response, schema = answers.responses.get(key), request.params.get("requestedSchema") or {}
+        content = answers.drafts.get(key, {})
+        if key in answers.responses:
+            if not isinstance(response, dict) or response.get("action") not in ("accept", "decline", "cancel"):
+                return f"The answer to {key} must be an object with the action accept, decline or cancel."
+            if not _is_accepted(response):
+                continue
+            content = _content(response)
+            missing = [name for name in schema.get("required") or () if name not in content]
+            if missing:
+                return f"The answer to {key} has no {missing[0]}."
+        for name, field in (schema.get("properties") or {}).items():
+            problem = _field_problem(field, content[name]) if name in content else None
+            if problem is not None:
+                return f"The answer to {name} does not fit: {problem}."
+    return None
+
+
+def _field_problem(schema: dict[str, JSON], value: JSON) -> str | None:
+    from jsonschema_rs import ValidationError, validator_for
+
+    try:
+        validator_for(schema).validate(value)
+    except ValidationError as problem:
+        return cut(problem.message, MESSAGE_CHARS)
+    except ValueError:  # the author's schema is none; the function says what it thinks of the value
+        return None
+    return None
 
 
 def _read_fields(form: list[Question], inputs: Inputs) -> JSON:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from deltamcp.dialects.questions import list_questions, read_responses
+from deltamcp.dialects.questions import find_misfit, list_questions, read_responses
 from deltamcp.values import JSON, InputRequest, Inputs, Outcome, Promise, PromiseStatus
 
 _FORMAT = 1
@@ -66,7 +66,7 @@ class PromiseRecord(Struct, frozen=True, omit_defaults=True):
     total: float | None = None
     message: str | None = None
     questions: dict[str, InputRequest] = {}
-    """The questions that the client has yet to answer. A key that was asked is never used for another question."""
+    """The questions that the client has yet to answer."""
     drafts: dict[str, dict[str, JSON]] = {}
     """The fields of forms of which required fields are still missing."""
     answers: dict[str, JSON] = {}
@@ -150,14 +150,18 @@ def ask(
 ) -> PromiseRecord | None:
     """The run with this number ends with questions, which may be answered for at least so many seconds.
 
-    None also if one of the keys was used before: the answer to it would be taken for the answer to this.
+    The answer to a question that is asked again did not fit, and goes.
     """
-    if not is_run(record, attempt) or not questions or questions.keys() & record.answers.keys():
+    if not is_run(record, attempt) or not questions:
         return None
     if record.cancel_requested:
         return end(record, PromiseStatus.CANCELLED, "", now, seconds)
     return replace(
-        _extend(record, now + seconds), status=PromiseStatus.INPUT_REQUIRED, questions=dict(questions), worker=""
+        _extend(record, now + seconds),
+        status=PromiseStatus.INPUT_REQUIRED,
+        questions=dict(questions),
+        answers={key: given for key, given in record.answers.items() if key not in questions},
+        worker="",
     )
 
 
@@ -180,6 +184,14 @@ def answer(record: PromiseRecord, inputs: Inputs, asks_again: bool = False) -> P
         drafts={key: fields for key, fields in found.drafts.items() if key in left},
         answers={**record.answers, **given},
     )
+
+
+def answer_problem(record: PromiseRecord, inputs: Inputs, asks_again: bool = False) -> str | None:
+    """Returns which answer does not fit its question and why; None if the answers can be taken."""
+    if record.status is not PromiseStatus.INPUT_REQUIRED:
+        return None
+    found = read_responses(list_questions(record.questions), inputs, record.drafts, asks_again)
+    return find_misfit(record.questions, found)
 
 
 def finish(
