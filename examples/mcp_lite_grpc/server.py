@@ -32,5 +32,8 @@ async def watch_station(station: str, readings: int = 5) -> AsyncIterator[dict[s
 
 @server.tool(type="report")
 async def count_nanoseconds(years: int) -> dict[str, int]:
-    """Say how many nanoseconds a number of years has: more than a double can count."""
+    """Count the nanoseconds of some years.
+
+    They are more than a double can count.
+    """
     return {"years": years, "nanoseconds": years * 365 * 86_400 * 1_000_000_000 + 1}

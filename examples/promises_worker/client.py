@@ -4,6 +4,7 @@ python -m examples.promises_worker.client http://127.0.0.1:8000 order.txt
 """
 
 import asyncio
+import contextlib
 import sys
 from pathlib import Path
 
@@ -32,4 +33,5 @@ async def main(address: str, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main(sys.argv[1], Path(sys.argv[2])))

@@ -17,7 +17,10 @@ server = DeltaServer("studio", "1.0")
 
 @server.tool(promise="auto", sync_seconds=0.5, annotations={"idempotentHint": True})
 async def render(film: str, ctx: Context, frames: int = 50) -> dict[str, Any]:
-    """Render the frames of a film; one of a few frames is answered at once, a longer one with a promise."""
+    """Render a film, frame by frame.
+
+    One of a few frames is returned at once, a longer one as a promise.
+    """
     for number in range(1, frames + 1):
         await asyncio.sleep(FRAME_SECONDS)
         await ctx.progress(number, frames, f"frame {number}")
