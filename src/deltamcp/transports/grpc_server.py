@@ -17,6 +17,7 @@ from deltamcp.auth.safe_url import is_loopback
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
+from deltamcp.transports.grpc_open_services import OpenServices
 from deltamcp.transports.grpc_options import GrpcOptions
 from deltamcp.transports.grpc_service import GrpcService
 from deltamcp.transports.mcplite_messages import add_file, lite_messages
@@ -84,6 +85,7 @@ class GrpcServer:
         limits = self._engine.limits
         self._server = grpc.aio.server(
             handlers=self._service.handlers(),
+            interceptors=[OpenServices(limits)],
             options=_channel_options(limits, self._reuses_port),
             maximum_concurrent_rpcs=limits.calls,
         )

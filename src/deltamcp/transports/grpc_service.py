@@ -6,7 +6,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -21,6 +21,7 @@ from deltamcp.errors import Fault
 from deltamcp.stores.store import StoreError
 from deltamcp.transports.grpc_admission import GrpcAdmission, GrpcRequest
 from deltamcp.transports.grpc_errors import DETAILS_KEY, grpc_error
+from deltamcp.transports.grpc_open_services import read_message
 from deltamcp.transports.grpc_options import GrpcOptions
 from deltamcp.transports.grpc_replies import GrpcReply, GrpcStreamReply
 from deltamcp.transports.grpc_responses import (
@@ -86,6 +87,7 @@ class RunningCall:
         self.task.uncancel()
 
 
+_Requests = AsyncIterable[bytes]
 _Handler = Callable[[bytes, GrpcRequest, Any, RunningCall], Awaitable[bytes | Failure]]
 
 
@@ -115,14 +117,16 @@ class GrpcService:
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
         """Returns the methods, which take and return serialized messages."""
+        # As methods that take streams, which are the same on the wire: gRPC would wait without end for the message of
+        # any other, before anything here knows of the call.
         methods = {
-            "GetTools": grpc.unary_unary_rpc_method_handler(self.get_tools),
-            "CallTool": grpc.unary_unary_rpc_method_handler(self.call_tool),
-            "CallToolStream": grpc.unary_stream_rpc_method_handler(self.call_tool_stream),
+            "GetTools": grpc.stream_unary_rpc_method_handler(self.get_tools),
+            "CallTool": grpc.stream_unary_rpc_method_handler(self.call_tool),
+            "CallToolStream": grpc.stream_stream_rpc_method_handler(self.call_tool_stream),
         }
         found = [grpc.method_handlers_generic_handler(SERVICE, methods)]
         if self._has_prompts:
-            prompts = {"GetPrompts": grpc.unary_unary_rpc_method_handler(self.get_prompts)}
+            prompts = {"GetPrompts": grpc.stream_unary_rpc_method_handler(self.get_prompts)}
             found.append(grpc.method_handlers_generic_handler(PROMPTS_SERVICE, prompts))
         return found
 
@@ -140,29 +144,29 @@ class GrpcService:
 
     # Methods: they take and return serialized messages
 
-    async def get_tools(self, data: bytes, context: Any) -> bytes:
-        return await self._serve(data, context, self._get_tools)
+    async def get_tools(self, requests: _Requests, context: Any) -> bytes:
+        return await self._serve(requests, context, self._get_tools)
 
-    async def get_prompts(self, data: bytes, context: Any) -> bytes:
-        return await self._serve(data, context, self._get_prompts)
+    async def get_prompts(self, requests: _Requests, context: Any) -> bytes:
+        return await self._serve(requests, context, self._get_prompts)
 
-    async def call_tool(self, data: bytes, context: Any) -> bytes:
-        return await self._serve(data, context, self._call_tool)
+    async def call_tool(self, requests: _Requests, context: Any) -> bytes:
+        return await self._serve(requests, context, self._call_tool)
 
-    async def call_tool_stream(self, data: bytes, context: Any) -> None:
-        last = await self._serve(data, context, self._call_tool_stream)
+    async def call_tool_stream(self, requests: _Requests, context: Any) -> None:
+        last = await self._serve(requests, context, self._call_tool_stream)
         try:
             await context.write(last)
         except Exception as error:  # gRPC would log it with a traceback
             logger.debug("the last response cannot be sent: %s", error)
 
-    async def _serve(self, data: bytes, context: Any, handler: _Handler) -> bytes:
+    async def _serve(self, requests: _Requests, context: Any, handler: _Handler) -> bytes:
         """Admits a request and returns the handler's message; or ends the call with the status of a failure."""
         running = RunningCall()
         self._running.add(running)
         found: bytes | Failure
         try:
-            found = await self._handle(data, context, handler, running)
+            found = await self._handle(requests, context, handler, running)
         except asyncio.CancelledError:
             if not running.is_stopped:
                 raise
@@ -176,7 +180,9 @@ class GrpcService:
             await self._abort(found, context)
         return found  # type: ignore[return-value]  # `_abort` raises
 
-    async def _handle(self, data: bytes, context: Any, handler: _Handler, running: RunningCall) -> bytes | Failure:
+    async def _handle(
+        self, requests: _Requests, context: Any, handler: _Handler, running: RunningCall
+    ) -> bytes | Failure:
         request = await self._admission.admit(context)
         if isinstance(request, Failure):
             return request
@@ -184,7 +190,8 @@ class GrpcService:
         if not self._calls.take(account):
             return OVERLOADED
         try:
-            found = await handler(data, request, context, running)
+            data = await read_message(requests, self._engine.limits.body_seconds)
+            found = await handler(data, request, context, running) if isinstance(data, bytes) else data
         finally:
             self._calls.give_back(account)
         if isinstance(found, bytes) and len(found) > _COUNTED_BYTES:
