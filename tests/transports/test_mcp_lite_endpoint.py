@@ -635,6 +635,34 @@ async def test_a_batch_is_answered_as_one():
         assert (reply.status, reply.error()["code"]) == (400, -32600)
 
 
+async def test_responses_of_a_batch_whose_client_leaves_count_no_longer():
+    server = lite_server(limits=Limits(response_bytes=150_000, account_share=1.0))
+    started = asyncio.Event()
+
+    @server.tool
+    async def large() -> str:
+        """Return a large text."""
+        return "x" * 100_000
+
+    @server.tool
+    async def wait() -> str:
+        """Wait."""
+        started.set()
+        await asyncio.sleep(HANG_SECONDS)
+        return "waited"
+
+    app = server.asgi()
+    headers = {"content-type": "application/json"}
+    calls = [{**ADD, "params": {"name": name}} for name in ("large", "wait")]
+    async with server.engine.lifespan.running(), asyncio.timeout(HANG_SECONDS):
+        exchange = AsgiExchange(app, "POST", headers, json.dumps(calls).encode(), path=f"{PREFIX}/rpc")
+        await started.wait()
+        exchange.leave()
+        await exchange.task
+        again = AsgiExchange(app, "POST", headers, json.dumps(calls[0]).encode(), path=f"{PREFIX}/rpc")
+        assert (await again.start())[0] == 200
+
+
 async def test_notifications_are_accepted_and_calls_without_an_id_are_not_made():
     server = lite_server()
     async with lite_client(server) as client:
