@@ -409,6 +409,15 @@ async def test_long_details_stay_below_what_clients_take():
     assert found.code == "NOT_FOUND" and "ErrorInfo" in found.details
 
 
+async def test_details_stay_below_what_clients_take_whatever_the_letters():
+    async with serve_grpc(make_server()) as peer:
+        found = await peer.refused("double", {"\N{HERB}" * 100 + str(number): 1 for number in range(40)})
+    percent_encoded = 3 * len(found.text.encode())
+    base64 = math.ceil(len(found.trailing["grpc-status-details-bin"]) / 3) * 4
+    assert found.code == "INVALID_ARGUMENT" and found.details["BadRequest"]["fieldViolations"]
+    assert percent_encoded + base64 < 8000
+
+
 # Parity
 
 

@@ -14,11 +14,13 @@ DOMAIN = "mcplite"
 """The domain of the reasons in `google.rpc.ErrorInfo`."""
 DETAILS_KEY = "grpc-status-details-bin"
 
-# Trailing metadata of more than 8 kB is refused by clients.
-_TEXT_CHARS = 1000
-_VALUE_CHARS = 2000
+# Trailing metadata of more than 8 kB is refused by clients. A text is there twice, once with three bytes for each of
+# its bytes that is not ASCII.
+_TEXT_BYTES = 800
+_VALUE_BYTES = 2000
 _MAX_VIOLATIONS = 8
-_VIOLATION_CHARS = 200
+_VIOLATION_BYTES = 150
+_KEYWORD_BYTES = 40
 _RETRY_SECONDS = 1.0
 """When to try again what may succeed later, where nothing says so."""
 _ELSEWHERE = frozenset({"reason", "retryable", "errors", "retry_after_ms"})
@@ -39,7 +41,7 @@ def grpc_error(failure: Failure) -> GrpcError:
     row = LITE_FAULTS[failure.fault]
     data = failure.data if isinstance(failure.data, dict) else {}
     code = getattr(grpc.StatusCode, row.grpc_status)
-    text = _text(failure, data)[:_TEXT_CHARS]
+    text = _flat(_text(failure, data), _TEXT_BYTES)
     status = status_pb2.Status(code=code.value[0], message=text)
     metadata = {key: _flat(value) for key, value in data.items() if key not in _ELSEWHERE}
     if data.get("reason", row.reason) != row.reason:
@@ -70,9 +72,9 @@ def _text(failure: Failure, data: dict[str, JSON]) -> str:
 def _bad_request(errors: list[dict[str, JSON]]) -> error_details_pb2.BadRequest:
     violations = [
         error_details_pb2.BadRequest.FieldViolation(
-            field=_flat(error.get("pointer", ""))[:_VIOLATION_CHARS],
-            description=_flat(error.get("message", ""))[:_VIOLATION_CHARS],
-            reason=_flat(error.get("keyword", ""))[:_VIOLATION_CHARS],
+            field=_flat(error.get("pointer", ""), _VIOLATION_BYTES),
+            description=_flat(error.get("message", ""), _VIOLATION_BYTES),
+            reason=_flat(error.get("keyword", ""), _KEYWORD_BYTES),
         )
         for error in errors[:_MAX_VIOLATIONS]
         if isinstance(error, dict)
@@ -80,8 +82,8 @@ def _bad_request(errors: list[dict[str, JSON]]) -> error_details_pb2.BadRequest:
     return error_details_pb2.BadRequest(field_violations=violations)
 
 
-def _flat(value: JSON) -> str:
-    """Returns a value of an error's data as the text that `ErrorInfo.metadata` has for it."""
+def _flat(value: JSON, max_bytes: int = _VALUE_BYTES) -> str:
+    """Returns a value of an error's data as a text of limited length."""
     if isinstance(value, list):
         value = ",".join(map(str, value))
-    return str(value)[:_VALUE_CHARS].encode(errors="replace").decode()
+    return str(value)[:max_bytes].encode(errors="replace")[:max_bytes].decode(errors="ignore")
