@@ -74,6 +74,12 @@ def test_other_doubles_stay_doubles(number):
     assert (found, type(found)) == (number, float)
 
 
+def test_the_zero_below_zero_stays_so_and_the_other_is_an_integer():
+    struct, _ = written({"below": -0.0, "list": [-0.0, 0]})
+    found = read_struct(struct, EVERYTHING)
+    assert repr(found["below"]) == "-0.0" and repr(found["list"]) == "[-0.0, 0]"
+
+
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_not_finite_are_refused_both_ways(number):
     with pytest.raises(StructError, match="infinite"):

@@ -201,16 +201,18 @@ def _read_array(values: Any, rest: _Rest) -> list[JSON]:
     return found
 
 
-_EMPTY = {"string_value": "", "number_value": 0}
-
-
 def _read_other(value: Any, rest: _Rest) -> JSON:
     kind = value.WhichOneof("kind")
     if kind == "struct_value":
         return _read_object(value.struct_value, rest)
     if kind == "list_value":
         return _read_array(value.list_value.values, rest)
-    return value.bool_value if kind == "bool_value" else _EMPTY.get(kind)
+    if kind == "number_value":
+        zero: float = value.number_value
+        return zero if math.copysign(1.0, zero) < 0 else 0  # JSON has -0.0 too
+    if kind == "bool_value":
+        return value.bool_value
+    return "" if kind == "string_value" else None
 
 
 # Integers that came as strings
