@@ -97,10 +97,10 @@ async def test_a_token_says_who_calls(tokens):
 
 
 @pytest.mark.parametrize(
-    ("metadata", "cause"),
+    ("metadata", "detail"),
     [((), "missing"), (bearer("forged"), "unknown_token"), ((("authorization", "Basic eDp5"),), "wrong_scheme")],
 )
-async def test_other_callers_are_unauthenticated(tokens, metadata, cause):
+async def test_other_callers_are_unauthenticated(tokens, metadata, detail):
     async with serve_grpc(make_server(), auth=tokens[2]) as peer:
         found = await peer.refused("whoami", metadata=metadata)
         with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
@@ -108,7 +108,7 @@ async def test_other_callers_are_unauthenticated(tokens, metadata, cause):
         with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
             await peer.stream("whoami", metadata=metadata).read()
     assert (found.code, found.reason) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
-    assert found.details["ErrorInfo"]["metadata"]["cause"] == cause
+    assert found.details["ErrorInfo"]["metadata"]["detail"] == detail
     assert found.trailing["www-authenticate"].startswith("Bearer")
     assert "forged" not in str(found)
 

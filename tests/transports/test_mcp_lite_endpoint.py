@@ -185,7 +185,8 @@ async def test_pages_have_a_cursor_in_an_object_and_are_whole_in_an_array():
         rest = (await client.send("tools", {"cursor": first["nextCursor"]})).json()
         assert len(rest["tools"]) == 1 and "nextCursor" not in rest
         assert len((await client.send("listtools", {})).json()) == 4
-        assert (await client.send("tools", {"cursor": "x"})).status == 400
+        reply = await client.send("tools", {"cursor": "x"})
+        assert (reply.status, reply.error()["data"]) == (400, {"reason": "INVALID_PARAMS", "retryable": False})
 
 
 async def test_mcp_lists_have_nothing_of_mcp_lite():

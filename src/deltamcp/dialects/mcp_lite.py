@@ -301,7 +301,9 @@ def _complete(failure: Failure) -> Failure:
     if failure.retry_seconds > 0:
         data["retry_after_ms"] = round(failure.retry_seconds * 1000)
     if isinstance(failure.data, dict):
-        data |= {"detail" if key == "reason" else key: value for key, value in failure.data.items()}
+        data |= failure.data
+    if data["reason"] != row.reason:  # such as what is wrong with a token
+        data |= {"reason": row.reason, "detail": data["reason"]}
     return Failure(
         failure.fault, failure.message, data, failure.retry_seconds, failure.missing_scopes, failure.granted_scopes
     )

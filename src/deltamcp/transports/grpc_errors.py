@@ -45,7 +45,7 @@ def grpc_error(failure: Failure) -> GrpcError:
     status = status_pb2.Status(code=code.value[0], message=text)
     metadata = {key: _flat(value) for key, value in data.items() if key not in _ELSEWHERE}
     if data.get("reason", row.reason) != row.reason:
-        metadata["cause"] = _flat(data["reason"])  # such as what is wrong with a token
+        metadata["detail"] = _flat(data["reason"])  # such as what is wrong with a token
     status.details.add().Pack(error_details_pb2.ErrorInfo(reason=row.reason, domain=DOMAIN, metadata=metadata))
     if errors := data.get("errors"):
         status.details.add().Pack(_bad_request(errors))
