@@ -218,6 +218,8 @@ class PromiseWish(Struct, frozen=True):
 
 
 PROMISE_ALLOWED = PromiseWish()
+PROMISES_KEY = "io.github.delta-mcp/promises"
+"""The key of a definition's `_meta` that is true if the server may promise results, and knows calls by their names."""
 
 
 class CallTool(Struct, frozen=True, gc=False):

@@ -15,6 +15,7 @@ from deltamcp.dialects.dialect import Agreement
 from deltamcp.dialects.handshake import HandshakeMcp
 from deltamcp.dialects.mirrored_headers import check_headers
 from deltamcp.dialects.modern import ModernMcp
+from deltamcp.dialects.tasks import IDEMPOTENCY_KEY
 from deltamcp.errors import Fault
 from deltamcp.values import (
     ANONYMOUS_CALLER,
@@ -78,9 +79,10 @@ def handshake(method: str, outcome: Outcome) -> Any:
     return json.loads(HANDSHAKE.write(Request(7, method, {"taskId": TOKEN}), outcome, OLD))
 
 
-def read_modern(method: str, *, declared: bool = True, **params: Any) -> Any:
+def read_modern(method: str, *, declared: bool = True, meta: dict[str, Any] | None = None, **params: Any) -> Any:
     capabilities: dict[str, Any] = {"extensions": {EXTENSION: {}}} if declared else {}
     meta = {
+        **(meta or {}),
         "io.modelcontextprotocol/protocolVersion": NEW,
         "io.modelcontextprotocol/clientCapabilities": capabilities,
     }
@@ -288,6 +290,14 @@ def test_a_modern_client_takes_promises_if_it_declares_the_extension_in_the_requ
     assert read_modern("tools/call", name="print", task={"ttl": 1}).promise == PROMISE_ALLOWED
 
 
+def test_a_modern_client_with_the_extension_may_name_its_call():
+    for declared, wish in ((True, PromiseWish(idempotency_key="k1")), (False, None)):
+        assert read_modern("tools/call", declared=declared, meta={IDEMPOTENCY_KEY: "k1"}, name="print").promise == wish
+    for wrong in ("", 7, "k" * 257):
+        refused = read_modern("tools/call", meta={IDEMPOTENCY_KEY: wrong}, name="print")
+        assert (refused.fault, IDEMPOTENCY_KEY in refused.message) == (Fault.INVALID_PARAMS, True)
+
+
 def test_the_methods_of_the_extension():
     assert read_modern("tasks/get", taskId="t") == GetPromise("t")
     answers = {"name": {"action": "accept", "content": {"name": "Ada"}}}
@@ -369,9 +379,9 @@ def test_only_2025_11_25_lists_whether_a_tool_can_be_called_as_a_task(policy, su
     assert "execution" not in operation.plain_tool
 
 
-def test_the_manifest_of_a_tool_does_not_depend_on_its_task_support():
+def test_the_manifest_of_a_tool_does_not_depend_on_when_it_gives_promises():
     async def print_it() -> str:
         return "printed"
 
-    never, auto = Operation(print_it, Context, promise="never"), Operation(print_it, Context, promise="auto")
-    assert never.manifest_entry(ResultShape.MCP) == auto.manifest_entry(ResultShape.MCP)
+    always, auto = Operation(print_it, Context, promise="always"), Operation(print_it, Context, promise="auto")
+    assert always.manifest_entry(ResultShape.MCP) == auto.manifest_entry(ResultShape.MCP)

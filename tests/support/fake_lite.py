@@ -9,7 +9,7 @@ BASE = "/mcp-lite/v1"
 TOKEN = "prom_0123456789abcdefghjkmnpqrs"
 LITE_TOOLS: list[Any] = [
     {"name": "buy", "description": "Does something every time.", "inputSchema": ANY},
-    {"name": "render", "inputSchema": ANY, "execution": {"taskSupport": "optional"}},
+    {"name": "render", "inputSchema": ANY, "_meta": {"io.github.delta-mcp/promises": True}},
 ]
 
 

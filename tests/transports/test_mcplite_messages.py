@@ -40,7 +40,7 @@ def test_ml_100_the_service_has_three_methods():
 
 
 def test_ml_101_the_messages_have_the_specifications_fields():
-    assert fields("mcplite.Tool") == {"name": 1, "type": 2, "description": 3, "input_schema": 4}
+    assert fields("mcplite.Tool") == {"name": 1, "type": 2, "description": 3, "input_schema": 4, "definition_json": 100}
     assert fields("mcplite.ToolsList") == {"tools": 1}
     assert {name: number for name, number in fields("mcplite.ToolRequest").items() if number < 16} == {
         "name": 1,

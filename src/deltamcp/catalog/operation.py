@@ -33,7 +33,7 @@ from deltamcp.results.policy import (
     resolve_policy,
     size_hint,
 )
-from deltamcp.values import CONTENT_TYPES, JSON, Icon, ResultShape
+from deltamcp.values import CONTENT_TYPES, JSON, PROMISES_KEY, Icon, ResultShape
 from deltamcp.wire.canonical_json import encode_canonical
 from deltamcp.wire.digest import sha256_digest
 
@@ -472,6 +472,8 @@ def _bind_foreign(
 def _tool_definition(
     name: str, options: ToolOptions, docstring: str | None, input_schema: dict[str, JSON]
 ) -> dict[str, JSON]:
+    policy = options.get("promise", "never")
+    meta = options.get("meta")
     parts = {
         "name": name,
         "title": options.get("title"),
@@ -479,7 +481,7 @@ def _tool_definition(
         "inputSchema": input_schema,
         "annotations": options.get("annotations"),
         "icons": to_builtins(options.get("icons")),
-        "execution": _TASK_SUPPORT.get(options.get("promise", "never")),
-        "_meta": options.get("meta"),
+        "execution": _TASK_SUPPORT.get(policy),
+        "_meta": meta if policy == "never" else {**(meta or {}), PROMISES_KEY: True},
     }
     return omit_empty(parts)

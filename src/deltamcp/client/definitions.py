@@ -13,7 +13,7 @@ from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client.received_size import size_of
 from deltamcp.errors import ConfigurationError
 from deltamcp.results import reference
-from deltamcp.values import JSON
+from deltamcp.values import JSON, PROMISES_KEY
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.canonical_json import encode_canonical
 from deltamcp.wire.digest import sha256_digest
@@ -96,6 +96,12 @@ class Definition:
         """Whether the server may go on with a call after its reply: `optional`, `required`, or anything else for no."""
         execution = self.raw.get("execution")
         return str(execution.get("taskSupport")) if isinstance(execution, dict) else ""
+
+    @property
+    def gives_promises(self) -> bool:
+        """Whether the server knows calls of the tool by idempotency keys; servers of this library say so."""
+        meta = self.raw.get("_meta")
+        return isinstance(meta, dict) and meta.get(PROMISES_KEY) is True
 
     @property
     def is_repeatable(self) -> bool:

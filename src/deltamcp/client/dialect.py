@@ -7,12 +7,10 @@ from msgspec import Struct
 from deltamcp.catalog import param_headers as mirrored
 from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client import mcp_lite_results
-from deltamcp.dialects import mirrored_headers, modern, progressive_disclosure, versions
+from deltamcp.dialects import mirrored_headers, modern, progressive_disclosure, tasks, versions
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import JSON, Era
 
-TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
-"""SEP-2663: the client takes a task in place of a tool's result."""
 _VERSION_HEADER = "mcp-protocol-version"
 
 
@@ -103,7 +101,7 @@ def client_capabilities(
         capabilities["roots"] = {}
     extensions: dict[str, JSON] = {progressive_disclosure.NAME: {}} if progressive else {}
     if era is Era.MODERN:
-        capabilities["extensions"] = {**extensions, TASKS_EXTENSION: {}}
+        capabilities["extensions"] = {**extensions, tasks.EXTENSION: {}}
     elif extensions:
         capabilities["experimental"] = extensions
     return capabilities

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from deltamcp.client import dialect
 from deltamcp.client.connection import ClientConnection
 from deltamcp.client.dialect import ClientDialect
-from deltamcp.dialects import modern, progressive_disclosure, versions
+from deltamcp.dialects import modern, progressive_disclosure, tasks, versions
 from deltamcp.errors import HttpStatusError, PeerError, UnreachableError
 from deltamcp.values import JSON, Era
 from deltamcp.wire.codecs import CODECS, JSON_CODEC, Codec
@@ -61,6 +61,13 @@ class ServerInfo(Struct, frozen=True):
         requests = tasks.get("requests") if isinstance(tasks, dict) else None
         tools = requests.get("tools") if isinstance(requests, dict) else None
         return isinstance(tools, dict) and "call" in tools
+
+    @property
+    def idempotency_key(self) -> str:
+        """The key of `_meta` under which a call has a name, so that it is not run twice; empty if there is none."""
+        if self.is_lite:
+            return "idempotency_key"
+        return tasks.IDEMPOTENCY_KEY if self.era is Era.MODERN else ""
 
     @property
     def progressive(self) -> dict[str, JSON] | None:

@@ -173,8 +173,8 @@ class ToolCaller:
         if as_task:
             params["task"] = {}
         may_repeat = definition is not None and definition.is_repeatable
-        if server.is_lite and support in ("optional", "required") and not may_repeat:
-            meta["idempotency_key"] = secrets.token_urlsafe(_KEY_BYTES)
+        if server.idempotency_key and definition is not None and definition.gives_promises and not may_repeat:
+            meta[server.idempotency_key] = secrets.token_urlsafe(_KEY_BYTES)
             may_repeat = True  # by the key the server recognizes a call that it has begun
         for attempt in range(2):
             try:

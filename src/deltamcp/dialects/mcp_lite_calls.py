@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from deltamcp.catalog.lite_tools import MAX_WAIT_MS
+from deltamcp.dialects.tasks import MAX_IDEMPOTENCY_KEY_CHARS
 from deltamcp.errors import Fault
 from deltamcp.values import (
     JSON,
@@ -32,7 +33,6 @@ from deltamcp.values import (
 from deltamcp.wire.jsonrpc import MAX_SHOWN_CHARS
 
 _Object = dict[str, JSON]
-_MAX_KEY_CHARS = 256
 _MAX_QUERY_CHARS = 1000
 _STATUS_ACTIONS = ("status", "checkin")
 _ACTIONS = ("redeem", "cancel", *_STATUS_ACTIONS)
@@ -100,10 +100,10 @@ def _promise_wish(meta: _Object) -> PromiseWish:
     key = meta.get("idempotency_key")
     if key is None:
         return PROMISE_ALLOWED
-    if type(key) is not str or not 0 < len(key) <= _MAX_KEY_CHARS:
+    if type(key) is not str or not 0 < len(key) <= MAX_IDEMPOTENCY_KEY_CHARS:
         raise InvalidParamError(
             "/_meta/idempotency_key",
-            f"_meta.idempotency_key must be a string of 1 to {_MAX_KEY_CHARS} characters.",
+            f"_meta.idempotency_key must be a string of 1 to {MAX_IDEMPOTENCY_KEY_CHARS} characters.",
             "type",
         )
     return PromiseWish(idempotency_key=key)

@@ -142,6 +142,19 @@ def _call_tool_or_task(params: _Params) -> Ask:
     return _call_tool(params, PromiseWish(at_once=True, seconds=None if ttl is None else ttl / 1000))
 
 
+def _call_tool_or_promise(params: _Params) -> Ask:
+    """Reads a call of a client that declares the extension for tasks."""
+    key = _object(params, "_meta").get(tasks.IDEMPOTENCY_KEY)
+    if key is None:
+        return _call_tool(params, PROMISE_ALLOWED)
+    if type(key) is not str or not 0 < len(key) <= tasks.MAX_IDEMPOTENCY_KEY_CHARS:
+        raise _InvalidParamError(
+            f'params._meta["{tasks.IDEMPOTENCY_KEY}"] must be a string of 1 to {tasks.MAX_IDEMPOTENCY_KEY_CHARS} '
+            "characters."
+        )
+    return _call_tool(params, PromiseWish(idempotency_key=key))
+
+
 def _task_id(params: _Params) -> str:
     return _text(params, "taskId")
 
@@ -317,7 +330,7 @@ MODERN: Mapping[str, _Reader] = MappingProxyType(
 MODERN_WITH_TASKS: Mapping[str, _Reader] = MappingProxyType(
     {
         **MODERN,
-        "tools/call": lambda params: _call_tool(params, PROMISE_ALLOWED),
+        "tools/call": _call_tool_or_promise,
         "tasks/get": lambda params: GetPromise(_task_id(params)),
         "tasks/update": lambda params: AnswerPromise(_task_id(params), _inputs(params)),
         "tasks/cancel": lambda params: CancelPromise(_task_id(params)),

@@ -32,6 +32,10 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 RELATED_KEY = "io.modelcontextprotocol/related-task"
 """The key of `_meta` by which messages of 2025-11-25 name the task that they belong to."""
 
+IDEMPOTENCY_KEY = "io.github.delta-mcp/idempotency-key"
+"""The key of a call's `_meta` by which a client of the extension names the call, to find it again; it is ours."""
+MAX_IDEMPOTENCY_KEY_CHARS = 256
+
 METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 """The methods that the extension adds."""
 

@@ -31,7 +31,7 @@ class GrpcRequest(Struct):
 
     @property
     def takes_json(self) -> bool:
-        """Whether the client reads results in `result_json`."""
+        """Whether the client reads results in `result_json`, and tools in `definition_json`."""
         return ("mcplite-accept", "result-json") in self.pairs
 
     @property

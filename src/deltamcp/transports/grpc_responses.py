@@ -148,6 +148,15 @@ def encode_tools(tools: list[dict[str, JSON]]) -> bytes:
     return encoded
 
 
+def encode_whole_tools(tools: list[dict[str, JSON]]) -> bytes:
+    """Returns a `ToolsList` with the definitions as JSON."""
+    message = lite_messages().ToolsList()
+    for tool in tools:
+        message.tools.add(name=tool["name"], definition_json=jsonrpc.encode(tool))
+    encoded: bytes = message.SerializeToString()
+    return encoded
+
+
 def _write_schema(schema: dict[str, JSON], item: Any) -> None:
     item.input_schema.SetInParent()
     try:

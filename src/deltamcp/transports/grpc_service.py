@@ -29,6 +29,7 @@ from deltamcp.transports.grpc_responses import (
     encode_prompts,
     encode_response,
     encode_tools,
+    encode_whole_tools,
     promise_update,
 )
 from deltamcp.transports.mcp_lite_options import read_settings
@@ -221,7 +222,7 @@ class GrpcService:
     async def _get_tools(
         self, data: bytes, request: GrpcRequest, context: Any, running: RunningCall
     ) -> bytes | Failure:
-        return await self._list("tools/list", encode_tools, request)
+        return await self._list("tools/list", encode_whole_tools if request.takes_json else encode_tools, request)
 
     async def _get_prompts(
         self, data: bytes, request: GrpcRequest, context: Any, running: RunningCall
@@ -239,12 +240,13 @@ class GrpcService:
         ask = msgspec.structs.replace(ask, whole=True)
         outcome = await self._engine.perform(ask, terms, GrpcReply(request), rpc.id)
         cached = outcome.value.encoded if isinstance(outcome, Answer) and isinstance(outcome.value, Page) else {}
-        if _CACHE_KEY not in cached:
+        key = f"{_CACHE_KEY} {encode.__name__}"
+        if key not in cached:
             response = self._dialect.respond(rpc, outcome)
             if isinstance(response, Failure):
                 return response
-            cached[_CACHE_KEY] = encode(response.result[ask.kind.value])
-        return cached[_CACHE_KEY]
+            cached[key] = encode(response.result[ask.kind.value])
+        return cached[key]
 
     # Calls
 

@@ -72,6 +72,11 @@ def read_tools(data: bytes, id_: RequestId, limits: Limits) -> Message:
 
 
 def _tool(tool: Any, limits: Limits) -> dict[str, JSON]:
+    if tool.definition_json:
+        whole = _read_object(tool.definition_json, limits)
+        if isinstance(whole, Malformed):
+            raise DecodeError(whole.reason)
+        return whole
     definition: dict[str, JSON] = {"name": tool.name, "description": tool.description}
     if tool.type:
         definition["@type"] = tool.type
@@ -105,7 +110,11 @@ def read_response(data: bytes, id_: RequestId, limits: Limits) -> Response | Mal
 def _result(message: Any, limits: Limits) -> dict[str, JSON] | Malformed:
     if not message.result_json:
         return read_struct(message.result, limits.values)
-    read = jsonrpc.read_reply(b'{"jsonrpc":"2.0","id":1,"result":%b}' % message.result_json, limits)
+    return _read_object(message.result_json, limits)
+
+
+def _read_object(encoded: bytes, limits: Limits) -> dict[str, JSON] | Malformed:
+    read = jsonrpc.read_reply(b'{"jsonrpc":"2.0","id":1,"result":%b}' % encoded, limits)
     if isinstance(read, Response) and isinstance(read.result, dict):
         return read.result
     return read if isinstance(read, Malformed) else Malformed(Fault.PARSE, "It is no object.")
