@@ -9,6 +9,8 @@ from deltamcp.values import JSON
 
 _FINAL = frozenset({"completed", "failed", "cancelled"})
 _MAX_RETRY_MS = 3_600_000
+_MAX_PROGRESS = 1e300
+"""Larger numbers cannot be computed with, and say nothing."""
 
 
 class CallState(Struct, frozen=True):
@@ -68,4 +70,6 @@ def parse_task(task: Any) -> CallState:
 
 
 def _number(value: JSON) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if -_MAX_PROGRESS <= value <= _MAX_PROGRESS else None  # which no NaN is

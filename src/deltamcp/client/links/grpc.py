@@ -173,7 +173,8 @@ class GrpcLink:
             reported = plain_error(error)
         data: Any = reported.get("data", {})
         if data.get("reason") in _FOR_NOW:
-            raise RefusedForNowError(peer_error(reported), data.get("retry_after_ms", 0) / 1000)
+            wait_ms = data.get("retry_after_ms")
+            raise RefusedForNowError(peer_error(reported), wait_ms / 1000 if isinstance(wait_ms, int) else 0.0)
         self._receiver.receive(Response(id_, error=reported))
 
     def _check_transport(self, code: grpc.StatusCode, text: str) -> None:

@@ -1,6 +1,7 @@
 """MCP-lite's messages of gRPC as those of JSON-RPC, which the client knows: requests, results and errors."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -123,14 +124,16 @@ def _read_object(encoded: bytes, limits: Limits) -> dict[str, JSON] | Malformed:
 def _with_meta(result: dict[str, JSON], meta: Any, limits: Limits) -> dict[str, JSON]:
     number = meta.response_type
     told: dict[str, JSON] = read_struct(meta.extra, limits.values)
-    restore_pointers(result, told.pop("stringified", []))
+    pointers, own = told.pop("stringified", None), result.get("_meta")
+    if isinstance(pointers, list):
+        restore_pointers(result, [pointer for pointer in pointers if isinstance(pointer, str)])
     told["response_type"] = RESPONSE_TYPES[number] if 0 <= number < len(RESPONSE_TYPES) else number
     told |= {key: getattr(meta, key) for key in _PLAIN if getattr(meta, key)}
     told |= {key: format_time(getattr(meta, field) / 1000) for field, key in _TIMES.items() if getattr(meta, field)}
     if told["response_type"] == "promise":
         promise = {"status": told.pop("status", None), "progress": meta.progress, "message": meta.message}
         result = {**result, "promise": {key: value for key, value in promise.items() if value}}
-    return {**result, "_meta": {**told, **(result.get("_meta") or {})}}
+    return {**result, "_meta": {**told, **(own if isinstance(own, dict) else {})}}
 
 
 # Errors
@@ -187,5 +190,7 @@ def _error_data(status: Any) -> dict[str, JSON]:
 
 
 def _unpack(detail: Any, message: Any) -> Any:
-    detail.Unpack(message)
+    """Returns a detail, empty if it cannot be read: the status says enough."""
+    with suppress(DecodeError):
+        detail.Unpack(message)
     return message
