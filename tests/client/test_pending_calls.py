@@ -8,7 +8,7 @@ import pytest
 from deltamcp.client import pending_call
 from deltamcp.client.call_state import CallState
 from deltamcp.client.connect import connect
-from deltamcp.errors import CallFailedError, DeadlineError, PeerError
+from deltamcp.errors import CallFailedError, ClientError, DeadlineError, PeerError
 from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.fake_http import ANY, MODERN, Fake, FakeConnection, FakeRequest, result, serve_fake
 from tests.support.fake_lite import TOKEN, FakeLite, lite_result, promise
@@ -195,6 +195,39 @@ async def test_a_call_whose_reply_was_lost_is_sent_again_with_the_same_key():
         assert await client.call("render") == "done"
     keys = [call["_meta"].get("idempotency_key") for call in fake.calls if call["name"] == "render"]
     assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize("status", ["completed", "failed"])
+async def test_a_promise_that_has_ended_without_a_result_is_an_error(status):
+    async with serve_fake(FakeLite(promise(), promise(status))) as fake, connect(fake.lite_url) as client:
+        async with asyncio.timeout(HANG_SECONDS):
+            with pytest.raises(ClientError, match="gives no result"):
+                await client.call("render")
+
+
+async def test_what_cannot_be_read_cancels_the_call_that_nobody_waits_for_any_more():
+    asked = {**promise(), "elicitation": {"text": "Sure?"}}
+    asked["_meta"] = {**asked["_meta"], "response_type": "elicitation"}
+    for answer in (asked, lite_result("?", "hologram")):
+        fake = FakeLite(promise(), answer)
+        async with serve_fake(fake), connect(fake.lite_url) as client:
+            with pytest.raises(ClientError):
+                await client.call("render")
+        assert arguments(fake)[-1].get("action") == "cancel"
+
+
+async def test_a_progress_callback_that_fails_does_not_fail_the_call():
+    fake = FakeLite(promise(progress=0.1), promise(progress=0.5), lite_result("done"))
+
+    def fail(*report: Any) -> None:
+        raise RuntimeError
+
+    async with serve_fake(fake), connect(fake.lite_url) as client:
+        assert (await client.call_tool("render", progress=fail)).text == "done"
+
+
+async def test_a_server_that_asks_for_a_long_wait_is_asked_again_within_two_minutes():
+    assert pending_call._Waits().after_failure(1e9) == 120.0
 
 
 # Tasks of MCP 2026-07-28

@@ -1,6 +1,7 @@
 """`PendingCall`: a call that the server goes on with after its reply."""
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -14,6 +15,7 @@ from deltamcp.client.links.link import peer_error
 from deltamcp.client.promise_protocols import PromiseProtocol
 from deltamcp.client.reply import Reply
 from deltamcp.errors import (
+    ClientError,
     ConnectionLostError,
     DeadlineError,
     PeerError,
@@ -22,6 +24,8 @@ from deltamcp.errors import (
     UnreachableError,
 )
 from deltamcp.values import JSON
+
+logger = logging.getLogger("deltamcp")
 
 _WAIT_SECONDS = 20.0
 """How long the server is asked to wait for a change, where it can; proxies commonly cut idle connections after 60 s."""
@@ -100,6 +104,7 @@ class PendingCall:
         Raises:
             CallFailedError: the tool reported an error, or the call was cancelled.
             DeadlineError: the call has not ended in time.
+            ClientError: the server cannot be reached, or what it says of the call cannot be used.
             PeerError: the call ended with a JSON-RPC error, or the server knows it no more.
         """
         return await self._read_value(self._name, await self.reply(timeout=timeout, progress=progress))
@@ -144,6 +149,7 @@ class PendingCall:
                 if not self._has_outcome:
                     await asyncio.sleep(waits.before_poll(self.state, protocol.waits))
                     self.state = await protocol.poll(self.token, wait_seconds)
+                    self._check_end()
                 waits.note_answer(has_changed=self.state != before)
             except (ConnectionLostError, UnreachableError, DeadlineError, PeerError) as error:
                 if not _is_passing(error) or not waits.may_go_on:
@@ -157,6 +163,14 @@ class PendingCall:
         state = self.state
         return state.result is not None or state.error is not None or state.status == "cancelled"
 
+    def _check_end(self) -> None:
+        """
+        Raises:
+            ClientError: there will be no result.
+        """
+        if self.state.is_final and not self._has_outcome:
+            raise ClientError(f"{self._name} has ended, as the server says, but the server gives no result of it.")
+
     async def _answer_questions(self, protocol: PromiseProtocol) -> None:
         """Answers the questions that it has not answered yet: a server may still list those whose answer it has."""
         asked = {key: question for key, question in self.state.questions.items() if key not in self._answered}
@@ -168,9 +182,12 @@ class PendingCall:
 
 async def _report(state: CallState, progress: OnProgress | None) -> None:
     if progress is not None and (state.progress is not None or state.message is not None):
-        done: Any = progress(state.progress or 0.0, state.total, state.message)
-        if isawaitable(done):
-            await done
+        try:
+            done: Any = progress(state.progress or 0.0, state.total, state.message)
+            if isawaitable(done):
+                await done
+        except Exception:
+            logger.exception("a progress callback failed")
 
 
 def _is_passing(error: Exception) -> bool:
@@ -223,7 +240,7 @@ class _Waits:
         return self._loop.time() - self._last_answer < _PATIENCE_SECONDS
 
     def after_failure(self, retry_after: float) -> float:
-        return max(retry_after, self._seconds(None))
+        return max(min(retry_after, _PATIENCE_SECONDS), self._seconds(None))
 
     def _seconds(self, told: float | None) -> float:
         if told is not None:

@@ -23,7 +23,16 @@ from deltamcp.client.promise_protocols import promise_protocol
 from deltamcp.client.reply import Reply, ToolCall
 from deltamcp.client.result_cache import ResultCache
 from deltamcp.deltas.edits import InvalidDeltaError as UnreadableError
-from deltamcp.errors import FAULTS, ArgumentsError, ClientError, DeadlineError, Fault, PeerError
+from deltamcp.errors import (
+    FAULTS,
+    ArgumentsError,
+    ClientError,
+    ConnectionLostError,
+    DeadlineError,
+    Fault,
+    PeerError,
+    UnreachableError,
+)
 from deltamcp.results.policy import META_KEY, ResultPolicy
 from deltamcp.values import JSON, Era
 from deltamcp.wire import jsonrpc
@@ -126,9 +135,14 @@ class ToolCaller:
         except DeadlineError:
             await _cancel_quietly(pending)
             raise DeadlineError(f"{name} has not ended within {timeout:g} s, and was cancelled.") from None
-        except (asyncio.CancelledError, PeerError) as error:
-            if isinstance(error, asyncio.CancelledError) or pending.state.questions:  # which nobody will answer
+        except PeerError:
+            if pending.state.questions:  # which nobody will answer
                 await _cancel_quietly(pending)
+            raise
+        except (ConnectionLostError, UnreachableError):
+            raise
+        except BaseException:
+            await _cancel_quietly(pending)
             raise
 
     async def start(self, name: str, arguments: dict[str, JSON], definition: Definition | None) -> PendingCall:

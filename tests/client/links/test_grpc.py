@@ -103,6 +103,7 @@ def garbage(name: str) -> any_pb2.Any:
         text("ok", extra={"stringified": [5, None, "/content/7"]}),
         text("ok", timestamp=2**62, expires_at_ms=-(2**62)),
     ],
+    ids=["meta text", "meta list", "pointers number", "pointers mixed", "times"],
 )
 async def test_what_a_server_adds_in_another_form_is_ignored(answer):
     async with serve(answer) as address, connect(address) as client:
