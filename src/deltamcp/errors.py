@@ -27,6 +27,7 @@ are for authors, who raise them in their functions, and for programs that embed 
 """
 
 import enum
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -153,7 +154,12 @@ class ToolFailure(ToolError):  # noqa: N818 - MCP-lite calls it a failure, and k
             message: What the model reads.
             retryable: Whether the same call may succeed later.
             details: Further JSON for programs.
+
+        Raises:
+            TypeError: one of them is of another type, which clients could not read.
         """
+        if not isinstance(code, str) or not isinstance(retryable, bool) or not isinstance(details, Mapping | None):
+            raise TypeError('ToolFailure takes texts, a truth value and a dict: ToolFailure("CARD_DECLINED", "Why.").')
         super().__init__(message)
         self.code = code
         self.retryable = retryable
@@ -182,6 +188,15 @@ class NeedsResource(DeltaError):  # noqa: N818 - named after MCP-lite's response
         available: float | None = None,
         unit: str | None = None,
     ) -> None:
+        """
+        Raises:
+            TypeError: one of them is of another type, which clients could not read.
+        """
+        numbers_fit = all(
+            number is None or (type(number) in (int, float) and math.isfinite(number)) for number in (required, available)
+        )
+        if not isinstance(kind, str) or not isinstance(unit, str | None) or not numbers_fit:
+            raise TypeError('NeedsResource takes texts and finite numbers: NeedsResource("Why.", kind="tokens").')
         super().__init__(message)
         self.kind = kind
         self.required = required

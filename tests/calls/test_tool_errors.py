@@ -190,3 +190,27 @@ async def test_ml_28_mcp_clients_get_an_error_that_names_the_resource():
     async with connect(make_server()) as client:
         reply = await client.call_tool("summarize", {"text": "x"})
         assert reply.is_error and "tokens: 60000 needed, 0 available" in reply.text
+
+
+@pytest.mark.parametrize(
+    "raise_it",
+    [
+        lambda: ToolFailure(5, "No."),  # type: ignore[arg-type]
+        lambda: ToolFailure("NO", "No.", retryable="yes"),  # type: ignore[arg-type]
+        lambda: ToolFailure("NO", "No.", details=[1]),  # type: ignore[arg-type]
+        lambda: NeedsResource("More.", kind=5),  # type: ignore[arg-type]
+        lambda: NeedsResource("More.", kind="tokens", required="many"),  # type: ignore[arg-type]
+        lambda: NeedsResource("More.", kind="tokens", available=float("nan")),
+        lambda: NeedsResource("More.", kind="tokens", unit=object()),  # type: ignore[arg-type]
+    ],
+)
+async def test_what_clients_could_not_read_is_told_to_the_author(raise_it, caplog):
+    server = DeltaServer("shop")
+
+    @server.tool
+    async def broken() -> None:
+        raise raise_it()
+
+    result = await call_as(server, ANONYMOUS_CALLER, "broken")
+    assert "TypeError: " in caplog.text and " takes texts" in caplog.text
+    assert result.is_error and "The tool broken failed (error" in result.content[0].text
