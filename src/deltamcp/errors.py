@@ -193,7 +193,8 @@ class NeedsResource(DeltaError):  # noqa: N818 - named after MCP-lite's response
             TypeError: one of them is of another type, which clients could not read.
         """
         numbers_fit = all(
-            number is None or (type(number) in (int, float) and math.isfinite(number)) for number in (required, available)
+            number is None or (type(number) in (int, float) and math.isfinite(number))
+            for number in (required, available)
         )
         if not isinstance(kind, str) or not isinstance(unit, str | None) or not numbers_fit:
             raise TypeError('NeedsResource takes texts and finite numbers: NeedsResource("Why.", kind="tokens").')

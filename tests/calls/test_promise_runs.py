@@ -242,6 +242,26 @@ async def test_ml_43_a_call_that_may_run_again_does_after_its_worker_died(worker
     assert first == second and attempt == 2, "the author knows that it is the same call"
 
 
+async def test_a_call_that_kills_its_workers_is_not_run_for_ever(worker, soon, monkeypatch):
+    promise = await worker.client.start("again")
+    for run in range(1, 5):
+        await wait_until(lambda run=run: len(worker.runs) == run)
+        await worker.die(monkeypatch)
+        await worker.client.ask(GetPromise(promise.token))
+    outcome = await worker.client.redeem(promise)
+    assert code_of(outcome) == "OUTCOME_UNKNOWN" and "every worker that ran it died" in text_of(outcome)
+    assert len(worker.runs) == 4
+
+
+async def test_a_call_whose_workers_stop_in_order_runs_until_it_ends(worker):
+    promise = await worker.client.start("again")
+    for run in range(1, 7):
+        await wait_until(lambda run=run: len(worker.runs) == run)
+        await worker.queue.kill()
+    worker.goes_on.set()
+    assert text_of(await worker.client.redeem(promise)) == "run 7"
+
+
 async def test_ml_43_another_call_ends_as_unknown(worker, soon, monkeypatch):
     promise = await worker.client.start("write")
     await wait_until(lambda: len(worker.runs) == 1)

@@ -32,7 +32,7 @@ CHANGES: dict[str, Callable[[PromiseRecord], PromiseRecord | None]] = {
     "complete": lambda now: record.finish(now, now.attempt, S.COMPLETED, "name", 1100.0, 500.0),
     "fail": lambda now: record.finish(now, now.attempt, S.FAILED, "name", 1100.0, 500.0),
     "finish an older run": lambda now: record.finish(now, now.attempt - 1, S.COMPLETED, "name", 1100.0, 500.0),
-    "requeue": lambda now: record.requeue(now, now.attempt),
+    "requeue": lambda now: record.requeue(now, now.attempt, True),
     "cancel": lambda now: record.cancel(now, 1100.0, 500.0),
     "stop": lambda now: record.finish(now, now.attempt, S.CANCELLED, "", 1100.0, 500.0),
     "end": lambda now: record.end(now, S.FAILED, "name", 1100.0, 500.0),

@@ -52,6 +52,8 @@ _GIVE_UP_SECONDS = 1.0
 _LOOK_SECONDS = 5.0
 _MAX_LOOKS = 6
 """How often a worker looks whether the other one that has its run is dead, before it leaves that to others."""
+_MAX_DEATHS = 3
+"""How many workers may die over a call that may run again: it may be the call that kills them."""
 _STORE_RETRIES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """The pauses after which a worker tries again to store what came of a run, while the store cannot be reached."""
 
@@ -174,7 +176,7 @@ class PromiseRuns:
             if call.done() and not call.cancelled():
                 await self._end(key, started, _outcome_of(call))
             else:
-                await self._bury(key, started)
+                await self._bury(key, started, died=False)
         except Exception as error:
             logger.warning("the promise %s is left to other workers: %s", shown_key(key), error)
 
@@ -295,17 +297,17 @@ class PromiseRuns:
             return _run_key(key, found.attempt) in self._running
         return await self._store.is_alive(found.worker)
 
-    async def _bury(self, key: str, found: PromiseRecord) -> PromiseRecord:
-        """Queues a run again whose worker is dead, if the call may run again; else ends the promise."""
+    async def _bury(self, key: str, found: PromiseRecord, died: bool = True) -> PromiseRecord:
+        """Queues a run again whose worker is dead or stops, if the call may run again; else ends the promise."""
         attempt = found.attempt
         if found.cancel_requested:
             await self._finish(key, attempt, PromiseStatus.CANCELLED, "")
-        elif found.may_rerun:
-            requeued = await self._store.update(key, lambda current: record.requeue(current, attempt))
+        elif found.may_rerun and found.deaths < _MAX_DEATHS:
+            requeued = await self._store.update(key, lambda current: record.requeue(current, attempt, died))
             if requeued is not None and requeued.is_changed:
                 await self.enqueue(key, requeued.record.next_run)
         else:
-            name = await self._put_outcome(key, found, _unknown_outcome(found.operation))
+            name = await self._put_outcome(key, found, _unknown_outcome(found))
             await self._finish(key, attempt, PromiseStatus.COMPLETED, name)
         return await self._store.read(key) or found
 
@@ -366,10 +368,11 @@ def _too_large(operation: str, size: int) -> Answer:
     return error_outcome(ToolErrorCode.RESULT_TOO_LARGE, text)
 
 
-def _unknown_outcome(operation: str) -> Answer:
+def _unknown_outcome(found: PromiseRecord) -> Answer:
+    reason = "every worker that ran it died" if found.may_rerun else "that could do things twice"
     text = (
-        f"{operation} was interrupted, and may have been executed in part or as a whole. It was not run again, "
-        "because that could do things twice; check what it did before you call it again."
+        f"{found.operation} was interrupted, and may have been executed in part or as a whole. It was not run again, "
+        f"because {reason}; check what it did before you call it again."
     )
     return error_outcome(ToolErrorCode.OUTCOME_UNKNOWN, text)
 

@@ -62,6 +62,8 @@ class PromiseRecord(Struct, frozen=True, omit_defaults=True):
     """The process that has that run."""
     may_rerun: bool = False
     """Whether the call may run once more after a worker died over it."""
+    deaths: int = 0
+    """How many workers have died over it."""
     progress: float | None = None
     total: float | None = None
     message: str | None = None
@@ -212,11 +214,11 @@ def end(record: PromiseRecord, status: PromiseStatus, outcome: str, now: float, 
     )
 
 
-def requeue(record: PromiseRecord, attempt: int) -> PromiseRecord | None:
+def requeue(record: PromiseRecord, attempt: int, died: bool) -> PromiseRecord | None:
     """The worker of the run with this number has died or stops, and the call is to run once more."""
     if not is_run(record, attempt):
         return None
-    return replace(record, status=PromiseStatus.QUEUED, worker="")
+    return replace(record, status=PromiseStatus.QUEUED, worker="", deaths=record.deaths + died)
 
 
 def cancel(record: PromiseRecord, now: float, seconds: float) -> PromiseRecord | None:
