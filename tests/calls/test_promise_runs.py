@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime
+import functools
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -63,6 +64,9 @@ class Worker:
         self.runs.append((ctx.promise_id, ctx.attempt))
         await self.goes_on.wait()
         return f"run {ctx.attempt}"
+
+    def has_begun(self, count: int) -> bool:
+        return len(self.runs) == count
 
     async def die(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Ends the runs as a killed process does: without a trace in their records."""
@@ -245,7 +249,7 @@ async def test_ml_43_a_call_that_may_run_again_does_after_its_worker_died(worker
 async def test_a_call_that_kills_its_workers_is_not_run_for_ever(worker, soon, monkeypatch):
     promise = await worker.client.start("again")
     for run in range(1, 5):
-        await wait_until(lambda run=run: len(worker.runs) == run)
+        await wait_until(functools.partial(worker.has_begun, run))
         await worker.die(monkeypatch)
         await worker.client.ask(GetPromise(promise.token))
     outcome = await worker.client.redeem(promise)
@@ -256,7 +260,7 @@ async def test_a_call_that_kills_its_workers_is_not_run_for_ever(worker, soon, m
 async def test_a_call_whose_workers_stop_in_order_runs_until_it_ends(worker):
     promise = await worker.client.start("again")
     for run in range(1, 7):
-        await wait_until(lambda run=run: len(worker.runs) == run)
+        await wait_until(functools.partial(worker.has_begun, run))
         await worker.queue.kill()
     worker.goes_on.set()
     assert text_of(await worker.client.redeem(promise)) == "run 7"

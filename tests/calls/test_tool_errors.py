@@ -213,4 +213,4 @@ async def test_what_clients_could_not_read_is_told_to_the_author(raise_it, caplo
 
     result = await call_as(server, ANONYMOUS_CALLER, "broken")
     assert "TypeError: " in caplog.text and " takes texts" in caplog.text
-    assert result.is_error and "The tool broken failed (error" in result.content[0].text
+    assert result.is_error and "The tool broken failed (error" in str(result.content[0])
