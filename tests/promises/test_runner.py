@@ -196,6 +196,18 @@ async def test_a_queue_whose_redis_is_gone_refuses_with_one_sentence_and_recover
     assert any("until Redis answers again" in record.getMessage() for record in said)
 
 
+async def test_a_queue_that_cannot_be_opened_refuses_keys_instead_of_waiting_for_ever(monkeypatch, caplog):
+    def fail(*queue: object) -> None:
+        raise RuntimeError("another version of docket")
+
+    monkeypatch.setattr("deltamcp.promises.docket_queue.KeyQueue", fail)
+    monkeypatch.setattr("deltamcp.promises.runner._OPEN_SECONDS", 0.05)
+    async with running(Runs(), None) as (runner, _):
+        with pytest.raises(StoreUnreachableError, match="could not be opened"):
+            await runner.enqueue("key")
+    assert "another version of docket" in caplog.text
+
+
 def test_a_server_that_opens_again_in_another_event_loop_has_a_queue_again(queue_url):
     lifespan = ServerLifespan(None, lambda: Watchdog(60.0, lambda code: None))
     runs = Runs()

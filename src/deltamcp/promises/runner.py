@@ -5,6 +5,7 @@ to one worker at a time, and to another once a worker has given no sign of life 
 """
 
 import asyncio
+import contextlib
 import importlib
 import logging
 import secrets
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 DEFAULT_CONCURRENCY = 100
 """Most calls wait for something else; functions without `async` have `Limits.threads` of their own."""
+_OPEN_SECONDS = 15.0
+"""How long the queue may take to open. That needs no network, but half a second of an idle processor."""
 _CLOSE_SECONDS = 1.0
 """How long calls have to end where no transport has said that the server will close."""
 _GIVE_BACK_SECONDS = 2.0
@@ -80,8 +83,11 @@ class PromiseRunner:
         """
         self.start()
         if self._queue is None:
-            await self._opened.wait()  # no network is needed to open it
-        assert self._queue is not None, "it has been opened"
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_OPEN_SECONDS):
+                    await self._opened.wait()
+        if self._queue is None:
+            raise StoreUnreachableError("The queue of promises could not be opened, or is closed.")
         try:
             async with asyncio.timeout(self._limits.store_seconds):
                 await self._queue.add_key(key)
