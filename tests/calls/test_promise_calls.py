@@ -27,6 +27,7 @@ from deltamcp.values import (
     ResourceRequired,
     ResultShape,
 )
+from deltamcp.wire import jsonrpc
 from tests.support.conditions import wait_until
 from tests.support.promise_queue import PromiseClient, TaskQueue, code_of, promise_calls, queue_for, text_of
 from tests.support.store_medium import Clock, until
@@ -95,6 +96,9 @@ async def work():
     async with made.server.lifespan():
         yield made
         await made.queue.kill()
+
+
+DEEP: Any = jsonrpc.decode(b"[" * 300 + b"]" * 300)
 
 
 def answer_to(value: str) -> Any:
@@ -358,6 +362,7 @@ async def test_ml_39_a_client_of_the_handshake_era_is_asked_while_it_waits_for_t
     ("answer", "problem"),
     [
         (answer_to("Sunday"), 'The answer to value does not fit: "Sunday" is not one of "Monday" or "Friday".'),
+        (answer_to(DEEP), "The answer to value does not fit: it is nested too deeply."),
         ("yes", "The answer to day must be an object with the action accept, decline or cancel."),
         ({"action": "maybe"}, "The answer to day must be an object with the action accept, decline or cancel."),
     ],

@@ -173,6 +173,18 @@ async def test_an_answer_that_only_the_function_can_judge_is_asked_for_again(wor
     assert text_of(outcome) == "01 February, run 4"
 
 
+async def test_a_question_that_cannot_be_sent_ends_the_call(worker, caplog):
+    async def garble(ctx: Context) -> str:
+        """Asks what is no text."""
+        await ctx.elicit("\ud800?", str)
+        return "not reached"
+
+    worker.server.tool(garble, promise="auto")
+    outcome = await worker.client.redeem(await worker.client.start("garble"))
+    assert outcome.fault is Fault.INTERNAL and outcome.message.startswith("A question of the tool garble failed (error")
+    assert "lone surrogate" in caplog.text
+
+
 async def test_a_tool_that_waits_for_no_answer_is_told_as_the_authors_mistake(worker):
     async def confused() -> str:
         """Asks nothing."""

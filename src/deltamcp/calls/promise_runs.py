@@ -8,7 +8,7 @@ import asyncio
 import functools
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from deltamcp.calls.failures import log_failure, refuse_withheld
@@ -34,12 +34,14 @@ from deltamcp.values import (
     Answer,
     CallTool,
     Failure,
+    InputRequest,
     InputRequired,
     Outcome,
     PromiseStatus,
     ResultShape,
     ToolResult,
 )
+from deltamcp.wire import jsonrpc
 
 _SIGN_SECONDS = 20.0
 """How long a worker may have a run before it is doubted: it gives its first sign of life meanwhile."""
@@ -224,28 +226,36 @@ class PromiseRuns:
 
     async def _end(self, key: str, started: PromiseRecord, outcome: Outcome | None) -> None:
         """Writes the outcome of a run; None if it was cancelled."""
-        attempt, seconds = started.attempt, self._limits.promise_result_seconds
+        attempt = started.attempt
         if outcome is None:
             await self._finish(key, attempt, PromiseStatus.CANCELLED, "")
             return
         if isinstance(outcome, InputRequired):
-            questions = outcome.requests
-            asked = await _retry(
-                lambda: self._store.update(
-                    key,
-                    lambda found: record.ask(
-                        found, attempt, questions, self._store.clock(), self._limits.input_seconds + seconds
-                    ),
-                )
-            )
-            if asked is not None and asked.is_changed and asked.record.status.is_final:
-                await self.release(key, asked.record)
-            if asked is None or asked.is_changed or asked.record.status is not PromiseStatus.WORKING:
+            problem = await self._ask(key, started, outcome.requests)
+            if problem is None:
                 return
-            outcome = Failure(Fault.INTERNAL, "The tool waits for answers, but asked nothing.")
+            outcome = problem
         name = await self._put_outcome(key, started, outcome)
         status = PromiseStatus.FAILED if isinstance(outcome, Failure) else PromiseStatus.COMPLETED
         await self._finish(key, attempt, status, name)
+
+    async def _ask(self, key: str, started: PromiseRecord, questions: Mapping[str, InputRequest]) -> Failure | None:
+        """Writes the questions of a run; returns the failure of a run whose questions nobody can answer."""
+        try:
+            jsonrpc.encode(questions)
+        except ValueError as error:
+            return Failure(Fault.INTERNAL, log_failure(f"A question of the tool {started.operation}", error))
+        attempt, seconds = started.attempt, self._limits.input_seconds + self._limits.promise_result_seconds
+        asked = await _retry(
+            lambda: self._store.update(
+                key, lambda found: record.ask(found, attempt, questions, self._store.clock(), seconds)
+            )
+        )
+        if asked is not None and asked.is_changed and asked.record.status.is_final:  # it was cancelled meanwhile
+            await self.release(key, asked.record)
+        if asked is None or asked.is_changed or asked.record.status is not PromiseStatus.WORKING:
+            return None
+        return Failure(Fault.INTERNAL, "The tool waits for answers, but asked nothing.")
 
     async def _put_outcome(self, key: str, started: PromiseRecord, outcome: Outcome) -> str:
         """Stores an outcome, or an error in its place; returns its name, which is empty if the store has no room."""

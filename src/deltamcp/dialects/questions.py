@@ -116,11 +116,15 @@ def _field_problem(schema: dict[str, JSON], value: JSON) -> str | None:
     from jsonschema_rs import ValidationError, validator_for
 
     try:
-        validator_for(schema).validate(value)
-    except ValidationError as problem:
-        return cut(problem.message, MESSAGE_CHARS)
+        validator = validator_for(schema)
     except ValueError:  # the author's schema is none; the function says what it thinks of the value
         return None
+    try:
+        validator.validate(value)
+    except ValidationError as problem:
+        return cut(problem.message, MESSAGE_CHARS)
+    except ValueError:  # what the validator does not look into: more than 255 lists inside each other
+        return "it is nested too deeply"
     return None
 
 
