@@ -357,7 +357,7 @@ async def test_ml_42_a_call_that_was_stored_but_never_queued_is_queued_when_some
 
 
 async def test_a_store_that_is_away_when_a_call_ends_gets_its_outcome_later(worker, monkeypatch):
-    monkeypatch.setattr("deltamcp.calls.promise_runs._STORE_RETRIES", (0.01,) * 5)
+    monkeypatch.setattr("deltamcp.calls.promise_outcomes.STORE_RETRIES", (0.01,) * 5)
     promise = await worker.client.start("write")
     await wait_until(lambda: len(worker.runs) == 1)
     store: Any = worker.server.engine.store
@@ -401,7 +401,7 @@ async def test_a_run_goes_on_where_the_store_has_lost_its_record(worker, monkeyp
 
 
 async def test_a_start_whose_answer_was_lost_is_a_start(worker, monkeypatch):
-    monkeypatch.setattr("deltamcp.calls.promise_runs._STORE_RETRIES", (0.01,) * 5)
+    monkeypatch.setattr("deltamcp.calls.promise_runs.STORE_RETRIES", (0.01,) * 5)
     store: Any = worker.server.engine.store
     replace = store.replace
     lost: list[Any] = []

@@ -6,7 +6,8 @@ import math
 from collections.abc import AsyncGenerator, Iterable
 from typing import assert_never
 
-from deltamcp.calls.promise_runs import PromiseRuns, error_outcome
+from deltamcp.calls.promise_outcomes import PromiseOutcomes, error_outcome
+from deltamcp.calls.promise_runs import PromiseRuns
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.context import CAPABILITY, ProgressReport
 from deltamcp.dialects.tasks import with_related_task
@@ -61,9 +62,10 @@ logger = logging.getLogger("deltamcp")
 class PromiseAsks:
     """Performs what clients ask about promises, and waits for their calls."""
 
-    def __init__(self, store: PromiseStore, runs: PromiseRuns, limits: Limits) -> None:
+    def __init__(self, store: PromiseStore, runs: PromiseRuns, outcomes: PromiseOutcomes, limits: Limits) -> None:
         self._store = store
         self._runs = runs
+        self._outcomes = outcomes
         self._limits = limits
         self._waits: set[PromiseWatch] = set()
 
@@ -197,7 +199,7 @@ class PromiseAsks:
             return UNKNOWN_PROMISE
         found = cancelled.record
         if cancelled.is_changed and found.status.is_final:
-            await self._runs.release(key, found)
+            await self._outcomes.release(key, found)
         if not found.status.is_final:
             found = await self.wait(key, found, watch, _CANCEL_SECONDS, request) or found
         if not found.status.is_final and is_strict:
@@ -206,7 +208,7 @@ class PromiseAsks:
                 lambda current: record.end(current, PromiseStatus.CANCELLED, "", self._store.clock(), seconds),
             )
             if ended is not None and ended.is_changed:
-                await self._runs.release(key, ended.record)
+                await self._outcomes.release(key, ended.record)
             found = found if ended is None else ended.record
         return Answer(await self._snapshot(ask.token, key, found))
 

@@ -17,7 +17,8 @@ import msgspec
 
 from deltamcp.calls.call_spans import CONTEXT_KEYS
 from deltamcp.calls.promise_asks import UNKNOWN_PROMISE, PromiseAsks
-from deltamcp.calls.promise_runs import PromiseRuns, error_outcome
+from deltamcp.calls.promise_outcomes import PromiseOutcomes, error_outcome
+from deltamcp.calls.promise_runs import PromiseRuns
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.tool_calls import PreparedCall, ToolCalls
 from deltamcp.catalog.catalog import Catalog
@@ -48,8 +49,9 @@ class PromiseCalls:
         self, tool_calls: ToolCalls, store: PromiseStore, queue: PromiseQueue, catalog: Catalog, limits: Limits
     ) -> None:
         self.store = store
-        self._runs = PromiseRuns(tool_calls, store, queue, catalog, limits)
-        self._asks = PromiseAsks(store, self._runs, limits)
+        self._outcomes = PromiseOutcomes(store, limits)
+        self._runs = PromiseRuns(tool_calls, store, self._outcomes, queue, catalog, limits)
+        self._asks = PromiseAsks(store, self._runs, self._outcomes, limits)
         self.run = self._runs.run
         self.perform = self._asks.perform
         self.follow = self._asks.follow
@@ -192,7 +194,7 @@ class PromiseCalls:
     # Promises that nobody has
 
     async def _drop(self, key: str, made: PromiseRecord) -> None:
-        await self._runs.release(key, made)
+        await self._outcomes.release(key, made)
         with contextlib.suppress(StoreError):
             await self.store.forget(key, made)
 

@@ -52,7 +52,7 @@ class PromiseChannel:
     async def _write(self) -> None:
         while (latest := self._latest) is not None:
             self._latest = None
-            with contextlib.suppress(StoreError):  # progress is told again, or the call ends
+            with contextlib.suppress(StoreError, ValueError):  # of a text that is none; progress is told again
                 await self._write_progress(latest)
             await asyncio.sleep(_PROGRESS_SECONDS)
         self._writer = None

@@ -8,11 +8,10 @@ import asyncio
 import functools
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
 
 from deltamcp.calls.failures import log_failure, refuse_withheld
 from deltamcp.calls.promise_channel import PromiseChannel
+from deltamcp.calls.promise_outcomes import STORE_RETRIES, PromiseOutcomes, error_outcome
 from deltamcp.calls.request_context import PromisedRun, RequestContext
 from deltamcp.calls.request_state import CONSENT_PREFIX, Answers
 from deltamcp.calls.tool_calls import ToolCalls
@@ -20,28 +19,24 @@ from deltamcp.catalog.catalog import Catalog
 from deltamcp.context import ProgressReport
 from deltamcp.errors import Fault, ToolErrorCode
 from deltamcp.limits import Limits
-from deltamcp.promises import record, stored_outcome
+from deltamcp.promises import record
 from deltamcp.promises.promise_store import PromiseQueue, PromiseStore
 from deltamcp.promises.promise_watch import PromiseWatch
 from deltamcp.promises.promised_call import PromisedCall
 from deltamcp.promises.record import PromiseRecord
 from deltamcp.promises.token import shown_key
-from deltamcp.results.content import server_error
 from deltamcp.results.notes import add_notes
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
-from deltamcp.stores.store import StoreError, StoreFullError, StoreUnreachableError
+from deltamcp.stores.store import StoreError, StoreUnreachableError
 from deltamcp.values import (
     Answer,
     CallTool,
     Failure,
-    InputRequest,
-    InputRequired,
     Outcome,
     PromiseStatus,
     ResultShape,
     ToolResult,
 )
-from deltamcp.wire import jsonrpc
 
 _SIGN_SECONDS = 20.0
 """How long a worker may have a run before it is doubted: it gives its first sign of life meanwhile."""
@@ -56,29 +51,28 @@ _MAX_LOOKS = 6
 """How often a worker looks whether the other one that has its run is dead, before it leaves that to others."""
 _MAX_DEATHS = 3
 """How many workers may die over a call that may run again: it may be the call that kills them."""
-_STORE_RETRIES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""The pauses after which a worker tries again to store what came of a run, while the store cannot be reached."""
 
-T = TypeVar("T")
 logger = logging.getLogger("deltamcp")
-
-
-def error_outcome(code: ToolErrorCode, text: str, *, retryable: bool = False) -> Answer:
-    """Returns the outcome of a call that failed for a reason of the server."""
-    return Answer(server_error(text, code, retryable=retryable))
 
 
 class PromiseRuns:
     """Runs calls behind promises in this process, and queues those whose worker has died."""
 
     def __init__(
-        self, tool_calls: ToolCalls, store: PromiseStore, queue: PromiseQueue, catalog: Catalog, limits: Limits
+        self,
+        tool_calls: ToolCalls,
+        store: PromiseStore,
+        outcomes: PromiseOutcomes,
+        queue: PromiseQueue,
+        catalog: Catalog,
+        limits: Limits,
     ) -> None:
         self._tool_calls = tool_calls
         self._store = store
         self._queue = queue
         self._catalog = catalog
         self._limits = limits
+        self._outcomes = outcomes
         self._running: set[str] = set()
         """The runs of this process, by the keys that were queued: the next run of a call may come before one's end."""
 
@@ -114,7 +108,7 @@ class PromiseRuns:
     async def _start(self, key: str, attempt: int) -> PromiseRecord | None:
         """Returns the record of a run that this worker is to perform; None if there is none, or not for this one."""
         may_be_ours = False
-        for pause in (*_STORE_RETRIES[:3], None):
+        for pause in (*STORE_RETRIES[:3], None):
             try:
                 started = await self._store.update(
                     key,
@@ -170,13 +164,13 @@ class PromiseRuns:
             raise
         finally:
             stop.cancel()
-        await self._end(key, started, _outcome_of(call))
+        await self._outcomes.write(key, started, _outcome_of(call))
 
     async def _give_up(self, key: str, started: PromiseRecord, call: "asyncio.Task[Outcome]") -> None:
         """Leaves a run to other workers, unless it has just ended."""
         try:
             if call.done() and not call.cancelled():
-                await self._end(key, started, _outcome_of(call))
+                await self._outcomes.write(key, started, _outcome_of(call))
             else:
                 await self._bury(key, started, died=False)
         except Exception as error:
@@ -222,74 +216,6 @@ class PromiseRuns:
             key, lambda found: record.report(found, attempt, report.progress, report.total, report.message)
         )
 
-    # What came of a run
-
-    async def _end(self, key: str, started: PromiseRecord, outcome: Outcome | None) -> None:
-        """Writes the outcome of a run; None if it was cancelled."""
-        attempt = started.attempt
-        if outcome is None:
-            await self._finish(key, attempt, PromiseStatus.CANCELLED, "")
-            return
-        if isinstance(outcome, InputRequired):
-            problem = await self._ask(key, started, outcome.requests)
-            if problem is None:
-                return
-            outcome = problem
-        name = await self._put_outcome(key, started, outcome)
-        status = PromiseStatus.FAILED if isinstance(outcome, Failure) else PromiseStatus.COMPLETED
-        await self._finish(key, attempt, status, name)
-
-    async def _ask(self, key: str, started: PromiseRecord, questions: Mapping[str, InputRequest]) -> Failure | None:
-        """Writes the questions of a run; returns the failure of a run whose questions nobody can answer."""
-        try:
-            jsonrpc.encode(questions)
-        except ValueError as error:
-            return Failure(Fault.INTERNAL, log_failure(f"A question of the tool {started.operation}", error))
-        attempt, seconds = started.attempt, self._limits.input_seconds + self._limits.promise_result_seconds
-        asked = await _retry(
-            lambda: self._store.update(
-                key, lambda found: record.ask(found, attempt, questions, self._store.clock(), seconds)
-            )
-        )
-        if asked is not None and asked.is_changed and asked.record.status.is_final:  # it was cancelled meanwhile
-            await self.release(key, asked.record)
-        if asked is None or asked.is_changed or asked.record.status is not PromiseStatus.WORKING:
-            return None
-        return Failure(Fault.INTERNAL, "The tool waits for answers, but asked nothing.")
-
-    async def _put_outcome(self, key: str, started: PromiseRecord, outcome: Outcome) -> str:
-        """Stores an outcome, or an error in its place; returns its name, which is empty if the store has no room."""
-        try:
-            data = stored_outcome.encode(outcome)
-        except ValueError as error:
-            outcome = error_outcome(ToolErrorCode.INTERNAL, log_failure(f"The tool {started.operation}", error))
-            data = stored_outcome.encode(outcome)
-        if len(data) > self._limits.promise_result_bytes:
-            outcome = _too_large(started.operation, len(data))
-            data = stored_outcome.encode(outcome)
-        try:
-            return await _retry(functools.partial(self._store.put_outcome, key, started, outcome, data))
-        except StoreFullError as error:
-            logger.error("the outcome of the promise %s was not stored: %s", shown_key(key), error)
-            return ""
-
-    async def _finish(self, key: str, attempt: int, status: PromiseStatus, outcome: str) -> None:
-        seconds = self._limits.promise_result_seconds
-        ended = await _retry(
-            lambda: self._store.update(
-                key, lambda found: record.finish(found, attempt, status, outcome, self._store.clock(), seconds)
-            )
-        )
-        if ended is not None and ended.is_changed:
-            await self.release(key, ended.record)
-
-    async def release(self, key: str, ended: PromiseRecord) -> None:
-        """Deletes the call of a promise that has ended; if that fails, it expires."""
-        try:
-            await self._store.delete_call(key, ended)
-        except StoreError as error:
-            logger.debug("the call of a promise stays until it expires: %s", error)
-
     # Dead workers and lost keys
 
     async def heal(self, key: str, found: PromiseRecord) -> PromiseRecord:
@@ -311,14 +237,13 @@ class PromiseRuns:
         """Queues a run again whose worker is dead or stops, if the call may run again; else ends the promise."""
         attempt = found.attempt
         if found.cancel_requested:
-            await self._finish(key, attempt, PromiseStatus.CANCELLED, "")
+            await self._outcomes.write_cancelled(key, attempt)
         elif found.may_rerun and found.deaths < _MAX_DEATHS:
             requeued = await self._store.update(key, lambda current: record.requeue(current, attempt, died))
             if requeued is not None and requeued.is_changed:
                 await self.enqueue(key, requeued.record.next_run)
         else:
-            name = await self._put_outcome(key, found, _unknown_outcome(found))
-            await self._finish(key, attempt, PromiseStatus.COMPLETED, name)
+            await self._outcomes.write_unknown(key, found)
         return await self._store.read(key) or found
 
 
@@ -371,28 +296,3 @@ def _add_note(outcome: Outcome, call: PromisedCall) -> Outcome:
             return Answer(add_notes(result, [call.override.note]))
         case _:
             return outcome
-
-
-def _too_large(operation: str, size: int) -> Answer:
-    text = f"{operation} ran, but its result of {size:,} bytes is too large to store; call it with narrower arguments."
-    return error_outcome(ToolErrorCode.RESULT_TOO_LARGE, text)
-
-
-def _unknown_outcome(found: PromiseRecord) -> Answer:
-    reason = "every worker that ran it died" if found.may_rerun else "that could do things twice"
-    text = (
-        f"{found.operation} was interrupted, and may have been executed in part or as a whole. It was not run again, "
-        f"because {reason}; check what it did before you call it again."
-    )
-    return error_outcome(ToolErrorCode.OUTCOME_UNKNOWN, text)
-
-
-async def _retry(work: Callable[[], Awaitable[T]]) -> T:
-    """Stores what must not be lost, although the store may be out of reach for a while."""
-    for pause in _STORE_RETRIES:
-        try:
-            return await work()
-        except StoreUnreachableError as error:
-            logger.debug("what came of a promise waits for the store: %s", error)
-            await asyncio.sleep(pause)
-    return await work()
