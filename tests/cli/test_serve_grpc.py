@@ -111,6 +111,14 @@ def test_the_options_of_http_apply(folder):
             assert call(channel, "process", metadata=(("authorization", f"Bearer {token}"),)).isdigit()
 
 
+def test_the_options_of_mcp_lite_apply(folder):
+    with serving(folder, "--grpc", "127.0.0.1:0", "--mcp-lite-option", "prompts=true") as program:
+        address = program.wait_for(SERVING)[1]
+        with grpc.insecure_channel(address) as channel:
+            prompts = channel.unary_unary("/mcplite.ext.Prompts/GetPrompts")(b"", timeout=HANG_SECONDS)
+        assert MESSAGES.PromptsList.FromString(prompts) == MESSAGES.PromptsList()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="workers need a Unix system")
 def test_workers_share_the_port(folder):
     words = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--workers", "2")
@@ -132,6 +140,10 @@ def test_workers_share_the_port(folder):
         ("--grpc", "0.0.0.0:0"),
         ("--grpc", "127.0.0.1:0", "--workers", "2"),
         ("--grpc", "127.0.0.1:0", "--reload"),
+        ("--grpc", "127.0.0.1:0", "--mcp-lite"),
+        ("--grpc", "127.0.0.1:0", "--no-mcp-lite", "--mcp-lite-option", "prompts=true"),
+        ("--grpc", "127.0.0.1:0", "--mcp-lite-option", "prompt=true"),
+        ("--mcp-lite", "--mcp-lite-option", "prompts=true"),
         ("--grpc", "127.0.0.1:0", "--metrics"),
         ("--grpc", "127.0.0.1:0", "--tls-cert", "none.pem"),
     ],

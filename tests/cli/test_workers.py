@@ -234,6 +234,7 @@ def test_a_server_that_cannot_start_is_told_once(tmp_path, text, code, sentence)
     ("options", "sentence"),
     [
         (["--workers", "2"], "--workers needs --http HOST:PORT: over stdio a server has one client."),
+        (["--grpc", ":0", "--workers", "2"], "--workers needs --http HOST:PORT beside --grpc."),
         (["--http", ":0", "--workers", "0"], "--workers takes a number from 1, not 0."),
         (
             ["--http", ":0", "--workers", "2", "--reload"],

@@ -28,12 +28,16 @@ def read_address(args: argparse.Namespace) -> tuple[str, int] | None:
 
 def select_options(http: "HttpServerOptions") -> "GrpcOptions":
     """Returns the options of HTTP that are gRPC's too."""
-    return {
+    mcp_lite = http.get("mcp_lite", False)
+    selected: GrpcOptions = {
         "trusted_proxies": http.get("trusted_proxies", ()),
         "request_ids": http.get("request_ids", False),
         "tls_cert": http.get("tls_cert"),
         "tls_key": http.get("tls_key"),
     }
+    if not isinstance(mcp_lite, bool):
+        selected["mcp_lite"] = mcp_lite
+    return selected
 
 
 def reserve_port(host: str, port: int) -> list[socket.socket]:

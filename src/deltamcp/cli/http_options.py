@@ -45,7 +45,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an option of MCP-lite over HTTP, such as prompts=true or prefix=/lite; repeatable",
+        help="an option of MCP-lite over HTTP and gRPC, such as prompts=true or prefix=/lite; repeatable",
     )
     verb.add_argument(
         "--compat", action="store_true", help="answer as the original server of Delta-MCP 0.2 does, on every path"

@@ -147,8 +147,7 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigurationError("--metrics needs --http HOST:PORT: over stdio and gRPC nobody could read them.")
     if args.workers != 1:
         _check_workers(args)
-    if args.mcp_lite and args.http is not None:
-        raise ConfigurationError("--mcp-lite is for stdio: over HTTP MCP-lite is served beside MCP.")
+    _check_mcp_lite(args, hosts)
     if args.compat and args.http is None:
         raise ConfigurationError("--compat needs --http HOST:PORT: over stdio every client gets its own protocol.")
     command = ServeCommand(
@@ -252,6 +251,19 @@ def serve_until_changed(command: ServeCommand, bound: BoundSockets) -> None:
         raise SystemExit(code)
 
 
+def _check_mcp_lite(args: argparse.Namespace, hosts: list[str]) -> None:
+    """
+    Raises:
+        ConfigurationError: these options do not go with where the server listens, or with each other.
+    """
+    if args.mcp_lite and hosts:
+        raise ConfigurationError("--mcp-lite is for stdio: over HTTP MCP-lite is served beside MCP, over gRPC alone.")
+    if args.mcp_lite_option and not hosts:
+        raise ConfigurationError("--mcp-lite-option needs --http HOST:PORT or --grpc HOST:PORT.")
+    if args.mcp_lite_option and args.no_mcp_lite:
+        raise ConfigurationError("--mcp-lite-option and --no-mcp-lite exclude each other.")
+
+
 # Workers
 
 
@@ -264,6 +276,8 @@ def _check_workers(args: argparse.Namespace) -> None:
         raise ConfigurationError("--workers needs a Unix system: Windows cannot tell a process to finish and end.")
     if args.workers < 1:
         raise ConfigurationError(f"--workers takes a number from 1, not {args.workers}.")
+    if args.http is None and args.grpc is not None:
+        raise ConfigurationError("--workers needs --http HOST:PORT beside --grpc.")
     if args.http is None:
         raise ConfigurationError("--workers needs --http HOST:PORT: over stdio a server has one client.")
     if args.reload:

@@ -31,10 +31,11 @@ class HttpApp(ServerApp):
 
     def __init__(self, engine: Engine, path: str = "/mcp", **options: Unpack[HttpOptions]) -> None:
         super().__init__(engine, path, options)
-        self._no_page = Failure(Fault.WRONG_PATH, f"The MCP endpoint is {self.path or '/'}.")
         self._names = AllowedNames(options.get("allowed_hosts") or LOOPBACK, options.get("allowed_origins") or ())
         self._endpoint = McpEndpoint(engine, self._quotas, options.get("sessions", True))
         settings = read_settings(options.get("mcp_lite", True))
+        beside = "" if settings is None else f", and MCP-lite is below /{settings.prefix.strip('/')}"
+        self._no_page = Failure(Fault.WRONG_PATH, f"The MCP endpoint is {self.path or '/'}{beside}.")
         self._lite = None if settings is None else McpLiteEndpoint(engine, self._quotas, settings)
         self._attach_metrics(self._endpoint.count_sessions)
 

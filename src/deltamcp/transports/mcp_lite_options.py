@@ -1,4 +1,4 @@
-"""What an operator or an author sets about MCP-lite over HTTP."""
+"""What an operator or an author sets about MCP-lite."""
 
 from typing import Any, Literal, TypedDict
 
