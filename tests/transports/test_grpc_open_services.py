@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import struct
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from grpc_health.v1 import health_pb2
 from deltamcp import DeltaServer, Limits, StaticTokens
 from deltamcp.auth.static_tokens import make_token
 from tests.support.conditions import HANG_SECONDS
-from tests.support.grpc_peer import GrpcPeer, as_dict, refusal, serve_grpc
+from tests.support.grpc_peer import GrpcPeer, as_dict, refusal, serve_grpc, tool_request
 
 OPEN_CALLS = 8
 
@@ -83,27 +84,73 @@ async def test_dialogs_of_reflection_leave_room_for_calls():
         await asyncio.wait(reading)
 
 
-async def test_calls_without_a_message_hold_only_the_share_of_their_caller(tmp_path):
+@pytest.fixture
+def tokens(tmp_path):
+    """The metadata of two principals, and who knows them."""
     (ada, ada_line), (bob, bob_line) = make_token("ada"), make_token("bob")
     path = tmp_path / "tokens"
     path.write_text(f"{ada_line}\n{bob_line}\n")
     path.chmod(0o600)
-    server = make_server()
-    async with (
-        serve_grpc(server, auth=StaticTokens(path)) as peer,
-        connections(peer.server.port, OPEN_CALLS) as channels,
-    ):
-        metadata = (("authorization", f"Bearer {ada}"),)
+    return (("authorization", f"Bearer {ada}"),), (("authorization", f"Bearer {bob}"),), StaticTokens(path)
+
+
+async def test_calls_without_a_message_hold_only_the_share_of_their_caller(tokens):
+    ada, bob, auth = tokens
+    async with serve_grpc(make_server(), auth=auth) as peer, connections(peer.server.port, OPEN_CALLS) as channels:
         method = "/mcplite.MCPLite/CallTool"
-        calls = [channel.stream_unary(method)(silence(), metadata=metadata) for channel in channels for _ in range(2)]
+        calls = [channel.stream_unary(method)(silence(), metadata=ada) for channel in channels for _ in range(2)]
         codes = [asyncio.ensure_future(call.code()) for call in calls]
         while sum(task.done() for task in codes) < len(codes) - OPEN_CALLS // 2:
             await asyncio.wait([task for task in codes if not task.done()], return_when=asyncio.FIRST_COMPLETED)
         assert {task.result() for task in codes if task.done()} == {grpc.StatusCode.UNAVAILABLE}
-        await assert_serves(peer, metadata=(("authorization", f"Bearer {bob}"),))
+        await assert_serves(peer, metadata=bob)
         for call in calls:
             call.cancel()
         await asyncio.wait(codes)
+
+
+def http2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def unreading_client(calls: int, metadata: tuple[tuple[str, str], ...]) -> bytes:
+    """What a client of HTTP/2 sends that calls `add` so often and allows no byte of a response."""
+    headers = (
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/mcplite.MCPLite/CallTool"),
+        (":authority", "localhost"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+        *metadata,
+    )
+    block = b"".join(
+        b"\x00%c%b%c%b" % (len(name), name.encode(), len(value), value.encode()) for name, value in headers
+    )
+    message = tool_request("add", {"a": 1, "b": 2}).SerializeToString()
+    data = struct.pack(">BI", 0, len(message)) + message
+    no_window = struct.pack(">HI", 4, 0)  # SETTINGS_INITIAL_WINDOW_SIZE
+    frames = [http2_frame(4, 0, 0, no_window)]
+    for number in range(calls):
+        stream = 2 * number + 1
+        frames += http2_frame(1, 4, stream, block), http2_frame(0, 1, stream, data)
+    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"".join(frames)
+
+
+async def test_unread_responses_hold_only_the_share_of_their_caller(tokens):
+    ada, bob, auth = tokens
+    async with serve_grpc(make_server(), auth=auth) as peer, contextlib.AsyncExitStack() as stack:
+        for _ in range(OPEN_CALLS):
+            reader, writer = await asyncio.open_connection("127.0.0.1", peer.server.port)
+            stack.callback(writer.close)
+            writer.write(unreading_client(2, ada))
+            heads = 0
+            async with asyncio.timeout(HANG_SECONDS):
+                while heads < 2:  # those of responses, or of refusals
+                    length, kind, _, _ = struct.unpack(">IBBI", b"\0" + await reader.readexactly(9))
+                    await reader.readexactly(length)
+                    heads += kind == 1
+        await assert_serves(peer, metadata=bob)
 
 
 @pytest.mark.parametrize(

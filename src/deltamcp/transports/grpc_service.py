@@ -190,11 +190,10 @@ class GrpcService:
         account = request.caller.account
         if not self._calls.take(account):
             return OVERLOADED
-        try:
-            data = await read_message(requests, self._engine.limits.body_seconds)
-            found = await handler(data, request, context, running) if isinstance(data, bytes) else data
-        finally:
-            self._calls.give_back(account)
+        # Until the response is sent too: a client that does not read it would hold a place of the server's.
+        context.add_done_callback(lambda _: self._calls.give_back(account))
+        data = await read_message(requests, self._engine.limits.body_seconds)
+        found = await handler(data, request, context, running) if isinstance(data, bytes) else data
         if isinstance(found, bytes) and len(found) > _COUNTED_BYTES:
             return self._count(found, account, context)
         return found
