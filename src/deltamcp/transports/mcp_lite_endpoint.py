@@ -127,7 +127,8 @@ class McpLiteEndpoint:
                     await self._answer(parsed, incoming)
         finally:
             incoming.release()
-            incoming.release_responses()  # those of a batch whose client has left
+            if incoming.response_bytes:  # those of a batch whose client has left
+                incoming.release_responses()
 
     async def refuse(self, incoming: HttpRequest, failure: Failure, id_: RequestId | None = None) -> None:
         """Refuses a request that no tool has seen."""
