@@ -10,8 +10,12 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from deltamcp import Context, DeltaServer, Limits
-from deltamcp.values import PromiseStatus
+from deltamcp import Context, DeltaServer, Limits, ToolError
+from deltamcp.transports.grpc_admission import GrpcRequest
+from deltamcp.transports.grpc_replies import GrpcStreamReply
+from deltamcp.transports.grpc_responses import ResponseForm
+from deltamcp.transports.quota import Quota
+from deltamcp.values import ANONYMOUS, Caller, PromiseStatus
 from tests.support.conditions import HANG_SECONDS, wait_until
 from tests.support.grpc_peer import GrpcPeer, as_dict, refusal, serve_grpc
 from tests.support.lite_client import lite_client
@@ -145,6 +149,30 @@ async def test_ml_107_a_stream_that_is_read_goes_on_to_its_end():
     assert work.produced == 100 and len(responses) == 101
 
 
+class UnreadContext:
+    """What gRPC gives a call whose client does not read until the test says so."""
+
+    def __init__(self) -> None:
+        self.may_read = asyncio.Event()
+
+    async def write(self, message: bytes) -> None:
+        await self.may_read.wait()
+
+
+async def test_large_parts_that_nobody_reads_count_for_their_caller():
+    quota = Quota(100_000, 1.0)
+    request = GrpcRequest(Caller(ANONYMOUS, account="ada"), ())
+    contexts = [UnreadContext(), UnreadContext()]
+    first, second = (GrpcStreamReply(request, context, ResponseForm(), quota, 0.01) for context in contexts)
+    sending = asyncio.ensure_future(first.send_part("x" * 80_000))
+    await wait_until(lambda: quota.held > 80_000, "the first part counts")
+    with pytest.raises(ToolError, match="unread"):
+        await second.send_part("x" * 80_000)
+    contexts[0].may_read.set()
+    await sending
+    assert quota.held == 0
+
+
 async def test_a_client_that_leaves_while_parts_are_sent_leaves_no_trace_in_the_log(caplog):
     work = Work()
     async with serve_grpc(work.server, [("grpc.http2.bdp_probe", 0)]) as peer:
@@ -152,7 +180,7 @@ async def test_a_client_that_leaves_while_parts_are_sent_leaves_no_trace_in_the_
         await stream.read()
         await wait_until(lambda: work.produced > 2, "the tool makes parts")
         stream.cancel()
-        await wait_until(lambda: not peer.server._service._running, "the call ends")
+        await wait_until(lambda: not peer.server._service._running._calls, "the call ends")
         assert work.produced < 10_000
         assert as_dict((await peer.call("tell", {"words": ["on"]})).result)["content"][0]["text"] == "on"
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []

@@ -6,7 +6,7 @@ from typing import Protocol
 from deltamcp.calls.engine import Engine
 from deltamcp.context import Channel
 from deltamcp.errors import Fault
-from deltamcp.transports.quota import Quota
+from deltamcp.transports.quota import TOO_MANY_CALLS, Quota
 from deltamcp.values import EngineAsk, Failure, Outcome, RequestId, Terms
 
 
@@ -30,7 +30,7 @@ class CallsInFlight:
     ) -> Outcome | None:
         """Returns the engine's outcome; None if the client has disconnected."""
         if not self._quota.take(account):
-            return Failure(Fault.OVERLOADED, "Too many calls are in progress; try again later.")
+            return TOO_MANY_CALLS
         try:
             return await self._engine.perform(ask, terms, reply, id_)
         except asyncio.CancelledError:

@@ -22,8 +22,9 @@ from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.delta_mcp_challenge import write_challenge
 from deltamcp.transports.handshake_session import HandshakeSession
 from deltamcp.transports.http_options import HttpOptions
-from deltamcp.transports.http_reply import UNREAD, HttpReply
+from deltamcp.transports.http_reply import HttpReply
 from deltamcp.transports.http_session_requests import make_directory
+from deltamcp.transports.quota import UNREAD
 from deltamcp.transports.server_app import ServerApp
 from deltamcp.values import (
     ANONYMOUS,

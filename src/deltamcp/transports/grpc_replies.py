@@ -6,12 +6,16 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from deltamcp.context import ProgressReport
-from deltamcp.errors import InputDeclinedError
+from deltamcp.errors import InputDeclinedError, ToolError
 from deltamcp.transports.grpc_admission import GrpcRequest
 from deltamcp.transports.grpc_responses import ResponseForm, encode_part
+from deltamcp.transports.quota import UNREAD_PARTS, Quota
 from deltamcp.values import JSON
 
 logger = logging.getLogger("deltamcp.grpc")
+
+COUNTED_BYTES = 64 * 1024
+"""Responses up to this size need not be counted; a client's flow control has as much on the way."""
 
 
 class GrpcReply:
@@ -60,8 +64,13 @@ class GrpcStreamReply(GrpcReply):
 
     takes_every_progress = True
 
-    def __init__(self, request: GrpcRequest, context: Any, form: ResponseForm) -> None:
+    def __init__(
+        self, request: GrpcRequest, context: Any, form: ResponseForm, responses: Quota, send_seconds: float
+    ) -> None:
+        """`responses` counts large parts for the caller until they are sent; each waits `send_seconds` for its turn."""
         super().__init__(request)
+        self._responses = responses
+        self._send_seconds = send_seconds
         self._context = context
         self._form = form
         self._lock = asyncio.Lock()  # gRPC takes one write at a time, and a tool may report from several tasks
@@ -81,6 +90,18 @@ class GrpcStreamReply(GrpcReply):
     async def send(self, result: dict[str, JSON]) -> None:
         """Sends a response without `meta`; cancels the call if the client is gone."""
         encoded = encode_part(result, self._form)
+        if len(encoded) <= COUNTED_BYTES:
+            await self._write(encoded)
+            return
+        account, size = self._request.caller.account, min(len(encoded), self._responses.share)
+        if not await self._responses.take_in_turn(account, size, self._send_seconds):
+            raise ToolError(UNREAD_PARTS)
+        try:
+            await self._write(encoded)
+        finally:
+            self._responses.give_back(account, size)
+
+    async def _write(self, encoded: bytes) -> None:
         async with self._lock:
             try:
                 await self._context.write(encoded)

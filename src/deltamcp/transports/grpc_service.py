@@ -23,7 +23,7 @@ from deltamcp.transports.grpc_admission import GrpcAdmission, GrpcRequest
 from deltamcp.transports.grpc_errors import DETAILS_KEY, grpc_error
 from deltamcp.transports.grpc_open_services import read_message
 from deltamcp.transports.grpc_options import GrpcOptions
-from deltamcp.transports.grpc_replies import GrpcReply, GrpcStreamReply
+from deltamcp.transports.grpc_replies import COUNTED_BYTES, GrpcReply, GrpcStreamReply
 from deltamcp.transports.grpc_responses import (
     ResponseForm,
     encode_prompts,
@@ -32,9 +32,10 @@ from deltamcp.transports.grpc_responses import (
     encode_whole_tools,
     promise_update,
 )
+from deltamcp.transports.grpc_running_calls import RunningCall, RunningCalls
 from deltamcp.transports.mcp_lite_options import read_settings
 from deltamcp.transports.mcplite_messages import PROMPTS_SERVICE, SERVICE, lite_messages
-from deltamcp.transports.quota import Quota
+from deltamcp.transports.quota import TOO_MANY_CALLS, UNREAD, Quota
 from deltamcp.values import (
     JSON,
     Answer,
@@ -55,37 +56,9 @@ logger = logging.getLogger("deltamcp.grpc")
 
 _REPLY_SECONDS = 0.25
 """How long before a client's deadline the server replies with a promise."""
-_COUNTED_BYTES = 64 * 1024
-"""Responses up to this size need not be counted; a client's flow control has as much on the way."""
 _CACHE_KEY = "grpc"
 
-OVERLOADED = Failure(Fault.OVERLOADED, "Too many calls are in progress; try again later.")
-UNREAD = Failure(
-    Fault.OVERLOADED, "Too many large responses to this client are unread, so this one was dropped; read them first."
-)
 SHUTTING_DOWN = Failure(Fault.SHUTTING_DOWN, "The server is shutting down.")
-
-
-class RunningCall:
-    """A request that is served, as far as a server that shuts down must know it."""
-
-    __slots__ = ("follows_promise", "is_stopped", "task")
-
-    def __init__(self) -> None:
-        self.task = asyncio.current_task()
-        self.follows_promise = False
-        """Whether the request only tells of a call that goes on without it."""
-        self.is_stopped = False
-
-    def stop(self) -> None:
-        """Ends the request because the server shuts down."""
-        if not self.is_stopped and self.task is not None:
-            self.is_stopped = True
-            self.task.cancel()
-
-    def undo_cancel(self) -> None:
-        assert self.task is not None, "requests are served in tasks"
-        self.task.uncancel()
 
 
 _Requests = AsyncIterable[bytes]
@@ -107,8 +80,7 @@ class GrpcService:
         self._calls = Quota(limits.calls, limits.account_share)
         self._responses = Quota(limits.response_bytes, limits.account_share)
         self._numbers = itertools.count(1)
-        self._running: set[RunningCall] = set()
-        self._is_draining = False
+        self._running = RunningCalls()
         self._messages = lite_messages()
 
     @property
@@ -133,15 +105,7 @@ class GrpcService:
 
     async def drain(self, seconds: float) -> None:
         """Ends streams that follow promises now, and other requests once they had so many seconds."""
-        self._is_draining = True
-        for call in tuple(self._running):
-            if call.follows_promise:
-                call.stop()
-        tasks = [call.task for call in self._running if call.task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=seconds)
-        for call in tuple(self._running):
-            call.stop()
+        await self._running.drain(seconds)
 
     # Methods: they take and return serialized messages
 
@@ -163,8 +127,7 @@ class GrpcService:
 
     async def _serve(self, requests: _Requests, context: Any, handler: _Handler) -> bytes:
         """Admits a request and returns the handler's message; or ends the call with the status of a failure."""
-        running = RunningCall()
-        self._running.add(running)
+        running = self._running.begin()
         found: bytes | Failure
         try:
             found = await self._handle(requests, context, handler, running)
@@ -176,7 +139,7 @@ class GrpcService:
         except Exception as error:
             found = Failure(Fault.INTERNAL, log_failure("The request", error))
         finally:
-            self._running.discard(running)
+            self._running.end(running)
         if isinstance(found, Failure):
             await self._abort(found, context)
         return found  # type: ignore[return-value]  # `_abort` raises
@@ -189,12 +152,12 @@ class GrpcService:
             return request
         account = request.caller.account
         if not self._calls.take(account):
-            return OVERLOADED
+            return TOO_MANY_CALLS
         # Until the response is sent too: a client that does not read it would hold a place of the server's.
         context.add_done_callback(lambda _: self._calls.give_back(account))
         data = await read_message(requests, self._engine.limits.body_seconds)
         found = await handler(data, request, context, running) if isinstance(data, bytes) else data
-        if isinstance(found, bytes) and len(found) > _COUNTED_BYTES:
+        if isinstance(found, bytes) and len(found) > COUNTED_BYTES:
             return self._count(found, account, context)
         return found
 
@@ -270,7 +233,7 @@ class GrpcService:
             return asked
         rpc, terms, ask = asked
         form = self._form(request)
-        reply = GrpcStreamReply(request, context, form)
+        reply = GrpcStreamReply(request, context, form, self._responses, self._engine.limits.send_seconds)
         ask = _within(ask, context.time_remaining())
         outcome = await self._engine.perform(ask, terms, reply, rpc.id)
         if isinstance(outcome, Promise):
@@ -295,7 +258,7 @@ class GrpcService:
                 contextlib.aclosing(promises.follow(promise.token, caller)) as changes,
             ):
                 async for promise in changes:
-                    if self._is_draining or promise.status.is_final or promise.requests:
+                    if self._running.are_ending or promise.status.is_final or promise.requests:
                         return promise
                     response = self._dialect.respond(rpc, promise, Stamp(time.time(), 0))
                     if isinstance(response, LiteResponse):

@@ -6,7 +6,7 @@ from typing import Any
 
 from deltamcp.context import ProgressReport
 from deltamcp.dialects import versions
-from deltamcp.errors import Fault, InputDeclinedError
+from deltamcp.errors import InputDeclinedError
 from deltamcp.limits import Limits
 from deltamcp.transports import asgi_messages
 from deltamcp.transports.event_streams import SessionStreams, StoredStream
@@ -17,11 +17,6 @@ from deltamcp.wire.codecs import JSON_CODEC
 
 RETRY_MS = 100
 """How soon a client should reconnect after the server closed its stream."""
-
-UNREAD = Failure(
-    Fault.OVERLOADED, "Too many large responses to this client are unread, so this one was dropped; read them first."
-)
-"""The outcome of a call whose response exceeds `response_bytes`."""
 
 
 class HttpReply:

@@ -13,10 +13,10 @@ from deltamcp.transports.asgi_messages import AcceptedTypes, HttpRequest
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.event_streams import FollowedStream
 from deltamcp.transports.handshake_session import cancelled_id
-from deltamcp.transports.http_reply import UNREAD, HttpReply
+from deltamcp.transports.http_reply import HttpReply
 from deltamcp.transports.http_sessions import HttpSession, HttpSessions
 from deltamcp.transports.no_sessions import NoSessions
-from deltamcp.transports.quota import HttpQuotas
+from deltamcp.transports.quota import UNREAD, HttpQuotas
 from deltamcp.transports.session_directory import SESSION_HEADER, SessionDirectory
 from deltamcp.transports.shared_sessions import SharedSessions
 from deltamcp.transports.stream_copies import StreamCopies

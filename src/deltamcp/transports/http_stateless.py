@@ -10,7 +10,8 @@ from deltamcp.transports.asgi_messages import HttpRequest
 from deltamcp.transports.calls_in_flight import CallsInFlight
 from deltamcp.transports.event_streams import FollowedStream, SubscriptionStream
 from deltamcp.transports.followed_promises import FOLLOWED_BYTES, FollowedPromises
-from deltamcp.transports.http_reply import UNREAD, HttpReply
+from deltamcp.transports.http_reply import HttpReply
+from deltamcp.transports.quota import UNREAD
 from deltamcp.transports.response import encode_response
 from deltamcp.transports.subscription import Subscription
 from deltamcp.values import Ask, EngineAsk, Failure, Listen, Message, Request, SetLevel, Terms, Watch

@@ -17,7 +17,7 @@ from deltamcp.transports import asgi_messages
 from deltamcp.transports.asgi_messages import Headers, HttpRequest
 from deltamcp.transports.body_reader import BodyReader
 from deltamcp.transports.calls_in_flight import CallsInFlight
-from deltamcp.transports.http_reply import UNREAD, HttpReply
+from deltamcp.transports.http_reply import HttpReply
 from deltamcp.transports.mcp_lite_messages import MAX_BATCH, is_notification, refusal
 from deltamcp.transports.mcp_lite_negotiation import (
     ReplyForm,
@@ -29,7 +29,7 @@ from deltamcp.transports.mcp_lite_negotiation import (
 from deltamcp.transports.mcp_lite_options import LiteHttpSettings
 from deltamcp.transports.mcp_lite_response import make_stamp, write_response
 from deltamcp.transports.mcp_lite_stream import LiteStreams
-from deltamcp.transports.quota import HttpQuotas
+from deltamcp.transports.quota import UNREAD, HttpQuotas
 from deltamcp.values import (
     JSON,
     Answer,

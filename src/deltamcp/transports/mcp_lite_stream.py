@@ -20,8 +20,8 @@ from deltamcp.limits import Limits
 from deltamcp.transports import asgi_messages
 from deltamcp.transports.asgi_messages import HttpRequest
 from deltamcp.transports.calls_in_flight import CallsInFlight
-from deltamcp.transports.http_reply import UNREAD
 from deltamcp.transports.mcp_lite_response import make_stamp, write_stamped_response
+from deltamcp.transports.quota import UNREAD, UNREAD_PARTS
 from deltamcp.values import JSON, EngineAsk, Failure, Outcome, RedeemPromise, Request, Terms
 from deltamcp.wire import jsonrpc, sse
 from deltamcp.wire.timestamps import format_time
@@ -220,7 +220,7 @@ class LiteStream:
         quota, account = self._incoming.quotas.responses, self._incoming.account
         size = min(len(data), quota.share)
         if not await quota.take_in_turn(account, size, self._limits.send_seconds):
-            raise ToolError("Too many large parts of results are unread by this client; read them first.")
+            raise ToolError(UNREAD_PARTS)
         # A call that is cancelled here must not leave half of an event in the stream.
         await asyncio.shield(self._send_large(data, size))
 

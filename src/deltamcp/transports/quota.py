@@ -8,7 +8,18 @@ import asyncio
 import itertools
 from collections import deque
 
+from deltamcp.errors import Fault
 from deltamcp.limits import Limits
+from deltamcp.values import Failure
+
+TOO_MANY_CALLS = Failure(Fault.OVERLOADED, "Too many calls are in progress; try again later.")
+"""The outcome of a call that exceeds `calls`."""
+UNREAD = Failure(
+    Fault.OVERLOADED, "Too many large responses to this client are unread, so this one was dropped; read them first."
+)
+"""The outcome of a call whose response exceeds `response_bytes`."""
+UNREAD_PARTS = "Too many large parts of results are unread by this client; read them first."
+"""Why a call fails whose parts exceed `response_bytes`."""
 
 _ACCOUNTS_AT_ONCE = 8
 """Other accounts whose turn may come when one gives back an amount; together they may hold the whole."""
