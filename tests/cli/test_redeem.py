@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ pytest.importorskip("docket")
 SLOW = """
 import asyncio
 from pathlib import Path
-from deltamcp import Context, DeltaServer
+from deltamcp import Context, DeltaServer, NeedsResource
 
 server = DeltaServer("slow", "1")
 
@@ -30,6 +31,22 @@ async def work(number: int, ctx: Context) -> dict:
     while not Path("may_end").exists():
         await asyncio.sleep(0.02)
     return {"number": number}
+
+
+@server.tool(promise="always")
+async def wait(mark: str) -> None:
+    "Wait for ever, and leave a file when cancelled."
+    Path(f"{mark}-begun").touch()
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        Path(f"{mark}-ended").touch()
+
+
+@server.tool
+def think() -> str:
+    "Need more."
+    raise NeedsResource("Needs more tokens", kind="tokens", required=60_000)
 
 
 @server.tool(promise="always")
@@ -123,6 +140,32 @@ def test_redeem_says_how_it_is_used(folder):
     assert "Usage: delta-mcp redeem TARGET TOKEN" in run("redeem", "http://127.0.0.1:1/mcp", cwd=folder).err
     both = run("redeem", "http://127.0.0.1:1/mcp", "prom_x", "--status", "--cancel", cwd=folder)
     assert_one_sentence(both, 2)
+
+
+def test_a_call_that_is_interrupted_is_cancelled(target, folder):
+    mark = target.partition(":")[0]
+    words = [str(PROGRAM), "call", target, "wait", f"mark={mark}"]
+    with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_file(folder / f"{mark}-begun")
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=HANG_SECONDS)
+    assert (process.returncode, *said) == (130, "", "")
+    wait_for_file(folder / f"{mark}-ended")
+
+
+def wait_for_file(file: Path) -> None:
+    ends_at = time.monotonic() + HANG_SECONDS
+    while not file.exists():
+        assert time.monotonic() < ends_at, f"there is no {file.name}"
+        time.sleep(0.02)
+
+
+def test_a_call_that_needs_more_of_a_resource_fails(ports, folder):
+    assert_one_sentence(run("call", f"grpc://127.0.0.1:{ports[1]}", "think", cwd=folder), 1)
+
+
+def test_a_server_without_tls_is_told_in_one_sentence(ports, folder):
+    assert_one_sentence(run("list", f"grpcs://127.0.0.1:{ports[1]}", cwd=folder), 3)
 
 
 def test_an_unknown_token_is_refused(target, folder):

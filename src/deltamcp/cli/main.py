@@ -19,6 +19,8 @@ from deltamcp.errors import (
     DeadlineError,
     DeltaError,
     PeerError,
+    ResourceNeededError,
+    ResponseTypeError,
     UnreachableError,
 )
 
@@ -62,6 +64,8 @@ EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_INTERRUPTED = 1, 2, 3, 130
 EXIT_CODES: tuple[tuple[type[DeltaError], int], ...] = (
     (CallFailedError, EXIT_FAILED),
     (PeerError, EXIT_FAILED),
+    (ResourceNeededError, EXIT_FAILED),
+    (ResponseTypeError, EXIT_FAILED),
     (UnreachableError, EXIT_UNREACHABLE),
     (ConnectionLostError, EXIT_UNREACHABLE),
     (DeadlineError, EXIT_UNREACHABLE),

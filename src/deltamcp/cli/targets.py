@@ -243,6 +243,7 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: Unp
     Raises:
         ConfigurationError: there is no such target.
     """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else gRPC prints a log of its own beside our one sentence
     args.login_target = target  # where `login.offer` logs in, if the server wants that: an entry has headers, too
     options: ClientOptions = {
         "speak": args.speak,

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ _UNSENT = ("failed to connect", "DNS resolution failed", "name resolution", "Con
 """How gRPC begins to tell that it could not connect."""
 _BROKEN = ("RST_STREAM", "GOAWAY", "Stream removed", "Socket closed", "Connection reset")
 """How gRPC tells of a broken connection where the status is one that servers use, too."""
+_ADDRESS = re.compile(r"^[A-Z_]+: (ipv[46]:\S+: )?")
+"""What gRPC puts before the reason: a status, and an address that the label has."""
 _FOR_NOW = ("RATE_LIMITED", "OVERLOADED", "SERVER_SHUTDOWN")
 """The reasons of a server that has done nothing, and can be asked again."""
 
@@ -197,8 +200,8 @@ class GrpcLink:
 
     def _lost_error(self, text: str) -> ClientError:
         sent = not any(mark in text for mark in _UNSENT)
-        reason = text.partition("; last error: ")[2] or text
-        return ConnectionLostError(f"{self._label} cannot be reached: {reason[:200]}.", maybe_done=sent)
+        reason = _ADDRESS.sub("", text.partition("; last error: ")[2] or text)[:200].rstrip(" :.")
+        return ConnectionLostError(f"{self._label} cannot be reached: {reason or 'it says nothing'}.", maybe_done=sent)
 
     async def listen(self, headers: Mapping[str, str], on_open: Callable[[], None]) -> bool:
         """Returns False: MCP-lite servers send nothing that was not asked for."""
