@@ -1,6 +1,7 @@
 """Calls that a server goes on with: promises of MCP-lite, and tasks of MCP in both of their forms."""
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -224,6 +225,36 @@ async def test_a_progress_callback_that_fails_does_not_fail_the_call():
 
     async with serve_fake(fake), connect(fake.lite_url) as client:
         assert (await client.call_tool("render", progress=fail)).text == "done"
+
+
+async def test_a_call_that_asks_without_end_is_cancelled(monkeypatch):
+    monkeypatch.setattr(pending_call, "_SOON_SECONDS", 0.0001)
+    fake = FakeLite()
+    numbers = itertools.count()
+
+    def ask(asked: FakeRequest) -> dict[str, Any]:
+        if asked.method != "tools/call":
+            return FakeLite.result(fake, asked)
+        questions = {f"q{next(numbers)}": QUESTION for _ in range(10)}
+        body = {**promise("input_required"), "elicitation": {"requests": questions}}
+        return {"result": {**body, "_meta": {**body["_meta"], "response_type": "elicitation"}}}
+
+    fake.result = ask  # type: ignore[method-assign]
+    async with serve_fake(fake), connect(fake.lite_url, on_elicitation=lambda _: {}) as client:
+        with pytest.raises(PeerError, match="more than 500 questions"):
+            await client.call("render")
+    assert arguments(fake)[-1].get("action") == "cancel"
+
+
+async def test_a_token_is_neither_shown_nor_of_any_length():
+    async with serve_fake(FakeLite(promise())) as fake, connect(fake.lite_url) as client:
+        pending = await client.start("render")
+        assert TOKEN not in f"{pending!r} {pending.state!r} {pending.state}"
+    long = promise()
+    long["_meta"]["promise_token"] = "t" * 5000
+    async with serve_fake(FakeLite(long)) as fake, connect(fake.lite_url) as client:
+        with pytest.raises(ClientError, match="4096 characters"):
+            await client.start("render")
 
 
 async def test_a_server_that_asks_for_a_long_wait_is_asked_again_within_two_minutes():

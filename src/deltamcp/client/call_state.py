@@ -9,6 +9,8 @@ from deltamcp.values import JSON
 
 _FINAL = frozenset({"completed", "failed", "cancelled"})
 _MAX_RETRY_MS = 3_600_000
+_MAX_TOKEN_CHARS = 4096
+"""The client sends the token with every question, over HTTP also in a header; servers of this library have 31."""
 _MAX_PROGRESS = 1e300
 """Larger numbers cannot be computed with, and say nothing."""
 
@@ -30,6 +32,10 @@ class CallState(Struct, frozen=True):
     result: dict[str, JSON] | None = None
     error: dict[str, JSON] | None = None
     """The JSON-RPC error with which the call ended."""
+
+    def __repr__(self) -> str:
+        """Leaves the token out, which is a secret, and the result, which may be large."""
+        return f"<CallState {self.status!r:.40}, progress {self.progress} of {self.total}>"
 
     @property
     def is_final(self) -> bool:
@@ -53,6 +59,8 @@ def parse_task(task: Any) -> CallState:
     token = task.get("taskId") if isinstance(task, dict) else None
     if not isinstance(token, str) or not token:
         raise ClientError("The server goes on with the call, and gives no id to ask for it by.")
+    if len(token) > _MAX_TOKEN_CHARS:
+        raise ClientError(f"The server goes on with the call, under an id of more than {_MAX_TOKEN_CHARS} characters.")
     status, message, questions = task.get("status"), task.get("statusMessage"), task.get("inputRequests")
     retry_ms = task.get("pollIntervalMs", task.get("pollInterval"))
     result, error = task.get("result"), task.get("error")

@@ -36,6 +36,8 @@ _SOON_SECONDS = 0.25
 _WAIT_FACTOR, _MAX_WAIT_SECONDS, _JITTER = 1.6, 5.0, 0.2
 _PATIENCE_SECONDS = 120.0
 """How long the server may be unreachable before the client gives up asking; the call itself goes on."""
+_MAX_QUESTIONS = 500
+"""How many questions of one call the client answers."""
 _BUSY_REASONS = ("RATE_LIMITED", "OVERLOADED", "SERVER_SHUTDOWN")
 """Errors of MCP-lite that say nothing of the call itself."""
 
@@ -174,6 +176,8 @@ class PendingCall:
     async def _answer_questions(self, protocol: PromiseProtocol) -> None:
         """Answers the questions that it has not answered yet: a server may still list those whose answer it has."""
         asked = {key: question for key, question in self.state.questions.items() if key not in self._answered}
+        if len(self._answered) + len(asked) > _MAX_QUESTIONS:
+            raise PeerError(0, f"{self._name} asks more than {_MAX_QUESTIONS} questions.")
         if asked and self.token is not None:
             responses = (await self._callbacks.retry_params({"inputRequests": asked}))["inputResponses"]
             self.state = await protocol.answer(self.token, responses) or self.state
