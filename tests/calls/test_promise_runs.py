@@ -30,6 +30,7 @@ from deltamcp.values import (
 )
 from tests.support.conditions import wait_until
 from tests.support.promise_queue import PromiseClient, TaskQueue, code_of, promise_calls, queue_for, text_of
+from tests.support.store_medium import until
 
 S = PromiseStatus
 ANN = Principal("ann", frozenset({"read"}))
@@ -183,6 +184,28 @@ async def test_a_question_that_cannot_be_sent_ends_the_call(worker, caplog):
     outcome = await worker.client.redeem(await worker.client.start("garble"))
     assert outcome.fault is Fault.INTERNAL and outcome.message.startswith("A question of the tool garble failed (error")
     assert "lone surrogate" in caplog.text
+
+
+async def test_a_message_that_is_no_text_does_not_keep_later_progress_from_clients(worker, monkeypatch):
+    monkeypatch.setattr("deltamcp.calls.promise_channel._PROGRESS_SECONDS", 0.01)
+
+    async def steps(ctx: Context) -> str:
+        """Reports."""
+        await ctx.progress(1, 4, "\ud800")
+        await asyncio.sleep(0.05)
+        await ctx.progress(2, 4, "two")
+        await worker.goes_on.wait()
+        return "done"
+
+    worker.server.tool(steps, promise="auto")
+    promise = await worker.client.start("steps")
+
+    async def is_told() -> bool:
+        value: Promise = (await worker.client.ask(GetPromise(promise.token))).value
+        return value.message == "two"
+
+    await until(is_told)
+    worker.goes_on.set()
 
 
 async def test_a_tool_that_waits_for_no_answer_is_told_as_the_authors_mistake(worker):
