@@ -401,6 +401,34 @@ async def test_a_store_that_is_away_when_a_call_ends_gets_its_outcome_later(work
     assert text_of(await worker.client.redeem(promise)) == "run 1"
 
 
+async def test_a_store_that_is_away_when_a_run_begins_does_not_fail_the_call(worker, monkeypatch):
+    monkeypatch.setattr("deltamcp.calls.promise_outcomes.STORE_RETRIES", (0.01,) * 5)
+    store = promise_calls(worker.server).store
+    read_call, failures = store.read_call, iter([StoreUnreachableError("away")] * 3)
+
+    async def read_late(*call: Any) -> Any:
+        for failure in failures:
+            raise failure
+        return await read_call(*call)
+
+    monkeypatch.setattr(store, "read_call", read_late)
+    worker.goes_on.set()
+    assert text_of(await worker.client.redeem(await worker.client.start("write"))) == "run 1"
+
+
+async def test_a_call_that_its_account_had_no_room_for_is_told_so(worker, caplog):
+    worker.queue.is_open = False
+    promise = await worker.client.start("write")
+    store: Any = promise_calls(worker.server).store
+    (key,) = store._recent_calls._values
+    found = await store.read(key)
+    await store.delete_call(key, found)
+    worker.queue.open()
+    outcome = await worker.client.redeem(promise)
+    assert text_of(outcome) == "write did not run: your other calls took its room in the store. Call it again."
+    assert outcome.value.error.retryable and not worker.runs
+
+
 async def test_a_run_goes_on_where_the_store_has_lost_its_record(worker, monkeypatch):
     monkeypatch.setattr("deltamcp.promises.promise_watch._BACKSTOP_SECONDS", 0.01)
     steps: list[str] = []

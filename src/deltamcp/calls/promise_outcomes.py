@@ -59,7 +59,7 @@ class PromiseOutcomes:
         except ValueError as error:
             return Failure(Fault.INTERNAL, log_failure(f"A question of the tool {started.operation}", error))
         attempt, seconds = started.attempt, self._limits.input_seconds + self._limits.promise_result_seconds
-        asked = await _retry(
+        asked = await retry(
             lambda: self._store.update(
                 key, lambda found: record.ask(found, attempt, questions, self._store.clock(), seconds)
             )
@@ -81,7 +81,7 @@ class PromiseOutcomes:
             outcome = _too_large(started.operation, len(data))
             data = stored_outcome.encode(outcome)
         try:
-            return await _retry(functools.partial(self._store.put_outcome, key, started, outcome, data))
+            return await retry(functools.partial(self._store.put_outcome, key, started, outcome, data))
         except StoreFullError as error:
             logger.error("the outcome of the promise %s was not stored: %s", shown_key(key), error)
             return ""
@@ -97,7 +97,7 @@ class PromiseOutcomes:
 
     async def _finish(self, key: str, attempt: int, status: PromiseStatus, outcome: str) -> None:
         seconds = self._limits.promise_result_seconds
-        ended = await _retry(
+        ended = await retry(
             lambda: self._store.update(
                 key, lambda found: record.finish(found, attempt, status, outcome, self._store.clock(), seconds)
             )
@@ -127,12 +127,12 @@ def _unknown_outcome(found: PromiseRecord) -> Answer:
     return error_outcome(ToolErrorCode.OUTCOME_UNKNOWN, text)
 
 
-async def _retry(work: Callable[[], Awaitable[T]]) -> T:
-    """Stores what must not be lost, although the store may be out of reach for a while."""
+async def retry(work: Callable[[], Awaitable[T]]) -> T:
+    """Does what a run depends on, although the store may be out of reach for a while."""
     for pause in STORE_RETRIES:
         try:
             return await work()
         except StoreUnreachableError as error:
-            logger.debug("what came of a promise waits for the store: %s", error)
+            logger.debug("a run waits for the store: %s", error)
             await asyncio.sleep(pause)
     return await work()

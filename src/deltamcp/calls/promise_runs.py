@@ -11,7 +11,7 @@ import logging
 
 from deltamcp.calls.failures import log_failure, refuse_withheld
 from deltamcp.calls.promise_channel import PromiseChannel
-from deltamcp.calls.promise_outcomes import STORE_RETRIES, PromiseOutcomes, error_outcome
+from deltamcp.calls.promise_outcomes import STORE_RETRIES, PromiseOutcomes, error_outcome, retry
 from deltamcp.calls.request_context import PromisedRun, RequestContext
 from deltamcp.calls.request_state import CONSENT_PREFIX, Answers
 from deltamcp.calls.tool_calls import ToolCalls
@@ -177,10 +177,11 @@ class PromiseRuns:
             logger.warning("the promise %s is left to other workers: %s", shown_key(key), error)
 
     async def _call(self, key: str, started: PromiseRecord) -> Outcome:
-        call = await self._store.read_call(key, started)
-        if call is None:
+        call = await retry(lambda: self._store.read_call(key, started))
+        if call is None:  # the account has more queued than it may store
             logger.error("the call of the promise %s is gone from the store", shown_key(key))
-            return error_outcome(ToolErrorCode.INTERNAL, "The call could not run: the server no longer has it.")
+            text = f"{started.operation} did not run: your other calls took its room in the store. Call it again."
+            return error_outcome(ToolErrorCode.INTERNAL, text, retryable=True)
         terms = call.terms(started.expires_at - self._store.clock())
         write = functools.partial(self._write_progress, key, started.attempt)
         headers = {name.encode(): value.encode("latin-1", "replace") for name, value in call.trace.items()}
