@@ -75,6 +75,7 @@ class PromiseRuns:
         self._outcomes = outcomes
         self._running: set[str] = set()
         """The runs of this process, by the keys that were queued: the next run of a call may come before one's end."""
+        store.add_busy_check(lambda: bool(self._running))
 
     async def enqueue(self, key: str, attempt: int) -> None:
         """Queues a run. It may raise any exception of the queue."""

@@ -117,6 +117,11 @@ class PromiseStore:
         """Whether the process that has a run may still be at it."""
         return worker == self.worker or (self._replica is not None and await self._replica.is_alive(worker))
 
+    def add_busy_check(self, is_busy: Callable[[], bool]) -> None:
+        """Has other replicas take this process for alive while it closes, for as long as `is_busy` says so."""
+        if self._replica is not None:
+            self._replica.add_busy_check(is_busy)
+
     # Records
 
     async def create(

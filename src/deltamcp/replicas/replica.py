@@ -16,6 +16,9 @@ from deltamcp.stores.store import SharedStore, StoreError
 _ALIVE_SECONDS = 15.0
 """How long a replica that gives no sign of life counts as alive."""
 _SIGN_SECONDS = 5.0
+_LAST_SECONDS = 30.0
+"""How long a replica that closes waits for what it still does; its worker ends in less."""
+_CHECK_SECONDS = 0.1
 
 logger = logging.getLogger("deltamcp")
 
@@ -39,6 +42,7 @@ class Replica:
         self._owner = f"{server} replicas"
         self._receivers: list[Receive] = []
         self._promise_receivers: list[ReceivePromise] = []
+        self._busy_checks: list[Callable[[], bool]] = []
         self._sent = 0
 
     def add_receiver(self, receive: Receive) -> None:
@@ -48,6 +52,10 @@ class Replica:
     def add_promise_receiver(self, receive: ReceivePromise) -> None:
         """Passes the messages about promises to `receive` from now on."""
         self._promise_receivers.append(receive)
+
+    def add_busy_check(self, is_busy: Callable[[], bool]) -> None:
+        """Counts as alive when the server closes, for as long as `is_busy` says that it still has work of others."""
+        self._busy_checks.append(is_busy)
 
     def next_id(self) -> str:
         """Returns an id that no other replica makes and that tells which one made it."""
@@ -76,12 +84,27 @@ class Replica:
         try:
             while True:
                 with contextlib.suppress(Exception):  # the circuit breaker logs what is wrong with the store
-                    await self.store.put(self._owner, self.id, b"", _ALIVE_SECONDS, _ALIVE_SECONDS, self._owner)
+                    await self._sign()
                 raise_if_cancelled()
                 await asyncio.sleep(_SIGN_SECONDS)
         finally:
-            with contextlib.suppress(StoreError):
-                await self.store.delete(self._owner, self.id)
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """Says that this replica is gone, once it has ended what others would take over."""
+        clock = asyncio.get_running_loop().time
+        ends = clock() + _LAST_SECONDS
+        next_sign = clock()
+        with contextlib.suppress(StoreError):
+            while any(is_busy() for is_busy in self._busy_checks) and clock() < ends:
+                if clock() >= next_sign:
+                    next_sign = clock() + _SIGN_SECONDS
+                    await self._sign()
+                await asyncio.sleep(_CHECK_SECONDS)
+            await self.store.delete(self._owner, self.id)
+
+    async def _sign(self) -> None:
+        await self.store.put(self._owner, self.id, b"", _ALIVE_SECONDS, _ALIVE_SECONDS, self._owner)
 
     async def _receive(self) -> None:
         async with contextlib.aclosing(self.store.subscribe(self.server)) as received:
