@@ -33,13 +33,18 @@ class ProgressReport(Struct, frozen=True):
     task: str | None = None
     """The promise whose outcome a client of MCP 2025-11-25 waits for."""
 
+    def fields(self) -> dict[str, JSON]:
+        """Returns what MCP and MCP-lite both say of it."""
+        fields: dict[str, JSON] = {"progress": self.progress}
+        if self.total is not None:
+            fields["total"] = self.total
+        if self.message is not None:
+            fields["message"] = self.message
+        return fields
+
     def notification(self) -> bytes:
         """Returns `notifications/progress`."""
-        params: dict[str, JSON] = {"progressToken": self.token, "progress": self.progress}
-        if self.total is not None:
-            params["total"] = self.total
-        if self.message is not None:
-            params["message"] = self.message
+        params: dict[str, JSON] = {"progressToken": self.token, **self.fields()}
         if self.task is not None:
             params = with_related_task(params, self.task)
         return jsonrpc.encode_notification("notifications/progress", params)

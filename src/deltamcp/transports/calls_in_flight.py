@@ -9,6 +9,8 @@ from deltamcp.errors import Fault
 from deltamcp.transports.quota import TOO_MANY_CALLS, Quota
 from deltamcp.values import EngineAsk, Failure, Outcome, RequestId, Terms
 
+SHUTTING_DOWN = Failure(Fault.SHUTTING_DOWN, "The server is shutting down.")
+
 
 class CallReply(Channel, Protocol):
     """The channel of a call over HTTP."""
@@ -40,7 +42,7 @@ class CallsInFlight:
             if reply.departed:
                 return None
             if self.draining:
-                return Failure(Fault.SHUTTING_DOWN, "The server is shutting down.")
+                return SHUTTING_DOWN
             return Failure(Fault.CANCELLED, "The request was cancelled.")
         finally:
             self._quota.give_back(account)

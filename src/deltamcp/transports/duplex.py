@@ -18,6 +18,7 @@ from deltamcp.dialects.dialect import Dialect
 from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
+from deltamcp.transports.calls_in_flight import SHUTTING_DOWN
 from deltamcp.transports.followed_promises import FollowedPromises
 from deltamcp.transports.handshake_session import HandshakeSession, cancel_request, cancelled_id
 from deltamcp.transports.response import encode_response
@@ -288,7 +289,7 @@ class Duplex:
         except asyncio.CancelledError:
             if not self._draining:
                 return None
-            return Failure(Fault.SHUTTING_DOWN, "The server is shutting down.")
+            return SHUTTING_DOWN
 
     async def _listen(self, subscription: Subscription, tokens: Collection[str]) -> None:
         subscription.acknowledge()

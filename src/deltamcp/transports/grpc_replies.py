@@ -77,12 +77,7 @@ class GrpcStreamReply(GrpcReply):
         self._task = asyncio.current_task()
 
     async def report(self, progress: ProgressReport) -> None:
-        body: dict[str, JSON] = {"progress": progress.progress}
-        if progress.total is not None:
-            body["total"] = progress.total
-        if progress.message is not None:
-            body["message"] = progress.message
-        await self.send({"progress": body})
+        await self.send({"progress": progress.fields()})
 
     async def send_part(self, part: JSON) -> None:
         await self.send({"partial": part})

@@ -9,7 +9,7 @@ from deltamcp.dialects import mcp_lite_bodies as bodies
 from deltamcp.dialects.mcp_lite import Stamp
 from deltamcp.dialects.mcp_lite_bodies import LiteResponse
 from deltamcp.errors import ToolErrorCode
-from deltamcp.transports.mcplite_messages import lite_messages
+from deltamcp.transports.grpc_messages import lite_messages
 from deltamcp.values import JSON, ErrorInfo, Text, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.struct_values import StructError, TooDeepError, write_struct

@@ -17,10 +17,10 @@ from deltamcp.auth.safe_url import is_loopback
 from deltamcp.calls.engine import Engine
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
+from deltamcp.transports.grpc_messages import add_file, lite_messages
 from deltamcp.transports.grpc_open_services import OpenServices
 from deltamcp.transports.grpc_options import GrpcOptions
 from deltamcp.transports.grpc_service import GrpcService
-from deltamcp.transports.mcplite_messages import add_file, lite_messages
 from deltamcp.transports.tls import TlsFiles, check_files
 from deltamcp.transports.uvicorn_server import bind_sockets
 

@@ -19,8 +19,10 @@ from deltamcp.dialects.mcp_lite import LiteOptions, Stamp
 from deltamcp.dialects.mcp_lite_bodies import LiteResponse
 from deltamcp.errors import Fault
 from deltamcp.stores.store import StoreError
+from deltamcp.transports.calls_in_flight import SHUTTING_DOWN
 from deltamcp.transports.grpc_admission import GrpcAdmission, GrpcRequest
 from deltamcp.transports.grpc_errors import DETAILS_KEY, grpc_error
+from deltamcp.transports.grpc_messages import PROMPTS_SERVICE, SERVICE, lite_messages
 from deltamcp.transports.grpc_open_services import read_message
 from deltamcp.transports.grpc_options import GrpcOptions
 from deltamcp.transports.grpc_replies import COUNTED_BYTES, GrpcReply, GrpcStreamReply
@@ -34,7 +36,7 @@ from deltamcp.transports.grpc_responses import (
 )
 from deltamcp.transports.grpc_running_calls import RunningCall, RunningCalls
 from deltamcp.transports.mcp_lite_options import read_settings
-from deltamcp.transports.mcplite_messages import PROMPTS_SERVICE, SERVICE, lite_messages
+from deltamcp.transports.mcp_lite_response import make_stamp
 from deltamcp.transports.quota import TOO_MANY_CALLS, UNREAD, Quota
 from deltamcp.values import (
     JSON,
@@ -57,8 +59,6 @@ logger = logging.getLogger("deltamcp.grpc")
 _REPLY_SECONDS = 0.25
 """How long before a client's deadline the server replies with a promise."""
 _CACHE_KEY = "grpc"
-
-SHUTTING_DOWN = Failure(Fault.SHUTTING_DOWN, "The server is shutting down.")
 
 
 _Requests = AsyncIterable[bytes]
@@ -215,7 +215,7 @@ class GrpcService:
     async def _call_tool(
         self, data: bytes, request: GrpcRequest, context: Any, running: RunningCall
     ) -> bytes | Failure:
-        started = time.perf_counter()
+        started = time.monotonic()
         asked = self._read_call(data, request)
         if isinstance(asked, Failure):
             return asked
@@ -227,7 +227,7 @@ class GrpcService:
     async def _call_tool_stream(
         self, data: bytes, request: GrpcRequest, context: Any, running: RunningCall
     ) -> bytes | Failure:
-        started = time.perf_counter()
+        started = time.monotonic()
         asked = self._read_call(data, request)
         if isinstance(asked, Failure):
             return asked
@@ -308,7 +308,7 @@ class GrpcService:
         return rpc, terms, ask
 
     def _finish(self, rpc: Request, outcome: Outcome, started: float, form: ResponseForm) -> bytes | Failure:
-        stamp = Stamp(time.time(), round((time.perf_counter() - started) * 1000))
+        stamp = make_stamp(started)
         response = self._dialect.respond(rpc, outcome, stamp)
         if isinstance(response, Failure):
             return response

@@ -204,12 +204,7 @@ class LiteStream:
         """Does nothing: MCP-lite has no notifications."""
 
     async def report(self, progress: ProgressReport) -> None:
-        fields: dict[str, JSON] = {"progress": progress.progress}
-        if progress.total is not None:
-            fields["total"] = progress.total
-        if progress.message is not None:
-            fields["message"] = progress.message
-        await self._send("heartbeat", _heartbeat(fields))
+        await self._send("heartbeat", _heartbeat(progress.fields()))
 
     async def send_part(self, part: JSON) -> None:
         self._parts += 1

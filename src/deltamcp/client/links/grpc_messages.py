@@ -12,7 +12,7 @@ from google.rpc import error_details_pb2, status_pb2
 from deltamcp.dialects.mcp_lite_faults import LITE_FAULTS
 from deltamcp.errors import ArgumentsError, Fault
 from deltamcp.limits import Limits
-from deltamcp.transports.mcplite_messages import lite_messages
+from deltamcp.transports.grpc_messages import lite_messages
 from deltamcp.values import JSON, Malformed, Message, Notification, RequestId, Response
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.struct_values import StructError, read_struct, restore_pointers, write_struct
