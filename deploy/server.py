@@ -1,7 +1,10 @@
 """The server that the files of this folder run; put yours in its place.
 
-It knows nothing of replicas: the store, the state keys and who may call are options of `delta-mcp serve`.
+It knows nothing of replicas: the store, the state keys and who may call are options of `delta-mcp serve`
+and `delta-mcp worker`.
 """
+
+import asyncio
 
 from deltamcp import Context, DeltaServer, ResultPolicy, ToolError
 
@@ -12,6 +15,15 @@ server = DeltaServer("shelf", version="1.0", results=ResultPolicy(max_tokens=500
 async def list_books() -> list[dict[str, object]]:
     """List the books."""
     return [{"id": number, "title": f"Volume {number}", "lent": number % 3 == 0} for number in range(1, 301)]
+
+
+@server.tool(promise="auto", sync_seconds=1, annotations={"readOnlyHint": True})
+async def take_stock(ctx: Context, seconds_per_shelf: float = 1.0) -> str:
+    """Count the books on their shelves, which takes a while."""
+    for shelf in range(1, 11):
+        await asyncio.sleep(seconds_per_shelf)
+        await ctx.progress(shelf, 10, f"shelf {shelf}")
+    return "300 books, as there should be."
 
 
 @server.tool

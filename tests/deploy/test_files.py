@@ -22,6 +22,7 @@ DEPLOY = ROOT / "deploy"
 KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 KUBERNETES_VERSIONS = ("1.31", "1.37")
 UNIT = DEPLOY / "systemd" / "delta-mcp@.service"
+WORKER_UNIT = DEPLOY / "systemd" / "delta-mcp-worker.service"
 MAX_EXPOSURE = 2.0
 """systemd's own measure of what a unit may do: 10 is everything, and below 2 it calls a service safe."""
 
@@ -49,8 +50,8 @@ def lint(*command: str) -> str:
 
 
 @cache
-def known_options() -> set[str]:
-    described = subprocess.run([PROGRAM, "serve", "--help"], capture_output=True, text=True, check=True).stdout
+def known_options(command: str) -> set[str]:
+    described = subprocess.run([PROGRAM, command, "--help"], capture_output=True, text=True, check=True).stdout
     return set(re.findall(r"--[a-z-]+", described))
 
 
@@ -58,14 +59,28 @@ def replica_options() -> dict[str, set[str]]:
     """The options that each way to deploy gives to a replica."""
     compose = read_yaml(DEPLOY / "compose.yaml")[0]["services"]["replica-1"]["command"]
     [container] = objects("Deployment")["delta-mcp"]["spec"]["template"]["spec"]["containers"]
-    unit = re.findall(r"--[a-z-]+", UNIT.read_text().split("ExecStart=")[1].split("\nLoadCredential")[0])
     shipped = (DEPLOY / "Dockerfile").read_text().split("ENTRYPOINT")[1]
     image = set(re.findall(r"--[a-z-]+", shipped))
     return {
         "compose": image | {word.partition("=")[0] for word in compose},
         "kubernetes": image | {word.partition("=")[0] for word in container["args"]},
-        "systemd": set(unit),
+        "systemd": unit_options(UNIT),
     }
+
+
+def worker_options() -> dict[str, set[str]]:
+    """The options that each way to deploy gives to a worker."""
+    compose = read_yaml(DEPLOY / "compose.yaml")[0]["services"]["worker"]["command"]
+    [container] = objects("Deployment")["delta-mcp-worker"]["spec"]["template"]["spec"]["containers"]
+    return {
+        "compose": {word.partition("=")[0] for word in compose},
+        "kubernetes": {word.partition("=")[0] for word in container["args"]},
+        "systemd": unit_options(WORKER_UNIT),
+    }
+
+
+def unit_options(unit: Path) -> set[str]:
+    return set(re.findall(r"--[a-z-]+", unit.read_text().split("ExecStart=")[1].split("\nLoadCredential")[0]))
 
 
 # Each file by itself
@@ -109,11 +124,12 @@ def test_systemd_takes_the_units(tmp_path):
         text = path.read_text().replace("/opt/delta-mcp/bin/delta-mcp ", f"{PROGRAM} ")
         (tmp_path / path.name).write_text(text)
     assert lint(analyze, "verify", str(tmp_path / "delta-mcp.target"), str(tmp_path / "delta-mcp@8001.service")) == ""
-    told = subprocess.run(
-        [analyze, "security", "--offline=true", str(tmp_path / "delta-mcp@.service")], capture_output=True, text=True
-    ).stdout
-    exposure = re.search(r"exposure level for .*: ([\d.]+)", told)
-    assert exposure and float(exposure[1]) < MAX_EXPOSURE, told
+    for unit in (UNIT, WORKER_UNIT):
+        told = subprocess.run(
+            [analyze, "security", "--offline=true", str(tmp_path / unit.name)], capture_output=True, text=True
+        ).stdout
+        exposure = re.search(r"exposure level for .*: ([\d.]+)", told)
+        assert exposure and float(exposure[1]) < MAX_EXPOSURE, told
 
 
 # All of them together
@@ -123,7 +139,14 @@ def test_the_program_has_every_option_and_each_way_gives_the_same():
     by_way = replica_options()
     who_may_call = {"--auth", "--resource"}
     assert by_way["compose"] - who_may_call == by_way["kubernetes"] - who_may_call == by_way["systemd"] - who_may_call
-    assert all("--auth" in options and options <= known_options() for options in by_way.values())
+    assert all("--auth" in options and options <= known_options("serve") for options in by_way.values())
+
+
+def test_each_way_gives_a_worker_the_store_and_the_keys_of_the_replicas():
+    by_way = worker_options()
+    assert by_way["compose"] == by_way["kubernetes"] == by_way["systemd"]
+    assert {"--store", "--state-key-file"} <= by_way["systemd"] <= known_options("worker")
+    assert all("--no-worker" in options for options in replica_options().values())
 
 
 def test_the_image_runs_as_nobody_and_has_what_it_copies():
@@ -152,19 +175,26 @@ def test_the_services_of_kubernetes_find_their_pods():
         for kind in ("Deployment", "StatefulSet")
         for name, item in objects(kind).items()
     }
-    assert {name: item["spec"]["selector"] for name, item in objects("Service").items()} == pods
+    assert {name: item["spec"]["selector"] for name, item in objects("Service").items()} == {
+        name: labels
+        for name, labels in pods.items()
+        if name != "delta-mcp-worker"  # which listens nowhere
+    }
     [budget] = objects("PodDisruptionBudget").values()
     [policy] = objects("NetworkPolicy").values()
     assert budget["spec"]["selector"]["matchLabels"] == pods["delta-mcp"]
     assert budget["spec"]["minAvailable"] < objects("Deployment")["delta-mcp"]["spec"]["replicas"]
     assert policy["spec"]["podSelector"]["matchLabels"] == pods["delta-mcp-redis"]
+    [reached_from] = policy["spec"]["ingress"]
+    allowed = [peer["podSelector"]["matchLabels"] for peer in reached_from["from"]]
+    assert allowed == [pods["delta-mcp"], pods["delta-mcp-worker"]]
     [rule] = objects("Ingress")["delta-mcp"]["spec"]["rules"]
     assert {path["backend"]["service"]["name"] for path in rule["http"]["paths"]} == {"delta-mcp"}
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 def test_no_container_of_kubernetes_may_more_than_it_needs(kind):
-    for item in objects(kind).values():
+    for name, item in objects(kind).items():
         pod = item["spec"]["template"]["spec"]
         assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"]
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -173,7 +203,8 @@ def test_no_container_of_kubernetes_may_more_than_it_needs(kind):
             context = container["securityContext"]
             assert context["readOnlyRootFilesystem"] and not context["allowPrivilegeEscalation"]
             assert context["capabilities"] == {"drop": ["ALL"]}
-            assert container["resources"]["limits"]["memory"] and container["readinessProbe"]
+            assert container["resources"]["limits"]["memory"]
+            assert ("readinessProbe" in container) == (name in objects("Service"))
 
 
 def test_no_secret_is_in_the_files():

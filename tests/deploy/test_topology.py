@@ -104,6 +104,13 @@ async def test_a_long_result_is_read_to_its_end_on_any_replica(deployed, era):
     assert [row["id"] for row in rows] == list(range(1, 301))
 
 
+async def test_the_worker_runs_what_the_replicas_promise(deployed):
+    async with our_client(deployed, "modern") as client:
+        call = await client.start("take_stock", seconds_per_shelf=0.2)
+        assert call.token is not None, "it takes two seconds, and the server waits for one"
+        assert await call.result() == "300 books, as there should be."
+
+
 # Answers reach the call that asked, on whichever replica it runs; they also come through nginx at once, or none would
 
 

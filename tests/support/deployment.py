@@ -1,4 +1,4 @@
-"""What deploy/ describes, on loopback: nginx in front of three replicas with workers, and Redis behind them."""
+"""What deploy/ describes, on loopback: nginx in front of three replicas, a worker, and Redis behind them."""
 
 import contextlib
 import secrets
@@ -14,7 +14,7 @@ from tests.support.program import RunningProgram, running_program
 from tests.support.redis_server import redis_server
 
 REPLICAS = 3
-OPTIONS = ("--trusted-proxy", "127.0.0.1", "--workers", "2", "--metrics", "--log-format", "json")
+OPTIONS = ("--trusted-proxy", "127.0.0.1", "--workers", "2", "--no-worker", "--metrics", "--log-format", "json")
 
 
 @dataclass
@@ -55,11 +55,15 @@ def deployment(folder: Path, options: Sequence[str] = (), port: int | None = Non
         (folder / "redis").mkdir()
         running.enter_context(redis_server(store, folder / "redis"))
         replicas = {}
+        shared = ["--store", f"redis://127.0.0.1:{store}/0", "--state-key-file", str(keys)]
+        (folder / "worker").mkdir()
+        command = [str(PROGRAM), "worker", str(ROOT / "deploy" / "server.py"), *shared]
+        running.enter_context(running_program(command, folder / "worker"))
         for replica in ports:
             place = folder / str(replica)
             place.mkdir()
             command = [str(PROGRAM), "serve", str(ROOT / "deploy" / "server.py"), "--http", f"127.0.0.1:{replica}"]
-            command += ["--store", f"redis://127.0.0.1:{store}/0", "--state-key-file", str(keys), *OPTIONS, *options]
+            command += [*shared, *OPTIONS, *options]
             replicas[replica] = running.enter_context(running_program(command, place))
         for replica, program in replicas.items():
             wait_until_it_listens(program.process, replica)
