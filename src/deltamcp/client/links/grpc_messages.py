@@ -34,6 +34,8 @@ _CODES: Mapping[str, int] = MappingProxyType(
 )
 """The JSON-RPC code of a status that says no reason; `_INTERNAL` for all others."""
 _INTERNAL = -32603
+_DETAILS_ELSEWHERE = frozenset({"retryable", "retry_after_ms", "errors"})
+"""Keys of an error's data that are no texts: other details than `ErrorInfo` have them."""
 _REASON_CODES = {row.reason: row.code for row in reversed([*LITE_FAULTS.values()])}
 
 
@@ -172,7 +174,8 @@ def _error_data(status: Any) -> dict[str, JSON]:
         match detail.TypeName():
             case "google.rpc.ErrorInfo":
                 info = _unpack(detail, error_details_pb2.ErrorInfo())
-                data |= {**info.metadata, "reason": info.reason}
+                data |= {key: text for key, text in info.metadata.items() if key not in _DETAILS_ELSEWHERE}
+                data["reason"] = info.reason
                 if "available_tools" in info.metadata:
                     data["available_tools"] = info.metadata["available_tools"].split(",")
             case "google.rpc.BadRequest":
