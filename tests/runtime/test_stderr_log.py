@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deltamcp.runtime import stderr_log
-from deltamcp.runtime.http_request_id import HttpRequestIdFilter
+from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID, HttpRequestIdFilter
 from deltamcp.runtime.json_log import JsonFormatter
 from deltamcp.runtime.stderr_log import StderrHandler
 from tests.support.conditions import HANG_SECONDS
@@ -70,6 +70,7 @@ def test_what_nobody_reads_is_dropped_and_counted(pipe):
 @pytest.mark.parametrize("formatter", [logging.Formatter("%(message)s%(request_suffix)s"), JsonFormatter()])
 def test_how_many_were_dropped_is_told_in_the_format_of_the_log(pipe, formatter):
     handler, reader = pipe
+    HTTP_REQUEST_ID.set("")  # tests that call an application directly leave theirs
     handler.addFilter(HttpRequestIdFilter())
     handler.setFormatter(formatter)
     for number in range(RECORDS):
