@@ -10,7 +10,7 @@ import pytest
 
 from deltamcp import DeltaServer
 from deltamcp.client.connect import connect
-from deltamcp.errors import ConnectionLostError
+from deltamcp.errors import ConnectionLostError, DeadlineError
 from tests.support.conditions import wait_until
 from tests.support.http_server import serve_http
 from tests.support.lite_address import serve_lite
@@ -27,6 +27,7 @@ class Press:
     def __init__(self) -> None:
         self.server = DeltaServer("press")
         self.printed: list[str] = []
+        self.cancelled: list[str] = []
         self.may_end = asyncio.Event()
 
         @self.server.tool(promise="auto", sync_seconds=30)
@@ -41,7 +42,11 @@ class Press:
 
     async def _print(self, text: str) -> str:
         self.printed.append(text)
-        await self.may_end.wait()
+        try:
+            await self.may_end.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(text)
+            raise
         return f"{text} is printed"
 
 
@@ -67,6 +72,23 @@ async def test_ml_43_a_call_that_may_be_promised_is_sent_again_and_runs_once(pro
         assert await call == "a is printed"
         assert await client.call("promised", text="a") == "a is printed"
     assert press.printed == ["a", "a"]
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("tool", ["promised", "plain"])
+async def test_a_call_whose_caller_goes_away_before_the_reply_is_cancelled(protocol, tool):
+    press = Press()
+    async with relayed(press, protocol) as (_, address, speak), connect(address, speak=speak) as client:
+        call = asyncio.create_task(client.call(tool, text="c"))
+        await wait_until(lambda: bool(press.printed), "the first run")
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await wait_until(lambda: press.cancelled == ["c"], "the cancellation")
+        press.printed.clear()
+        with pytest.raises(DeadlineError):
+            await client.call_tool(tool, {"text": "d"}, timeout=1)
+        await wait_until(lambda: press.cancelled == ["c", "d"], "the cancellation")
 
 
 @PROTOCOLS

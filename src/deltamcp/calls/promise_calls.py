@@ -34,7 +34,16 @@ from deltamcp.promises.record import PromiseRecord
 from deltamcp.promises.token import key_of, make_token, shown_key
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
 from deltamcp.stores.store import StoreError, StoreFullError
-from deltamcp.values import CallTool, Failure, Outcome, PromiseWish, RedeemPromise, ResultShape
+from deltamcp.values import (
+    CallTool,
+    CancelPromise,
+    Failure,
+    Outcome,
+    PromiseAsk,
+    PromiseWish,
+    RedeemPromise,
+    ResultShape,
+)
 
 _MAX_NAME_CHARS = 256
 _MIN_LIFE_SECONDS = 1.0
@@ -53,7 +62,6 @@ class PromiseCalls:
         self._runs = PromiseRuns(tool_calls, store, self._outcomes, queue, catalog, limits)
         self._asks = PromiseAsks(store, self._runs, self._outcomes, limits)
         self.run = self._runs.run
-        self.perform = self._asks.perform
         self.follow = self._asks.follow
         self.own_tokens = self._asks.own_tokens
         self.drain = self._asks.drain
@@ -81,6 +89,17 @@ class PromiseCalls:
         except StoreError as error:
             logger.debug("a call could not be promised: %s", error)
             return _not_called(ask.name, ToolErrorCode.INTERNAL, "promises cannot be stored now")
+
+    async def perform(self, ask: PromiseAsk, request: RequestContext) -> Outcome:
+        """Performs what a client asks about a promise; it may cancel a call by the name that it gave it, too."""
+        if not isinstance(ask, CancelPromise) or not ask.token.startswith(tasks.KEY_PREFIX):
+            return await self._asks.perform(ask, request)
+        try:
+            named = await self.store.find_name(_name_owner(request), ask.token.removeprefix(tasks.KEY_PREFIX))
+        except StoreError as error:
+            logger.debug("a promise cannot be found by its name: %s", error)
+            named = None
+        return UNKNOWN_PROMISE if named is None else await self._asks.perform(CancelPromise(named[0]), request)
 
     async def _promise(
         self, call: PreparedCall, wish: PromiseWish, request: RequestContext, override: ResultOverride | None

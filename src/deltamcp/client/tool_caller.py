@@ -23,6 +23,7 @@ from deltamcp.client.promise_protocols import promise_protocol
 from deltamcp.client.reply import Reply, ToolCall
 from deltamcp.client.result_cache import ResultCache
 from deltamcp.deltas.edits import InvalidDeltaError as UnreadableError
+from deltamcp.dialects.tasks import KEY_PREFIX
 from deltamcp.errors import (
     FAULTS,
     ArgumentsError,
@@ -187,8 +188,9 @@ class ToolCaller:
         if as_task:
             params["task"] = {}
         may_repeat = definition is not None and definition.is_repeatable
+        key = ""
         if server.idempotency_key and definition is not None and definition.gives_promises and not may_repeat:
-            meta[server.idempotency_key] = secrets.token_urlsafe(_KEY_BYTES)
+            key = meta[server.idempotency_key] = secrets.token_urlsafe(_KEY_BYTES)
             may_repeat = True  # by the key the server recognizes a call that it has begun
         for attempt in range(2):
             try:
@@ -204,6 +206,10 @@ class ToolCaller:
                     else (),
                 )
                 break
+            except (asyncio.CancelledError, DeadlineError):
+                if key:  # the server goes on with a call that has a key, because its client may ask again
+                    await _cancel_quietly(self._pending_call(sent, CallState(f"{KEY_PREFIX}{key}", "working")))
+                raise
             except PeerError as error:
                 if error.code in _STALE_DEFINITION_CODES:
                     self._lists.invalidate()

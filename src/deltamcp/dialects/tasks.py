@@ -35,6 +35,8 @@ RELATED_KEY = "io.modelcontextprotocol/related-task"
 IDEMPOTENCY_KEY = "io.github.delta-mcp/idempotency-key"
 """The key of a call's `_meta` by which a client of the extension names the call, to find it again; it is ours."""
 MAX_IDEMPOTENCY_KEY_CHARS = 256
+KEY_PREFIX = "key:"
+"""Stands before an idempotency key with which a client that has no token yet cancels its call in place of the token."""
 
 METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 """The methods that the extension adds."""
