@@ -2,47 +2,24 @@
 
 import contextlib
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from bench.hostile import stores
-from bench.peers import ROOT
 from bench.ports import find_free_port, wait_for_port
+from bench.restartable_process import RestartableProcess
 
 _SERVER = "bench/promises/server.py"
 
 
-class PromiseProcess:
+class PromiseProcess(RestartableProcess):
     """A replica or a worker; it starts again at the same port."""
 
     def __init__(self, words: list[str], folder: Path) -> None:
-        self._words = words
-        self._folder = folder
-        self.process = self._start()
-
-    def _start(self) -> "subprocess.Popen[bytes]":
-        environment = {**os.environ, "PROMISES_EFFECTS": str(self._folder / "effects")}
-        with (self._folder / "log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "deltamcp", *self._words],
-                cwd=ROOT,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-
-    def restart(self) -> None:
-        """Kills the process as a crash would, and starts another."""
-        self.kill()
-        self.process = self._start()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        environment = {**os.environ, "PROMISES_EFFECTS": str(folder / "effects")}
+        super().__init__([sys.executable, "-m", "deltamcp", *words], folder / "log", environment)
 
 
 class PromiseTopology:

@@ -1,40 +1,23 @@
 """Redis, replicas of one server, and nginx before them: as processes on the loopback."""
 
 import contextlib
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from bench.hostile import stores
-from bench.peers import ROOT
 from bench.ports import find_free_port, wait_for_port
 from bench.replicas.nginx import run_nginx
+from bench.restartable_process import RestartableProcess
 
 
-class Replica:
-    """One process of the server, which can be killed and started again at the same port."""
+class Replica(RestartableProcess):
+    """One process of the server, which starts again at the same port."""
 
     def __init__(self, store: str, log: Path) -> None:
         self.port = find_free_port()
-        self._store = store
-        self._log = log
-        self.process = self._start()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-E", "-m", "bench.replicas.server", str(self.port), self._store]
-        with self._log.open("ab") as log:
-            return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    def restart(self) -> None:
-        """Kills the process as a crash would, and starts another."""
-        self.kill()
-        self.process = self._start()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        super().__init__([sys.executable, "-E", "-m", "bench.replicas.server", str(self.port), store], log)
 
 
 class Topology:
