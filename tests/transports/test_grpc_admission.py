@@ -113,6 +113,13 @@ async def test_other_callers_are_unauthenticated(tokens, metadata, detail):
     assert "forged" not in str(found)
 
 
+async def test_other_failures_ask_for_no_credentials(tokens):
+    ada, _, auth = tokens
+    async with serve_grpc(make_server(), auth=auth) as peer:
+        found = await peer.refused("whoareyou", metadata=bearer(ada))
+    assert found.code == "NOT_FOUND" and "www-authenticate" not in found.trailing
+
+
 async def test_two_credentials_are_invalid(tokens):
     ada, bob, auth = tokens
     async with serve_grpc(make_server(), auth=auth) as peer:

@@ -84,8 +84,10 @@ class GrpcAdmission:
         return refused or GrpcRequest(caller, pairs)
 
     def challenge(self, failure: Failure) -> str | None:
-        """Returns which credentials a refused request needs, as HTTP's `WWW-Authenticate` says it."""
-        return None if self._auth is None else self._auth.challenge(failure)
+        """Returns which credentials a refused request needs, as HTTP's `WWW-Authenticate` says it; None if no others."""
+        if self._auth is None or failure.fault not in (Fault.UNAUTHORIZED, Fault.INSUFFICIENT_SCOPE):
+            return None
+        return self._auth.challenge(failure)
 
     def _client_behind(self, address: str, pairs: _Pairs) -> str:
         scope = _scope(address, pairs)
