@@ -113,6 +113,18 @@ async def test_await_is_a_path_and_a_tool_where_it_is_enabled():
         assert "await" not in listed and "redeem" in listed
 
 
+async def test_the_path_await_has_the_status_and_the_headers_of_promises():
+    lab = analysis()
+    async with promised(lab, await_tool=True, promise_http_status=202) as (client, token, _):
+        open_ = await client.send("await", {"promise_token": token})
+        assert (open_.status, open_.json()["promise"]["token"]) == (202, token)
+        assert int(open_.headers["retry-after"]) >= 1
+        lab.may_end.set()
+        ended = await client.send("await", {"promise_token": token}, headers={"prefer": "wait=25"})
+        assert (ended.status, ended.headers["preference-applied"]) == (200, "wait=25")
+        assert ended.json()["content"][0]["text"] == "d1 is fine"
+
+
 async def test_a_client_that_takes_no_promise_waits():
     lab = analysis()
     lab.may_end.set()

@@ -48,6 +48,7 @@ from deltamcp.wire import jsonrpc
 _ALLOW = (b"allow", b"POST")
 _ONLY_JSON = Failure(Fault.NOT_ACCEPTABLE, "Accept application/json; only a single request is answered by events.")
 _Headers = tuple[tuple[bytes, bytes], ...]
+_NO_HEADERS: _Headers = ()
 
 
 class LitePath(enum.Enum):
@@ -174,7 +175,7 @@ class McpLiteEndpoint:
         status = 200 if failure is None else self._lite.http_status(failure)
         if isinstance(response, LiteResponse) and response.response_type == PROMISE:
             status = self._settings.promise_http_status
-            headers = (*headers, (b"retry-after", b"%d" % math.ceil(response.meta["retry_after_ms"] / 1000)))
+            headers = (*headers, _retry_after(response))
         await reply.finish(body, status, failure=failure, headers=headers)
 
     async def _perform(
@@ -186,7 +187,7 @@ class McpLiteEndpoint:
         started: float,
     ) -> tuple[bytes | None, LiteResponse | Failure | None, _Headers]:
         """Returns the response, what it says, and its headers; no response if the client has disconnected."""
-        headers: _Headers = ()
+        headers = _NO_HEADERS
         if isinstance(understood, Failure):
             return *write_response(self._lite, request, understood, started), headers
         terms, ask = understood
@@ -243,7 +244,10 @@ class McpLiteEndpoint:
             await self._refuse_object(incoming, understood)
             return
         terms, ask = understood
-        if shape == "array" and use is not LitePath.AWAIT:
+        status, headers = 200, _NO_HEADERS
+        if type(ask) is RedeemPromise:
+            ask, headers = _wait_as_preferred(ask, incoming.headers, request)
+        elif shape == "array" and use is not LitePath.AWAIT:
             ask = replace(ask, whole=True)  # an array has no place for a cursor
         outcome = await self._calls.perform(ask, terms, reply, request.id, incoming.account)
         if outcome is None:
@@ -256,12 +260,14 @@ class McpLiteEndpoint:
             if isinstance(response, Failure):
                 await self._refuse_object(incoming, response)
                 return
+            if response.response_type == PROMISE:
+                status, headers = self._settings.promise_http_status, (*headers, _retry_after(response))
             body = jsonrpc.encode({**response.result, "_meta": response.meta})
         if not reply.reserve(len(body)):
             await self._refuse_object(incoming, UNREAD)
             return
         incoming.release()
-        await reply.finish(body, 200)
+        await reply.finish(body, status, headers=headers)
 
     async def _refuse_object(self, incoming: HttpRequest, failure: Failure) -> None:
         """Sends an error with a status that says so: 200 is for errors with the id of their request."""
@@ -296,6 +302,11 @@ def _named_request(use: LitePath, params: dict[str, JSON]) -> Request:
     if use is LitePath.AWAIT:
         return Request(0, "tools/call", {"name": "await", "arguments": params})
     return Request(0, "prompts/list" if use is LitePath.PROMPTS else "tools/list", params)
+
+
+def _retry_after(response: LiteResponse) -> tuple[bytes, bytes]:
+    """Returns the header that says when to ask for a promise again."""
+    return b"retry-after", b"%d" % math.ceil(response.meta["retry_after_ms"] / 1000)
 
 
 def _wait_as_preferred(ask: RedeemPromise, headers: Headers, request: Request) -> tuple[EngineAsk, _Headers]:
