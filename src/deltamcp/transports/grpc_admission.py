@@ -84,7 +84,7 @@ class GrpcAdmission:
         return refused or GrpcRequest(caller, pairs)
 
     def challenge(self, failure: Failure) -> str | None:
-        """Returns which credentials a refused request needs, as HTTP's `WWW-Authenticate` says it; None if no others."""
+        """Returns which credentials a refused request needs, as HTTP's `WWW-Authenticate` says it; None if none."""
         if self._auth is None or failure.fault not in (Fault.UNAUTHORIZED, Fault.INSUFFICIENT_SCOPE):
             return None
         return self._auth.challenge(failure)
