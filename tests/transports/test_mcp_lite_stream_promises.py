@@ -2,16 +2,20 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx2
 import uvicorn
 
 from deltamcp import Context, DeltaServer
+from deltamcp.auth.authenticator import Credentials
 from deltamcp.limits import Limits
 from deltamcp.transports.uvicorn_server import make_server
+from deltamcp.values import Principal
 from tests.support.conditions import wait_until
 from tests.support.http_server import serve_uvicorn
 from tests.support.lite_client import PREFIX
@@ -56,8 +60,8 @@ class Orders:
             raise
 
     @contextlib.asynccontextmanager
-    async def serve(self) -> AsyncIterator[tuple[str, uvicorn.Server]]:
-        uvicorn_server = make_server(self.server.engine, port=0)
+    async def serve(self, **options: Any) -> AsyncIterator[tuple[str, uvicorn.Server]]:
+        uvicorn_server = make_server(self.server.engine, port=0, **options)
         async with serve_uvicorn(uvicorn_server) as address:
             yield address, uvicorn_server
             await self.queue.kill()
@@ -179,3 +183,26 @@ async def test_a_promise_that_would_end_with_the_process_is_not_given_out_at_shu
         uvicorn_server.should_exit = True
         last = await stream.last()
     assert last.data["error"]["data"]["reason"] == "SERVER_SHUTDOWN"
+
+
+class ShortLived:
+    """Admits every caller for a moment."""
+
+    documents: Mapping[str, bytes] = MappingProxyType({})
+
+    async def authenticate(self, credentials: Credentials) -> Principal:
+        return Principal("ada", expires_at=time.time() + 0.1)
+
+    def challenge(self, failure: Any) -> None:
+        return None
+
+    async def close(self) -> None: ...
+
+
+async def test_a_stream_ends_with_the_promise_when_the_token_of_its_caller_expires():
+    orders = Orders()
+    async with orders.serve(auth=ShortLived()) as (address, _):
+        async with lite_stream(address, "slow") as events:
+            token = token_of((await events.rest())[-1])
+        async with lite_stream(address, "redeem", {"promise": token}) as events:
+            assert token_of((await events.rest())[-1]) == token

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+import time
 from collections.abc import AsyncGenerator, Iterable
 from typing import assert_never
 
@@ -147,8 +148,11 @@ class PromiseAsks:
             if isinstance(answered, Failure):
                 return answered
             found = answered
-        seconds = math.inf if ask.wait_seconds is None else min(ask.wait_seconds, _MAX_WAIT_SECONDS)
         is_task = request.terms.era is Era.HANDSHAKE
+        if ask.wait_seconds is not None:
+            seconds = min(ask.wait_seconds, _MAX_WAIT_SECONDS)
+        else:  # a stream tells nothing to a caller whose token has expired; `tasks/result` is answered by an outcome
+            seconds = math.inf if is_task else request.terms.caller.principal.expires_at - time.time()
         task = ask.token if is_task else None
         current = await self.wait(key, found, watch, seconds, request, task)
         while is_task and current is not None and current.questions:
