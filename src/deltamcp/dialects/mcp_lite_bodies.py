@@ -29,6 +29,7 @@ ContentStyle = Literal["mcp", "raw", "both"]
 ANSWER, PROMISE, ELICITATION, FAILURE = "answer", "promise", "elicitation", "failure"
 RESOURCE_REQUEST = "request-for-more-resource"
 RESPONSE_TYPES = (ANSWER, PROMISE, ELICITATION, FAILURE, RESOURCE_REQUEST)
+"""In the order of their numbers in gRPC."""
 
 _UNNAMED_ERROR = ErrorInfo("TOOL_ERROR")
 """What programs read of an error to which neither the author nor the server gave a code."""

@@ -12,7 +12,6 @@ from deltamcp.values import JSON, Failure
 
 DOMAIN = "mcplite"
 """The domain of the reasons in `google.rpc.ErrorInfo`."""
-DETAILS_KEY = "grpc-status-details-bin"
 
 # Trailing metadata of more than 8 kB is refused by clients. A text is there twice, once with three bytes for each of
 # its bytes that is not ASCII.
@@ -33,7 +32,7 @@ class GrpcError(NamedTuple):
     code: grpc.StatusCode
     text: str
     details: bytes
-    """A serialized `google.rpc.Status`, which clients read under `DETAILS_KEY`."""
+    """A serialized `google.rpc.Status`, which clients read under `grpc_messages.DETAILS_KEY`."""
 
 
 def grpc_error(failure: Failure) -> GrpcError:

@@ -13,6 +13,8 @@ from google.protobuf.message import Message
 
 SERVICE = "mcplite.MCPLite"
 PROMPTS_SERVICE = "mcplite.ext.Prompts"
+DETAILS_KEY = "grpc-status-details-bin"
+"""The trailing metadata that has the `google.rpc.Status` of a call that failed."""
 
 
 class LiteMessages:

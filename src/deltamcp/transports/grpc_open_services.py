@@ -12,8 +12,8 @@ from deltamcp.errors import Fault
 from deltamcp.limits import Limits
 from deltamcp.transports.asgi_messages import client_address
 from deltamcp.transports.grpc_admission import peer_address
-from deltamcp.transports.grpc_errors import DETAILS_KEY, grpc_error
-from deltamcp.transports.grpc_messages import PROMPTS_SERVICE, SERVICE
+from deltamcp.transports.grpc_errors import grpc_error
+from deltamcp.transports.grpc_messages import DETAILS_KEY, PROMPTS_SERVICE, SERVICE
 from deltamcp.transports.quota import Quota
 from deltamcp.values import Failure
 

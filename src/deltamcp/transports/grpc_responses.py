@@ -14,13 +14,7 @@ from deltamcp.values import JSON, ErrorInfo, Text, ToolResult
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.struct_values import StructError, TooDeepError, write_struct
 
-_NUMBERS = {
-    bodies.ANSWER: 0,
-    bodies.PROMISE: 1,
-    bodies.ELICITATION: 2,
-    bodies.FAILURE: 3,
-    bodies.RESOURCE_REQUEST: 4,
-}
+_NUMBERS = {kind: number for number, kind in enumerate(bodies.RESPONSE_TYPES)}
 _TEXTS = ("promise_token", "server_version", "request_state")
 _TIMES = {"expires_at": "expires_at_ms", "estimated_completion": "estimated_completion_ms"}
 _ELSEWHERE = frozenset({"response_type", "timestamp", "processing_time_ms", "retry_after_ms", *_TEXTS, *_TIMES})

@@ -21,8 +21,8 @@ from deltamcp.errors import Fault
 from deltamcp.stores.store import StoreError
 from deltamcp.transports.calls_in_flight import SHUTTING_DOWN
 from deltamcp.transports.grpc_admission import GrpcAdmission, GrpcRequest
-from deltamcp.transports.grpc_errors import DETAILS_KEY, grpc_error
-from deltamcp.transports.grpc_messages import PROMPTS_SERVICE, SERVICE, lite_messages
+from deltamcp.transports.grpc_errors import grpc_error
+from deltamcp.transports.grpc_messages import DETAILS_KEY, PROMPTS_SERVICE, SERVICE, lite_messages
 from deltamcp.transports.grpc_open_services import read_message
 from deltamcp.transports.grpc_options import GrpcOptions
 from deltamcp.transports.grpc_replies import COUNTED_BYTES, GrpcReply, GrpcStreamReply

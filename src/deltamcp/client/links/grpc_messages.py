@@ -9,18 +9,16 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
+from deltamcp.dialects.mcp_lite_bodies import RESPONSE_TYPES
 from deltamcp.dialects.mcp_lite_faults import LITE_FAULTS
 from deltamcp.errors import ArgumentsError, Fault
 from deltamcp.limits import Limits
-from deltamcp.transports.grpc_messages import lite_messages
+from deltamcp.transports.grpc_messages import DETAILS_KEY, lite_messages
 from deltamcp.values import JSON, Malformed, Message, Notification, RequestId, Response
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.struct_values import StructError, read_struct, restore_pointers, write_struct
 from deltamcp.wire.timestamps import format_time
 
-RESPONSE_TYPES = ("answer", "promise", "elicitation", "failure", "request-for-more-resource")
-"""The types in the order of their numbers in the proto."""
-DETAILS_KEY = "grpc-status-details-bin"
 _ANSWER_KEYS = {"inputResponses": "input_responses", "requestState": "request_state"}
 """Where MCP-lite has answers to questions in `_meta`, which is all that a `ToolRequest` has beside the arguments."""
 _TIMES = {"expires_at_ms": "expires_at", "estimated_completion_ms": "estimated_completion", "timestamp": "timestamp"}
