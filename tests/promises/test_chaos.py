@@ -37,7 +37,13 @@ def client() -> httpx2.AsyncClient:
 
 
 async def result_of(http: httpx2.AsyncClient, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Sends a request, and again where the server says so: on a busy machine its store may not answer in time."""
     reply = (await http.post(endpoint, json=body)).json()
+    for _ in range(100):
+        if not reply.get("error", {}).get("data", {}).get("retryable"):
+            break
+        await asyncio.sleep(0.2)
+        reply = (await http.post(endpoint, json=body)).json()
     assert "result" in reply, reply
     result: dict[str, Any] = reply["result"]
     return result
@@ -73,7 +79,7 @@ async def test_ml_42_a_promise_is_known_to_another_replica_once_its_token_is(two
         return str(status["_meta"]["response_type"])
 
     async with client() as http:
-        turns = asyncio.Semaphore(50)
+        turns = asyncio.Semaphore(20)
 
         async def make_in_turn(number: int) -> str:
             async with turns:
