@@ -223,9 +223,6 @@ def test_a_notification_has_the_whole_task():
     asked = modern("tasks/get", Answer(ended))["result"]
     del asked["_meta"], asked["resultType"]
     assert pushed["params"] == asked
-    told = json.loads(HANDSHAKE.notify_of_promise(ended, OLD))
-    assert told["method"] == "notifications/tasks/status"
-    assert told["params"] == handshake("tasks/get", Answer(ended))["result"]
 
 
 def test_what_2025_11_25_writes_fits_its_published_schema(shared: Path):
@@ -239,7 +236,6 @@ def test_what_2025_11_25_writes_fits_its_published_schema(shared: Path):
         check("CreateTaskResult", handshake("tools/call", snapshot)["result"])
         check("GetTaskResult", handshake("tasks/get", Answer(snapshot))["result"])
         check("CancelTaskResult", handshake("tasks/cancel", Answer(snapshot))["result"])
-        check("TaskStatusNotification", json.loads(HANDSHAKE.notify_of_promise(snapshot, OLD)))
     check("GetTaskPayloadResult", handshake("tasks/result", DONE)["result"])
     check("CallToolResult", handshake("tasks/result", DONE)["result"])
 

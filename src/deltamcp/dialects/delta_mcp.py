@@ -21,7 +21,6 @@ from deltamcp.values import (
     Kind,
     ListItems,
     Outcome,
-    Promise,
     Request,
     RequestId,
     ResultShape,
@@ -86,9 +85,6 @@ class DeltaMcp:
 
     def notify(self, method: str, params: Mapping[str, JSON], subscription: RequestId | None = None) -> bytes:
         return self._mcp.notify(method, params, subscription)
-
-    def notify_of_promise(self, promise: Promise, version: str, subscription: RequestId | None = None) -> bytes:
-        return self._mcp.notify_of_promise(promise, version)
 
     def http_status(self, failure: Failure) -> int:
         return self._mcp.http_status(failure)

@@ -62,16 +62,20 @@ class Dialect(Protocol):
         """Returns a notification; `subscription` is the id of the subscription that it belongs to, if any."""
         ...
 
-    def notify_of_promise(self, promise: Promise, version: str, subscription: RequestId | None = None) -> bytes:
-        """Returns the notification that a promise has changed."""
-        ...
-
     def capabilities(self, about: About) -> dict[str, JSON]:
         """Returns the server's capabilities as this dialect declares them."""
         ...
 
     def http_status(self, failure: Failure) -> int:
         """Returns the HTTP status of a response that reports a failure."""
+        ...
+
+
+class StatelessDialect(Dialect, Protocol):
+    """A dialect in which every request states its client, and subscriptions are requests."""
+
+    def notify_of_promise(self, promise: Promise, version: str, subscription: RequestId) -> bytes:
+        """Returns the notification of a subscription that a promise has changed."""
         ...
 
 

@@ -93,9 +93,6 @@ class HandshakeMcp:
     def notify(self, method: str, params: Mapping[str, JSON], subscription: RequestId | None = None) -> bytes:
         return jsonrpc.encode_notification(method, dict(params))
 
-    def notify_of_promise(self, promise: Promise, version: str, subscription: RequestId | None = None) -> bytes:
-        return self.notify("notifications/tasks/status", tasks.task_fields(promise, version))
-
     def http_status(self, failure: Failure) -> int:
         return FAULTS[failure.fault].handshake_http
 

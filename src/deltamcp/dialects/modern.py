@@ -191,7 +191,7 @@ class ModernMcp:
         meta = {} if subscription is None else {"_meta": {SUBSCRIPTION_KEY: subscription}}
         return jsonrpc.encode_notification(method, {**meta, **params})
 
-    def notify_of_promise(self, promise: Promise, version: str, subscription: RequestId | None = None) -> bytes:
+    def notify_of_promise(self, promise: Promise, version: str, subscription: RequestId) -> bytes:
         return self.notify("notifications/tasks", self._detailed_task(promise, version), subscription)
 
     def http_status(self, failure: Failure) -> int:

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 from deltamcp.catalog.view import View
 from deltamcp.dialects.delta_mcp import DeltaMcp
-from deltamcp.dialects.dialect import Dialect, SessionDialect
+from deltamcp.dialects.dialect import SessionDialect, StatelessDialect
 from deltamcp.dialects.handshake import HandshakeMcp
 from deltamcp.dialects.mcp_lite import LiteOptions, McpLite
 from deltamcp.dialects.modern import ModernMcp
 from deltamcp.values import JSON, Principal, Request
 
-STATELESS: tuple[Callable[[dict[str, JSON], float], Dialect], ...] = (ModernMcp,)
+STATELESS: tuple[Callable[[dict[str, JSON], float], StatelessDialect], ...] = (ModernMcp,)
 """Dialects in which every request states its client; each is made with the server's info and `cache_seconds`."""
 
 SESSION: tuple[Callable[[], SessionDialect], ...] = (DeltaMcp, HandshakeMcp)
@@ -39,11 +39,11 @@ class Dialects:
         return self._session[-1]
 
     @property
-    def newest(self) -> Dialect:
+    def newest(self) -> StatelessDialect:
         """The dialect of a request whose headers name an unknown version."""
         return self._stateless[0]
 
-    def find_stateless(self, request: Request) -> Dialect | None:
+    def find_stateless(self, request: Request) -> StatelessDialect | None:
         """Returns the dialect of a request without a session; None if the request belongs to a session or opens one."""
         for dialect in self._stateless:
             if dialect.recognizes(request):

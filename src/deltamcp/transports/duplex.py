@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from deltamcp.calls.engine import Engine
 from deltamcp.context import ProgressReport
 from deltamcp.dialects import versions
-from deltamcp.dialects.dialect import Dialect
+from deltamcp.dialects.dialect import StatelessDialect
 from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
 from deltamcp.errors import Fault
 from deltamcp.limits import Limits
@@ -259,7 +259,7 @@ class Duplex:
             await self._connection.wait_writable()
             respond(session.write(request, outcome))
 
-    async def _serve(self, request: Request, dialect: Dialect, respond: Respond) -> None:
+    async def _serve(self, request: Request, dialect: StatelessDialect, respond: Respond) -> None:
         understood = dialect.read(request, self.caller)
         outcome: Outcome | None
         version = versions.MODERN[0]

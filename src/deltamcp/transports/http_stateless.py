@@ -2,7 +2,7 @@
 
 from deltamcp.calls.engine import Engine
 from deltamcp.dialects import versions
-from deltamcp.dialects.dialect import Dialect
+from deltamcp.dialects.dialect import StatelessDialect
 from deltamcp.dialects.mirrored_headers import check_headers, check_parameter_headers
 from deltamcp.errors import Fault
 from deltamcp.transports import asgi_messages
@@ -27,7 +27,7 @@ class StatelessPosts:
         self._calls = calls
 
     async def answer(
-        self, message: Message | list[Message], dialect: Dialect, incoming: HttpRequest
+        self, message: Message | list[Message], dialect: StatelessDialect, incoming: HttpRequest
     ) -> FollowedStream | None:
         """Sends the response to a body, or returns the event stream that is the response."""
         if type(message) is not Request:
@@ -56,7 +56,7 @@ class StatelessPosts:
                 return None
 
     async def _perform(
-        self, request: Request, ask: EngineAsk, dialect: Dialect, terms: Terms, incoming: HttpRequest
+        self, request: Request, ask: EngineAsk, dialect: StatelessDialect, terms: Terms, incoming: HttpRequest
     ) -> None:
         account = incoming.account
         reply = HttpReply(incoming, incoming.accepts or asgi_messages.ONLY_JSON, account, self._engine.limits)
@@ -72,7 +72,7 @@ class StatelessPosts:
         incoming.release()
         await reply.finish(body, 200 if failure is None else dialect.http_status(failure), failure=failure)
 
-    def _read(self, request: Request, dialect: Dialect, incoming: HttpRequest) -> tuple[Terms, Ask] | Failure:
+    def _read(self, request: Request, dialect: StatelessDialect, incoming: HttpRequest) -> tuple[Terms, Ask] | Failure:
         caller = incoming.caller
         headers = incoming.headers
         repeated = not incoming.has_unique_headers and incoming.has_repeated(_MIRRORED)
@@ -86,7 +86,7 @@ class StatelessPosts:
         return check_parameter_headers(understood[1], headers, visible) or understood
 
     async def _listen(
-        self, request: Request, dialect: Dialect, version: str, ask: Listen, incoming: HttpRequest
+        self, request: Request, dialect: StatelessDialect, version: str, ask: Listen, incoming: HttpRequest
     ) -> FollowedStream | Failure:
         quotas, account, hub = incoming.quotas, incoming.account, self._engine.hub
         accepted = await self._engine.accept_filter(ask.filter, incoming.caller)

@@ -26,7 +26,7 @@ from deltamcp.transports.mcp_lite_negotiation import (
     preferred_form,
     preferred_wait,
 )
-from deltamcp.transports.mcp_lite_options import LiteHttpSettings
+from deltamcp.transports.mcp_lite_options import McpLiteSettings
 from deltamcp.transports.mcp_lite_response import make_stamp, write_response
 from deltamcp.transports.mcp_lite_stream import LiteStreams
 from deltamcp.transports.quota import UNREAD, HttpQuotas
@@ -78,7 +78,7 @@ _PATHS: dict[str, LitePath] = {
 class McpLiteEndpoint:
     """Serves the requests that `HttpApp` has admitted."""
 
-    def __init__(self, engine: Engine, quotas: HttpQuotas, settings: LiteHttpSettings) -> None:
+    def __init__(self, engine: Engine, quotas: HttpQuotas, settings: McpLiteSettings) -> None:
         self._engine = engine
         self._settings = settings
         self._lite = engine.dialects.mcp_lite(settings.dialect)

@@ -32,7 +32,7 @@ class McpLiteOptions(TypedDict, total=False):
     """Whether the server's prompts can be listed, at `/prompts` and by `prompts/list`, and used by `prompts/get`."""
 
 
-class LiteHttpSettings(Struct, frozen=True, forbid_unknown_fields=True):
+class McpLiteSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The options, with those filled in that were not set."""
 
     prefix: str = "/mcp-lite/v1"
@@ -50,7 +50,7 @@ class LiteHttpSettings(Struct, frozen=True, forbid_unknown_fields=True):
         return LiteOptions(self.content_style, self.default_type, self.await_tool, self.prompts)
 
 
-def read_settings(options: bool | McpLiteOptions) -> LiteHttpSettings | None:
+def read_settings(options: bool | McpLiteOptions) -> McpLiteSettings | None:
     """Returns the settings; None if MCP-lite is not served.
 
     Raises:
@@ -60,7 +60,7 @@ def read_settings(options: bool | McpLiteOptions) -> LiteHttpSettings | None:
         return None
     given: Any = {} if options is True else options
     try:
-        return msgspec.convert(given, LiteHttpSettings)
+        return msgspec.convert(given, McpLiteSettings)
     except msgspec.ValidationError as error:
-        known = ", ".join(LiteHttpSettings.__struct_fields__)
+        known = ", ".join(McpLiteSettings.__struct_fields__)
         raise ConfigurationError(f"mcp_lite: {error}. The options are {known}.") from None

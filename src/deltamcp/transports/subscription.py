@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 
-from deltamcp.dialects.dialect import Dialect
+from deltamcp.dialects.dialect import StatelessDialect
 from deltamcp.dialects.methods import subscription_filter
 from deltamcp.runtime.change_hub import Position
 from deltamcp.values import JSON, Answer, Filter, Kind, Promise, Request, SubscriptionEnd
@@ -14,7 +14,12 @@ class Subscription:
     __slots__ = ("_dialect", "_filter", "_request", "_send", "_version")
 
     def __init__(
-        self, dialect: Dialect, request: Request, version: str, accepted: Filter, send: Callable[[bytes], object]
+        self,
+        dialect: StatelessDialect,
+        request: Request,
+        version: str,
+        accepted: Filter,
+        send: Callable[[bytes], object],
     ) -> None:
         self._dialect = dialect
         # Without the parameters, which the client may have filled with more than the filter.
