@@ -98,9 +98,11 @@ class InputPending(BaseException):
     It is not an `Exception`, so that an author's `except Exception` does not catch it.
     """
 
-    def __init__(self, requests: dict[str, InputRequest]) -> None:
+    def __init__(self, requests: dict[str, InputRequest], memo: JSON = None) -> None:
+        """`memo` is what the function finds as `Context.memo` when it runs again with the answers."""
         super().__init__("input is pending")
         self.requests = requests
+        self.memo = memo
 
 
 class MissingCapabilityError(InputDeclinedError):
@@ -156,6 +158,7 @@ class Context:
         "_shared",
         "attempt",
         "lifespan",
+        "memo",
         "promise_id",
         "request_id",
         "terms",
@@ -173,6 +176,7 @@ class Context:
         shared: "_SharedState | None" = None,
         promise_id: str | None = None,
         attempt: int = 1,
+        memo: JSON = None,
     ) -> None:
         self._deadline = deadline
         self.terms = terms
@@ -184,6 +188,8 @@ class Context:
         self.attempt = attempt
         """Which run of the call behind a promise this is: after answers to questions, and where a worker died, the
         function runs again."""
+        self.memo = memo
+        """What the function gave `InputPending` in the round before; None in the first round."""
         self._channel = channel
         self._answers = answers
         self._session = session
@@ -205,6 +211,7 @@ class Context:
             self._shared,
             self.promise_id,
             self.attempt,
+            self.memo,
         )
 
     @property

@@ -144,7 +144,8 @@ class DeltaServer:
         hooks = ServerHooks(running, check_middleware(middleware), list(observers))
         search = OperationSearch(catalog, embedder, embedder_weight)
         self._catalog, self._limits, self._hooks = catalog, limits, hooks
-        self._items = ServerItems(catalog, hooks, hub, results, strict)
+        self.items = ServerItems(catalog, hooks, hub, results, strict)
+        """What the server offers, for servers that it is mounted in and programs that make items themselves."""
         self._make_engine = functools.partial(
             Engine, catalog, info, instructions, limits, hooks, hub, search, cache_seconds
         )
@@ -258,7 +259,7 @@ class DeltaServer:
         self._hooks.lifespan.add_task(functools.partial(file.watch, self._replace_operations))
 
     def _replace_operations(self, old_names: list[str], operations: list[Operation]) -> None:
-        self._items.replace_operations(old_names, operations)
+        self.items.replace_operations(old_names, operations)
         warn_of_cut_summaries(operations)
 
     @contextlib.asynccontextmanager
@@ -269,7 +270,7 @@ class DeltaServer:
             state = None if self._lifespan is None else await stack.enter_async_context(self._lifespan(self))
             for file in self._files:
                 stack.push_async_callback(file.close)
-            for lifespan in self._items.mounted_lifespans:
+            for lifespan in self.items.mounted_lifespans:
                 await stack.enter_async_context(lifespan.running())
             if any(operation.promise_policy != "never" for operation in self._catalog.operations.values()):
                 self.start_promises()
@@ -302,7 +303,7 @@ class DeltaServer:
                 for schema in (options.get("input_schema"), options.get("output_schema")):
                     _check_schema(schema)
                 operation = Operation(function, Context, **options)
-                self._items.add(operation)
+                self.items.add(operation)
             warn_of_cut_summaries([operation])
             return function
 
@@ -323,7 +324,7 @@ class DeltaServer:
 
         def register(function: F) -> F:
             with registration(function, f"server.resource({uri!r})({{}})"):
-                self._items.add(Resource(function, Context, uri, **options))
+                self.items.add(Resource(function, Context, uri, **options))
             return function
 
         return register
@@ -344,7 +345,7 @@ class DeltaServer:
 
         def register(function: F) -> F:
             with registration(function, "server.prompt({})"):
-                self._items.add(Prompt(function, Context, **options))
+                self.items.add(Prompt(function, Context, **options))
             return function
 
         return register if function is None else register(function)
@@ -366,7 +367,7 @@ class DeltaServer:
         def register(function: F) -> F:
             kind, target = ("prompt", prompt) if prompt is not None else ("template", template)
             with registration(function, "server.completion(...)({})"):
-                self._items.add_completer((kind, str(target), argument), Completer(function, Context))
+                self.items.add_completer((kind, str(target), argument), Completer(function, Context))
             return function
 
         return register
@@ -385,35 +386,30 @@ class DeltaServer:
         """
         if not isinstance(other, DeltaServer):
             raise ConfigurationError(f'mount(other, "prefix") takes a DeltaServer first, not {type(other).__name__}.')
-        self._items.mount(other.items, prefix)
-
-    @property
-    def items(self) -> ServerItems:
-        """The items of this server, for a server that it is mounted in."""
-        return self._items
+        self.items.mount(other.items, prefix)
 
     def remove_tool(self, name: str) -> None:
         """Removes a tool by its name."""
-        self._items.remove(Kind.TOOLS, name)
+        self.items.remove(Kind.TOOLS, name)
 
     def remove_prompt(self, name: str) -> None:
         """Removes a prompt by its name."""
-        self._items.remove(Kind.PROMPTS, name)
+        self.items.remove(Kind.PROMPTS, name)
 
     def remove_resource(self, uri: str) -> None:
         """Removes a resource by its URI, or a template by its URI template."""
-        self._items.remove(Kind.TEMPLATES if "{" in uri else Kind.RESOURCES, uri)
+        self.items.remove(Kind.TEMPLATES if "{" in uri else Kind.RESOURCES, uri)
 
     def list_changed(self, kind: Kind) -> None:
         """Notifies clients that a list has changed for another reason than registering and removing.
 
         The caller may use any thread.
         """
-        self._items.list_changed(kind)
+        self.items.list_changed(kind)
 
     def resource_updated(self, uri: str) -> None:
         """Notifies the clients that subscribed to a resource that it has changed. The caller may use any thread."""
-        self._items.resource_updated(uri)
+        self.items.resource_updated(uri)
 
     # Transports
 

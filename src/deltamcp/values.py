@@ -43,11 +43,13 @@ class Notification(Struct, frozen=True):
 
 
 class Response(Struct, frozen=True):
-    """The client's response to a request that the server sent."""
+    """The response of a peer to a request."""
 
     id: RequestId
     result: JSON = None
     error: dict[str, JSON] | None = None
+    body: bytes = b""
+    """The whole message as it came, if it is a server's and plain JSON, for those who pass its result on."""
 
 
 class Malformed(Struct, frozen=True):
@@ -183,6 +185,8 @@ class Terms(Struct, frozen=True, gc=False):
     result_shape: ResultShape = ResultShape.MCP
 
 
+SERVER_KEY = "io.modelcontextprotocol/serverInfo"
+"""The key in the `_meta` of a result under which MCP 2026-07-28 names the server."""
 SESSION_CONTEXT_KEY = "session_context"
 """The key, in the `_meta` of a request and of its result, of what the client carries for the application."""
 
@@ -488,6 +492,18 @@ class ToolResult(Struct, frozen=True, gc=False):
     """Set only if `is_error`."""
 
 
+class RawResult(Struct, frozen=True, gc=False):
+    """The result of a request that another server answered, of any method.
+
+    Where no policy shapes it, it is passed on to the byte.
+    """
+
+    encoded: bytes
+    """The result as that server encoded it: a JSON object."""
+    fields: dict[str, JSON]
+    """The same, decoded."""
+
+
 class Contents(Struct, frozen=True):
     """The result of `resources/read`."""
 
@@ -607,6 +623,7 @@ class Answer(Struct, frozen=True, gc=False):
         | Contents
         | PromptResult
         | Completion
+        | RawResult
         | Page
         | Definitions
         | Manifest

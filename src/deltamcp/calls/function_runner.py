@@ -109,6 +109,7 @@ class FunctionRunner:
             request.session,
             promise_id=None if promise is None else promise.id,
             attempt=1 if promise is None else promise.attempt,
+            memo=request.memo,
         )
 
     async def _call(
@@ -177,6 +178,7 @@ class FunctionRunner:
         answers = self._state.read_answers(inputs, request.terms.caller, key)
         if isinstance(answers, Failure):
             return answers
+        request.memo = answers.memo
         deadline = Deadline(self.seconds, request.channel)
         try:
             return await body(answers.by_key, deadline)

@@ -11,7 +11,7 @@ from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.errors import Fault
 from deltamcp.results import content
 from deltamcp.runtime.deadline import Deadline
-from deltamcp.values import JSON, NO_INPUTS, Answer, Complete, Completion, Failure, GetPrompt, Kind, Outcome
+from deltamcp.values import JSON, NO_INPUTS, Answer, Complete, Completion, Failure, GetPrompt, Kind, Outcome, RawResult
 
 
 class Prompts:
@@ -36,6 +36,8 @@ class Prompts:
 
         async def fill(answers: Mapping[str, JSON], deadline: Deadline) -> Outcome:
             value = await self._runner.run_call(prompt, ask.arguments, arguments, request, answers, deadline)
+            if isinstance(value, RawResult):
+                return Answer(value)
             return Answer(content.prompt_result(value, prompt.list_item.get("description")))
 
         key = ["prompts/get", ask.name, ask.arguments]
@@ -54,6 +56,6 @@ class Prompts:
         async def suggest(answers: Mapping[str, JSON], deadline: Deadline) -> Outcome:
             arguments = completer.bind(ask.value, ask.context)
             value = await self._runner.run_function(completer, arguments, request, answers, deadline)
-            return Answer(content.completion(value))
+            return Answer(value if isinstance(value, RawResult) else content.completion(value))
 
         return await self._runner.perform(f"The completion of {ask.argument}", [], NO_INPUTS, request, suggest)

@@ -32,3 +32,5 @@ class RequestContext(Struct):
     promise: PromisedRun | None = None
     session: SessionContext | None = None
     """What the client carries from request to request; None unless a function has a `Context`."""
+    memo: JSON = None
+    """What the function left in the round before, when it asked questions."""

@@ -43,6 +43,8 @@ class Answers(Struct, frozen=True):
     """The digest of the sealed state that came with the request."""
     drafts: Mapping[str, dict[str, JSON]] = {}
     """The fields of forms of which required fields are missing, so that the server asks again."""
+    memo: JSON = None
+    """What the function left for this round; see `InputPending`."""
 
     @property
     def refusal(self) -> str | None:
@@ -59,6 +61,7 @@ class _SealedAnswers(Struct, array_like=True):
     consents: dict[str, float]
     questions: list[Question] = []
     drafts: dict[str, dict[str, JSON]] = {}
+    memo: JSON = None
 
 
 class RequestState:
@@ -103,7 +106,7 @@ class RequestState:
             for key, answer in {**earlier.by_key, **found_answers.responses}.items()
             if key in consents or not key.startswith(CONSENT_PREFIX)
         }
-        return Answers(by_key, consents, digest, found_answers.drafts)
+        return Answers(by_key, consents, digest, found_answers.drafts, earlier.memo)
 
     def ask(
         self, pending: InputPending, caller: Caller, request: list[JSON], answers: Answers
@@ -112,21 +115,26 @@ class RequestState:
 
         It is a failure if the answers so far are too large to go to the client and back.
         """
-        sealed = self._close(pending.requests, caller, request, answers)
+        sealed = self._close(pending.requests, caller, request, answers, pending.memo)
         return sealed if isinstance(sealed, Failure) else InputRequired(pending.requests, sealed)
 
     def ask_for_resource(
         self, needs: NeedsResource, caller: Caller, request: list[JSON], answers: Answers
     ) -> ResourceRequired | Failure:
         """Returns the outcome that makes the client send its request again once it can grant more of a resource."""
-        sealed = self._close({}, caller, request, answers)
+        sealed = self._close({}, caller, request, answers, answers.memo)
         if isinstance(sealed, Failure):
             return sealed
         needed = NeededResource(needs.kind, needs.required, needs.available, needs.unit)
         return ResourceRequired(str(needs), [needed], sealed)
 
     def _close(
-        self, requests: Mapping[str, InputRequest], caller: Caller, request: list[JSON], answers: Answers
+        self,
+        requests: Mapping[str, InputRequest],
+        caller: Caller,
+        request: list[JSON],
+        answers: Answers,
+        memo: JSON,
     ) -> str | Failure:
         drafts = len(msgspec.json.encode(answers.drafts)) if answers.drafts else 0
         if len(msgspec.json.encode(answers.by_key)) + drafts > _MAX_ANSWER_BYTES:
@@ -141,6 +149,7 @@ class RequestState:
             {**answers.consents, **consents},
             list_questions(requests),
             dict(answers.drafts),
+            memo,
         ]
         return self._seal.close(sealed, _binding(caller, request))
 

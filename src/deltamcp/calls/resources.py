@@ -21,7 +21,7 @@ from deltamcp.results import content
 from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.deadline import Deadline
 from deltamcp.stores.store import StoreError
-from deltamcp.values import JSON, Answer, Contents, Failure, Kind, Outcome, ReadResource, TextResource
+from deltamcp.values import JSON, Answer, Contents, Failure, Kind, Outcome, RawResult, ReadResource, TextResource
 from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError
 
@@ -74,7 +74,8 @@ class Resources:
             return Failure(Fault.INVALID_PARAMS, f"params.uri fits templates in too many ways. {error}")
         if found is None:
             return await self._read_operation(ask.uri, request) or missing
-        resource, variables = found
+        resource, values = found
+        variables = resource.variables(values, ask.uri)
         try:
             arguments = resource.bind(variables)
         except InvalidArgumentsError:
@@ -85,6 +86,8 @@ class Resources:
                 value = await self._runner.run_call(resource, variables, arguments, request, answers, deadline)
             except ResourceNotFoundError:
                 return missing
+            if isinstance(value, RawResult):
+                return Answer(value)
             contents = content.resource_contents(value, ask.uri, resource.mime_type)
             ttl_ms = contents.ttl_ms or int(resource.cache_seconds * 1000)
             return Answer(msgspec.structs.replace(contents, ttl_ms=ttl_ms))

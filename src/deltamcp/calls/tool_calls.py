@@ -189,7 +189,7 @@ class ToolCalls:
                 observation.call.value = value
             result = await call.delivery.deliver(value, call.delivery_request)
             sealed = None if request.session is None else request.session.sealed
-            if sealed is not None:
+            if sealed is not None and isinstance(result, ToolResult):
                 result = replace(result, meta={**(result.meta or {}), SESSION_CONTEXT_KEY: sealed})
             return Answer(result)
         except BaseException as error:
@@ -236,6 +236,7 @@ class ToolCalls:
         )
         if isinstance(answers, Failure):
             return answers
+        request.memo = answers.memo
         if is_lite and answers.refusal is not None:
             return Answer(_refuse_questions(ask.name, answers.refusal))
         delivery_request = DeliveryRequest(operation, terms, sent_arguments, policy, page, override is None, started)
@@ -273,7 +274,7 @@ class ToolCalls:
             case MissingCapabilityError() if call.delivery_request.terms.era is Era.MODERN:
                 return missing_capability(error)
             case InputPending():
-                return self.ask(error.requests, call)
+                return self._state.ask(error, call.delivery_request.terms.caller, call.key, call.answers)
             case asyncio.CancelledError():
                 if call.deadline.expired and call.deadline.undo_cancel():
                     sentence = f"{call.name} was stopped: it took too long."

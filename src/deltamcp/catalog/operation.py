@@ -140,10 +140,14 @@ class Operation:
         *,
         by_name: bool = False,
         declared: DeclaredArguments | None = None,
+        definition: dict[str, JSON] | None = None,
+        function_shape: FunctionShape | None = None,
         **options: Unpack[ToolOptions],
     ) -> None:
         """
         Args:
+            definition: The tool as another server lists it, instead of a definition from the function and the options.
+            function_shape: How to call the function of such a tool.
             by_name: Whether the function takes the arguments by name although the schema is given, not as one dict.
             declared: The arguments that the function may get although the schema admits others; None admits those too.
 
@@ -191,7 +195,11 @@ class Operation:
         self.takes_root = False
         """Whether the server, not the function, takes the root of the result that a caller has."""
         input_schema = options.get("input_schema")
-        if input_schema is None:
+        if definition is not None:
+            assert function_shape is not None, "the function of another server's tool has a shape of its own"
+            self.function_shape = function_shape
+            input_schema = definition["inputSchema"]
+        elif input_schema is None:
             signature = Signature(function, context_type)
             self._bind: Callable[[Mapping[str, JSON]], dict[str, Any]] = signature.bind
             self.function_shape = signature.function_shape
@@ -212,30 +220,52 @@ class Operation:
             and self.consent_policy == "allow"
         )
         """Whether a call needs nothing but the arguments."""
-        has_return_type = not by_name and "return" in getattr(function, "__annotations__", ())
-        self._return_annotation = self.function_shape.return_annotation if has_return_type else Any
-        self._output_type: pydantic.TypeAdapter[Any] | dict[str, JSON] | None = options.get("output_schema")
-        if self._output_type is None and not by_name:
-            self._output_type = return_adapter(self.function_shape.return_annotation)
-        self.tool = _tool_definition(self.name, options, docstring(function), input_schema)
+        if definition is not None:
+            self._return_annotation: Any = Any
+            output = definition.get("outputSchema")
+            self._output_type: pydantic.TypeAdapter[Any] | dict[str, JSON] | None = (
+                output if isinstance(output, dict) else None
+            )
+            self.tool = _renamed_definition(definition, self.name, options)
+        else:
+            self._set_own_types(function, by_name, options, input_schema)
         self.has_own_summary = bool(options.get("summary"))
         """Whether the author gave the summary."""
         self._summary_source = options.get("summary") or self.tool.get("description") or ""
-        if self._output_type is not None:
-            self.tool["outputSchema"] = self.output_schema
         self.plain_tool = _without_execution(self.tool)
         """The definition for clients that get neither tables nor changes nor tasks."""
         self.parameter_headers  # noqa: B018 - an invalid x-mcp-header is reported at registration
 
+    def _set_own_types(
+        self, function: Callable[..., Any], by_name: bool, options: ToolOptions, input_schema: dict[str, JSON]
+    ) -> None:
+        has_return_type = not by_name and "return" in getattr(function, "__annotations__", ())
+        self._return_annotation = self.function_shape.return_annotation if has_return_type else Any
+        self._output_type = options.get("output_schema")
+        if self._output_type is None and not by_name:
+            self._output_type = return_adapter(self.function_shape.return_annotation)
+        self.tool = _tool_definition(self.name, options, docstring(function), input_schema)
+        if self._output_type is not None:
+            self.tool["outputSchema"] = self.output_schema
+
     def with_name(self, name: str, id_: str, policy: ResultPolicy | None) -> "Operation":
         """Returns the same operation with another name and id; `policy` fills in what its own leaves open."""
+        return Operation(
+            self.function,
+            self._context_type,
+            by_name=self._by_name,
+            declared=self._declared,
+            **self._named_options(name, id_, policy),
+        )
+
+    def _named_options(self, name: str, id_: str, policy: ResultPolicy | None) -> ToolOptions:
         options: ToolOptions = {**self._options, "name": name}
         options.pop("category", None)
         if id_ != name:
             options["category"], _, options["action"] = id_.rpartition(".")
         if self.results is not None or policy is not None:
             options["results"] = merge_policies(self.results, policy)
-        return Operation(self.function, self._context_type, by_name=self._by_name, declared=self._declared, **options)
+        return options
 
     def resolve_result_policy(self, policy: ResultPolicy | None, flat: bool) -> None:
         """Resolves the operation's own result policy with the server's, once and before the tool is listed.
@@ -467,6 +497,19 @@ def _bind_foreign(
         if problems := schema.problems(arguments):
             raise InvalidArgumentsError(problems)
     return dict(arguments) if parameter is None else {parameter: arguments}
+
+
+def _renamed_definition(definition: dict[str, JSON], name: str, options: ToolOptions) -> dict[str, JSON]:
+    """Returns another server's definition with the name and the promises that the tool has here."""
+    policy = options.get("promise", "never")
+    tool = {**definition, "name": name}
+    if policy != "never":
+        meta = tool.get("_meta")
+        tool |= {
+            "execution": _TASK_SUPPORT[policy],
+            "_meta": {**(meta if isinstance(meta, dict) else {}), PROMISES_KEY: True},
+        }
+    return tool
 
 
 def _tool_definition(

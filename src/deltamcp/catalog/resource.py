@@ -88,6 +88,10 @@ class Resource:
         }
         self.list_item = omit_empty(parts)
 
+    def variables(self, values: dict[str, str], uri: str) -> dict[str, str]:
+        """Returns what the function gets of a URI that is read, from the values of its template's variables."""
+        return values
+
     def with_uri(self, uri: str) -> "Resource":
         """Returns the same resource at another URI."""
         return Resource(self.function, self._context_type, uri, **self._options)

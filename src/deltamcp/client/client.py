@@ -7,8 +7,9 @@ from importlib import metadata
 from types import TracebackType
 from typing import Any, Unpack, get_args
 
+from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client.callbacks import ClientCallbacks
-from deltamcp.client.connection import OnProgress
+from deltamcp.client.connection import OnProgress, QuestionHandler
 from deltamcp.client.connector import Connector
 from deltamcp.client.definitions import Tool
 from deltamcp.client.links.link import ClientLink, message_limits
@@ -26,7 +27,7 @@ from deltamcp.client.target import Address, Endpoint, GrpcAddress, InProcessServ
 from deltamcp.client.tool_caller import ToolCaller
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy
-from deltamcp.values import JSON
+from deltamcp.values import JSON, RawResult
 
 
 class DeltaClient:
@@ -361,6 +362,46 @@ class DeltaClient:
             self._notifications.log_level_meta,
             repeatable=repeatable,
             timeout=timeout,
+        )
+
+    async def forward(
+        self,
+        method: str,
+        params: Mapping[str, JSON],
+        meta: Mapping[str, JSON] | None = None,
+        *,
+        capabilities: Mapping[str, JSON] | None = None,
+        repeatable: bool = False,
+        timeout: float | None = None,
+        progress: OnProgress | None = None,
+        parameter_headers: tuple[ParameterHeader, ...] = (),
+        questions: QuestionHandler | None = None,
+    ) -> RawResult:
+        """Sends a request of somebody else, and returns its result as the server encoded it.
+
+        If the server asks for input by its result (2026-07-28), that is the result.
+
+        Args:
+            meta: the `_meta` of that request, as far as it is for the server.
+            capabilities: what the sender of that request can do, for a server that reads it in every request.
+            repeatable: whether the client may send it again if the connection breaks.
+            parameter_headers: the arguments that the tool wants in headers.
+            questions: answers what a server of the handshake era asks meanwhile.
+
+        Raises:
+            PeerError: the server answered with a JSON-RPC error.
+            ConnectionLostError, DeadlineError: as in `call`.
+        """
+        return await self._connector.forward(
+            method,
+            params,
+            meta or {},
+            repeatable=repeatable,
+            timeout=timeout,
+            progress=progress,
+            parameter_headers=parameter_headers if self._connector.mirrors_arguments else (),
+            capabilities=capabilities,
+            questions=questions,
         )
 
 

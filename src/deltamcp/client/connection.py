@@ -4,17 +4,18 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from inspect import isawaitable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client.callbacks import ClientCallbacks
 from deltamcp.client.dialect import UNNEGOTIATED, ClientDialect
 from deltamcp.client.links.link import ClientLink, UnaddressedError, peer_error
 from deltamcp.errors import FAULTS, ArgumentsError, ClientError, ConnectionLostError, Fault, PeerError
-from deltamcp.values import JSON, Era, Malformed, Message, Notification, Request, RequestId, Response
+from deltamcp.values import JSON, Era, Malformed, Message, Notification, RawResult, Request, RequestId, Response
+from deltamcp.wire import jsonrpc
 
 logger = logging.getLogger("deltamcp")
 
@@ -34,9 +35,27 @@ _MAX_ROUND_TRIPS = 50
 """How often the client sends one request again with answers to the server's input requests."""
 
 
+class QuestionHandler(Protocol):
+    """Answers the questions that a server asks while it performs one request, instead of the client's callbacks."""
+
+    @property
+    def owner(self) -> Hashable:
+        """Whom the request is for: a question that names no request is passed on if all open ones have one owner."""
+        ...
+
+    async def answer(self, method: str, params: dict[str, JSON]) -> dict[str, JSON]:
+        """Returns the result of the server's request.
+
+        Raises:
+            PeerError: there is none; the connection sends this error to the server.
+        """
+        ...
+
+
 class _PendingRequest(NamedTuple):
     method: str
     future: "asyncio.Future[Response]"
+    questions: QuestionHandler | None
 
 
 class ClientConnection:
@@ -80,14 +99,40 @@ class ClientConnection:
         dialect = dialect or self.dialect
         sent = params
         for _ in range(_MAX_ROUND_TRIPS):
-            result = await self._request_once(method, sent, meta, progress, parameter_headers, dialect, ends_at)
-            result = dialect.read_result(result)
+            response = await self._request_once(method, sent, meta, progress, parameter_headers, dialect, ends_at)
+            result = dialect.read_result(response.result)
             if result.get("resultType") != "input_required" or dialect.era is not Era.MODERN:
                 return result
             with self._answering():
                 answers = await self._callbacks.retry_params(result)
             sent = {**params, **answers}
         raise PeerError(0, f"The server answered {method} with input requests {_MAX_ROUND_TRIPS} times in a row.")
+
+    async def forward(
+        self,
+        method: str,
+        params: Mapping[str, JSON],
+        meta: Mapping[str, JSON],
+        *,
+        progress: OnProgress | None = None,
+        parameter_headers: tuple[ParameterHeader, ...] = (),
+        ends_at: float | None = None,
+        capabilities: Mapping[str, JSON] | None = None,
+        questions: QuestionHandler | None = None,
+    ) -> RawResult:
+        """Sends somebody else's request once, and returns its result as it came, also if it asks for input.
+
+        Raises:
+            PeerError, ConnectionLostError: as in `request`.
+        """
+        dialect = self.dialect.for_sender(capabilities)
+        response = await self._request_once(
+            method, params, meta, progress, parameter_headers, dialect, ends_at, questions
+        )
+        if dialect.is_lite:
+            fields = dialect.read_result(response.result)
+            return RawResult(jsonrpc.encode(fields), fields)
+        return RawResult(jsonrpc.encoded_result(response), response.result)
 
     async def _request_once(
         self,
@@ -98,7 +143,9 @@ class ClientConnection:
         parameter_headers: tuple[ParameterHeader, ...],
         dialect: ClientDialect,
         ends_at: float | None,
-    ) -> dict[str, JSON]:
+        questions: QuestionHandler | None = None,
+    ) -> Response:
+        """Returns a response whose result is an object."""
         id_ = next(self._ids)
         if progress is not None:
             meta = {**meta, "progressToken": id_}
@@ -106,7 +153,7 @@ class ClientConnection:
         message = {"jsonrpc": "2.0", "id": id_, "method": method, "params": dialect.request_params(params, meta)}
         headers = dialect.headers(method, params, parameter_headers) if self.link.carries_headers else {}
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self._pending[id_] = _PendingRequest(method, future)
+        self._pending[id_] = _PendingRequest(method, future, questions)
         try:
             await self._send(message, headers, ends_at)
             response = await future
@@ -124,10 +171,9 @@ class ClientConnection:
                 future.exception()  # else asyncio logs that the exception was never retrieved
         if response.error is not None:
             raise peer_error(response.error)
-        result = response.result
-        if not isinstance(result, dict):
+        if not isinstance(response.result, dict):
             raise PeerError(0, f"The answer to {method} is no object.")
-        return result
+        return response
 
     async def _send(self, message: dict[str, JSON], headers: Mapping[str, str], ends_at: float | None) -> None:
         try:
@@ -234,7 +280,8 @@ class ClientConnection:
         message: dict[str, JSON] = {"jsonrpc": "2.0", "id": request.id}
         try:
             with self._answering():
-                message["result"] = await self._callbacks.answer(request.method, request.params)
+                answer = self._find_answerer(request.method)
+                message["result"] = await answer(request.method, request.params)
         except PeerError as error:
             message["error"] = {"code": error.code, "message": str(error)}
         except Exception:
@@ -242,6 +289,21 @@ class ClientConnection:
             message["error"] = {"code": FAULTS[Fault.INTERNAL].handshake, "message": "The client failed to answer."}
         with suppress(ClientError):
             await self.link.send(message, self.dialect.headers("", {}))
+
+    def _find_answerer(self, method: str) -> Callable[[str, dict[str, JSON]], Awaitable[dict[str, JSON]]]:
+        """Returns what answers a question of the server.
+
+        Raises:
+            PeerError: it is not known whose request the question belongs to.
+        """
+        handlers = [pending.questions for pending in self._pending.values() if pending.questions is not None]
+        if not handlers or method == "ping":
+            return self._callbacks.answer
+        if len({handler.owner for handler in handlers}) > 1:
+            raise PeerError(
+                FAULTS[Fault.INTERNAL].handshake, "Requests of several users are open, and it is not known whom to ask."
+            )
+        return handlers[-1].answer
 
     def _start_task(self, work: Any) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)

@@ -6,12 +6,13 @@ A request that is not repeatable is sent again only if the server certainly did 
 import asyncio
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client.callbacks import ClientCallbacks
-from deltamcp.client.connection import ClientConnection, OnNotification, OnProgress
+from deltamcp.client.connection import ClientConnection, OnNotification, OnProgress, QuestionHandler
 from deltamcp.client.links.link import ClientLink, RefusedForNowError
 from deltamcp.client.links.token_source import UserNeededError
 from deltamcp.client.negotiation import ClientProfile, ServerInfo, negotiate
@@ -24,8 +25,9 @@ from deltamcp.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from deltamcp.values import JSON, Era
+from deltamcp.values import JSON, Era, RawResult
 
+T = TypeVar("T")
 _MAX_SILENT_SECONDS = 300.0
 """How long a request without a timeout waits for a sign of life; a server of this library ends a tool as early."""
 _MAX_SECONDS = 3600.0
@@ -135,6 +137,60 @@ class Connector:
             DeadlineError: the server did not answer in time.
         """
         meta = add_trace_context(meta)
+        return await self._perform(
+            method,
+            lambda connection, ends_at: connection.request(
+                method, params, meta, progress=progress, parameter_headers=parameter_headers, ends_at=ends_at
+            ),
+            repeatable,
+            timeout,
+        )
+
+    async def forward(
+        self,
+        method: str,
+        params: Mapping[str, JSON],
+        meta: Mapping[str, JSON] = {},
+        *,
+        repeatable: bool = True,
+        timeout: float | None = None,
+        progress: OnProgress | None = None,
+        parameter_headers: tuple[ParameterHeader, ...] = (),
+        capabilities: Mapping[str, JSON] | None = None,
+        questions: QuestionHandler | None = None,
+    ) -> RawResult:
+        """Sends somebody else's request as `request` does, and returns the result as it came, even one that asks.
+
+        Args:
+            capabilities: what the sender of the request can do; the client's own by default.
+            questions: answers what a server of the handshake era asks while it performs the request.
+
+        Raises:
+            PeerError, ConnectionLostError, DeadlineError: as in `request`.
+        """
+        return await self._perform(
+            method,
+            lambda connection, ends_at: connection.forward(
+                method,
+                params,
+                meta,
+                progress=progress,
+                parameter_headers=parameter_headers,
+                ends_at=ends_at,
+                capabilities=capabilities,
+                questions=questions,
+            ),
+            repeatable,
+            timeout,
+        )
+
+    async def _perform(
+        self,
+        method: str,
+        send: "Callable[[ClientConnection, float | None], Awaitable[T]]",
+        repeatable: bool,
+        timeout: float | None,
+    ) -> T:
         timeout = self.timeout if timeout is None else timeout
         logins = 0
         while True:
@@ -144,9 +200,7 @@ class Connector:
             ends_at = None if timeout is None or seconds == math.inf else asyncio.get_running_loop().time() + seconds
             try:
                 async with deadline:
-                    return await self._request_with_retries(
-                        method, params, meta, repeatable, progress, parameter_headers, ends_at
-                    )
+                    return await self._send_with_retries(send, repeatable, ends_at)
             except TimeoutError:
                 if not deadline.expired():
                     raise
@@ -161,25 +215,19 @@ class Connector:
             logins += 1
             await _ask_user(needed, logins)
 
-    async def _request_with_retries(
+    async def _send_with_retries(
         self,
-        method: str,
-        params: Mapping[str, JSON],
-        meta: Mapping[str, JSON],
+        send: "Callable[[ClientConnection, float | None], Awaitable[T]]",
         repeatable: bool,
-        progress: OnProgress | None,
-        parameter_headers: tuple[ParameterHeader, ...],
         ends_at: float | None,
-    ) -> dict[str, JSON]:
+    ) -> T:
         for attempt in range(_MAX_ATTEMPTS):
             is_last = attempt == _MAX_ATTEMPTS - 1
             try:
                 connection = self._connection
                 if connection is None or connection.link.ended:
                     connection = await self._ensure_connection()
-                return await connection.request(
-                    method, params, meta, progress=progress, parameter_headers=parameter_headers, ends_at=ends_at
-                )
+                return await send(connection, ends_at)
             except HttpStatusError as error:
                 # The server spoke MCP before, so a gateway answers for it and may have passed the request on.
                 raise ConnectionLostError(f"{error}{'' if repeatable else _MAYBE_DONE}") from None

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from deltamcp.catalog import param_headers as mirrored
 from deltamcp.catalog.param_headers import ParameterHeader
@@ -33,6 +34,12 @@ class ClientDialect(Struct, frozen=True):
             ClientError: the result is none that this client can use.
         """
         return mcp_lite_results.read_result(result) if self.is_lite else result
+
+    def for_sender(self, capabilities: Mapping[str, JSON] | None) -> "ClientDialect":
+        """Returns the dialect of a request of somebody else, who can do this; None if the client can do as much."""
+        if capabilities is None or modern.CAPABILITIES_KEY not in self.request_meta:
+            return self
+        return replace(self, request_meta={**self.request_meta, modern.CAPABILITIES_KEY: dict(capabilities)})
 
     def request_params(self, params: Mapping[str, JSON], meta: Mapping[str, JSON]) -> dict[str, JSON]:
         """Returns a request's params with their `_meta`."""

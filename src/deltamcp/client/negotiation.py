@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from deltamcp.client import dialect
 from deltamcp.client.connection import ClientConnection
 from deltamcp.client.dialect import ClientDialect
-from deltamcp.dialects import modern, progressive_disclosure, tasks, versions
+from deltamcp.dialects import progressive_disclosure, tasks, versions
 from deltamcp.errors import HttpStatusError, PeerError, UnreachableError
-from deltamcp.values import JSON, Era
+from deltamcp.values import JSON, SERVER_KEY, Era
 from deltamcp.wire.codecs import CODECS, JSON_CODEC, Codec
 
 ProtocolChoice: TypeAlias = Literal["auto", "modern", "handshake", "delta-mcp", "mcp-lite"]
@@ -200,7 +200,7 @@ def _parse_discovery(
     if not common:
         return "it speaks no revision that is known here"
     meta: Any = result.get("_meta")
-    server_info = meta.get(modern.SERVER_KEY) if isinstance(meta, dict) else None
+    server_info = meta.get(SERVER_KEY) if isinstance(meta, dict) else None
     info = _name_and_version(server_info if isinstance(server_info, dict) else result.get("serverInfo"))
     server = _server_info(result, info, Era.MODERN, common[0])
     encodings = (server.progressive or {}).get("encodings")
@@ -218,7 +218,7 @@ async def _ask_lite_server(connection: ClientConnection, profile: ClientProfile)
     except PeerError:
         result = {"capabilities": {"tools": {}}}
     meta: Any = result.get("_meta")
-    info = _name_and_version(meta.get(modern.SERVER_KEY) if isinstance(meta, dict) else None)
+    info = _name_and_version(meta.get(SERVER_KEY) if isinstance(meta, dict) else None)
     return _NegotiatedProtocol(_server_info(result, info, Era.MODERN, MCP_LITE), lite_dialect)
 
 

@@ -1,32 +1,20 @@
 """A reply to `tools/call`: the result as the server sent it, its text and its value. Pure: does no I/O."""
 
 import functools
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple
 
 import msgspec
 
 from deltamcp.client.received_size import BYTES_PER_VALUE, DEFAULT_MAX_BYTES, too_large_error
-from deltamcp.dialects import modern
 from deltamcp.errors import CallFailedError
 from deltamcp.results.encode import decode
+from deltamcp.results.foreign_result import parse_tool_result
 from deltamcp.results.policy import META_KEY
 from deltamcp.values import (
     JSON,
-    Annotations,
-    Audio,
-    BlobResource,
-    Content,
-    EmbeddedResource,
-    Image,
-    ResourceLink,
-    Text,
-    TextResource,
     ToolResult,
 )
-from deltamcp.wire import jsonrpc
 from deltamcp.work import Work, WorkLimitError
-
-_FlatContent: TypeAlias = Text | Image | Audio | ResourceLink
 
 
 class ToolCall(NamedTuple):
@@ -71,12 +59,7 @@ class Reply:
 
     def result(self) -> ToolResult:
         """Returns the reply as a `ToolResult`; unknown content blocks and members stay as the server sent them."""
-        raw_meta, structured = self.raw.get("_meta"), self.raw.get("structuredContent", msgspec.UNSET)
-        # The server's identity must not reach a client of another server that passes this result on.
-        meta = (
-            {key: raw_meta[key] for key in raw_meta if key != modern.SERVER_KEY} if isinstance(raw_meta, dict) else {}
-        )
-        return ToolResult(list(map(_parse_content, self.content)), structured, self.is_error, meta or None)
+        return parse_tool_result(self.raw)
 
     @property
     def content(self) -> list[JSON]:
@@ -245,23 +228,3 @@ def _split_by_lengths(text: str, lengths: list[int]) -> list[str]:
         parts.append(text[start : start + length])
         start += length + (length > 0)
     return parts
-
-
-def _parse_content(item: Any) -> Content:
-    """Converts a content block if the conversion loses nothing; else returns the object as the server sent it."""
-    if not isinstance(item, dict):
-        return Text(jsonrpc.encode(item).decode())
-    try:
-        content = _parse_embedded(item) if item.get("type") == "resource" else msgspec.convert(item, _FlatContent)
-    except (msgspec.ValidationError, KeyError, TypeError):
-        return cast(Content, item)
-    return content if msgspec.to_builtins(content) == item else cast(Content, item)
-
-
-def _parse_embedded(item: dict[str, JSON]) -> EmbeddedResource:
-    resource = item["resource"]
-    return EmbeddedResource(
-        msgspec.convert(resource, BlobResource) if "blob" in resource else msgspec.convert(resource, TextResource),
-        msgspec.convert(item.get("annotations"), Annotations | None),
-        item.get("_meta"),
-    )

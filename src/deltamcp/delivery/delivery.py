@@ -13,7 +13,7 @@ from deltamcp.errors import ToolErrorCode
 from deltamcp.results import content
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import ResolvedPolicy
-from deltamcp.values import JSON, Terms, ToolResult
+from deltamcp.values import JSON, RawResult, Terms, ToolResult
 
 logger = logging.getLogger("deltamcp")
 
@@ -59,8 +59,8 @@ class Delivery(Protocol):
         """Returns a page of a result that the server has stored; None if the function has to run."""
         ...
 
-    async def deliver(self, value: Any, call: DeliveryRequest) -> ToolResult:
-        """Returns the reply, made from the value that the function returned."""
+    async def deliver(self, value: Any, call: DeliveryRequest) -> ToolResult | RawResult:
+        """Returns the reply, made from the value that the function returned; MCP's without a policy may be raw."""
         ...
 
 

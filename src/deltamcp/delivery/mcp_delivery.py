@@ -13,7 +13,7 @@ from deltamcp.delivery.sent_results import CallKey, call_digest
 from deltamcp.results import content
 from deltamcp.results.content import ResultData
 from deltamcp.results.policy import META_KEY, ResolvedPolicy
-from deltamcp.values import JSON, Surface, Text, ToolResult
+from deltamcp.values import JSON, RawResult, ResultShape, Surface, Text, ToolResult
 
 
 class McpDelivery:
@@ -31,10 +31,11 @@ class McpDelivery:
     async def find_page(self, call: DeliveryRequest) -> ToolResult | None:
         return None
 
-    async def deliver(self, value: Any, call: DeliveryRequest) -> ToolResult:
+    async def deliver(self, value: Any, call: DeliveryRequest) -> ToolResult | RawResult:
         operation, policy = call.operation, call.policy
         if policy is None:
-            return self._deliver_whole(value, call)
+            is_plain = call.terms.result_shape is ResultShape.MCP and call.terms.surface is not Surface.PROGRESSIVE
+            return value if isinstance(value, RawResult) and is_plain else self._deliver_whole(value, call)
         result = convert(value, operation)
         if isinstance(result, ResultData):
             return await self._deliver_data(result, policy, call)

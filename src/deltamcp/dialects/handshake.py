@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import assert_never
 
-from deltamcp.dialects import methods, progressive_disclosure, result_bodies, tasks, versions
+from deltamcp.dialects import methods, progressive_disclosure, raw_results, result_bodies, tasks, versions
 from deltamcp.dialects.client_claims import kept_capabilities, kept_info
 from deltamcp.dialects.dialect import Agreement
 from deltamcp.errors import FAULTS, Fault
@@ -19,6 +19,7 @@ from deltamcp.values import (
     Outcome,
     Page,
     Promise,
+    RawResult,
     Request,
     RequestId,
     ResourceRequired,
@@ -64,6 +65,8 @@ class HandshakeMcp:
             case Answer():
                 if isinstance(outcome.value, Page):
                     return jsonrpc.encode_result(request.id, _encode_page(outcome.value, version))
+                if isinstance(outcome.value, RawResult) and request.method != "tasks/result":
+                    return jsonrpc.encode_result(request.id, raw_results.encode_handshake(outcome.value, version))
                 if isinstance(outcome.value, About):
                     return jsonrpc.encode_result(request.id, jsonrpc.encode(self._introduction(outcome.value, version)))
                 body = result_bodies.body(outcome, version, {})

@@ -17,9 +17,10 @@ from deltamcp.dialects.dialect import Agreement
 from deltamcp.dialects.mcp_lite_bodies import ContentStyle, LiteResponse
 from deltamcp.dialects.mcp_lite_calls import InvalidParamError, read_call, read_list, read_promise_call, redeem_action
 from deltamcp.dialects.mcp_lite_faults import FAULTS_OF_TOOL_ERRORS, LITE_FAULTS
-from deltamcp.dialects.modern import CLIENT_KEY, SERVER_KEY
+from deltamcp.dialects.modern import CLIENT_KEY
 from deltamcp.values import (
     JSON,
+    SERVER_KEY,
     SESSION_CONTEXT_KEY,
     About,
     Answer,

@@ -5,11 +5,12 @@ from typing import Any, assert_never
 
 from msgspec import Raw
 
-from deltamcp.dialects import methods, progressive_disclosure, result_bodies, tasks, versions
+from deltamcp.dialects import methods, progressive_disclosure, raw_results, result_bodies, tasks, versions
 from deltamcp.dialects.dialect import Agreement
 from deltamcp.errors import FAULTS, Fault
 from deltamcp.values import (
     JSON,
+    SERVER_KEY,
     About,
     Answer,
     Ask,
@@ -23,6 +24,7 @@ from deltamcp.values import (
     Outcome,
     Page,
     Promise,
+    RawResult,
     Request,
     RequestId,
     ResourceRequired,
@@ -37,7 +39,6 @@ VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
-SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 
 
@@ -123,6 +124,8 @@ class ModernMcp:
             fields = {"resultType": "complete"}
             result_bodies.tool(value, version, fields)
             return self._encode(fields)
+        if isinstance(value, RawResult):
+            return raw_results.encode_modern(value, request.method)
         if isinstance(value, Page):
             encoded = value.encoded.get(version)
             if encoded is None:

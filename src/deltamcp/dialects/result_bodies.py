@@ -4,7 +4,7 @@ from typing import Any, assert_never
 
 from msgspec import UNSET, Raw
 
-from deltamcp.dialects import tasks, versions
+from deltamcp.dialects import raw_results, tasks, versions
 from deltamcp.values import (
     JSON,
     About,
@@ -18,6 +18,7 @@ from deltamcp.values import (
     Page,
     Promise,
     PromptResult,
+    RawResult,
     ResourceRequired,
     SubscriptionEnd,
     Text,
@@ -35,6 +36,8 @@ def body(answer: Answer, version: str, fields: dict[str, Any]) -> dict[str, Any]
     match value:
         case ToolResult():
             tool(value, version, fields)
+        case RawResult():
+            fields |= raw_results.fit_fields(value.fields, version)
         case Page():
             fields[value.kind.value] = Raw(_items(value, version))
             if value.next_cursor is not None:

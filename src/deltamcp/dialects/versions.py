@@ -98,6 +98,19 @@ def fit_content(content: list[Content], version: str) -> list[Content]:
     return [_fit_block(item, version) for item in content]
 
 
+def fit_raw_block(block: JSON, version: str) -> JSON:
+    """Does for a content block of another server what `fit_content` does for the server's own."""
+    match block:
+        case {"type": "audio", "data": str(data), "mimeType": mime_type} if version < AUDIO_SINCE:
+            blob = {"uri": f"audio:{len(data) * 3 // 4}", "blob": data, "mimeType": mime_type}
+            kept = {key: value for key, value in block.items() if key not in ("data", "mimeType")}
+            return {**kept, "type": "resource", "resource": blob}
+        case {"type": "resource_link", "uri": str(uri)}:
+            return {"type": "text", "text": f"{block.get('title') or block.get('name') or 'Resource'}: {uri}"}
+        case _:
+            return block
+
+
 def _fit_block(item: Content, version: str) -> Content:
     if isinstance(item, Audio) and version < AUDIO_SINCE:
         blob = BlobResource(f"audio:{len(item.data)}", item.data, item.mime_type)

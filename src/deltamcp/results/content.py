@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from deltamcp.errors import ToolErrorCode
 from deltamcp.results import document
+from deltamcp.results.foreign_result import parse_tool_result
 from deltamcp.values import (
     CONTENT_TYPES,
     JSON,
@@ -19,6 +20,7 @@ from deltamcp.values import (
     ErrorInfo,
     PromptMessage,
     PromptResult,
+    RawResult,
     Text,
     TextResource,
     ToolResult,
@@ -80,6 +82,8 @@ def convert_return_value(value: Any, structured: Callable[[Any], JSON] | None) -
     """
     if isinstance(value, ToolResult):
         return _check_tool_result(value, structured)
+    if isinstance(value, RawResult):  # its server has checked it
+        return parse_tool_result(value.fields)
     if structured is not None:
         value = structured(value)
         return ResultData(jsonrpc.encode_finite(value), value, value)

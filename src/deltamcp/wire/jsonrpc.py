@@ -70,9 +70,22 @@ def read_reply(body: bytes, limits: Limits) -> Message | list[Message]:
     if refused is not None:
         return refused
     try:
-        return _classify(_decode_envelope(body), limits)
+        message = _classify(_decode_envelope(body), limits)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _read_irregular(body, limits)
+    return Response(message.id, message.result, message.error, body) if type(message) is Response else message
+
+
+class _ResultEnvelope(Struct):
+    result: Raw
+
+
+_decode_result_envelope = msgspec.json.Decoder(_ResultEnvelope).decode
+
+
+def encoded_result(response: Response) -> bytes:
+    """Returns the result of a response as its sender encoded it, or encoded anew if it came in another encoding."""
+    return bytes(_decode_result_envelope(response.body).result) if response.body else encode(response.result)
 
 
 def _find_excess(body: bytes, limits: Limits) -> Malformed | None:

@@ -1,0 +1,1 @@
+"""The gateway: offers the items of other MCP servers through one server of this library."""

@@ -1,0 +1,63 @@
+"""What an operator says of a gateway and of each server behind it."""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from deltamcp.results.policy import ResultPolicy
+
+
+class UpstreamConfig(Struct, frozen=True, kw_only=True):
+    """One server behind the gateway."""
+
+    name: str
+    """The category of its operations, and the prefix of its tools in a flat list."""
+    entry: dict[str, Any]
+    """An entry of an `mcpServers` file, with its variables filled in."""
+    timeout: float | None = None
+    """The seconds that a request may take; None for the client's own bound."""
+    concurrency: int | None = None
+    """The requests that it performs at once; None for any number."""
+    start: Literal["first-use", "ahead"] = "first-use"
+    idle_seconds: float | None = 600.0
+    """After how many seconds without a request its process is stopped; None never."""
+    allow: tuple[str, ...] = ("*",)
+    """Globs of the names of tools, as the upstream has them, that are offered; of these `deny` takes some away."""
+    deny: tuple[str, ...] = ()
+    rename: dict[str, str] = {}
+    """Names that tools have here, by the names that they have there."""
+    read_only: bool = False
+    """Whether only tools are offered that say they are read-only."""
+    pinned: tuple[str, ...] = ()
+    """Globs of the tools that stay listed beside the meta-tools."""
+    confirm: Literal["never", "destructive", "always"] = "never"
+    """Which calls need the user's consent, by elicitation."""
+    on_changed: Literal["quarantine", "accept"] = "quarantine"
+    """What happens to a tool whose definition is no longer the one that was approved."""
+    on_new: Literal["announce", "quarantine"] = "announce"
+    """What happens to a tool that was not there when the upstream was first seen."""
+    results: ResultPolicy | None = None
+    promise: Literal["never", "auto"] = "auto"
+    """Whether a long call becomes a promise, where the extra `promises` is installed."""
+    sync_seconds: float = 5.0
+    process_for: Literal["all", "principal"] = "all"
+    """Whether all callers share one process or connection, or each principal has its own."""
+
+
+class GatewayConfig(Struct, frozen=True, kw_only=True):
+    """A gateway and the servers behind it."""
+
+    upstreams: list[UpstreamConfig]
+    name: str = "delta-mcp"
+    disclosure: Literal["meta", "full", "auto"] = "meta"
+    query: bool = True
+    """Whether read-only operations run through the meta-tool `query`."""
+    destructive: bool = False
+    """Whether operations that say they are destructive run through a meta-tool of their own."""
+    prefix: bool | None = None
+    """Whether names of tools and prompts begin with that of their upstream; None if there is more than one."""
+    results: ResultPolicy | None = None
+
+    @property
+    def has_prefix(self) -> bool:
+        return len(self.upstreams) > 1 if self.prefix is None else self.prefix

@@ -1,0 +1,40 @@
+"""What an upstream lists, as it lists it. Pure: does no I/O."""
+
+import functools
+from typing import Any
+
+from msgspec import Struct
+
+from deltamcp.values import JSON
+from deltamcp.wire.canonical_json import encode_canonical
+from deltamcp.wire.digest import sha256_digest
+
+
+class UpstreamCatalogue(Struct, frozen=True, dict=True):
+    """The lists of one upstream; items that are no objects are left out."""
+
+    about: dict[str, JSON]
+    """The result of `initialize` or `server/discover`."""
+    protocol: str
+    """The negotiated revision of MCP."""
+    tools: list[dict[str, JSON]] = []
+    resources: list[dict[str, JSON]] = []
+    templates: list[dict[str, JSON]] = []
+    prompts: list[dict[str, JSON]] = []
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The digest of everything in it, whatever the order of keys."""
+        return sha256_digest(
+            encode_canonical([self.about, self.protocol, self.tools, self.resources, self.templates, self.prompts])
+        )
+
+    @property
+    def capabilities(self) -> dict[str, JSON]:
+        declared: Any = self.about.get("capabilities")
+        return declared if isinstance(declared, dict) else {}
+
+    @property
+    def instructions(self) -> str:
+        text = self.about.get("instructions")
+        return text if isinstance(text, str) else ""
