@@ -18,7 +18,7 @@ from deltamcp.client.oauth.login_record import (
     decode_record,
     encode_record,
 )
-from deltamcp.client.oauth.token_storage import MemoryStorage, UserStorage, state_folder
+from deltamcp.client.oauth.token_storage import MemoryStorage, UserStorage
 from deltamcp.errors import ConfigurationError
 
 SERVER = "https://mcp.example/mcp"
@@ -196,26 +196,6 @@ async def test_the_keyring_is_not_asked_about_servers_without_a_login(folder, mo
     monkeypatch.setitem(sys.modules, "keyring", FakeKeyring())
     monkeypatch.setattr(FakeKeyring, "get_password", _raise)
     assert await UserStorage(folder).load(SERVER) is None
-
-
-@pytest.mark.parametrize(
-    ("platform", "variables", "expected"),
-    [
-        ("linux", {}, ".local/state/delta-mcp/logins"),
-        ("linux", {"XDG_STATE_HOME": "/x"}, "/x/delta-mcp/logins"),
-        ("linux", {"XDG_STATE_HOME": "x"}, ".local/state/delta-mcp/logins"),
-        ("darwin", {"XDG_STATE_HOME": "/x"}, "Library/Application Support/delta-mcp/logins"),
-        ("win32", {}, "AppData/Local/delta-mcp/logins"),
-        ("win32", {"LOCALAPPDATA": "/x"}, "/x/delta-mcp/logins"),
-    ],
-)
-def test_the_folder_is_the_systems_own(platform, variables, expected, monkeypatch):
-    for name in ("XDG_STATE_HOME", "LOCALAPPDATA"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "platform", platform)
-    assert state_folder() == Path.home() / expected
 
 
 @pytest.mark.parametrize("data", [None, b"", b"{", b"[]", b'{"logins": 3}', b"\xff"])

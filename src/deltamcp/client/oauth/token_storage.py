@@ -12,16 +12,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from deltamcp.errors import ConfigurationError
+from deltamcp.runtime.user_folders import user_folder
 
 _IN_KEYRING = b"keyring"
 """What the file of a server contains whose record is in the keyring; so only its users wait for the keyring."""
 _LOCK_ATTEMPTS, _LOCK_WAIT_SECONDS = 1200, 0.05
 _SERVICE = "delta-mcp"
-_STATE_FOLDERS = {
-    "win32": ("LOCALAPPDATA", "AppData", "Local"),
-    "darwin": ("", "Library", "Application Support"),
-}
-"""The variable that names the folder for the state of programs, and where it is in the user's home without it."""
 _MAX_RECORD_BYTES = 1024 * 1024
 
 
@@ -75,7 +71,7 @@ class UserStorage:
 
     @property
     def _folder(self) -> Path:
-        return self._given_folder or state_folder()
+        return self._given_folder or user_folder("state") / "logins"
 
     async def load(self, server: str) -> bytes | None:
         return await asyncio.to_thread(self._load, server)
@@ -160,22 +156,6 @@ class UserStorage:
             return
         with os.fdopen(descriptor, "rb+") as file:
             yield file
-
-
-def state_folder() -> Path:
-    """Returns the user's folder for logins: XDG's on Linux, the system's own elsewhere.
-
-    Raises:
-        ConfigurationError: the user has no home, as in some containers.
-    """
-    variable, *names = _STATE_FOLDERS.get(sys.platform, ("XDG_STATE_HOME", ".local", "state"))
-    base = Path(os.environ.get(variable) or "")
-    if not base.is_absolute():  # the XDG specification has programs ignore other paths
-        try:
-            base = Path.home().joinpath(*names)
-        except RuntimeError:
-            raise ConfigurationError("There is no home to keep logins in; set HOME, or give a folder.") from None
-    return base / "delta-mcp" / "logins"
 
 
 def _read_own_file(path: Path) -> bytes | None:
