@@ -12,6 +12,7 @@ are for authors, who raise them in their functions, and for programs that embed 
     ├── ResourceNotFoundError      an author raises it in a templated resource
     ├── InputDeclinedError         the user declined or cancelled a question that the function needs an answer to
     ├── PeerError                  the peer answered a request of this side with an error
+    │   └── RemoteError            another server refused a request that was passed on; the client gets its error
     ├── UsageError                 what a caller sent cannot be used; the model reads the text
     ├── ConfigurationError         a server or client is configured wrongly; raised on construction
     └── ClientError                a client could not do what its caller asked for
@@ -220,6 +221,15 @@ class PeerError(DeltaError):
         super().__init__(message)
         self.code = code
         self.data = data
+
+
+class RemoteError(PeerError):
+    """Another server answered a client's request, which this one passed on, with a JSON-RPC error."""
+
+    def __init__(self, error: PeerError, method: str) -> None:
+        """`method` is that of the request."""
+        super().__init__(error.code, str(error), error.data)
+        self.method = method
 
 
 class UsageError(DeltaError):

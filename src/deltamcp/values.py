@@ -649,6 +649,8 @@ class Failure(Struct, frozen=True):
     """The scopes that the request needs and its principal does not have."""
     granted_scopes: frozenset[str] = frozenset()
     """The scopes that its principal has; a client that asks for more must ask for these again."""
+    code: int = 0
+    """The JSON-RPC code of another server's error that is passed on; 0 for the code of the fault."""
 
 
 class InputRequest(Struct, frozen=True):

@@ -4,13 +4,16 @@ import asyncio
 import logging
 import secrets
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
+
+from msgspec import UNSET
 
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.context import MissingCapabilityError
-from deltamcp.errors import Fault, MissingScopesError, PeerError, ToolErrorCode
+from deltamcp.errors import FAULTS, Fault, MissingScopesError, PeerError, RemoteError, ToolErrorCode
 from deltamcp.results.content import server_error
 from deltamcp.stores.store import StoreUnreachableError
 from deltamcp.values import Caller, Failure, ToolResult
@@ -75,6 +78,32 @@ def _log_handlers(logger: logging.Logger) -> list[logging.Handler]:
 
 def missing_capability(error: MissingCapabilityError) -> Failure:
     return Failure(Fault.MISSING_CAPABILITY, str(error), {"requiredCapabilities": error.required})
+
+
+_REMOTE_FAULTS: Mapping[int, Fault] = MappingProxyType(
+    {
+        FAULTS[Fault.UNKNOWN_METHOD].modern: Fault.UNKNOWN_METHOD,
+        FAULTS[Fault.INVALID_PARAMS].modern: Fault.INVALID_PARAMS,
+        FAULTS[Fault.RESOURCE_NOT_FOUND].handshake: Fault.RESOURCE_NOT_FOUND,
+        FAULTS[Fault.MISSING_CAPABILITY].modern: Fault.MISSING_CAPABILITY,
+        # These are about how this server sent the request; its client could only misunderstand them.
+        FAULTS[Fault.HEADER_MISMATCH].modern: Fault.INTERNAL,
+        FAULTS[Fault.UNSUPPORTED_VERSION].modern: Fault.INTERNAL,
+    }
+)
+"""The faults that eras report by different codes or HTTP statuses, by the code that another server sent."""
+
+
+def remote_failure(error: RemoteError) -> Failure:
+    """Returns another server's error as it was, except that each era has its own code for some."""
+    data = UNSET if error.data is None else error.data
+    fault = _REMOTE_FAULTS.get(error.code)
+    if fault is None:
+        return Failure(Fault.INTERNAL, str(error), data, code=error.code)
+    # 2026-07-28 has one code for a URI that nothing is at and for params that do not fit; only the former name a URI.
+    if fault is Fault.INVALID_PARAMS and error.method == "resources/read" and isinstance(data, dict) and "uri" in data:
+        fault = Fault.RESOURCE_NOT_FOUND
+    return Failure(fault, str(error), data)
 
 
 def missing_scopes(error: MissingScopesError, caller: Caller) -> Failure:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from deltamcp.calls.dependencies import DependencyValues
-from deltamcp.calls.failures import is_cancelled, log_failure, missing_capability
+from deltamcp.calls.failures import is_cancelled, log_failure, missing_capability, remote_failure
 from deltamcp.calls.middleware import Middleware, MiddlewareStep, run_steps
 from deltamcp.calls.parts import collecting
 from deltamcp.calls.request_context import RequestContext
@@ -18,7 +18,7 @@ from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
 from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.context import Context, InputPending, MissingCapabilityError
-from deltamcp.errors import Fault, InputDeclinedError, ToolError
+from deltamcp.errors import Fault, InputDeclinedError, RemoteError, ToolError
 from deltamcp.limits import Limits
 from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.runtime.seal import Seal
@@ -184,6 +184,8 @@ class FunctionRunner:
             return await body(answers.by_key, deadline)
         except MissingCapabilityError as error:
             return missing_capability(error)
+        except RemoteError as error:
+            return remote_failure(error)
         except (ToolError, InputDeclinedError) as error:
             return Failure(Fault.INTERNAL, str(error))
         except InvalidArgumentsError as error:  # of a middleware

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from deltamcp.calls.consent import Consent, Consents
-from deltamcp.calls.failures import crash_result, is_cancelled, missing_capability
+from deltamcp.calls.failures import crash_result, is_cancelled, missing_capability, remote_failure
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
 from deltamcp.calls.rate_limits import RateBuckets
@@ -28,6 +28,7 @@ from deltamcp.delivery.delivery import Delivery, DeliveryRequest
 from deltamcp.errors import (
     InputDeclinedError,
     NeedsResource,
+    RemoteError,
     ResourceNotFoundError,
     ToolError,
     ToolErrorCode,
@@ -282,6 +283,8 @@ class ToolCalls:
                 if is_cancelled():
                     raise error
                 return Answer(crash_result(f"The tool {call.name}", error))
+            case RemoteError() if call.delivery_request.is_flat:
+                return remote_failure(error)
             case NeedsResource():
                 return self._state.ask_for_resource(error, call.delivery_request.terms.caller, call.key, call.answers)
             case InvalidArgumentsError():  # of a middleware
@@ -300,6 +303,8 @@ class ToolCalls:
                 return _failure_result(error, call.name)
             case InputDeclinedError():
                 return server_error(str(error), ToolErrorCode.DECLINED)
+            case RemoteError():  # the client called a meta-tool, which works
+                return server_error(str(error), ToolErrorCode.UPSTREAM_ERROR)
             case ToolError() | ResourceNotFoundError():
                 return content.error_result(str(error))
             case _:

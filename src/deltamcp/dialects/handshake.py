@@ -74,7 +74,7 @@ class HandshakeMcp:
                     body = tasks.with_related_task(body, request.params.get("taskId"))
                 return jsonrpc.encode_result(request.id, jsonrpc.encode(body))
             case Failure():
-                return jsonrpc.encode_error(request.id, FAULTS[outcome.fault].handshake, outcome)
+                return jsonrpc.encode_error(request.id, outcome.code or FAULTS[outcome.fault].handshake, outcome)
             case InputRequired():
                 raise AssertionError("in this era questions are requests of their own, never results")
             case ResourceRequired():

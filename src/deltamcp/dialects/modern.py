@@ -106,7 +106,7 @@ class ModernMcp:
             case Answer():
                 return jsonrpc.encode_result(request.id, self._encode_answer(request, outcome, version))
             case Failure():
-                return jsonrpc.encode_error(request.id, FAULTS[outcome.fault].modern, outcome)
+                return jsonrpc.encode_error(request.id, outcome.code or FAULTS[outcome.fault].modern, outcome)
             case InputRequired():
                 return jsonrpc.encode_result(request.id, jsonrpc.encode(self._input_required(outcome)))
             case ResourceRequired():

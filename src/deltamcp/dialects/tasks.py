@@ -114,7 +114,7 @@ def detailed_task(promise: Promise, version: str, encode_result: Callable[[Outco
     elif promise.status is PromiseStatus.CANCELLED or outcome is None:
         pass
     elif isinstance(outcome, Failure):
-        fields["error"] = jsonrpc.error_object(FAULTS[outcome.fault].modern, outcome)
+        fields["error"] = jsonrpc.error_object(outcome.code or FAULTS[outcome.fault].modern, outcome)
     else:
         fields["result"] = encode_result(outcome)
     return fields

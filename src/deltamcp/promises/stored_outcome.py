@@ -58,6 +58,7 @@ class _Failure(Struct, tag="failure", omit_defaults=True):
     retry_seconds: float = 0.0
     missing_scopes: list[str] = []
     granted_scopes: list[str] = []
+    code: int = 0
 
 
 class _NeedsResource(Struct, tag="resource", omit_defaults=True):
@@ -86,8 +87,9 @@ def encode(outcome: Outcome) -> bytes:
         case Answer(ToolResult(content, structured, is_error, meta, error)):
             blocks = [Raw(jsonrpc.encode(block)) for block in content]
             return jsonrpc.encode(_Result(blocks, structured, is_error, meta, error))
-        case Failure(fault, message, data, retry_seconds, missing, granted):
-            return jsonrpc.encode(_Failure(fault.name, message, data, retry_seconds, sorted(missing), sorted(granted)))
+        case Failure(fault, message, data, retry_seconds, missing, granted, code):
+            failure = _Failure(fault.name, message, data, retry_seconds, sorted(missing), sorted(granted), code)
+            return jsonrpc.encode(failure)
         case ResourceRequired(message, resources, state):
             return jsonrpc.encode(_NeedsResource(message, resources, state))
         case _:
@@ -113,6 +115,7 @@ def decode(data: bytes) -> Outcome:
                     stored.retry_seconds,
                     frozenset(stored.missing_scopes),
                     frozenset(stored.granted_scopes),
+                    stored.code,
                 )
             case _NeedsResource():
                 return ResourceRequired(stored.message, stored.resources, stored.state)

@@ -6,7 +6,15 @@ from typing import Any
 
 from deltamcp.client.client import DeltaClient
 from deltamcp.context import Context
-from deltamcp.errors import ClientError, ConnectionLostError, DeadlineError, PeerError, UnreachableError, UpstreamError
+from deltamcp.errors import (
+    ClientError,
+    ConnectionLostError,
+    DeadlineError,
+    PeerError,
+    RemoteError,
+    UnreachableError,
+    UpstreamError,
+)
 from deltamcp.upstreams.forwarded_request import forward
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.values import JSON, RawResult
@@ -34,7 +42,8 @@ class Upstream:
         """Has the upstream perform a request of a caller.
 
         Raises:
-            UpstreamError: it refused, ended, cannot be reached, or took too long.
+            RemoteError: it answered with a JSON-RPC error.
+            UpstreamError: it ended, cannot be reached, or took too long.
         """
         try:
             client = await self._connected_client()
@@ -44,7 +53,7 @@ class Upstream:
         except DeadlineError:
             raise UpstreamError(f"{self._subject} took too long; try again later.", retryable=True) from None
         except PeerError as error:
-            raise UpstreamError(str(error)) from None
+            raise RemoteError(error, method) from None
         except ConnectionLostError:
             raise UpstreamError(
                 f"{self._subject} ended before it answered; check whether the call took effect before you try again."
