@@ -21,11 +21,11 @@ def without_docket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def find_spec(name: str, package: str | None = None) -> Any:
         return None if name == "docket" else find(name, package)
 
-    server_items._can_queue_promises.cache_clear()
+    server_items.can_queue_promises.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(importlib.util, "find_spec", find_spec)
         yield
-    server_items._can_queue_promises.cache_clear()
+    server_items.can_queue_promises.cache_clear()
 
 
 def report(year: int) -> str:

@@ -5,7 +5,7 @@ import functools
 import importlib.util
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from deltamcp.calls.server_hooks import Origin, ServerHooks
@@ -145,6 +145,31 @@ class ServerItems:
                 [self._mounted_item(operation, mount) for operation in new if operation.name not in removed],
             )
 
+    def replace_items(
+        self, old: Sequence[Operation | Resource | Prompt], new: Sequence[Operation | Resource | Prompt]
+    ) -> None:
+        """Removes some items and adds others, in one step for clients; those that are in both stay.
+
+        The lists have the new items in the order given.
+
+        Raises:
+            ConfigurationError: as `add`; then operations are as before.
+        """
+        kept = {id(item) for item in old} & {id(item) for item in new}
+        gone = [item for item in old if id(item) not in kept]
+        added = [item for item in new if id(item) not in kept]
+        gone_names = [item.name for item in gone if isinstance(item, Operation)]
+        operations = [item for item in added if isinstance(item, Operation)]
+        if gone_names or operations:
+            self.replace_operations(gone_names, operations)
+        for item in gone:
+            if not isinstance(item, Operation) and self._catalog.get(_kind(item), _item_name(item)) is item:
+                self.remove(_kind(item), _item_name(item))
+        for item in added:
+            if not isinstance(item, Operation):
+                self.add(item)
+        self._catalog.sort([(_kind(item), _item_name(item)) for item in new])
+
     def add_completer(self, key: CompletionKey, completer: Completer) -> None:
         self._catalog.completions[key] = completer
         for mount_point in self._mount_points:
@@ -256,14 +281,14 @@ class ServerItems:
             raise ConfigurationError(
                 f'Tool "{operation.name}" description exceeds 60 chars in summary mode; pass a shorter summary=...'
             )
-        if operation.promise_policy != "never" and not _can_queue_promises():
+        if operation.promise_policy != "never" and not can_queue_promises():
             raise ConfigurationError(f"promise={operation.promise_policy!r} needs: pip install 'delta-mcp[promises]'.")
         # Behind meta-tools `execute` takes the root of an earlier result, so the operations need not.
         operation.resolve_result_policy(self._results, flat=self._catalog.disclosure.surface != "meta")
 
 
 @functools.cache
-def _can_queue_promises() -> bool:
+def can_queue_promises() -> bool:
     """Whether the package that queues promises is installed; to import it takes half a second."""
     return importlib.util.find_spec("docket") is not None
 
@@ -274,6 +299,14 @@ def warn_of_cut_summaries(operations: list[Operation]) -> None:
     if cut:
         shown = ", ".join(cut[:5]) + (f" and {len(cut) - 5} more" if len(cut) > 5 else "")
         logger.warning("the first sentence is cut to 60 characters in the index: give a `summary` to %s", shown)
+
+
+def _kind(item: Operation | Resource | Prompt) -> Kind:
+    if isinstance(item, Operation):
+        return Kind.TOOLS
+    if isinstance(item, Prompt):
+        return Kind.PROMPTS
+    return Kind.RESOURCES if item.template is None else Kind.TEMPLATES
 
 
 def _item_name(item: Operation | Resource | Prompt) -> str:

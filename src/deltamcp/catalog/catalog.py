@@ -3,7 +3,7 @@
 import copy
 import types
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from deltamcp.catalog.completer import Completer
@@ -184,6 +184,14 @@ class Catalog:
         except ConfigurationError:
             self.restore(snapshot)
             raise
+
+    def sort(self, names: Iterable[tuple[Kind, str]]) -> None:
+        """Lists items in the order given, by kind and name; all others come before them."""
+        registries = self._registries
+        for kind, name in names:
+            if (item := registries[kind].pop(name, None)) is not None:
+                registries[kind][name] = item
+        self._mark_changed()
 
     def snapshot(self) -> dict[str, Any]:
         """Returns what `restore` needs to undo later changes of the operations."""

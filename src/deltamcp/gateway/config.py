@@ -57,6 +57,11 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
     prefix: bool | None = None
     """Whether names of tools and prompts begin with that of their upstream; None if there is more than one."""
     results: ResultPolicy | None = None
+    wait_seconds: float = 8.0
+    """How long the gateway waits, when it starts, for servers that it has never seen; later it announces what they
+    list."""
+    max_age_seconds: float = 86_400.0
+    """For how long the gateway takes from its cache what a server lists, if nothing starts that server meanwhile."""
 
     @property
     def has_prefix(self) -> bool:

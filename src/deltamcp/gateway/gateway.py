@@ -3,15 +3,25 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from importlib import metadata
+from pathlib import Path
 
+from deltamcp.calls.observers import CallObserver
 from deltamcp.catalog.disclosure import Disclosure
-from deltamcp.errors import ConfigurationError, DeltaError
-from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
-from deltamcp.gateway.upstream_items import make_items
+from deltamcp.catalog.lite_tools import REDEEM
+from deltamcp.catalog.meta_tools import MetaTool
+from deltamcp.errors import ConfigurationError
+from deltamcp.gateway.catalogue_cache import CatalogueCache
+from deltamcp.gateway.config import GatewayConfig
+from deltamcp.gateway.known_catalogues import KnownCatalogues
+from deltamcp.gateway.upstream_items import Item, UpstreamItems, UpstreamOffer
+from deltamcp.runtime.user_folders import user_folder
 from deltamcp.server import DeltaServer
 from deltamcp.upstreams.upstream import Upstream
+
+_RESERVED_NAMES = frozenset({*(meta.value for meta in MetaTool), REDEEM})
+"""The names of tools that the server itself may have."""
 
 logger = logging.getLogger("deltamcp")
 
@@ -19,7 +29,20 @@ logger = logging.getLogger("deltamcp")
 class Gateway:
     """Fronts other MCP servers. `server` is served as any other server is."""
 
-    def __init__(self, config: GatewayConfig) -> None:
+    def __init__(
+        self, config: GatewayConfig, *, observers: Sequence[CallObserver] = (), cache_folder: Path | None = None
+    ) -> None:
+        """
+        Args:
+            observers: As of `DeltaServer`.
+            cache_folder: Where to keep what upstreams list; the user's folder for it by default.
+
+        Raises:
+            ConfigurationError: two upstreams have the same name.
+        """
+        names = [one.name for one in config.upstreams]
+        if len({*names}) < len(names):
+            raise ConfigurationError(f"Two servers have the same name; rename one of {', '.join(names)}.")
         self._config = config
         self.upstreams = {one.name: Upstream(one.name, one.entry, one.timeout) for one in config.upstreams}
         self.server = DeltaServer(
@@ -28,25 +51,35 @@ class Gateway:
             disclosure=Disclosure(config.disclosure, query=config.query),
             results=config.results,
             lifespan=self._run,
+            observers=observers,
         )
+        cache = CatalogueCache(cache_folder or user_folder("cache") / "catalogues")
+        self._known = KnownCatalogues(config.upstreams, self.upstreams, cache, self._offer, config.max_age_seconds)
+        self._upstream_items = UpstreamItems(config.has_prefix, _RESERVED_NAMES)
+        self._items: list[Item] = []
 
     @contextlib.asynccontextmanager
     async def _run(self, server: DeltaServer) -> AsyncIterator[None]:
         try:
-            await asyncio.gather(*map(self._load, self._config.upstreams))
-            yield
+            self._known.load()
+            self._offer()
+            async with self._known.running():
+                await self._known.wait_for_unseen(self._config.wait_seconds)
+                yield
         finally:
             await asyncio.gather(*(upstream.close() for upstream in self.upstreams.values()))
 
-    async def _load(self, config: UpstreamConfig) -> None:
-        upstream = self.upstreams[config.name]
+    def _offer(self) -> None:
+        """Offers what the upstreams are known to list: all that changed, at once."""
+        offers = [
+            UpstreamOffer(config, self.upstreams[config.name], catalogue)
+            for config in self._config.upstreams
+            if (catalogue := self._known.get(config.name)) is not None
+        ]
+        items = self._upstream_items.update(offers)
         try:
-            catalogue = await upstream.fetch_catalogue()
-        except DeltaError as error:
-            logger.warning("%s: %s", config.name, error)
+            self.server.items.replace_items(self._items, items)
+        except ConfigurationError:
+            logger.exception("what the servers list now cannot be offered")
             return
-        for item in make_items(upstream, catalogue, config, self._config.has_prefix):
-            try:
-                self.server.items.add(item)
-            except ConfigurationError as error:
-                logger.warning("%s: %s", config.name, error)
+        self._items = items

@@ -1,15 +1,19 @@
-"""Makes the items that the gateway offers from what an upstream lists."""
+"""Makes the items that the gateway offers from what its upstreams list."""
 
 import functools
 import logging
-import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
 
+from deltamcp.calls.server_items import can_queue_promises
+from deltamcp.catalog.mount import Mount
+from deltamcp.catalog.operation import ToolOptions
 from deltamcp.catalog.remote_items import RemoteOperation, RemotePrompt, RemoteResource
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
+from deltamcp.gateway.item_names import Origin, distinct_names, distinct_segments
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.values import JSON, RawResult
@@ -19,43 +23,189 @@ logger = logging.getLogger("deltamcp")
 Item = RemoteOperation | RemoteResource | RemotePrompt
 
 
-def make_items(
-    upstream: Upstream, catalogue: UpstreamCatalogue, config: UpstreamConfig, has_prefix: bool
-) -> Iterator[Item]:
-    """Yields the items of an upstream; leaves out, and logs, those that cannot be offered."""
-    for tool in catalogue.tools:
+class UpstreamOffer(NamedTuple):
+    """What one upstream lists, and what the operator says of it."""
+
+    config: UpstreamConfig
+    upstream: Upstream
+    catalogue: UpstreamCatalogue
+
+
+class _Made(NamedTuple):
+    """An item, and all that it was made from."""
+
+    definition: dict[str, JSON]
+    name: tuple[str, ...]
+    item: Item
+
+
+class UpstreamItems:
+    """The items of all upstreams. An item whose definition and names stay is the same object after an update."""
+
+    def __init__(self, has_prefix: bool, reserved: frozenset[str]) -> None:
+        """
+        Args:
+            has_prefix: Whether names of tools and prompts begin with that of their upstream.
+            reserved: Names that no tool may have here.
+        """
+        self._has_prefix = has_prefix
+        self._reserved = reserved
+        self._made: dict[tuple[str, str, str], _Made] = {}
+        self._told: set[str] = set()
+
+    def update(self, offers: Sequence[UpstreamOffer]) -> list[Item]:
+        """Returns the items of upstreams, which are given in the order of the configuration."""
+        names = [offer.config.name for offer in offers]
+        segments = dict(zip(names, distinct_segments(names, reserved=("index",)), strict=True))
+        made = dict(
+            (
+                *self._operations(offers, segments),
+                *self._resources(offers, segments),
+                *self._prompts(offers, segments),
+            )
+        )
+        self._made = made
+        return [one.item for one in made.values()]
+
+    def _operations(
+        self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]
+    ) -> Iterator[tuple[tuple[str, str, str], _Made]]:
+        tools = [(offer, tool) for offer in offers for tool in self._offered_tools(offer)]
+        actions: list[str] = []
+        for offer in offers:
+            actions += distinct_segments([_shown(tool, offer.config) for one, tool in tools if one is offer])
+        ids = [f"{segments[offer.config.name]}.{action}" for (offer, _), action in zip(tools, actions, strict=True)]
+        origins = [Origin(offer.config.name, _shown(tool, offer.config)) for offer, tool in tools]
+        names = distinct_names(origins, segments, self._has_prefix, self._reserved | {*ids})
+        for (offer, tool), name, id_ in zip(tools, names, ids, strict=True):
+            key = ("tool", offer.config.name, str(tool["name"]))
+            one = self._make(key, tool, (name, id_), functools.partial(_operation, offer, tool, name, id_))
+            if one is not None:
+                yield key, one
+
+    def _offered_tools(self, offer: UpstreamOffer) -> Iterator[dict[str, JSON]]:
+        config = offer.config
+        seen: set[str] = set()
+        for tool in offer.catalogue.tools:
+            name = tool.get("name")
+            if not isinstance(name, str) or not name:
+                self._tell(f"{config.name}: a tool is left out: it has no name.")
+            elif name in seen:
+                self._tell(f"{config.name}: a tool is left out: {name[:100]!r} is listed twice.")
+            elif is_offered(name, tool, config):
+                seen.add(name)
+                yield tool
+
+    def _resources(
+        self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]
+    ) -> Iterator[tuple[tuple[str, str, str], _Made]]:
+        used: set[str] = set()
+        for offer in offers:
+            upstream, own = offer.config.name, set[str]()
+            for item in (*offer.catalogue.resources, *offer.catalogue.templates):
+                uri = item.get("uriTemplate", item.get("uri"))
+                if not isinstance(uri, str) or not uri:
+                    self._tell(f"{upstream}: a resource is left out: it has no URI.")
+                    continue
+                if uri in own:
+                    continue
+                own.add(uri)
+                shown = uri
+                if uri in used:
+                    shown = Mount(segments[upstream]).uri(uri)
+                    self._tell(f"{upstream}: {uri[:200]} is another server's too; it is listed as {shown[:200]}.")
+                if shown in used:
+                    self._tell(f"{upstream}: a resource is left out: {shown[:200]} is taken.")
+                    continue
+                used.add(shown)
+                key = ("resource", upstream, uri)
+                one = self._make(key, item, (shown,), functools.partial(_resource, offer, item, uri, shown))
+                if one is not None:
+                    yield key, one
+
+    def _prompts(
+        self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]
+    ) -> Iterator[tuple[tuple[str, str, str], _Made]]:
+        prompts: dict[tuple[str, str, str], tuple[UpstreamOffer, dict[str, JSON]]] = {}
+        for offer in offers:
+            for prompt in offer.catalogue.prompts:
+                name = prompt.get("name")
+                if isinstance(name, str) and name:
+                    prompts.setdefault(("prompt", offer.config.name, name), (offer, prompt))
+                else:
+                    self._tell(f"{offer.config.name}: a prompt is left out: it has no name.")
+        origins = [Origin(upstream, name) for _, upstream, name in prompts]
+        names = distinct_names(origins, segments, self._has_prefix)
+        for (key, (offer, prompt)), shown in zip(prompts.items(), names, strict=True):
+            one = self._make(key, prompt, (shown,), functools.partial(_prompt, offer, prompt, key[2], shown))
+            if one is not None:
+                yield key, one
+
+    def _make(
+        self, key: tuple[str, str, str], definition: dict[str, JSON], name: tuple[str, ...], make: Any
+    ) -> _Made | None:
+        known = self._made.get(key)
+        if known is not None and known.name == name and known.definition == definition:
+            return known
         try:
-            yield _operation(upstream, tool, config, has_prefix)
+            return _Made(definition, name, make())
         except ConfigurationError as error:
-            logger.warning("%s: a tool is left out: %s", upstream.name, error)
-    for item in (*catalogue.resources, *catalogue.templates):
-        try:
-            yield RemoteResource(functools.partial(_read, upstream), item)
-        except ConfigurationError as error:
-            logger.warning("%s: a resource is left out: %s", upstream.name, error)
-    for prompt in catalogue.prompts:
-        name = str(prompt.get("name"))
-        shown = f"{config.name}_{name}" if has_prefix else name
-        yield RemotePrompt(functools.partial(_get_prompt, upstream, name), prompt, shown)
+            kind, upstream, _ = key
+            self._tell(f"{upstream}: a {kind} is left out: {error}")
+            return None
+
+    def _tell(self, text: str) -> None:
+        """Logs what an operator should know of a list, once."""
+        if text not in self._told:
+            self._told.add(text)
+            logger.warning("%s", text)
 
 
-def _operation(upstream: Upstream, tool: dict[str, JSON], config: UpstreamConfig, has_prefix: bool) -> RemoteOperation:
-    name = tool.get("name")
-    if not isinstance(name, str):
-        raise ConfigurationError("it has no name.")
-    shown = config.rename.get(name, name)
-    return RemoteOperation(
-        functools.partial(_call, upstream, name),
-        tool,
-        name=f"{config.name}_{shown}" if has_prefix else shown,
-        category=_segment(config.name),
-        action=_segment(shown),
-    )
+def is_offered(name: str, tool: Mapping[str, JSON], config: UpstreamConfig) -> bool:
+    """Returns whether the operator wants a tool to be offered; `name` is its name at the upstream."""
+    if config.read_only and not is_read_only(tool):
+        return False
+    return _fits(name, config.allow) and not _fits(name, config.deny)
 
 
-def _segment(text: str) -> str:
-    """Returns a text as a part of an id."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[:64] or "x"
+def is_read_only(tool: Mapping[str, JSON]) -> bool:
+    """Returns whether a tool says that it only reads."""
+    annotations = tool.get("annotations")
+    return isinstance(annotations, dict) and annotations.get("readOnlyHint") is True
+
+
+def _fits(name: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
+
+
+def _shown(tool: Mapping[str, JSON], config: UpstreamConfig) -> str:
+    return config.rename.get(str(tool["name"]), str(tool["name"])) or str(tool["name"])
+
+
+def _operation(offer: UpstreamOffer, tool: dict[str, JSON], name: str, id_: str) -> RemoteOperation:
+    config, name_there = offer.config, str(tool["name"])
+    category, _, action = id_.rpartition(".")
+    options: ToolOptions = {"name": name, "category": category, "action": action}
+    if _fits(name_there, config.pinned):
+        options["pinned"] = True
+    if config.results is not None:
+        options["results"] = config.results
+    if config.promise == "auto" and can_queue_promises():
+        options |= {"promise": "auto", "sync_seconds": config.sync_seconds}
+    return RemoteOperation(functools.partial(_call, offer.upstream, name_there), tool, **options)
+
+
+def _resource(offer: UpstreamOffer, item: dict[str, JSON], uri: str, shown: str) -> RemoteResource:
+    if shown == uri:
+        return RemoteResource(functools.partial(_read, offer.upstream), item)
+    # The prefix is the first difference: `notes://all` is listed as `notes://upstream/all`.
+    start = len(shown) - len(uri)
+    place = next(place for place in range(len(shown)) if shown[:place] + shown[place + start :] == uri)
+    return RemoteResource(functools.partial(_read_alias, offer.upstream, place, start), item, shown)
+
+
+def _prompt(offer: UpstreamOffer, prompt: dict[str, JSON], name: str, shown: str) -> RemotePrompt:
+    return RemotePrompt(functools.partial(_get_prompt, offer.upstream, name), prompt, shown)
 
 
 async def _call(upstream: Upstream, name: str, arguments: dict[str, JSON], context: Context) -> RawResult:
@@ -64,6 +214,10 @@ async def _call(upstream: Upstream, name: str, arguments: dict[str, JSON], conte
 
 async def _read(upstream: Upstream, uri: str, context: Context) -> RawResult:
     return await upstream.forward("resources/read", {"uri": uri}, context, repeatable=True)
+
+
+async def _read_alias(upstream: Upstream, place: int, length: int, uri: str, context: Context) -> RawResult:
+    return await _read(upstream, uri[:place] + uri[place + length :], context)
 
 
 async def _get_prompt(upstream: Upstream, name: str, arguments: dict[str, Any], context: Context) -> RawResult:

@@ -1,0 +1,93 @@
+"""The names that tools and prompts of upstreams have at the gateway, and the ids of their operations.
+
+Names follow the order of the configuration, not of arrival, and suffixes come from what they stand for, so that the
+same servers have the same names in every process. Pure: does no I/O.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from deltamcp.catalog.operation import ID_SEGMENT
+from deltamcp.wire.digest import sha256_digest
+
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9_.\-]")
+_MAX_NAME_CHARS = 128
+"""Both MCP 2025-11-25, "Tool Names"."""
+_MAX_MADE_CHARS = 64
+"""The longest name that the gateway makes itself: the APIs of models take no longer ones."""
+_SUFFIX_CHARS = 6
+
+
+class Origin(NamedTuple):
+    """An item where it comes from."""
+
+    upstream: str
+    """The name of the upstream in the configuration."""
+    name: str
+    """The name that the item is to have, without a prefix."""
+
+
+def id_segment(text: str) -> str:
+    """Returns a text as a part of an id: `ID_SEGMENT` says what that may have."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[:_MAX_MADE_CHARS] or "x"
+
+
+def distinct_segments(texts: Sequence[str], reserved: Collection[str] = ()) -> list[str]:
+    """Returns different parts of ids for different texts.
+
+    A text that can be a part of an id is that part. Of others that become equal each gets a suffix of its own.
+    """
+    exact = {text for text in texts if ID_SEGMENT.fullmatch(text) and text not in reserved}
+    sharing = Counter(id_segment(text) for text in {*texts} - exact)
+    used = exact | {*reserved}
+    segments: dict[str, str] = {text: text for text in exact}
+    for text in dict.fromkeys(texts):
+        if text not in segments:
+            cleaned = id_segment(text)
+            is_free = sharing[cleaned] == 1 and cleaned not in used
+            segments[text] = cleaned if is_free else _with_suffix(cleaned, text, "-", used.__contains__)
+            used.add(segments[text])
+    return [segments[text] for text in texts]
+
+
+def distinct_names(
+    origins: Sequence[Origin], prefixes: Mapping[str, str], has_prefix: bool, reserved: Collection[str] = ()
+) -> list[str]:
+    """Returns different names for items of several upstreams; `prefixes` are the texts for the upstreams.
+
+    Of two items with the same name the first keeps it, and one whose name is as it was before one whose name had to be
+    changed. The other one's name begins with that of its upstream, as does that of an item whose name is reserved.
+    """
+    used = {*reserved}
+    names: dict[int, str] = {}
+    wanted = [f"{prefixes[origin.upstream]}_{origin.name}" if has_prefix else origin.name for origin in origins]
+    max_chars = _MAX_MADE_CHARS if has_prefix else _MAX_NAME_CHARS
+    fitting = [_fit(name, origin, max_chars) for name, origin in zip(wanted, origins, strict=True)]
+    for place in sorted(range(len(origins)), key=lambda place: wanted[place] != fitting[place]):
+        name, origin = fitting[place], origins[place]
+        if name in used:
+            name = _fit(f"{prefixes[origin.upstream]}_{origin.name}", origin, _MAX_MADE_CHARS)
+        if name in used:
+            name = _with_suffix(name, f"{origin.upstream}\0{origin.name}", "_", used.__contains__)
+        used.add(name)
+        names[place] = name
+    return [names[place] for place in range(len(origins))]
+
+
+def _fit(name: str, origin: Origin, max_chars: int) -> str:
+    """Returns a name that hosts take; if letters had to go it has a suffix that tells it from names like it."""
+    cleaned = _FORBIDDEN.sub("_", name)
+    if name.isascii() and cleaned.strip("_") and len(cleaned) <= max_chars:
+        return cleaned
+    return _with_suffix(cleaned.strip("_") or "x", f"{origin.upstream}\0{origin.name}", "_", lambda _: False)
+
+
+def _with_suffix(name: str, source: str, separator: str, is_used: Callable[[str], bool]) -> str:
+    digest = sha256_digest(source.encode(errors="surrogatepass")).rpartition(":")[2]
+    for length in range(_SUFFIX_CHARS, _MAX_MADE_CHARS // 2):
+        made = f"{name[: _MAX_MADE_CHARS - length - 1]}{separator}{digest[:length]}"
+        if not is_used(made):
+            return made
+    raise AssertionError("a digest tells all texts apart")

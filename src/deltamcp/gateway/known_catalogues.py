@@ -1,0 +1,124 @@
+"""What the gateway knows of its upstreams' lists: read from disk at its start, then fetched where they may differ."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+from deltamcp.errors import DeltaError
+from deltamcp.gateway.catalogue_cache import CatalogueCache
+from deltamcp.gateway.config import UpstreamConfig
+from deltamcp.upstreams.upstream import Upstream
+from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
+
+_FETCH_SECONDS = 120.0
+"""How long an upstream may take to start and to list what it has."""
+_BURST_SECONDS = 0.05
+"""How long a refresh waits for further notices, as many servers announce each of their items."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 300.0
+"""Between attempts to see an upstream that was never seen."""
+
+logger = logging.getLogger("deltamcp")
+
+
+class KnownCatalogues:
+    """The catalogues of all upstreams. Each has a task of its own, so that none delays another."""
+
+    def __init__(
+        self,
+        configs: Sequence[UpstreamConfig],
+        upstreams: Mapping[str, Upstream],
+        cache: CatalogueCache,
+        on_update: Callable[[], None],
+        max_age_seconds: float,
+    ) -> None:
+        """
+        Args:
+            on_update: Called when a catalogue has changed.
+            max_age_seconds: After how long an upstream is asked again although nothing else needs it.
+        """
+        self._configs = configs
+        self._upstreams = upstreams
+        self._cache = cache
+        self._on_update = on_update
+        self._max_age_seconds = max_age_seconds
+        self._catalogues: dict[str, UpstreamCatalogue] = {}
+        self._unseen: set[str] = set()
+        self._due = {config.name: asyncio.Event() for config in configs}
+        self._fetched = {config.name: asyncio.Event() for config in configs}
+
+    def get(self, name: str) -> UpstreamCatalogue | None:
+        """Returns what an upstream lists, as far as is known."""
+        return self._catalogues.get(name)
+
+    def load(self) -> None:
+        """Reads what is known from disk. An upstream that is to be asked soon is marked as due."""
+        for config in self._configs:
+            cached = self._cache.load(config.name, config.entry)
+            if cached is None:
+                self._unseen.add(config.name)
+            elif cached.catalogue is not None:
+                self._catalogues[config.name] = cached.catalogue
+            is_old = cached is None or cached.catalogue is None or cached.age > self._max_age_seconds
+            if is_old or config.start == "ahead":
+                self._due[config.name].set()
+
+    def refresh(self, name: str) -> None:
+        """Has the lists of an upstream fetched, soon and in the background."""
+        self._due[name].set()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Keeps the catalogues up to date."""
+        tasks = [asyncio.create_task(self._keep(config)) for config in self._configs]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def wait_for_unseen(self, seconds: float) -> None:
+        """Waits until upstreams of which nothing is known have answered or failed, but no longer than some seconds."""
+        waits = [asyncio.create_task(self._fetched[name].wait()) for name in self._unseen]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=seconds)
+            for task in late:
+                task.cancel()
+        for name in self._unseen - self._catalogues.keys():
+            # The next start does not wait for it again.
+            self._cache.store(name, self._entry(name), None)
+
+    def _entry(self, name: str) -> Mapping[str, object]:
+        return next(config.entry for config in self._configs if config.name == name)
+
+    async def _keep(self, config: UpstreamConfig) -> None:
+        due, pause = self._due[config.name], _FIRST_PAUSE
+        while True:
+            await due.wait()
+            await asyncio.sleep(_BURST_SECONDS if config.name in self._catalogues else 0)
+            due.clear()
+            if await self._fetch(config):
+                pause = _FIRST_PAUSE
+            elif config.name not in self._catalogues:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await due.wait()
+                due.set()
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _fetch(self, config: UpstreamConfig) -> bool:
+        """Fetches the lists of an upstream; returns whether that succeeded."""
+        try:
+            async with asyncio.timeout(_FETCH_SECONDS):
+                catalogue = await self._upstreams[config.name].fetch_catalogue()
+        except (DeltaError, TimeoutError) as error:
+            logger.warning("%s does not list what it has: %s", config.name, error or "it took too long.")
+            self._fetched[config.name].set()
+            return False
+        if catalogue != self._catalogues.get(config.name):
+            self._catalogues[config.name] = catalogue
+            self._on_update()
+        self._fetched[config.name].set()
+        await asyncio.to_thread(self._cache.store, config.name, config.entry, catalogue)
+        return True

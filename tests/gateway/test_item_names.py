@@ -1,0 +1,74 @@
+"""Names of tools and prompts at the gateway: allowed everywhere, different, and the same in every process."""
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltamcp.catalog.operation import ID_SEGMENT
+from deltamcp.gateway.item_names import Origin, distinct_names, distinct_segments
+
+NAMES = st.one_of(
+    st.text(max_size=80), st.sampled_from(["read_file", "read file", "read/file", "a" * 63, "a" * 64, "a" * 65, "x"])
+)
+ORIGINS = st.lists(st.tuples(st.sampled_from(["a", "a_b", "b"]), NAMES), unique=True, max_size=12).map(
+    lambda pairs: [Origin(*pair) for pair in pairs]
+)
+PREFIXES = {"a": "a", "a_b": "a_b", "b": "b"}
+
+
+@given(st.lists(NAMES, unique=True, max_size=12))
+def test_segments_can_be_parts_of_ids_and_differ(texts):
+    segments = distinct_segments(texts, reserved=("index",))
+    assert all(map(ID_SEGMENT.fullmatch, segments))
+    assert len({*segments, "index"}) == len(texts) + 1
+
+
+@given(st.lists(NAMES, unique=True, max_size=12), st.randoms())
+def test_segments_do_not_depend_on_the_order(texts, random):
+    shuffled = random.sample(texts, len(texts))
+    assert dict(zip(texts, distinct_segments(texts), strict=True)) == dict(
+        zip(shuffled, distinct_segments(shuffled), strict=True)
+    )
+
+
+def test_a_segment_gets_a_suffix_only_where_another_would_be_equal():
+    assert distinct_segments(["read file", "list"]) == ["read-file", "list"]
+    first, second, third = distinct_segments(["read file", "read/file", "read-file"])
+    assert third == "read-file"
+    assert re.fullmatch("read-file-[0-9a-f]{6}", first) and re.fullmatch("read-file-[0-9a-f]{6}", second)
+
+
+@given(ORIGINS, st.booleans())
+def test_names_are_allowed_and_differ(origins, has_prefix):
+    names = distinct_names(origins, PREFIXES, has_prefix, reserved={"query", "read_file"})
+    assert all(re.fullmatch(r"[A-Za-z0-9_.\-]{1,128}", name) for name in names)
+    assert len({*names, "query", "read_file"}) == len(origins) + 2
+
+
+@given(st.text("abc_.-XYZ09", min_size=1, max_size=128).filter(lambda name: name.strip("_")))
+def test_without_a_prefix_a_name_that_mcp_allows_stays(name):
+    assert distinct_names([Origin("up", name)], {"up": "up"}, has_prefix=False) == [name]
+
+
+def test_with_a_prefix_no_name_is_longer_than_models_take():
+    (name,) = distinct_names([Origin("upstream", "x" * 64)], {"upstream": "upstream"}, has_prefix=True)
+    assert len(name) == 64 and name.startswith("upstream_xxx")
+
+
+def test_of_two_equal_names_the_first_stays_and_the_other_names_its_upstream():
+    origins = [Origin("one", "search"), Origin("two", "search"), Origin("two", "query")]
+    prefixes = {"one": "one", "two": "two"}
+    names = distinct_names(origins, prefixes, has_prefix=False, reserved={"query"})
+    assert names == ["search", "two_search", "two_query"]
+
+
+def test_a_name_that_is_as_it_was_comes_before_one_that_was_changed():
+    origins = [Origin("one", "read file"), Origin("one", "read_file")]
+    assert distinct_names(origins, {"one": "one"}, has_prefix=False) == ["one_read_file", "read_file"]
+
+
+def test_prefixed_names_that_run_together_differ():
+    origins = [Origin("a_b", "c"), Origin("a", "b_c")]
+    first, second = distinct_names(origins, PREFIXES, has_prefix=True)
+    assert first == "a_b_c" and re.fullmatch("a_b_c_[0-9a-f]{6}", second)

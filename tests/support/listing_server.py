@@ -1,0 +1,78 @@
+"""A server of the handshake era that lists what a JSON file has, word for word, and does nothing with it.
+
+`python tests/support/listing_server.py FILE`. The file may have `tools`, `resources`, `resourceTemplates`, `prompts`,
+`instructions`. A call of any tool returns the request; of the tool `announce`, after a notice that all lists changed.
+Reading `touch:URI` is followed by a notice that the resource at the URI changed, if somebody is subscribed to it.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+LISTS = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+
+
+def send(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def notify(method: str, **params: Any) -> None:
+    send({"method": method, "params": params})
+
+
+def main(file: Path) -> None:
+    subscribed: list[str] = []
+    for line in sys.stdin:
+        request = json.loads(line)
+        method, params = request.get("method"), request.get("params") or {}
+        if "id" not in request:
+            continue
+        listed = json.loads(file.read_text())
+        result: dict[str, Any] | None = None
+        if method == "initialize":
+            result = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {
+                    "tools": {"listChanged": True},
+                    "resources": {"subscribe": True, "listChanged": True},
+                    "prompts": {"listChanged": True},
+                    "completions": {},
+                },
+                "serverInfo": {"name": "listing", "version": "1"},
+                "instructions": listed.get("instructions", ""),
+            }
+        elif method in LISTS:
+            result = {LISTS[method]: listed.get(LISTS[method], [])}
+        elif method == "tools/call":
+            if params["name"] == "announce":
+                for kind in ("tools", "resources", "prompts"):
+                    notify(f"notifications/{kind}/list_changed")
+            result = {"content": [{"type": "text", "text": json.dumps(params)}, *listed.get("links", [])]}
+        elif method == "resources/read":
+            result = {"contents": [{"uri": params["uri"], "text": json.dumps({**params, "subscribed": subscribed})}]}
+        elif method == "prompts/get":
+            result = {"messages": [{"role": "user", "content": {"type": "text", "text": json.dumps(params)}}]}
+        elif method == "completion/complete":
+            result = {"completion": {"values": [json.dumps(params["ref"]), json.dumps(params["argument"])]}}
+        elif method in ("resources/subscribe", "resources/unsubscribe"):
+            (subscribed.append if method.endswith("/subscribe") else subscribed.remove)(params["uri"])
+            result = {}
+        elif method == "ping":
+            result = {}
+        if result is None:
+            send({"id": request["id"], "error": {"code": -32601, "message": "There is no such method."}})
+        else:
+            send({"id": request["id"], "result": result})
+        if method == "resources/read" and params["uri"].partition(":")[2] in subscribed:
+            notify("notifications/resources/updated", uri=params["uri"].partition(":")[2])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
