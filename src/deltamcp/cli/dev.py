@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from deltamcp.cli import log, serve
 from deltamcp.cli.serve import ServeCommand
+from deltamcp.cli.server_target import ServerTarget
 from deltamcp.errors import ConfigurationError
 
 INSPECTOR = "@modelcontextprotocol/inspector@2"
@@ -32,9 +33,7 @@ def run(args: argparse.Namespace) -> None:
     npx = _find_npx()
     process, port = serve.make_process(
         ServeCommand(
-            target=args.target,
-            disclosure=args.disclosure,
-            prefix=args.prefix,
+            source=ServerTarget(args.target, args.disclosure, args.prefix),
             log=log.read_options(args),
             debug=args.debug,
         )

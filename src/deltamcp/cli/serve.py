@@ -34,7 +34,7 @@ from deltamcp.cli.log import LogOptions
 from deltamcp.cli.metrics_options import MetricsOptions
 from deltamcp.cli.output import printable_text
 from deltamcp.cli.reload import CHANGED_EXIT_CODE, POLL_SECONDS, FileWatch, ServerProcess
-from deltamcp.cli.server_target import FILE_SUFFIXES, check_target, load, split_target
+from deltamcp.cli.server_target import ServerSource, ServerTarget
 from deltamcp.cli.workers import Ready, SharedState, Workers, shared_state
 from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.runtime.figures import FigureFolder
@@ -57,9 +57,7 @@ _CLOSE_SECONDS = 2.0
 class ServeCommand(Struct, frozen=True):
     """Which server to run, where it listens if it serves HTTP or gRPC, and where its log goes."""
 
-    target: str
-    disclosure: str | None = None
-    prefix: str | None = None
+    source: ServerSource
     host: str = "127.0.0.1"
     port: int = 0
     path: str = "/mcp"
@@ -88,6 +86,12 @@ class BoundSockets(NamedTuple):
 
 def set_up(verb: argparse.ArgumentParser) -> None:
     add_target_options(verb)
+    add_serving_options(verb)
+    verb.set_defaults(run=run)
+
+
+def add_serving_options(verb: argparse.ArgumentParser) -> None:
+    """Adds where a server listens, to whom, and what it shares with other processes."""
     verb.add_argument("--http", metavar="HOST:PORT", help="serve Streamable HTTP instead of stdio; port 0 is any free")
     verb.add_argument("--path", default="/mcp", help="the HTTP endpoint (default /mcp)")
     verb.add_argument(
@@ -116,7 +120,6 @@ def set_up(verb: argparse.ArgumentParser) -> None:
         metavar="N",
         help="with --http: serve in N processes, which share a store and a state key; SIGHUP replaces them in turn",
     )
-    verb.set_defaults(run=run)
 
 
 def add_target_options(verb: argparse.ArgumentParser) -> None:
@@ -136,6 +139,15 @@ def add_target_options(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    serve(args, ServerTarget(args.target, args.disclosure, args.prefix))
+
+
+def serve(args: argparse.Namespace, source: ServerSource) -> None:
+    """Runs a server as the options of `add_serving_options` say.
+
+    Raises:
+        ConfigurationError: the options exclude each other, or the server cannot be loaded.
+    """
     host, port = ("", 0) if args.http is None else parse_address("--http", args.http)
     grpc = grpc_options.read_address(args)
     hosts = [*([] if args.http is None else [host]), *([] if grpc is None else [grpc[0]])]
@@ -151,9 +163,7 @@ def run(args: argparse.Namespace) -> None:
     if args.compat and args.http is None:
         raise ConfigurationError("--compat needs --http HOST:PORT: over stdio every client gets its own protocol.")
     command = ServeCommand(
-        target=args.target,
-        disclosure=args.disclosure,
-        prefix=args.prefix,
+        source=source,
         host=host,
         port=port,
         path=f"/{args.path.strip('/')}",
@@ -218,7 +228,7 @@ def make_process(command: ServeCommand) -> tuple[ServerProcess, int]:
 def _bind_for_processes(command: ServeCommand) -> BoundSockets:
     from deltamcp.transports.uvicorn_server import bind_sockets
 
-    check_target(split_target(command.target)[0])
+    command.source.check()
     log.configure_log(command.log)
     return BoundSockets(bind_sockets(command.host, command.port), command.metrics.bind(command.log))
 
@@ -229,8 +239,7 @@ def serve_until_changed(command: ServeCommand, bound: BoundSockets) -> None:
     If the server cannot be loaded or started, the process tells why and waits for the change that repairs it.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    path = Path(split_target(command.target)[0])
-    watch = FileWatch(path.parent if path.suffix in FILE_SUFFIXES else Path())
+    watch = FileWatch(command.source.folder)
     changes: list[Path | None] = []
     try:
         log.configure_log(command.log)
@@ -409,7 +418,7 @@ def _make_grpc_server(
 def _load_configured(command: ServeCommand) -> DeltaServer:
     """Returns the server with what the operator has set in place of what its author has."""
     keys = state_keys.read_keys(command.state_key_file, os.environ)
-    server = load(command.target, command.disclosure, command.prefix)
+    server = command.source.load()
     if command.store is not None or keys or command.rate_limits is not None or not command.has_worker:
         server.configure(
             store=command.store,
@@ -430,6 +439,8 @@ def _engine_of(command: ServeCommand, server: DeltaServer) -> "Engine":
 def _print_failure(command: ServeCommand, error: Exception) -> None:
     if command.debug:
         traceback.print_exception(error)
-    failure = f"{command.target} failed with {type(error).__name__}: {str(error).rstrip('.')}; --debug shows where."
+    failure = (
+        f"{command.source.label} failed with {type(error).__name__}: {str(error).rstrip('.')}; --debug shows where."
+    )
     sentence = str(error) if isinstance(error, DeltaError) else failure
     print(f"delta-mcp: {printable_text(sentence)}", file=sys.stderr, flush=True)

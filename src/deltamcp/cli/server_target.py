@@ -6,7 +6,9 @@ import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
+
+from msgspec import Struct
 
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.errors import ConfigurationError, DeltaError
@@ -15,6 +17,57 @@ from deltamcp.sources.operations_loader import read_document
 
 FILE_SUFFIXES = (".py", ".json")
 _IMPORTLIB = Path(importlib.__file__).parent
+
+
+class ServerSource(Protocol):
+    """Where a command has its server from. It is passed to every process that serves, which loads the server itself."""
+
+    @property
+    def label(self) -> str:
+        """What the user named, for error messages."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the server's own modules, whose changes `--reload` notices."""
+        ...
+
+    def check(self) -> None:
+        """
+        Raises:
+            ConfigurationError: there is nothing that can be loaded; found without loading it.
+        """
+        ...
+
+    def load(self) -> DeltaServer:
+        """
+        Raises:
+            ConfigurationError: there is no server; the text says what to do.
+        """
+        ...
+
+
+class ServerTarget(Struct, frozen=True):
+    """A server that a Python file, a module or an operations file defines."""
+
+    target: str
+    disclosure: str | None = None
+    prefix: str | None = None
+
+    @property
+    def label(self) -> str:
+        return self.target
+
+    @property
+    def folder(self) -> Path:
+        path = Path(split_target(self.target)[0])
+        return path.parent if path.suffix in FILE_SUFFIXES else Path()
+
+    def check(self) -> None:
+        check_target(split_target(self.target)[0])
+
+    def load(self) -> DeltaServer:
+        return load(self.target, self.disclosure, self.prefix)
 
 
 def load(target: str, disclosure: str | None = None, prefix: str | None = None) -> DeltaServer:
