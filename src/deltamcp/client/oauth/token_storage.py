@@ -3,15 +3,13 @@
 import asyncio
 import contextlib
 import hashlib
-import os
-import sys
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from deltamcp.errors import ConfigurationError
+from deltamcp.runtime.own_files import open_lock_file, read_own_file, replace_own_file, try_lock
 from deltamcp.runtime.user_folders import user_folder
 
 _IN_KEYRING = b"keyring"
@@ -89,16 +87,21 @@ class UserStorage:
     @contextlib.asynccontextmanager
     async def lock(self, server: str) -> AsyncIterator[None]:
         """Waits for other programs for a while; one that hangs does not stop this one for ever."""
-        with self._open_lock_file(server) as file:
+        try:
+            path = self._path(server).with_suffix(".lock")
+        except ConfigurationError:
+            yield  # a user without a folder has no record that another program could change
+            return
+        with open_lock_file(path) as file:
             for _ in range(_LOCK_ATTEMPTS):
-                if file is None or _try_lock(file):
+                if file is None or try_lock(file):
                     break
                 await asyncio.sleep(_LOCK_WAIT_SECONDS)
             yield
 
     def _load(self, server: str) -> bytes | None:
         try:
-            record = _read_own_file(self._path(server))
+            record = read_own_file(self._path(server), _MAX_RECORD_BYTES)
         except ConfigurationError:
             return None  # a user without a folder has no logins
         if record != _IN_KEYRING:
@@ -116,77 +119,18 @@ class UserStorage:
         self._write(server, record)
 
     def _delete(self, server: str) -> None:
-        if _read_own_file(self._path(server)) == _IN_KEYRING:
+        if read_own_file(self._path(server), _MAX_RECORD_BYTES) == _IN_KEYRING:
             _ask_keyring("delete_password", _SERVICE, server)
         self._path(server).unlink(missing_ok=True)
 
     def _write(self, server: str, content: bytes) -> None:
-        """Replaces a file at once: a program that reads it gets the old or the new content, never a part."""
         try:
-            self._make_folder()
-            descriptor, name = tempfile.mkstemp(dir=self._folder, prefix=".")  # mode 0600
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                Path(name).replace(self._path(server))
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+            replace_own_file(self._path(server), content)
         except OSError as error:
             raise ConfigurationError(f"The login cannot be stored in {self._folder}: {error.strerror}.") from None
 
-    def _make_folder(self) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.name == "posix" and self._folder.stat().st_mode & 0o077:
-            self._folder.chmod(0o700)
-
     def _path(self, server: str) -> Path:
         return self._folder / f"{hashlib.sha256(server.encode()).hexdigest()[:40]}.json"
-
-    @contextlib.contextmanager
-    def _open_lock_file(self, server: str) -> Iterator[Any]:
-        """Opens the file whose lock stands for a record; gives None where no file can be written."""
-        try:
-            self._make_folder()
-            descriptor = os.open(self._path(server).with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-        except (OSError, ConfigurationError):
-            yield None
-            return
-        with os.fdopen(descriptor, "rb+") as file:
-            yield file
-
-
-def _read_own_file(path: Path) -> bytes | None:
-    """Returns the content of a file that belongs to the user; None if there is none."""
-    try:
-        with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            if os.name == "posix":
-                if status.st_uid != os.geteuid():
-                    return None
-                if status.st_mode & 0o077:
-                    os.fchmod(file.fileno(), 0o600)
-            return file.read(_MAX_RECORD_BYTES)
-    except OSError:
-        return None
-
-
-def _try_lock(file: Any) -> bool:
-    """Locks a file for this program until it closes the file; returns False if another program has locked it."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _ask_keyring(function: str, *arguments: str) -> object:

@@ -1,0 +1,82 @@
+"""Files that only their owner reads, which several programs may use at the same time."""
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def make_own_folder(folder: Path) -> None:
+    """
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if os.name == "posix" and folder.stat().st_mode & 0o077:
+        folder.chmod(0o700)
+
+
+def read_own_file(path: Path, max_bytes: int) -> bytes | None:
+    """Returns the content of a file that belongs to the user, up to a size; None if there is none."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if os.name == "posix":
+                if status.st_uid != os.geteuid():
+                    return None
+                if status.st_mode & 0o077:
+                    os.fchmod(file.fileno(), 0o600)
+            return file.read(max_bytes)
+    except OSError:
+        return None
+
+
+def replace_own_file(path: Path, content: bytes) -> None:
+    """Replaces a file at once: a program that reads it gets the old or the new content, never a part.
+
+    Raises:
+        OSError: the folder cannot be made or written to.
+    """
+    make_own_folder(path.parent)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".")  # mode 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def open_lock_file(path: Path) -> Iterator[Any]:
+    """Opens the file whose lock stands for another one; gives None where no file can be written."""
+    try:
+        make_own_folder(path.parent)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:
+        yield None
+        return
+    with os.fdopen(descriptor, "rb+") as file:
+        yield file
+
+
+def try_lock(file: Any) -> bool:
+    """Locks a file for this program until it closes the file; returns False if another program has locked it."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
