@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from deltamcp.client.negotiation import ProtocolChoice
 from deltamcp.results.policy import ResultPolicy
 
 
@@ -14,6 +15,8 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     """The category of its operations, and the prefix of its tools in a flat list."""
     entry: dict[str, Any]
     """An entry of an `mcpServers` file, with its variables filled in."""
+    speak: ProtocolChoice = "auto"
+    """The protocol to talk to it: negotiated, or forced to that of one era."""
     timeout: float | None = None
     """The seconds that a request may take; None for the client's own bound."""
     concurrency: int | None = None

@@ -44,7 +44,7 @@ class Gateway:
         if len({*names}) < len(names):
             raise ConfigurationError(f"Two servers have the same name; rename one of {', '.join(names)}.")
         self._config = config
-        self.upstreams = {one.name: Upstream(one.name, one.entry, one.timeout) for one in config.upstreams}
+        self.upstreams = {one.name: Upstream(one.name, one.entry, one.timeout, one.speak) for one in config.upstreams}
         self.server = DeltaServer(
             config.name,
             metadata.version("delta-mcp"),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deltamcp.client.client import DeltaClient
+from deltamcp.client.negotiation import ProtocolChoice
 from deltamcp.context import Context
 from deltamcp.errors import (
     ClientError,
@@ -23,15 +24,19 @@ from deltamcp.values import JSON, RawResult
 class Upstream:
     """Connects to a server, or starts it, on first use and after it ended; requests may run concurrently."""
 
-    def __init__(self, name: str, entry: dict[str, Any], timeout: float | None = None) -> None:
+    def __init__(
+        self, name: str, entry: dict[str, Any], timeout: float | None = None, speak: ProtocolChoice = "auto"
+    ) -> None:
         """
         Args:
             entry: An entry of an `mcpServers` file, with its variables filled in.
             timeout: The seconds that a request may take.
+            speak: The protocol to talk to it, as of `DeltaClient`.
         """
         self.name = name
         self._entry = entry
         self._timeout = timeout
+        self._speak: ProtocolChoice = speak
         self._subject = f"The server {name} behind this operation"
         self._connect_lock = asyncio.Lock()
         self._client: DeltaClient | None = None
@@ -93,7 +98,7 @@ class Upstream:
     async def _connected_client(self) -> DeltaClient:
         async with self._connect_lock:
             if self._client is None:
-                client = DeltaClient(self._entry, validate=False, progressive=False, quiet=True)
+                client = DeltaClient(self._entry, validate=False, progressive=False, quiet=True, speak=self._speak)
                 await client.__aenter__()
                 self._client = client
             return self._client
