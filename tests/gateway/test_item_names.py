@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp.catalog.operation import ID_SEGMENT
-from deltamcp.gateway.item_names import Origin, distinct_names, distinct_segments
+from deltamcp.gateway.item_names import NamedItem, distinct_names, distinct_segments
 
 NAMES = st.one_of(
     st.text(max_size=80), st.sampled_from(["read_file", "read file", "read/file", "a" * 63, "a" * 64, "a" * 65, "x"])
 )
-ORIGINS = st.lists(st.tuples(st.sampled_from(["a", "a_b", "b"]), NAMES), unique=True, max_size=12).map(
-    lambda pairs: [Origin(*pair) for pair in pairs]
+ITEMS = st.lists(st.tuples(st.sampled_from(["a", "a_b", "b"]), NAMES), unique=True, max_size=12).map(
+    lambda pairs: [NamedItem(*pair) for pair in pairs]
 )
 PREFIXES = {"a": "a", "a_b": "a_b", "b": "b"}
 
@@ -39,36 +39,36 @@ def test_a_segment_gets_a_suffix_only_where_another_would_be_equal():
     assert re.fullmatch("read-file-[0-9a-f]{6}", first) and re.fullmatch("read-file-[0-9a-f]{6}", second)
 
 
-@given(ORIGINS, st.booleans())
-def test_names_are_allowed_and_differ(origins, has_prefix):
-    names = distinct_names(origins, PREFIXES, has_prefix, reserved={"query", "read_file"})
+@given(ITEMS, st.booleans())
+def test_names_are_allowed_and_differ(items, has_prefix):
+    names = distinct_names(items, PREFIXES, has_prefix, reserved={"query", "read_file"})
     assert all(re.fullmatch(r"[A-Za-z0-9_.\-]{1,128}", name) for name in names)
-    assert len({*names, "query", "read_file"}) == len(origins) + 2
+    assert len({*names, "query", "read_file"}) == len(items) + 2
 
 
 @given(st.text("abc_.-XYZ09", min_size=1, max_size=128).filter(lambda name: name.strip("_")))
 def test_without_a_prefix_a_name_that_mcp_allows_stays(name):
-    assert distinct_names([Origin("up", name)], {"up": "up"}, has_prefix=False) == [name]
+    assert distinct_names([NamedItem("up", name)], {"up": "up"}, has_prefix=False) == [name]
 
 
 def test_with_a_prefix_no_name_is_longer_than_models_take():
-    (name,) = distinct_names([Origin("upstream", "x" * 64)], {"upstream": "upstream"}, has_prefix=True)
+    (name,) = distinct_names([NamedItem("upstream", "x" * 64)], {"upstream": "upstream"}, has_prefix=True)
     assert len(name) == 64 and name.startswith("upstream_xxx")
 
 
 def test_of_two_equal_names_the_first_stays_and_the_other_names_its_upstream():
-    origins = [Origin("one", "search"), Origin("two", "search"), Origin("two", "query")]
+    items = [NamedItem("one", "search"), NamedItem("two", "search"), NamedItem("two", "query")]
     prefixes = {"one": "one", "two": "two"}
-    names = distinct_names(origins, prefixes, has_prefix=False, reserved={"query"})
+    names = distinct_names(items, prefixes, has_prefix=False, reserved={"query"})
     assert names == ["search", "two_search", "two_query"]
 
 
 def test_a_name_that_is_as_it_was_comes_before_one_that_was_changed():
-    origins = [Origin("one", "read file"), Origin("one", "read_file")]
-    assert distinct_names(origins, {"one": "one"}, has_prefix=False) == ["one_read_file", "read_file"]
+    items = [NamedItem("one", "read file"), NamedItem("one", "read_file")]
+    assert distinct_names(items, {"one": "one"}, has_prefix=False) == ["one_read_file", "read_file"]
 
 
 def test_prefixed_names_that_run_together_differ():
-    origins = [Origin("a_b", "c"), Origin("a", "b_c")]
-    first, second = distinct_names(origins, PREFIXES, has_prefix=True)
+    items = [NamedItem("a_b", "c"), NamedItem("a", "b_c")]
+    first, second = distinct_names(items, PREFIXES, has_prefix=True)
     assert first == "a_b_c" and re.fullmatch("a_b_c_[0-9a-f]{6}", second)

@@ -20,8 +20,8 @@ _MAX_MADE_CHARS = 64
 _SUFFIX_CHARS = 6
 
 
-class Origin(NamedTuple):
-    """An item where it comes from."""
+class NamedItem(NamedTuple):
+    """An item of an upstream by its name."""
 
     upstream: str
     """The name of the upstream in the configuration."""
@@ -53,7 +53,7 @@ def distinct_segments(texts: Sequence[str], reserved: Collection[str] = ()) -> l
 
 
 def distinct_names(
-    origins: Sequence[Origin], prefixes: Mapping[str, str], has_prefix: bool, reserved: Collection[str] = ()
+    items: Sequence[NamedItem], prefixes: Mapping[str, str], has_prefix: bool, reserved: Collection[str] = ()
 ) -> list[str]:
     """Returns different names for items of several upstreams; `prefixes` are the texts for the upstreams.
 
@@ -62,26 +62,26 @@ def distinct_names(
     """
     used = {*reserved}
     names: dict[int, str] = {}
-    wanted = [f"{prefixes[origin.upstream]}_{origin.name}" if has_prefix else origin.name for origin in origins]
+    wanted = [f"{prefixes[item.upstream]}_{item.name}" if has_prefix else item.name for item in items]
     max_chars = _MAX_MADE_CHARS if has_prefix else _MAX_NAME_CHARS
-    fitting = [_fit(name, origin, max_chars) for name, origin in zip(wanted, origins, strict=True)]
-    for place in sorted(range(len(origins)), key=lambda place: wanted[place] != fitting[place]):
-        name, origin = fitting[place], origins[place]
+    fitting = [_fit(name, item, max_chars) for name, item in zip(wanted, items, strict=True)]
+    for place in sorted(range(len(items)), key=lambda place: wanted[place] != fitting[place]):
+        name, item = fitting[place], items[place]
         if name in used:
-            name = _fit(f"{prefixes[origin.upstream]}_{origin.name}", origin, _MAX_MADE_CHARS)
+            name = _fit(f"{prefixes[item.upstream]}_{item.name}", item, _MAX_MADE_CHARS)
         if name in used:
-            name = _with_suffix(name, f"{origin.upstream}\0{origin.name}", "_", used.__contains__)
+            name = _with_suffix(name, f"{item.upstream}\0{item.name}", "_", used.__contains__)
         used.add(name)
         names[place] = name
-    return [names[place] for place in range(len(origins))]
+    return [names[place] for place in range(len(items))]
 
 
-def _fit(name: str, origin: Origin, max_chars: int) -> str:
+def _fit(name: str, item: NamedItem, max_chars: int) -> str:
     """Returns a name that hosts take; if letters had to go it has a suffix that tells it from names like it."""
     cleaned = _FORBIDDEN.sub("_", name)
     if name.isascii() and cleaned.strip("_") and len(cleaned) <= max_chars:
         return cleaned
-    return _with_suffix(cleaned.strip("_") or "x", f"{origin.upstream}\0{origin.name}", "_", lambda _: False)
+    return _with_suffix(cleaned.strip("_") or "x", f"{item.upstream}\0{item.name}", "_", lambda _: False)
 
 
 def _with_suffix(name: str, source: str, separator: str, is_used: Callable[[str], bool]) -> str:

@@ -13,7 +13,7 @@ from deltamcp.catalog.remote_items import RemoteOperation, RemotePrompt, RemoteR
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
-from deltamcp.gateway.item_names import Origin, distinct_names, distinct_segments
+from deltamcp.gateway.item_names import NamedItem, distinct_names, distinct_segments
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.values import JSON, RawResult
@@ -73,10 +73,10 @@ class UpstreamItems:
         tools = [(offer, tool) for offer in offers for tool in self._offered_tools(offer)]
         actions: list[str] = []
         for offer in offers:
-            actions += distinct_segments([_shown(tool, offer.config) for one, tool in tools if one is offer])
+            actions += distinct_segments([_name_here(tool, offer.config) for one, tool in tools if one is offer])
         ids = [f"{segments[offer.config.name]}.{action}" for (offer, _), action in zip(tools, actions, strict=True)]
-        origins = [Origin(offer.config.name, _shown(tool, offer.config)) for offer, tool in tools]
-        names = distinct_names(origins, segments, self._has_prefix, self._reserved | {*ids})
+        named = [NamedItem(offer.config.name, _name_here(tool, offer.config)) for offer, tool in tools]
+        names = distinct_names(named, segments, self._has_prefix, self._reserved | {*ids})
         for (offer, tool), name, id_ in zip(tools, names, ids, strict=True):
             key = ("tool", offer.config.name, str(tool["name"]))
             one = self._make(key, tool, (name, id_), functools.partial(_operation, offer, tool, name, id_))
@@ -134,8 +134,8 @@ class UpstreamItems:
                     prompts.setdefault(("prompt", offer.config.name, name), (offer, prompt))
                 else:
                     self._tell(f"{offer.config.name}: a prompt is left out: it has no name.")
-        origins = [Origin(upstream, name) for _, upstream, name in prompts]
-        names = distinct_names(origins, segments, self._has_prefix)
+        named = [NamedItem(upstream, name) for _, upstream, name in prompts]
+        names = distinct_names(named, segments, self._has_prefix)
         for (key, (offer, prompt)), shown in zip(prompts.items(), names, strict=True):
             one = self._make(key, prompt, (shown,), functools.partial(_prompt, offer, prompt, key[2], shown))
             if one is not None:
@@ -178,7 +178,7 @@ def _fits(name: str, globs: Sequence[str]) -> bool:
     return any(fnmatchcase(name, glob) for glob in globs)
 
 
-def _shown(tool: Mapping[str, JSON], config: UpstreamConfig) -> str:
+def _name_here(tool: Mapping[str, JSON], config: UpstreamConfig) -> str:
     return config.rename.get(str(tool["name"]), str(tool["name"])) or str(tool["name"])
 
 
