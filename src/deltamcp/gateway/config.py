@@ -1,11 +1,14 @@
 """What an operator says of a gateway and of each server behind it."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from deltamcp.client.negotiation import ProtocolChoice
 from deltamcp.results.policy import ResultPolicy
+
+Seconds = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=1)]
 
 
 class UpstreamConfig(Struct, frozen=True, kw_only=True):
@@ -17,12 +20,12 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     """An entry of an `mcpServers` file, with its variables filled in."""
     speak: ProtocolChoice = "auto"
     """The protocol to talk to it: negotiated, or forced to that of one era."""
-    timeout: float | None = None
+    timeout: Seconds | None = None
     """The seconds that a request may take; None for the client's own bound."""
-    concurrency: int | None = None
+    concurrency: Count | None = None
     """The requests that it performs at once; None for any number."""
     start: Literal["first-use", "ahead"] = "first-use"
-    idle_seconds: float | None = 600.0
+    idle_seconds: Seconds | None = 600.0
     """After how many seconds without a request its process is stopped; None never."""
     allow: tuple[str, ...] = ("*",)
     """Globs of the names of tools, as the upstream has them, that are offered; of these `deny` takes some away."""
@@ -42,7 +45,7 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     results: ResultPolicy | None = None
     promise: Literal["never", "auto"] = "auto"
     """Whether a long call becomes a promise, where the extra `promises` is installed."""
-    sync_seconds: float = 5.0
+    sync_seconds: Seconds = 5.0
     process_for: Literal["all", "principal"] = "all"
     """Whether all callers share one process or connection, or each principal has its own."""
 

@@ -67,7 +67,7 @@ def find_servers(
                 continue
             seen.add(path.resolve())
             try:
-                document = _read_document(path)
+                document = read_document(path)
             except ConfigurationError as error:
                 servers.append(ConfiguredServer("", host_file.host, path, {}, str(error)))
                 continue
@@ -84,7 +84,7 @@ def read_servers(path: Path) -> list[ConfiguredServer]:
     Raises:
         ConfigurationError: the file cannot be read, or lists no servers.
     """
-    document = _read_document(path)
+    document = read_document(path)
     machine = Machine.detect()
     host_file = identify_host_file(path, machine)
     for key in (host_file.key, *SERVER_KEYS):
@@ -143,12 +143,13 @@ def is_operations_file(path: Path) -> bool:
     Raises:
         ConfigurationError: the file cannot be read.
     """
-    document = _read_document(path)
+    document = read_document(path)
     return isinstance(document, dict) and "operations" in document
 
 
-def _read_document(path: Path) -> JSON:
-    """
+def read_document(path: Path) -> JSON:
+    """Returns what a file in JSON, with comments or without, or in TOML has.
+
     Raises:
         ConfigurationError: the file cannot be read; the text names it.
     """
@@ -183,7 +184,7 @@ def _parse_servers(
             workspace = Path(project) if project else _workspace_folder(host_file, path, machine)
             for key_name, raw in servers.items():
                 name = to_text(key_name, "name")
-                server = _parse_server(name, host_file.host, path, raw, VariableExpander(machine, workspace))
+                server = parse_server(name, host_file.host, path, raw, VariableExpander(machine, workspace))
                 if not is_current and not any_project and server.skip_reason is None:
                     server = replace(server, skip_reason=f"it belongs to the project {project}")
                 parsed.append(server)
@@ -217,7 +218,8 @@ def _workspace_folder(host_file: HostFile, path: Path, machine: Machine) -> Path
     return path.resolve().parents[len(Path(relative_path(host_file)).parts) - 1]
 
 
-def _parse_server(name: str, host: str, path: Path, raw: Any, expander: VariableExpander) -> ConfiguredServer:
+def parse_server(name: str, host: str, path: Path, raw: Any, expander: VariableExpander) -> ConfiguredServer:
+    """Returns the server of one entry; a process is started in the folder of the file that lists it."""
     try:
         normalized = normalize_entry(raw)
     except ConfigurationError as error:

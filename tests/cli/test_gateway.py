@@ -1,0 +1,134 @@
+"""`delta-mcp gateway`: configurations, wrapped servers, and all that `serve` can."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deltamcp import connect
+from tests.support.command_line import assert_one_sentence, run
+from tests.support.paths import PROGRAM
+from tests.support.program import running_program
+
+SERVER = """
+from deltamcp import DeltaServer
+server = DeltaServer("books")
+
+@server.tool(annotations={"readOnlyHint": True})
+def find_book(title: str) -> str:
+    "Finds a book."
+    return f"{title}!"
+
+@server.tool
+def long_text(words: int) -> str:
+    "Returns words."
+    return "word " * words
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "books.py").write_text(SERVER)
+    entry = {"command": str(PROGRAM), "args": ["serve", str(tmp_path / "books.py")]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"books": entry, "more": entry}}))
+    return tmp_path
+
+
+def gateway(folder: Path, *words: str) -> dict[str, object]:
+    """The entry by which a client starts a gateway that keeps its files in a folder."""
+    homes = {f"XDG_{name}_HOME": str(folder / name) for name in ("CONFIG", "CACHE", "STATE")}
+    return {"command": str(PROGRAM), "args": ["gateway", *words], "env": homes, "cwd": str(folder)}
+
+
+async def tool_names(target) -> list[str]:
+    async with connect(target, progressive=False) as client:
+        return [str(tool["name"]) for tool in await client.describe()]
+
+
+async def test_servers_of_a_file_are_behind_meta_tools(folder):
+    names = await tool_names(gateway(folder, "mcp.json"))
+    assert sorted(names) == ["continue", "discover", "execute", "get_schema", "query"]
+
+
+async def test_the_flat_list_has_the_names_of_the_servers_in_front(folder):
+    names = await tool_names(gateway(folder, "--disclosure", "full", "mcp.json"))
+    assert sorted(names) == [
+        "books_find_book",
+        "books_long_text",
+        "continue",
+        "more_find_book",
+        "more_long_text",
+    ]
+
+
+@pytest.mark.parametrize("words", [["books.py"], ["--", str(PROGRAM), "serve", "books.py"], ["mcp.json#books"]])
+async def test_one_server_is_wrapped_with_nothing_to_write(folder, words):
+    names = await tool_names(gateway(folder, "--disclosure=full", *words))
+    assert sorted(names) == ["continue", "find_book", "long_text"]
+
+
+async def test_the_options_are_the_last_word(folder):
+    (folder / "gateway.toml").write_text('include = "mcp.json"\nquery = true\n[defaults]\nread_only = false\n')
+    words = ("gateway.toml", "--disclosure", "full", "--only", "books", "--prefix", "--raw")
+    assert sorted(await tool_names(gateway(folder, *words))) == ["books_find_book", "books_long_text"]
+    assert "query" not in await tool_names(gateway(folder, "gateway.toml", "--no-query"))
+
+
+async def test_a_result_has_20_000_tokens_unless_another_number_is_given(folder):
+    async def received(*words: str) -> int:
+        async with connect(gateway(folder, "--disclosure=full", *words, "books.py"), progressive=False) as client:
+            reply = await client.call_tool("long_text", {"words": 30_000})
+            return len(reply.text)
+
+    assert await received("--raw") == 150_000
+    assert 60_000 < await received() < 120_000
+    assert 1000 < await received("--max-tokens", "500") < 3000
+
+
+async def test_it_serves_http_as_serve_does(folder):
+    command = [str(PROGRAM), "gateway", "mcp.json", "--http", "127.0.0.1:0", "--disclosure", "full"]
+    with running_program(command, folder) as program:
+        url = program.wait_for(r"http://\S+")[0]
+        assert "books_find_book" in await tool_names(url)
+        async with connect(url, progressive=False) as client:
+            assert await client.call("more_find_book", title="Emma") == "Emma!"
+        wrapped = await tool_names(gateway(folder, "--disclosure", "full", url))
+        assert "books_find_book" in wrapped, "a URL is wrapped without a prefix"
+
+
+async def test_without_words_it_is_the_users_own_configuration(folder):
+    own = folder / "CONFIG" / "delta-mcp" / "gateway.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(f'include = "{folder}/mcp.json"')
+    assert "discover" in await tool_names(gateway(folder))
+    own.unlink()
+    (own.parent / "gateway").mkdir()
+    (own.parent / "gateway" / "cursor.json").write_bytes((folder / "mcp.json").read_bytes())
+    assert "discover" in await tool_names(gateway(folder))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "Name a configuration, such as the mcpServers file of your host"),
+        (["nowhere.toml"], "There is no file nowhere.toml."),
+        (["no-such-program"], "no-such-program is neither a file nor a program here"),
+        (["mcp.json", "--only", "book"], "There is no server 'book' in mcp.json; did you mean books?"),
+        (["mcp.json", "--raw", "--max-tokens", "500"], "--raw and --max-tokens exclude each other."),
+        (["empty.json"], "No server of empty.json can be started: a: it needs the variable NOT_SET, which is not set."),
+    ],
+)
+def test_a_mistake_is_told_in_one_sentence(folder, words, told):
+    (folder / "empty.json").write_text('{"mcpServers": {"a": {"command": "x", "args": ["${NOT_SET}"]}}}')
+    done = run("gateway", *words, cwd=folder, XDG_CONFIG_HOME=str(folder / "none"))
+    assert_one_sentence(done, 2)
+    assert told in done.err
+
+
+async def test_a_server_that_lacks_a_variable_is_left_out_and_told(folder):
+    document = json.loads((folder / "mcp.json").read_text())
+    document["mcpServers"]["secretive"] = {"command": "x", "env": {"TOKEN": "${NOT_SET}"}}
+    (folder / "mcp.json").write_text(json.dumps(document))
+    with running_program([str(PROGRAM), "gateway", "mcp.json", "--http", "127.0.0.1:0"], folder) as program:
+        program.wait_for("secretive is left out: it needs the variable NOT_SET, which is not set.")
+        assert "discover" in await tool_names(program.wait_for(r"http://\S+")[0])
