@@ -3,6 +3,7 @@
 `python tests/support/listing_server.py FILE`. The file may have `tools`, `resources`, `resourceTemplates`, `prompts`,
 `instructions`. A call of any tool returns the request; of the tool `announce`, after a notice that all lists changed.
 Reading `touch:URI` is followed by a notice that the resource at the URI changed, if somebody is subscribed to it.
+`{{count}}` in the file is the number of requests so far.
 """
 
 import json
@@ -29,12 +30,12 @@ def notify(method: str, **params: Any) -> None:
 
 def main(file: Path) -> None:
     subscribed: list[str] = []
-    for line in sys.stdin:
+    for count, line in enumerate(sys.stdin):
         request = json.loads(line)
         method, params = request.get("method"), request.get("params") or {}
         if "id" not in request:
             continue
-        listed = json.loads(file.read_text())
+        listed = json.loads(file.read_text().replace("{{count}}", str(count)))
         result: dict[str, Any] | None = None
         if method == "initialize":
             result = {

@@ -99,6 +99,8 @@ class Lists:
     def unknown(self, kind: Literal["tool", "prompt", "template"], name: str, request: RequestContext) -> Failure:
         """Returns the failure of a request for an unknown name, with the most similar known names."""
         view = request.view
+        if absence := view.absence(name):
+            return Failure(Fault.NOT_FOUND, absence, {"name": name[:200]})
         if request.terms.result_shape is ResultShape.MCP_LITE:
             return _unknown_in_mcp_lite(kind, name, view)
         items: dict[str, Mapping[str, Any]] = {

@@ -5,7 +5,7 @@ import functools
 import importlib.util
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from deltamcp.calls.server_hooks import Origin, ServerHooks
@@ -174,6 +174,11 @@ class ServerItems:
         self._catalog.completions[key] = completer
         for mount_point in self._mount_points:
             self._mount_completer(mount_point, key, completer)
+
+    def set_absences(self, absences: Mapping[str, str]) -> None:
+        """Sets what is said to those who name a tool, by its name or id, or a prompt that is not offered."""
+        self._catalog.absences.clear()
+        self._catalog.absences.update(absences)
 
     # Mounts
 

@@ -48,6 +48,8 @@ class Catalog:
         self.templates: dict[str, Resource] = {}
         self.prompts: dict[str, Prompt] = {}
         self.completions: dict[tuple[str, str, str], Completer] = {}
+        self.absences: dict[str, str] = {}
+        """By name or id of a tool or a prompt that is not offered: the sentence that whoever names it gets."""
         self._ids: dict[str, str] = {}
         """Names of operations by id."""
         self._categories: Counter[str] = Counter()
@@ -217,7 +219,7 @@ class Catalog:
         known = granted | step_up if is_authenticated else granted
         visible = {name: item for name, item in self.operations.items() if item.scopes <= known}
         withheld = {name: item for name, item in self.operations.items() if not item.scopes <= granted}
-        shared_items = SharedItems(self.resources, self.templates, self.prompts)
+        shared_items = SharedItems(self.resources, self.templates, self.prompts, self.absences)
         return View(
             visible,
             shared_items,

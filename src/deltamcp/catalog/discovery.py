@@ -302,6 +302,8 @@ def operation_details(operation: Operation) -> dict[str, JSON]:
 
 def unknown_operation_text(view: View, name: str) -> str:
     """Writes the answer to an unknown name: the nearest names, and the operations of the category it would be in."""
+    if absence := view.absence(name):
+        return absence
     near = view.nearest_ids(name[:200])
     hint = did_you_mean(near)
     parent = name[:200].replace("/", ".").rpartition(".")[0]

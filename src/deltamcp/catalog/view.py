@@ -40,6 +40,7 @@ class SharedItems(msgspec.Struct, frozen=True):
     resources: Mapping[str, Resource]
     templates: Mapping[str, Resource]
     prompts: Mapping[str, Prompt]
+    absences: Mapping[str, str] = {}
 
 
 class FoundOperation(NamedTuple):
@@ -90,6 +91,11 @@ class View:
     def find(self, name: str) -> Operation | None:
         """Finds an operation by id, with dots or slashes, or by tool name."""
         return self._by_id.get(name) or self.operations.get(name) or self._by_id.get(name.replace("/", "."))
+
+    def absence(self, name: str) -> str:
+        """Returns why something of this name or id is not offered; empty if there is no such reason."""
+        absences = self._shared_items.absences
+        return absences.get(name) or absences.get(name.replace("/", ".")) or "" if absences else ""
 
     @functools.cached_property
     def _by_id(self) -> dict[str, Operation]:

@@ -145,6 +145,10 @@ class DeltaClient:
         self._calls.forget_results()
         self._notifications.restart()
 
+    def forget_lists(self) -> None:
+        """Has the client fetch definitions again when it needs them next, whether or not they may have changed."""
+        self._lists.invalidate()
+
     # Tools
 
     async def tools(self) -> list[Tool]:

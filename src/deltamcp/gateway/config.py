@@ -42,6 +42,8 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     """What happens to a tool whose definition is no longer the one that was approved."""
     on_new: Literal["announce", "quarantine"] = "announce"
     """What happens to a tool that was not there when the upstream was first seen."""
+    varies: tuple[str, ...] = ()
+    """JSON pointers, with `*` and `**`, of what it is known to vary in its lists: `"/tools/search/description"`."""
     results: ResultPolicy | None = None
     promise: Literal["never", "auto"] = "auto"
     """Whether a long call becomes a promise, where the extra `promises` is installed."""

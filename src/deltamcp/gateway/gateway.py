@@ -12,9 +12,11 @@ from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.errors import ConfigurationError
+from deltamcp.gateway.approvals import Approvals
 from deltamcp.gateway.catalogue_cache import CatalogueCache
 from deltamcp.gateway.config import GatewayConfig
 from deltamcp.gateway.known_catalogues import KnownCatalogues
+from deltamcp.gateway.quarantine import Quarantine
 from deltamcp.gateway.upstream_items import Item, UpstreamItems, UpstreamOffer
 from deltamcp.runtime.user_folders import user_folder
 from deltamcp.server import DeltaServer
@@ -30,12 +32,18 @@ class Gateway:
     """Fronts other MCP servers. `server` is served as any other server is."""
 
     def __init__(
-        self, config: GatewayConfig, *, observers: Sequence[CallObserver] = (), cache_folder: Path | None = None
+        self,
+        config: GatewayConfig,
+        *,
+        observers: Sequence[CallObserver] = (),
+        cache_folder: Path | None = None,
+        approvals: Approvals | None = None,
     ) -> None:
         """
         Args:
             observers: As of `DeltaServer`.
             cache_folder: Where to keep what upstreams list; the user's folder for it by default.
+            approvals: The definitions that may be offered; by default those that the user approved.
 
         Raises:
             ConfigurationError: two upstreams have the same name.
@@ -54,7 +62,10 @@ class Gateway:
             observers=observers,
         )
         cache = CatalogueCache(cache_folder or user_folder("cache") / "catalogues")
-        self._known = KnownCatalogues(config.upstreams, self.upstreams, cache, self._offer, config.max_age_seconds)
+        self._quarantine = Quarantine(approvals or Approvals(), self.upstreams)
+        self._known = KnownCatalogues(
+            config.upstreams, self.upstreams, cache, self._quarantine.review, self._offer, config.max_age_seconds
+        )
         self._upstream_items = UpstreamItems(config.has_prefix, _RESERVED_NAMES)
         self._items: list[Item] = []
 
@@ -76,10 +87,11 @@ class Gateway:
             for config in self._config.upstreams
             if (catalogue := self._known.get(config.name)) is not None
         ]
-        items = self._upstream_items.update(offers)
+        admitted = self._quarantine.admit(offers, self._upstream_items.update(offers))
         try:
-            self.server.items.replace_items(self._items, items)
+            self.server.items.replace_items(self._items, admitted.items)
         except ConfigurationError:
             logger.exception("what the servers list now cannot be offered")
             return
-        self._items = items
+        self.server.items.set_absences(admitted.absences)
+        self._items = admitted.items

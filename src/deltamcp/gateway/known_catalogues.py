@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from deltamcp.errors import DeltaError
 from deltamcp.gateway.catalogue_cache import CatalogueCache
@@ -29,17 +29,20 @@ class KnownCatalogues:
         configs: Sequence[UpstreamConfig],
         upstreams: Mapping[str, Upstream],
         cache: CatalogueCache,
+        review: Callable[[UpstreamConfig, UpstreamCatalogue], Awaitable[None]],
         on_update: Callable[[], None],
         max_age_seconds: float,
     ) -> None:
         """
         Args:
+            review: Awaited when a catalogue was fetched, before anything else uses it.
             on_update: Called when a catalogue has changed.
             max_age_seconds: After how long an upstream is asked again although nothing else needs it.
         """
         self._configs = configs
         self._upstreams = upstreams
         self._cache = cache
+        self._review = review
         self._on_update = on_update
         self._max_age_seconds = max_age_seconds
         self._catalogues: dict[str, UpstreamCatalogue] = {}
@@ -112,6 +115,7 @@ class KnownCatalogues:
         try:
             async with asyncio.timeout(_FETCH_SECONDS):
                 catalogue = await self._upstreams[config.name].fetch_catalogue()
+                await self._review(config, catalogue)
         except (DeltaError, TimeoutError) as error:
             logger.warning("%s does not list what it has: %s", config.name, error or "it took too long.")
             self._fetched[config.name].set()

@@ -4,7 +4,7 @@ import functools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from deltamcp.calls.server_items import can_queue_promises
 from deltamcp.catalog.mount import Mount
@@ -31,6 +31,15 @@ class UpstreamOffer(NamedTuple):
     catalogue: UpstreamCatalogue
 
 
+class ItemKey(NamedTuple):
+    """An item where it comes from."""
+
+    kind: Literal["tool", "resource", "prompt"]
+    upstream: str
+    name: str
+    """The name or the URI that it has there."""
+
+
 class _Made(NamedTuple):
     """An item, and all that it was made from."""
 
@@ -50,10 +59,10 @@ class UpstreamItems:
         """
         self._has_prefix = has_prefix
         self._reserved = reserved
-        self._made: dict[tuple[str, str, str], _Made] = {}
+        self._made: dict[ItemKey, _Made] = {}
         self._told: set[str] = set()
 
-    def update(self, offers: Sequence[UpstreamOffer]) -> list[Item]:
+    def update(self, offers: Sequence[UpstreamOffer]) -> dict[ItemKey, Item]:
         """Returns the items of upstreams, which are given in the order of the configuration."""
         names = [offer.config.name for offer in offers]
         segments = dict(zip(names, distinct_segments(names, reserved=("index",)), strict=True))
@@ -65,11 +74,11 @@ class UpstreamItems:
             )
         )
         self._made = made
-        return [one.item for one in made.values()]
+        return {key: one.item for key, one in made.items()}
 
     def _operations(
         self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]
-    ) -> Iterator[tuple[tuple[str, str, str], _Made]]:
+    ) -> Iterator[tuple[ItemKey, _Made]]:
         tools = [(offer, tool) for offer in offers for tool in self._offered_tools(offer)]
         actions: list[str] = []
         for offer in offers:
@@ -78,7 +87,7 @@ class UpstreamItems:
         named = [NamedItem(offer.config.name, _name_here(tool, offer.config)) for offer, tool in tools]
         names = distinct_names(named, segments, self._has_prefix, self._reserved | {*ids})
         for (offer, tool), name, id_ in zip(tools, names, ids, strict=True):
-            key = ("tool", offer.config.name, str(tool["name"]))
+            key = ItemKey("tool", offer.config.name, str(tool["name"]))
             one = self._make(key, tool, (name, id_), functools.partial(_operation, offer, tool, name, id_))
             if one is not None:
                 yield key, one
@@ -98,7 +107,7 @@ class UpstreamItems:
 
     def _resources(
         self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]
-    ) -> Iterator[tuple[tuple[str, str, str], _Made]]:
+    ) -> Iterator[tuple[ItemKey, _Made]]:
         used: set[str] = set()
         for offer in offers:
             upstream, own = offer.config.name, set[str]()
@@ -118,40 +127,35 @@ class UpstreamItems:
                     self._tell(f"{upstream}: a resource is left out: {shown[:200]} is taken.")
                     continue
                 used.add(shown)
-                key = ("resource", upstream, uri)
+                key = ItemKey("resource", upstream, uri)
                 one = self._make(key, item, (shown,), functools.partial(_resource, offer, item, uri, shown))
                 if one is not None:
                     yield key, one
 
-    def _prompts(
-        self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]
-    ) -> Iterator[tuple[tuple[str, str, str], _Made]]:
-        prompts: dict[tuple[str, str, str], tuple[UpstreamOffer, dict[str, JSON]]] = {}
+    def _prompts(self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]) -> Iterator[tuple[ItemKey, _Made]]:
+        prompts: dict[ItemKey, tuple[UpstreamOffer, dict[str, JSON]]] = {}
         for offer in offers:
             for prompt in offer.catalogue.prompts:
                 name = prompt.get("name")
                 if isinstance(name, str) and name:
-                    prompts.setdefault(("prompt", offer.config.name, name), (offer, prompt))
+                    prompts.setdefault(ItemKey("prompt", offer.config.name, name), (offer, prompt))
                 else:
                     self._tell(f"{offer.config.name}: a prompt is left out: it has no name.")
         named = [NamedItem(upstream, name) for _, upstream, name in prompts]
         names = distinct_names(named, segments, self._has_prefix)
         for (key, (offer, prompt)), shown in zip(prompts.items(), names, strict=True):
-            one = self._make(key, prompt, (shown,), functools.partial(_prompt, offer, prompt, key[2], shown))
+            one = self._make(key, prompt, (shown,), functools.partial(_prompt, offer, prompt, key.name, shown))
             if one is not None:
                 yield key, one
 
-    def _make(
-        self, key: tuple[str, str, str], definition: dict[str, JSON], name: tuple[str, ...], make: Any
-    ) -> _Made | None:
+    def _make(self, key: ItemKey, definition: dict[str, JSON], name: tuple[str, ...], make: Any) -> _Made | None:
         known = self._made.get(key)
         if known is not None and known.name == name and known.definition == definition:
             return known
         try:
             return _Made(definition, name, make())
         except ConfigurationError as error:
-            kind, upstream, _ = key
-            self._tell(f"{upstream}: a {kind} is left out: {error}")
+            self._tell(f"{key.upstream}: a {key.kind} is left out: {error}")
             return None
 
     def _tell(self, text: str) -> None:

@@ -77,6 +77,7 @@ class Upstream:
             ClientError, PeerError: it cannot be reached or does not list it.
         """
         client = await self._connected_client()
+        client.forget_lists()
         server = client.server
         has = server.capabilities.keys()
         return UpstreamCatalogue(

@@ -1,0 +1,125 @@
+"""The hash of what an upstream says of a tool or a prompt. Pure: does no I/O.
+
+It ignores the order of keys and of what JSON Schema treats as a set, what the operator says that an upstream varies,
+and numbers that were seen to vary.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+from msgspec import Struct
+
+from deltamcp.values import JSON
+from deltamcp.wire.canonical_json import encode_canonical
+from deltamcp.wire.digest import sha256_digest
+
+_SCHEMAS = ("inputSchema", "outputSchema")
+"""The members of a definition that are schemas."""
+_SUBSCHEMAS = frozenset(
+    {
+        *("items", "additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties"),
+        *("contains", "propertyNames", "not", "if", "then", "else", "contentSchema"),
+    }
+)
+_SUBSCHEMA_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_SUBSCHEMA_SETS = frozenset({"anyOf", "oneOf", "allOf"})
+_VALUE_SETS = frozenset({"required", "enum", "type", "examples"})
+_NUMBER = re.compile(r"[0-9a-fA-F]*\d[0-9a-fA-F:.,TZ+\-]{0,80}")
+"""A number, a time, an id in hexadecimal digits: nothing that a model could follow."""
+_IGNORED = "…"
+
+
+class Variance(Struct, frozen=True):
+    """What of an upstream's lists does not count, by JSON pointers into them, such as `/tools/search/description`."""
+
+    ignored: Sequence[str] = ()
+    """Values that do not count at all; `*` stands for any name, `**` for any number of them."""
+    numbers: Collection[str] = ()
+    """Texts and numbers of which the digits do not count."""
+
+
+def definition_hash(place: str, definition: JSON, variance: Variance) -> str:
+    """Returns the hash of a definition; `place` is its JSON pointer in the lists of its upstream."""
+    form = _Form(variance).of(place, definition)
+    try:
+        return sha256_digest(encode_canonical(form))
+    except ValueError:  # a number that no double can hold, or half of a character
+        return sha256_digest(json.dumps(form, sort_keys=True).encode())
+
+
+def varying_numbers(place: str, definition: JSON, other: JSON) -> Iterator[str]:
+    """Yields the pointers of the texts and numbers in which two listings of one process differ by digits only."""
+    if isinstance(definition, dict) and isinstance(other, dict):
+        for key in definition.keys() & other.keys():
+            yield from varying_numbers(pointer(place, key), definition[key], other[key])
+    elif isinstance(definition, list) and isinstance(other, list):
+        for index, (one, two) in enumerate(zip(definition, other, strict=False)):
+            yield from varying_numbers(pointer(place, str(index)), one, two)
+    elif definition != other and _without_numbers(definition) == _without_numbers(other):
+        yield place
+
+
+def pointer(*parts: str) -> str:
+    """Returns a JSON pointer (RFC 6901): the first part is one already, the others are names."""
+    return "/".join([parts[0], *(part.replace("~", "~0").replace("/", "~1") for part in parts[1:])])
+
+
+def _without_numbers(value: JSON) -> JSON:
+    if isinstance(value, str):
+        return _NUMBER.sub("0", value)
+    return 0 if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+class _Form:
+    """Writes definitions so that those that say the same are equal."""
+
+    def __init__(self, variance: Variance) -> None:
+        self._ignored = re.compile("|".join(map(_pattern, variance.ignored))) if variance.ignored else None
+        self._numbers = frozenset(variance.numbers)
+
+    def of(self, place: str, definition: JSON) -> JSON:
+        if not isinstance(definition, dict):
+            return self._value(place, definition)
+        return {
+            key: (self._schema if key in _SCHEMAS else self._value)(pointer(place, key), value)
+            for key, value in definition.items()
+        }
+
+    def _value(self, place: str, value: JSON) -> JSON:
+        if self._ignored is not None and self._ignored.fullmatch(place):
+            return _IGNORED
+        if isinstance(value, dict):
+            return {key: self._value(pointer(place, key), child) for key, child in value.items()}
+        if isinstance(value, list):
+            return [self._value(pointer(place, str(index)), child) for index, child in enumerate(value)]
+        return _without_numbers(value) if place in self._numbers else value
+
+    def _schema(self, place: str, schema: JSON) -> JSON:
+        if not isinstance(schema, dict) or (self._ignored is not None and self._ignored.fullmatch(place)):
+            return self._value(place, schema)
+        return {key: self._keyword(pointer(place, key), key, value) for key, value in schema.items()}
+
+    def _keyword(self, place: str, key: str, value: JSON) -> JSON:
+        if key in _SUBSCHEMAS and isinstance(value, dict):
+            return self._schema(place, value)
+        if key in _SUBSCHEMA_MAPS and isinstance(value, dict):
+            return {name: self._schema(pointer(place, name), child) for name, child in value.items()}
+        if key in _SUBSCHEMA_SETS and isinstance(value, list):
+            return _in_order([self._schema(pointer(place, str(index)), child) for index, child in enumerate(value)])
+        if key in ("prefixItems", "items") and isinstance(value, list):
+            return [self._schema(pointer(place, str(index)), child) for index, child in enumerate(value)]
+        if key == "dependentRequired" and isinstance(value, dict):
+            return {name: self._keyword(pointer(place, name), "required", child) for name, child in value.items()}
+        form = self._value(place, value)
+        return _in_order(form) if key in _VALUE_SETS and isinstance(form, list) else form
+
+
+def _in_order(values: list[JSON]) -> list[JSON]:
+    return sorted(values, key=lambda value: json.dumps(value, sort_keys=True))
+
+
+def _pattern(glob: str) -> str:
+    """Returns the regular expression of a JSON pointer with globs."""
+    parts = re.split(r"(\*\*|\*)", glob)
+    return "".join({"**": ".*", "*": "[^/]*"}.get(part, re.escape(part)) for part in parts)
