@@ -665,6 +665,8 @@ class InputRequired(Struct, frozen=True):
 
     requests: dict[str, InputRequest]
     state: str | None
+    memo: JSON = None
+    """What the sealed state has of the function itself, for a server that keeps it and not its client."""
 
 
 class NeededResource(Struct, frozen=True, omit_defaults=True):

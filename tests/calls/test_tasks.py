@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from deltamcp import Context, DeltaServer, ToolError, elicitation
+from deltamcp.context import InputPending
 from tests.support.conditions import wait_until
 from tests.support.promise_queue import TaskQueue, promise_calls, queue_for
 from tests.support.raw_client import META, RawClient, answer_text, raw_client
@@ -60,6 +61,16 @@ class TasksServer:
         async def quick(ctx: Context) -> str:
             answer = await ctx.elicit("Who?", FORM, key="user")
             return f"Hello, {answer.content['name']}!"
+
+        async def remember(ctx: Context) -> str:
+            try:
+                await ctx.ask(user=elicitation("Who?", FORM))
+            except InputPending as pending:
+                raise InputPending(pending.requests, {"round": 1}) from None
+            return f"memo {ctx.memo}"
+
+        server.tool(remember, name="remember_first", promise="auto", sync_seconds=60)
+        server.tool(remember, name="remember_promised", promise="always")
 
 
 @pytest.fixture
@@ -168,6 +179,26 @@ async def test_a_question_in_the_sync_window_is_asked_before_there_is_a_task(tas
         )
         assert again["content"][0]["text"] == "Hello, Ada!"
     assert len(queue.keys) == 2
+
+
+async def test_what_a_function_leaves_for_its_next_round_is_there_in_a_task_and_before_there_is_one(tasks):
+    made, _ = tasks
+    answers = {"user": {"action": "accept", "content": {"name": "Ada"}}}
+    async with raw_client(made.server) as client:
+        asked = await modern(client, "tools/call", name="remember_first", arguments={})
+        first = await modern(
+            client,
+            "tools/call",
+            name="remember_first",
+            arguments={},
+            inputResponses=answers,
+            requestState=asked["requestState"],
+        )
+        id_ = (await modern(client, "tools/call", name="remember_promised", arguments={}))["taskId"]
+        await settle(client, id_, "input_required")
+        await modern(client, "tasks/update", taskId=id_, inputResponses=answers)
+        promised = (await settle(client, id_))["result"]
+    assert [one["content"][0]["text"] for one in (first, promised)] == ["memo {'round': 1}"] * 2
 
 
 async def test_cancelling_is_acknowledged_also_after_the_end(tasks):

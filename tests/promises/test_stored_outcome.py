@@ -1,5 +1,7 @@
 """Outcomes in the store: what was written is read, whatever it is."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from deltamcp.values import (
     Failure,
     Image,
     NeededResource,
+    RawResult,
     ResourceLink,
     ResourceRequired,
     Text,
@@ -47,6 +50,7 @@ BLOCKS = st.one_of(
 )
 ERRORS = st.none() | st.builds(ErrorInfo, TEXTS, st.booleans(), st.dictionaries(TEXTS, JSON, max_size=2))
 RESULTS = st.builds(ToolResult, st.lists(BLOCKS, max_size=3), st.just(UNSET) | JSON, st.booleans(), META, ERRORS)
+SPACES = st.none() | st.integers(0, 2)
 SCOPES = st.frozensets(TEXTS, max_size=2)
 FAILURES = st.builds(Failure, st.sampled_from(Fault), TEXTS, st.just(UNSET) | JSON, st.floats(0, 9), SCOPES, SCOPES)
 NEEDS = st.builds(
@@ -54,7 +58,13 @@ NEEDS = st.builds(
 )
 
 
-@given(st.builds(Answer, RESULTS) | FAILURES | NEEDS)
+RAW = st.builds(
+    lambda fields, gap: RawResult(json.dumps(fields, indent=gap).encode(), fields), st.dictionaries(TEXTS, JSON), SPACES
+)
+"""Results of other servers, which write JSON as they like."""
+
+
+@given(st.builds(Answer, RESULTS | RAW) | FAILURES | NEEDS)
 def test_ml_37_what_is_stored_is_read_back_the_same(outcome):
     assert stored_outcome.decode(stored_outcome.encode(outcome)) == outcome
 

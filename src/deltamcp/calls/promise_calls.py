@@ -23,6 +23,7 @@ from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.tool_calls import PreparedCall, ToolCalls
 from deltamcp.catalog.catalog import Catalog
 from deltamcp.catalog.operation import Operation
+from deltamcp.context import InputPending
 from deltamcp.delivery.call_policy import ResultOverride
 from deltamcp.dialects import tasks
 from deltamcp.errors import Fault, ToolErrorCode
@@ -140,7 +141,7 @@ class PromiseCalls:
                 found = await self._asks.wait(key, made, watch, _sync_seconds(operation, wish), request)
             if found is not None and found.questions and name is None and _may_ask_first(operation, wish):
                 self._start(self._cancel_unseen(key))
-                return self._tool_calls.ask(found.questions, call)
+                return self._tool_calls.ask(InputPending(found.questions, found.memo), call)
             outcome = await self._asks.settle(token, key, found, request)
         except StoreError as error:
             # The call may run by now: its client must not take it for one that failed, and call again.
@@ -192,6 +193,7 @@ class PromiseCalls:
             now + total,
             may_rerun=operation.may_rerun,
             answers=dict(call.answers.by_key),
+            memo=call.answers.memo,
         )
 
     async def _find_named(

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from deltamcp.calls.failures import log_failure
@@ -15,7 +15,7 @@ from deltamcp.promises.record import PromiseRecord
 from deltamcp.promises.token import shown_key
 from deltamcp.results.content import server_error
 from deltamcp.stores.store import StoreError, StoreFullError, StoreUnreachableError
-from deltamcp.values import Answer, Failure, InputRequest, InputRequired, Outcome, PromiseStatus
+from deltamcp.values import Answer, Failure, InputRequired, Outcome, PromiseStatus
 from deltamcp.wire import jsonrpc
 
 STORE_RETRIES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
@@ -44,7 +44,7 @@ class PromiseOutcomes:
             await self.write_cancelled(key, attempt)
             return
         if isinstance(outcome, InputRequired):
-            problem = await self._ask(key, started, outcome.requests)
+            problem = await self._ask(key, started, outcome)
             if problem is None:
                 return
             outcome = problem
@@ -52,8 +52,9 @@ class PromiseOutcomes:
         status = PromiseStatus.FAILED if isinstance(outcome, Failure) else PromiseStatus.COMPLETED
         await self._finish(key, attempt, status, name)
 
-    async def _ask(self, key: str, started: PromiseRecord, questions: Mapping[str, InputRequest]) -> Failure | None:
+    async def _ask(self, key: str, started: PromiseRecord, asked_for: InputRequired) -> Failure | None:
         """Writes the questions of a run; returns the failure of a run whose questions nobody can answer."""
+        questions, memo = asked_for.requests, asked_for.memo
         try:
             jsonrpc.encode(questions)
         except ValueError as error:
@@ -61,7 +62,7 @@ class PromiseOutcomes:
         attempt, seconds = started.attempt, self._limits.input_seconds + self._limits.promise_result_seconds
         asked = await retry(
             lambda: self._store.update(
-                key, lambda found: record.ask(found, attempt, questions, self._store.clock(), seconds)
+                key, lambda found: record.ask(found, attempt, questions, self._store.clock(), seconds, memo)
             )
         )
         if asked is not None and asked.is_changed and asked.record.status.is_final:  # it was cancelled meanwhile

@@ -287,7 +287,7 @@ def _outcome_of(call: "asyncio.Task[Outcome]") -> Outcome | None:
 def _answers(key: str, started: PromiseRecord) -> Answers:
     """Each run uses a consent once, which no other run does."""
     consents = {name: started.latest_expiry for name in started.answers if name.startswith(CONSENT_PREFIX)}
-    return Answers(started.answers, consents, f"promise {key} {started.attempt}")
+    return Answers(started.answers, consents, f"promise {key} {started.attempt}", memo=started.memo)
 
 
 def _add_note(outcome: Outcome, call: PromisedCall) -> Outcome:

@@ -116,7 +116,7 @@ class RequestState:
         It is a failure if the answers so far are too large to go to the client and back.
         """
         sealed = self._close(pending.requests, caller, request, answers, pending.memo)
-        return sealed if isinstance(sealed, Failure) else InputRequired(pending.requests, sealed)
+        return sealed if isinstance(sealed, Failure) else InputRequired(pending.requests, sealed, pending.memo)
 
     def ask_for_resource(
         self, needs: NeedsResource, caller: Caller, request: list[JSON], answers: Answers

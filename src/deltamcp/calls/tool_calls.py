@@ -48,7 +48,6 @@ from deltamcp.values import (
     Era,
     ErrorInfo,
     Failure,
-    InputRequest,
     Outcome,
     ResultShape,
     Text,
@@ -157,9 +156,9 @@ class ToolCalls:
                     return Answer(content.error_result(str(error)))
         return None
 
-    def ask(self, questions: dict[str, InputRequest], call: PreparedCall) -> Outcome:
+    def ask(self, pending: InputPending, call: PreparedCall) -> Outcome:
         """Returns the outcome that makes the client send a call again, with answers to questions."""
-        return self._state.ask(InputPending(questions), call.delivery_request.terms.caller, call.key, call.answers)
+        return self._state.ask(pending, call.delivery_request.terms.caller, call.key, call.answers)
 
     def observe_refused(self, operation: Operation, ask: CallTool, request: RequestContext, outcome: Outcome) -> None:
         """Notifies observers of a call of an operation that does not run."""

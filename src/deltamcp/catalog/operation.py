@@ -500,16 +500,10 @@ def _bind_foreign(
 
 
 def _renamed_definition(definition: dict[str, JSON], name: str, options: ToolOptions) -> dict[str, JSON]:
-    """Returns another server's definition with the name and the promises that the tool has here."""
+    """Returns another server's definition with the name and the tasks that the tool has here."""
     policy = options.get("promise", "never")
     tool = {**definition, "name": name}
-    if policy != "never":
-        meta = tool.get("_meta")
-        tool |= {
-            "execution": _TASK_SUPPORT[policy],
-            "_meta": {**(meta if isinstance(meta, dict) else {}), PROMISES_KEY: True},
-        }
-    return tool
+    return tool if policy == "never" else {**tool, "execution": _TASK_SUPPORT[policy]}
 
 
 def _tool_definition(

@@ -5,7 +5,7 @@ error is a task that failed. In the extension the server decides, `tasks/get` ha
 JSON-RPC error.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from deltamcp.dialects import versions
@@ -19,6 +19,7 @@ from deltamcp.values import (
     Outcome,
     Promise,
     PromiseStatus,
+    RawResult,
     ResourceRequired,
     ResultShape,
     Terms,
@@ -148,6 +149,8 @@ def _is_error(outcome: Outcome | None) -> bool:
     match outcome:
         case Answer(ToolResult(is_error=True)) | ResourceRequired():
             return True
+        case Answer(RawResult(fields=fields)):
+            return fields.get("isError") is True
         case _:
             return False
 
@@ -159,11 +162,21 @@ def _status_message(promise: Promise) -> str | None:
             return promise.outcome.message
         case Answer(ToolResult(is_error=True) as result):
             return next((block.text for block in result.content if isinstance(block, Text)), None)
+        case Answer(RawResult(fields=fields)) if fields.get("isError") is True:
+            return next(_raw_texts(fields.get("content")), None)
         case _:
             pass
     if promise.message is not None or promise.progress is None or promise.status.is_final:
         return promise.message
     return f"{promise.progress:g}" if promise.total is None else f"{promise.progress:g} of {promise.total:g}"
+
+
+def _raw_texts(blocks: JSON) -> Iterator[str]:
+    """Yields the texts of content that another server sent."""
+    for block in blocks if isinstance(blocks, list) else ():
+        text = block.get("text") if isinstance(block, dict) else None
+        if isinstance(text, str):
+            yield text
 
 
 def _milliseconds(seconds: float) -> int:

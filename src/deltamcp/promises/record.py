@@ -72,6 +72,8 @@ class PromiseRecord(Struct, frozen=True, omit_defaults=True):
     drafts: dict[str, dict[str, JSON]] = {}
     """The fields of forms of which required fields are still missing."""
     answers: dict[str, JSON] = {}
+    memo: JSON = None
+    """What the run that asked left for the next one; see `InputPending`."""
     cancel_requested: bool = False
     outcome: str = ""
     """The name under which the store has the outcome, once the call has ended with one."""
@@ -148,7 +150,12 @@ def report(
 
 
 def ask(
-    record: PromiseRecord, attempt: int, questions: Mapping[str, InputRequest], now: float, seconds: float
+    record: PromiseRecord,
+    attempt: int,
+    questions: Mapping[str, InputRequest],
+    now: float,
+    seconds: float,
+    memo: JSON = None,
 ) -> PromiseRecord | None:
     """The run with this number ends with questions, which may be answered for at least so many seconds.
 
@@ -163,6 +170,7 @@ def ask(
         status=PromiseStatus.INPUT_REQUIRED,
         questions=dict(questions),
         answers={key: given for key, given in record.answers.items() if key not in questions},
+        memo=memo,
         worker="",
     )
 
@@ -210,7 +218,14 @@ def end(record: PromiseRecord, status: PromiseStatus, outcome: str, now: float, 
     if status not in NEXT[record.status] or not status.is_final:
         return None
     return replace(
-        _extend(record, now + seconds), status=status, outcome=outcome, questions={}, drafts={}, answers={}, worker=""
+        _extend(record, now + seconds),
+        status=status,
+        outcome=outcome,
+        questions={},
+        drafts={},
+        answers={},
+        memo=None,
+        worker="",
     )
 
 

@@ -17,6 +17,7 @@ from deltamcp.values import (
     Image,
     NeededResource,
     Outcome,
+    RawResult,
     ResourceLink,
     ResourceRequired,
     Text,
@@ -67,8 +68,13 @@ class _NeedsResource(Struct, tag="resource", omit_defaults=True):
     state: str | None = None
 
 
-_decoder: msgspec.json.Decoder[_Result | _Failure | _NeedsResource] = msgspec.json.Decoder(
-    _Result | _Failure | _NeedsResource
+class _Raw(Struct, tag="raw"):
+    encoded: Raw
+    """The bytes of another server's result, which stay as they are."""
+
+
+_decoder: msgspec.json.Decoder[_Result | _Raw | _Failure | _NeedsResource] = msgspec.json.Decoder(
+    _Result | _Raw | _Failure | _NeedsResource
 )
 _decode_block = msgspec.json.Decoder(_Block).decode
 _decode_text = msgspec.json.Decoder(_EmbeddedText).decode
@@ -87,6 +93,8 @@ def encode(outcome: Outcome) -> bytes:
         case Answer(ToolResult(content, structured, is_error, meta, error)):
             blocks = [Raw(jsonrpc.encode(block)) for block in content]
             return jsonrpc.encode(_Result(blocks, structured, is_error, meta, error))
+        case Answer(RawResult(encoded)):
+            return jsonrpc.encode(_Raw(Raw(encoded)))
         case Failure(fault, message, data, retry_seconds, missing, granted, code):
             failure = _Failure(fault.name, message, data, retry_seconds, sorted(missing), sorted(granted), code)
             return jsonrpc.encode(failure)
@@ -107,6 +115,8 @@ def decode(data: bytes) -> Outcome:
             case _Result():
                 content = [_read_block(block) for block in stored.content]
                 return Answer(ToolResult(content, stored.structured, stored.is_error, stored.meta, stored.error))
+            case _Raw():
+                return Answer(RawResult(bytes(stored.encoded), msgspec.json.decode(stored.encoded)))
             case _Failure():
                 return Failure(
                     Fault[stored.fault],
