@@ -15,7 +15,7 @@ from msgspec import Struct
 from deltamcp import tokens
 from deltamcp.bench.cost import METHOD, Cost, ServerListing, ToolCost, count_costs, count_together
 from deltamcp.client.configs.files import ConfiguredServer
-from deltamcp.sources.secrets import Secrets
+from deltamcp.runtime.secrets import Secrets
 from deltamcp.values import JSON
 
 MAX_CONCURRENT = 4

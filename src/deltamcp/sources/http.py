@@ -16,10 +16,10 @@ from deltamcp.limits import Limits
 from deltamcp.results.document import MAX_VALUES, TooManyValuesError, decode_counted
 from deltamcp.runtime.computations import Computations
 from deltamcp.runtime.http_client import quiet_client
+from deltamcp.runtime.secrets import Secrets, address_secrets, named_secrets, variable_secrets
 from deltamcp.sources.environment import fill_variables, variable_values
 from deltamcp.sources.http_body import ACCEPTED_ENCODINGS, UnreadableBodyError, read_body
 from deltamcp.sources.http_request import UNPRINTABLE, RequestDraft, draft_request
-from deltamcp.sources.secrets import Secrets, address_secrets, named_secrets, variable_secrets
 from deltamcp.values import JSON, Audio, BlobResource, EmbeddedResource, Image
 from deltamcp.wire import jsonrpc
 from deltamcp.wire.message_bounds import MessageBoundError, check_json

@@ -8,8 +8,8 @@ from deltamcp.catalog.operations_file.document import UpstreamEntry
 from deltamcp.client.client import DeltaClient
 from deltamcp.errors import ClientError, ConnectionLostError, DeadlineError, PeerError, UnreachableError, UpstreamError
 from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.secrets import Secrets, address_secrets, named_secrets, variable_secrets
 from deltamcp.sources.environment import fill_variables, variable_values
-from deltamcp.sources.secrets import Secrets, address_secrets, named_secrets, variable_secrets
 from deltamcp.values import JSON, ToolResult
 from deltamcp.work import WorkLimitError
 

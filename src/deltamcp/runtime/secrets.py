@@ -1,4 +1,4 @@
-"""Secrets of an operations file: removes them from whatever its services and servers answer, and from logs."""
+"""Secrets of operations files and upstreams: removes them from answers of services and servers, and from logs."""
 
 import base64
 import binascii

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltamcp import BlobResource, EmbeddedResource, Image, Text, ToolResult
-from deltamcp.sources.secrets import Secrets, address_secrets, named_secrets, variable_secrets
+from deltamcp.runtime.secrets import Secrets, address_secrets, named_secrets, variable_secrets
 from deltamcp.work import Work, WorkLimitError
 
 SECRET = 'p&/ss "wörd"+1<2>'
