@@ -4,9 +4,10 @@ import asyncio
 import contextvars
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
+
+from deltamcp.runtime.turns import Turns
 
 _IDLE_SECONDS = 30.0
 """A thread that has no work for this long ends; starting one takes some 50 µs."""
@@ -29,25 +30,24 @@ class Threads:
     """
 
     def __init__(self, size: int) -> None:
-        self._free = size
+        self._turns = Turns(size)
         self._idle = 0
         self._lock = threading.Lock()
-        self._turns: dict[Hashable, deque[asyncio.Future[None]]] = {}
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._tasks: set[asyncio.Task[tuple[Any, BaseException | None]]] = set()
 
     async def run(self, caller: Hashable, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """Calls `function(**arguments)` in a thread. Cancelling ends the wait, but not a function that runs already."""
-        await self._take_slot(caller)
-        return _result(*await self._start(function, arguments, self._release))
+        await self._turns.take(caller)
+        return _result(*await self._start(function, arguments, self._turns.release))
 
     async def run_to_end(self, caller: Hashable, function: Callable[[], Any]) -> Any:
         """Calls a function in a thread. Cancelling waits until a function that runs already has ended.
 
         Cancelling again ends that wait too.
         """
-        await self._take_slot(caller)
-        return _result(*await _wait_to_end(self._start(function, {}, self._release)))
+        await self._turns.take(caller)
+        return _result(*await _wait_to_end(self._start(function, {}, self._turns.release)))
 
     async def run_in_any_case(self, caller: Hashable, function: Callable[[], Any]) -> Any:
         """Does the same as `run_to_end`, but a cancelled caller does not lose its turn: the function runs later."""
@@ -57,8 +57,8 @@ class Threads:
         return _result(*await _wait_to_end(task))
 
     async def _run_in_turn(self, caller: Hashable, function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-        await self._take_slot(caller)
-        return await self._start(function, {}, self._release)
+        await self._turns.take(caller)
+        return await self._start(function, {}, self._turns.release)
 
     def _start(
         self, function: Callable[..., Any], arguments: dict[str, Any], on_end: Callable[[], None]
@@ -74,31 +74,6 @@ class Threads:
         if needs_thread:
             threading.Thread(target=self._work, name="deltamcp-tool", daemon=True).start()
         return job.done
-
-    async def _take_slot(self, caller: Hashable) -> None:
-        if self._free:
-            self._free -= 1
-            return
-        turn = asyncio.get_running_loop().create_future()
-        self._turns.setdefault(caller, deque()).append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._release()
-            raise
-
-    def _release(self) -> None:
-        while self._turns:
-            caller, waiting = next(iter(self._turns.items()))
-            turn = waiting.popleft()
-            del self._turns[caller]
-            if waiting:
-                self._turns[caller] = waiting
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free += 1
 
     def _work(self) -> None:
         while (job := self._next_job()) is not None:
