@@ -150,6 +150,7 @@ class HeldLink:
 
     codec: Any = None
     carries_headers = False
+    pid: int | None = None
     ended = False
 
     def __init__(self) -> None:
@@ -170,7 +171,8 @@ class HeldLink:
 
 def make_connection() -> tuple[ClientConnection, HeldLink]:
     link = HeldLink()
-    return ClientConnection(link, ClientCallbacks(None, None, None), lambda method, params: None), link
+    callbacks = ClientCallbacks(None, None, None)
+    return ClientConnection(link, callbacks, lambda method, params: None, lambda connection, error: None), link
 
 
 async def test_requests_of_a_server_that_does_not_read_the_answers_are_not_piled_up():

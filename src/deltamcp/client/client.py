@@ -25,7 +25,7 @@ from deltamcp.client.reply import Reply, call_failed_error
 from deltamcp.client.result_pages import ResultPages
 from deltamcp.client.target import Address, Endpoint, GrpcAddress, InProcessServer, Program, Target, parse_target
 from deltamcp.client.tool_caller import ToolCaller
-from deltamcp.errors import ConfigurationError
+from deltamcp.errors import ClientError, ConfigurationError
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.values import JSON, RawResult
 
@@ -74,6 +74,7 @@ class DeltaClient:
             self._receive_notification,
             options.get("start_timeout", 30.0),
             options.get("timeout"),
+            options.get("reconnect", True),
         )
         self._lists = ServerLists(self._connector, options.get("cache_seconds", 300.0), self._max_bytes)
         self._notifications = NotificationListener(self._connector, self._lists, options)
@@ -84,6 +85,7 @@ class DeltaClient:
         self._calls.read_value = self._value
         self._pages = ResultPages(self._calls, self._lists, self._parts, self._max_bytes)
         self._connector.on_reconnect = self._reset_after_reconnect
+        self._connector.on_end = self._receive_end
 
     def _link_factories(self) -> list[Callable[[], ClientLink]]:
         endpoint, limits = self._endpoint, message_limits(self._max_bytes)
@@ -92,7 +94,8 @@ class DeltaClient:
                 return [functools.partial(endpoint.make_link, limits)]
             case Program():
                 quiet, on_stderr = self._options.get("quiet", False), self._options.get("on_stderr")
-                return [functools.partial(endpoint.make_link, quiet, limits, on_stderr)]
+                guard = self._options.get("guard")
+                return [functools.partial(endpoint.make_link, quiet, limits, on_stderr, guard)]
             case GrpcAddress():
                 headers, tokens = self._options.get("headers", {}), self._token_source(endpoint)
                 return [functools.partial(endpoint.make_link, headers, tokens, limits)]
@@ -148,6 +151,28 @@ class DeltaClient:
     def forget_lists(self) -> None:
         """Has the client fetch definitions again when it needs them next, whether or not they may have changed."""
         self._lists.invalidate()
+
+    def _receive_end(self, error: ClientError) -> None:
+        self._lists.invalidate()
+        self._calls.forget_results()
+        on_end = self._options.get("on_end")
+        if on_end is not None:
+            on_end(str(error))
+
+    def disconnect(self) -> None:
+        """Gives up the connection, which closes when no request is in flight; a client may be entered again."""
+        self._connector.disconnect()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether requests have a connection to go to."""
+        return self._connector.is_connected
+
+    @property
+    def pid(self) -> int | None:
+        """The process that the client started; None if there is none."""
+        connection = self._connector.connection
+        return None if connection is None else connection.link.pid
 
     # Tools
 

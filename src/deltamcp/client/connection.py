@@ -23,6 +23,8 @@ OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[No
 """Takes a progress notification: the progress so far, the total if known, and a message if there is one."""
 OnNotification: TypeAlias = Callable[[str, dict[str, JSON]], None]
 """Takes a notification that belongs to no request."""
+OnEnd: TypeAlias = "Callable[[ClientConnection, ClientError], None]"
+"""Takes a connection whose link has ended by itself, and why."""
 
 _LISTEN = "subscriptions/listen"
 """The request that stays open as long as the client listens."""
@@ -61,8 +63,11 @@ class _PendingRequest(NamedTuple):
 class ClientConnection:
     """Matches responses to requests by their ids; any number of requests may be in flight."""
 
-    def __init__(self, link: ClientLink, callbacks: ClientCallbacks, on_notification: OnNotification) -> None:
+    def __init__(
+        self, link: ClientLink, callbacks: ClientCallbacks, on_notification: OnNotification, on_end: OnEnd
+    ) -> None:
         self.link = link
+        self._on_end = on_end
         self.dialect: ClientDialect = UNNEGOTIATED
         self._callbacks = callbacks
         self._on_notification = on_notification
@@ -243,6 +248,8 @@ class ClientConnection:
         for pending in self._pending.values():
             if not pending.future.done():
                 pending.future.set_exception(error)
+        if self.link.ended:
+            self._on_end(self, error)
 
     def _receive_notification(self, notification: Notification) -> None:
         params = notification.params

@@ -53,6 +53,7 @@ class Connector:
         on_notification: OnNotification,
         start_seconds: float,
         timeout: float | None,
+        reconnects: bool = True,
     ) -> None:
         """
         Args:
@@ -60,6 +61,7 @@ class Connector:
             link_factories: make the links to try, the likeliest first.
             start_seconds: how long starting the server and negotiating may take.
             timeout: how long a request may take that gives no timeout of its own; None for the default.
+            reconnects: whether requests replace a lost connection; else `open` does, and nobody else.
         """
         self._label, self._link_factories, self._profile = label, link_factories, profile
         self._callbacks, self._on_notification = callbacks, on_notification
@@ -70,6 +72,9 @@ class Connector:
         self._closing_tasks: set[asyncio.Task[None]] = set()
         self.on_reconnect: Callable[[], None] = lambda: None
         """Called after a new connection has replaced a lost one; the server may have forgotten subscriptions."""
+        self._reconnects = reconnects
+        self.on_end: Callable[[ClientError], None] = lambda error: None
+        """Called when the connection has ended by itself, if requests do not replace it."""
         self._server: ServerInfo | None = None
 
     @property
@@ -85,6 +90,10 @@ class Connector:
     @property
     def connection(self) -> ClientConnection | None:
         return self._connection
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None and not self._connection.link.ended
 
     @property
     def is_progressive(self) -> bool:
@@ -234,7 +243,8 @@ class Connector:
             except ConnectionLostError as lost:
                 if lost.maybe_done and not repeatable:
                     raise ConnectionLostError(f"{lost}{_MAYBE_DONE}", retry_after=lost.retry_after) from None
-                if self._closed or is_last or lost.retry_after > _MAX_WAIT_SECONDS:
+                may_resend = not self._closed and (self._reconnects or self.is_connected)
+                if not may_resend or is_last or lost.retry_after > _MAX_WAIT_SECONDS:
                     if isinstance(lost, RefusedForNowError):
                         raise lost.error from None
                     raise
@@ -264,15 +274,25 @@ class Connector:
                 return connection
             if self._closed:
                 raise ConnectionLostError("This client is closed.", maybe_done=False)
-            if connection is not None:
-                self._connection = None
-                # The server may still answer requests that are in flight on the old connection.
-                task = asyncio.get_running_loop().create_task(connection.close_when_idle())
-                self._closing_tasks.add(task)
-                task.add_done_callback(self._closing_tasks.discard)
+            if not self._reconnects:
+                raise ConnectionLostError(f"{self._label} is not connected.", maybe_done=False)
+            self.disconnect()
             connection = await self._connect()
             self.on_reconnect()
             return connection
+
+    def disconnect(self) -> None:
+        """Gives up the connection; it closes when no request is in flight, which the server may still answer."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            task = asyncio.get_running_loop().create_task(connection.close_when_idle())
+            self._closing_tasks.add(task)
+            task.add_done_callback(self._closing_tasks.discard)
+
+    def _receive_end(self, connection: ClientConnection, error: ClientError) -> None:
+        if connection is self._connection and not self._reconnects:
+            self.disconnect()
+            self.on_end(error)
 
     async def _connect(self) -> ClientConnection:
         """
@@ -331,7 +351,7 @@ class Connector:
             raise UnreachableError(str(lost)) from None
 
     async def _open_connection(self, link: ClientLink, profile: ClientProfile) -> ClientConnection:
-        connection = ClientConnection(link, self._callbacks, self._on_notification)
+        connection = ClientConnection(link, self._callbacks, self._on_notification, self._receive_end)
         try:
             await connection.link.open(connection)
             self._server = await negotiate(connection, profile, self._label)

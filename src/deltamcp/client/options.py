@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypedDict
 
 from deltamcp.client.callbacks import OnElicitation, OnSampling
+from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.client.links.token_source import BearerToken
 from deltamcp.client.negotiation import Encoding, ProtocolChoice
 from deltamcp.client.oauth.oauth import OAuth
@@ -62,5 +63,11 @@ class ClientOptions(TypedDict, total=False):
     """True to not show what a started server writes to stderr; if the server exits early, the error quotes it."""
     on_stderr: Callable[[str], None]
     """Called with each line that a started server writes to stderr, instead of showing it."""
+    reconnect: bool
+    """False to leave a lost connection lost: requests then fail at once until the program enters the client again."""
+    on_end: Callable[[str], None]
+    """Called with the reason when the connection has ended by itself and `reconnect` is False."""
+    guard: ProcessGuard
+    """Ends a started server if this process ends without doing so, for example by SIGKILL."""
     info: dict[str, JSON]
     """The client's `name` and `version`; delta-mcp's by default."""

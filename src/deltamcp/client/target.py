@@ -17,6 +17,7 @@ from deltamcp.calls.engine import Engine
 from deltamcp.client.links.http import HttpLink
 from deltamcp.client.links.http1 import basic_authorization, split_url
 from deltamcp.client.links.link import ClientLink
+from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.client.links.token_source import TokenSource
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
@@ -67,7 +68,13 @@ class Program(Struct, frozen=True):
         """Returns the same program for MCP-lite; only of a file that it serves the client knows how to ask for that."""
         return replace(self, command=(*self.command, "--mcp-lite")) if self.file else self
 
-    def make_link(self, quiet: bool, limits: Limits, on_stderr: Callable[[str], None] | None = None) -> ClientLink:
+    def make_link(
+        self,
+        quiet: bool,
+        limits: Limits,
+        on_stderr: Callable[[str], None] | None = None,
+        guard: ProcessGuard | None = None,
+    ) -> ClientLink:
         from deltamcp.client.links.process import ProcessLink
 
         inherited = dict(os.environ)
@@ -77,7 +84,8 @@ class Program(Struct, frozen=True):
             } | self.env
         # On Windows `npx` is a script with an extension, which only `which` finds.
         program = shutil.which(self.command[0], path=inherited.get("PATH")) or self.command[0]
-        return ProcessLink(self.label, (program, *self.command[1:]), inherited, self.cwd, quiet, limits, on_stderr)
+        command = (program, *self.command[1:])
+        return ProcessLink(self.label, command, inherited, self.cwd, quiet, limits, on_stderr, guard)
 
 
 class Address(Struct, frozen=True):

@@ -47,6 +47,7 @@ class GrpcLink:
     """A link to one server; gRPC itself connects, and connects again."""
 
     carries_headers = True
+    pid: int | None = None
 
     def __init__(
         self,

@@ -72,6 +72,7 @@ class HttpLink:
     """A link to one URL over Streamable HTTP."""
 
     carries_headers = True
+    pid: int | None = None
 
     def __init__(
         self, label: str, url: str, headers: Mapping[str, str], tokens: TokenSource | None, limits: Limits

@@ -110,6 +110,10 @@ class ClientLink(Protocol):
     ended: bool
     """Whether the link can send no more messages."""
 
+    @property
+    def pid(self) -> int | None:
+        """The process that the link started; None if there is none."""
+
     async def open(self, receiver: MessageReceiver) -> None:
         """Starts the server or connects to it, if the transport needs that before the first message.
 

@@ -16,6 +16,7 @@ class MemoryLink:
     """Passes messages to a server's engine in memory, in the same encoding as over a wire."""
 
     carries_headers = False
+    pid: int | None = None
 
     def __init__(self, engine: Engine, limits: Limits, duplex: type[Duplex] = Duplex) -> None:
         """`duplex` is how the server reads and writes messages: as MCP or as MCP-lite."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeAlias, cast
 
 from deltamcp.client.links.link import NO_HEADERS, MessageReceiver, read_messages
+from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.client.received_size import too_large_error
 from deltamcp.errors import ConnectionLostError, UnreachableError
 from deltamcp.limits import Limits
@@ -62,12 +63,15 @@ class ProcessLink:
         quiet: bool,
         limits: Limits,
         on_stderr: OnStderr | None = None,
+        guard: ProcessGuard | None = None,
     ) -> None:
         """
         Args:
             quiet: keep the server's stderr for the error that reports an early end, instead of showing it.
             on_stderr: takes each line of the server's stderr, which is then kept, too.
+            guard: ends the process if this one ends without closing the link.
         """
+        self._guard = guard
         self.codec = JSON_CODEC
         self.ended = False
         self.label = label
@@ -93,6 +97,12 @@ class ProcessLink:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise UnreachableError(f"{self.label} cannot be started: {reason}.") from None
+        if self._guard is not None:
+            self._guard.add(self._process.transport.get_pid())
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.transport.get_pid()
 
     def _missing_reason(self) -> str:
         """Says whether folder or program is missing, and suggests a fix."""
@@ -149,6 +159,8 @@ class ProcessLink:
         finally:
             _send_signal(process.transport, "SIGKILL")  # to processes it left, or to all if the caller is cancelled
             process.transport.close()
+            if self._guard is not None:
+                self._guard.remove(process.transport.get_pid())
 
 
 class _Process(asyncio.SubprocessProtocol):

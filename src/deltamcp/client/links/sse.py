@@ -26,6 +26,7 @@ class SseLink:
     """Reads the server's stream of events, and posts messages to the URL that the stream names."""
 
     carries_headers = False
+    pid: int | None = None
 
     def __init__(
         self, label: str, url: str, headers: Mapping[str, str], tokens: TokenSource | None, limits: Limits
