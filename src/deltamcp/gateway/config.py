@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from deltamcp.client.negotiation import ProtocolChoice
 from deltamcp.results.policy import ResultPolicy
+from deltamcp.upstreams.upstream_settings import UpstreamSettings
 
 Seconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
@@ -50,6 +51,16 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
     sync_seconds: Seconds = 5.0
     process_for: Literal["all", "principal"] = "all"
     """Whether all callers share one process or connection, or each principal has its own."""
+
+    @property
+    def settings(self) -> UpstreamSettings:
+        """How its connection is started, used and stopped."""
+        return UpstreamSettings(
+            timeout=self.timeout,
+            concurrency=self.concurrency,
+            start=self.start,
+            idle_seconds=self.idle_seconds,
+        )
 
 
 class GatewayConfig(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from deltamcp.calls.observers import CallObserver
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.catalog.lite_tools import REDEEM
 from deltamcp.catalog.meta_tools import MetaTool
+from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.approvals import Approvals
 from deltamcp.gateway.catalogue_cache import CatalogueCache
@@ -52,7 +53,11 @@ class Gateway:
         if len({*names}) < len(names):
             raise ConfigurationError(f"Two servers have the same name; rename one of {', '.join(names)}.")
         self._config = config
-        self.upstreams = {one.name: Upstream(one.name, one.entry, one.timeout, one.speak) for one in config.upstreams}
+        self._guard = ProcessGuard()
+        self.upstreams = {
+            one.name: Upstream(one.name, one.entry, one.settings, guard=self._guard, speak=one.speak)
+            for one in config.upstreams
+        }
         self.server = DeltaServer(
             config.name,
             metadata.version("delta-mcp"),
@@ -79,6 +84,7 @@ class Gateway:
                 yield
         finally:
             await asyncio.gather(*(upstream.close() for upstream in self.upstreams.values()))
+            self._guard.close()
 
     def _offer(self) -> None:
         """Offers what the upstreams are known to list: all that changed, at once."""

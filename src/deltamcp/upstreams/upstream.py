@@ -1,11 +1,12 @@
-"""An upstream: one MCP server behind this one, with its connection."""
+"""An upstream: one MCP server behind this one, which performs requests of this server's callers."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 from deltamcp.client.client import DeltaClient
-from deltamcp.client.negotiation import ProtocolChoice
+from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.context import Context
 from deltamcp.errors import (
     ClientError,
@@ -16,90 +17,251 @@ from deltamcp.errors import (
     UnreachableError,
     UpstreamError,
 )
+from deltamcp.runtime.secrets import Secrets
+from deltamcp.runtime.turns import Turns
 from deltamcp.upstreams.forwarded_request import forward
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
-from deltamcp.values import JSON, RawResult
+from deltamcp.upstreams.upstream_client import NotReadyError, UpstreamClient
+from deltamcp.upstreams.upstream_secrets import entry_secrets
+from deltamcp.upstreams.upstream_settings import UpstreamSettings
+from deltamcp.upstreams.upstream_state import UpstreamState
+from deltamcp.values import JSON, Kind, RawResult
+
+_MAX_SENDS = 3
+"""How often a request is sent that may be sent again after a loss."""
+_MAX_ERROR_CHARS = 500
+_AGAIN = "try again later."
+_CHECK = "check whether the call took effect before you try again."
+_KINDS = {
+    "tools": (Kind.TOOLS,),
+    "resources": (Kind.RESOURCES, Kind.TEMPLATES),
+    "prompts": (Kind.PROMPTS,),
+}
+"""The lists that may have changed, by the server's capability and by what its notification names."""
 
 
 class Upstream:
-    """Connects to a server, or starts it, on first use and after it ended; requests may run concurrently."""
+    """A server that is started on first use and after it was lost, and stopped when nobody uses it.
+
+    Requests may run concurrently. What fails is told in one sentence that has nothing of the command line, the
+    environment or a secret in it.
+    """
 
     def __init__(
-        self, name: str, entry: dict[str, Any], timeout: float | None = None, speak: ProtocolChoice = "auto"
+        self,
+        name: str,
+        entry: dict[str, Any],
+        settings: UpstreamSettings = UpstreamSettings(),  # noqa: B008 - it is frozen
+        *,
+        guard: ProcessGuard | None = None,
+        secrets: Secrets | None = None,
+        **options: Any,
     ) -> None:
         """
         Args:
             entry: An entry of an `mcpServers` file, with its variables filled in.
-            timeout: The seconds that a request may take.
-            speak: The protocol to talk to it, as of `DeltaClient`.
+            guard: Ends the server's process if this one is killed.
+            secrets: What errors and logs must not show; what the entry shows to be secret unless given.
+            options: Further options of the `DeltaClient`.
+
+        Raises:
+            ConfigurationError: the entry is none of a server.
         """
         self.name = name
-        self._entry = entry
-        self._timeout = timeout
-        self._speak: ProtocolChoice = speak
-        self._subject = f"The server {name} behind this operation"
-        self._connect_lock = asyncio.Lock()
-        self._client: DeltaClient | None = None
+        self._settings = settings
+        self._redact = (secrets or Secrets(entry_secrets(entry))).redact
+        self._connection = UpstreamClient(
+            name, entry, settings, self._redact, guard, on_change=self._receive_change, **options
+        )
+        self._connection.on_ready = self._receive_ready
+        self.on_change: Callable[[Kind | str], None] = lambda change: None
+        """Called with the kind of a list that may have changed, or the URI of a resource that did.
+
+        After every start each list may have changed, unless a fetch of the catalogue is under way.
+        """
+        self._turns = None if settings.concurrency is None else Turns(settings.concurrency)
+        self._open_calls = 0
+        self._fetches = 0
+        self._subscriptions: dict[str, ExitStack] = {}
+
+    @property
+    def state(self) -> UpstreamState:
+        """What the upstream is doing now."""
+        waiting = 0 if self._turns is None else self._turns.waiting_count
+        return self._connection.state(self._open_calls, waiting, len(self._subscriptions))
+
+    def start(self) -> None:
+        """Begins to start the server, if it is not there, and does not wait for it."""
+        self._connection.start()
 
     async def forward(
         self, method: str, params: Mapping[str, JSON], context: Context, *, repeatable: bool = False, **options: Any
     ) -> RawResult:
         """Has the upstream perform a request of a caller.
 
+        Args:
+            repeatable: Whether the request may be sent again if the upstream is lost before it has answered.
+
         Raises:
             RemoteError: it answered with a JSON-RPC error.
-            UpstreamError: it ended, cannot be reached, or took too long.
+            UpstreamError: it ended, cannot be reached, is busy, or took too long.
         """
         try:
-            client = await self._connected_client()
-            return await forward(
-                client, method, params, context, repeatable=repeatable, timeout=self._timeout, **options
-            )
+            async with self._turn(context):
+                return await self._send(method, params, context, repeatable, options)
         except DeadlineError:
-            raise UpstreamError(f"{self._subject} took too long; try again later.", retryable=True) from None
+            raise self._failure(f"took too long; {_CHECK if not repeatable else _AGAIN}") from None
         except PeerError as error:
             raise RemoteError(error, method) from None
-        except ConnectionLostError:
-            raise UpstreamError(
-                f"{self._subject} ended before it answered; check whether the call took effect before you try again."
-            ) from None
+        except ConnectionLostError as lost:
+            what_to_do = _AGAIN if repeatable else _CHECK if lost.maybe_done else f"the call had no effect; {_AGAIN}"
+            raise self._failure(f"ended before it answered; {what_to_do}") from None
+        except NotReadyError as error:
+            seconds = max(1, round(error.seconds))
+            raise self._failure(f"is started again after failures; try again in {seconds} s.") from None
         except UnreachableError:
-            raise UpstreamError(
-                f"{self._subject} did not start, or cannot be reached; try again later.", retryable=True
-            ) from None
+            raise self._failure(f"did not start, or cannot be reached; {_AGAIN}") from None
         except ClientError as error:
-            raise UpstreamError(str(error)) from None
+            raise UpstreamError(self._redact(str(error))[:_MAX_ERROR_CHARS]) from None
+
+    def _failure(self, what: str) -> UpstreamError:
+        return UpstreamError(f"The server {self.name} behind this operation {what}", retryable=True)
+
+    async def _send(
+        self, method: str, params: Mapping[str, JSON], context: Context, repeatable: bool, options: Mapping[str, Any]
+    ) -> RawResult:
+        sends = 0
+        while True:
+            client = await self._ready()
+            life = self._connection.life
+            sends += 1
+            try:
+                return await forward(
+                    client, method, params, context, repeatable=repeatable, timeout=self._settings.timeout, **options
+                )
+            except ConnectionLostError as lost:
+                if not (lost.maybe_done and self._connection.is_connected):
+                    self._connection.lose(life, lost)
+                if sends == _MAX_SENDS or (lost.maybe_done and not repeatable):
+                    raise
+
+    async def _ready(self) -> DeltaClient:
+        """Returns the client, connected.
+
+        Raises:
+            UpstreamError: the server takes longer to start than the request may take.
+            NotReadyError, UnreachableError: as `UpstreamClient.ready`.
+        """
+        if self._connection.is_ready or self._settings.timeout is None:
+            return await self._connection.ready()
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                return await self._connection.ready()
+        except TimeoutError:
+            raise self._failure(f"is still starting; {_AGAIN}") from None
+
+    @asynccontextmanager
+    async def _turn(self, context: Context) -> AsyncIterator[None]:
+        """Waits until the upstream may perform one more request.
+
+        Raises:
+            UpstreamError: too many requests wait already, or the turn did not come in time.
+        """
+        turns = self._turns
+        self._open_calls += 1
+        try:
+            if turns is not None:
+                await self._take_turn(turns, context)
+            try:
+                with self._connection.in_use():
+                    yield
+            finally:
+                if turns is not None:
+                    turns.release()
+        finally:
+            self._open_calls -= 1
+
+    async def _take_turn(self, turns: Turns, context: Context) -> None:
+        if turns.waiting_count >= self._settings.max_waiting:
+            raise self._failure(f"is busy; {_AGAIN}")
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                await turns.take(context.terms.caller.account)
+        except TimeoutError:
+            raise self._failure(f"is busy; {_AGAIN}") from None
 
     async def fetch_catalogue(self) -> UpstreamCatalogue:
         """Returns what the upstream lists now.
 
         Raises:
-            ClientError, PeerError: it cannot be reached or does not list it.
+            ClientError, PeerError, NotReadyError: it cannot be reached or does not list it.
         """
-        client = await self._connected_client()
-        client.forget_lists()
-        server = client.server
-        has = server.capabilities.keys()
-        return UpstreamCatalogue(
-            server.raw,
-            server.protocol,
-            await client.describe() if "tools" in has else [],
-            await client.resources() if "resources" in has else [],
-            await client.templates() if "resources" in has else [],
-            await client.prompts() if "prompts" in has else [],
-        )
+        self._fetches += 1
+        try:
+            with self._connection.in_use():
+                client = await self._connection.ready()
+                client.forget_lists()
+                server = client.server
+                has = server.capabilities.keys()
+                return UpstreamCatalogue(
+                    server.raw,
+                    server.protocol,
+                    await client.describe() if "tools" in has else [],
+                    await client.resources() if "resources" in has else [],
+                    await client.templates() if "resources" in has else [],
+                    await client.prompts() if "prompts" in has else [],
+                )
+        finally:
+            self._fetches -= 1
+
+    # Changes
+
+    async def subscribe(self, uri: str) -> None:
+        """Has `on_change` called when a resource changes; the upstream is then kept running.
+
+        Raises:
+            ClientError, PeerError, NotReadyError: the upstream cannot be reached, or refuses.
+        """
+        if uri in self._subscriptions:
+            return
+        use = self._subscriptions[uri] = ExitStack()
+        use.enter_context(self._connection.in_use())
+        self._connection.keeps_warm = True
+        try:
+            client = await self._connection.ready()
+            await client.subscribe(uri)
+        except BaseException:
+            self._forget_subscription(uri)
+            raise
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Ends a subscription.
+
+        Raises:
+            ClientError, PeerError, NotReadyError: the upstream cannot be told.
+        """
+        if uri in self._subscriptions:
+            self._forget_subscription(uri)
+            client = await self._connection.ready()
+            await client.unsubscribe(uri)
+
+    def _forget_subscription(self, uri: str) -> None:
+        self._subscriptions.pop(uri).close()
+        self._connection.keeps_warm = bool(self._subscriptions) or self._settings.start == "ahead"
+
+    def _receive_change(self, kind_or_uri: str) -> None:
+        for change in _KINDS.get(kind_or_uri, (kind_or_uri,)):
+            self.on_change(change)
+
+    def _receive_ready(self, client: DeltaClient) -> None:
+        """Tells what may have changed while nobody listened."""
+        for capability, kinds in _KINDS.items():
+            if capability in client.server.capabilities and not self._fetches:
+                for kind in kinds:
+                    self.on_change(kind)
+        for uri in tuple(self._subscriptions):
+            self.on_change(uri)
 
     async def close(self) -> None:
-        """Ends the connection and the process, if there is one."""
-        async with self._connect_lock:
-            client, self._client = self._client, None
-            if client is not None:
-                await client.__aexit__(None, None, None)
-
-    async def _connected_client(self) -> DeltaClient:
-        async with self._connect_lock:
-            if self._client is None:
-                client = DeltaClient(self._entry, validate=False, progressive=False, quiet=True, speak=self._speak)
-                await client.__aenter__()
-                self._client = client
-            return self._client
+        """Ends the connection and the process, if there is one; the upstream is started no more."""
+        await self._connection.close()

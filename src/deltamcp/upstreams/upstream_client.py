@@ -1,0 +1,260 @@
+"""The client of an upstream: it is started when needed, started again after a loss, and stopped when nobody uses it."""
+
+import asyncio
+import contextvars
+import logging
+import random
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from deltamcp.client.client import DeltaClient
+from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.errors import DeltaError, UnreachableError
+from deltamcp.upstreams.backoff import RAN_WELL_SECONDS, wait_seconds
+from deltamcp.upstreams.stderr_lines import StderrLines
+from deltamcp.upstreams.upstream_settings import UpstreamSettings
+from deltamcp.upstreams.upstream_state import NEXT, Event, Phase, UpstreamState
+
+logger = logging.getLogger("deltamcp")
+
+_SHORT_SECONDS = 2.0
+"""A request waits for a restart that is due so soon; if it is due later, the caller is told when to try again."""
+
+
+class NotReadyError(DeltaError):
+    """An upstream backs off after failures, or this server ends."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("The upstream is not ready.")
+        self.seconds = seconds
+        """When it may be tried again, in seconds from now."""
+
+
+class UpstreamClient:
+    """Keeps a `DeltaClient` that does not reconnect by itself, and decides when it connects.
+
+    The client is one and the same over all connections, because it remembers which protocol the server speaks and what
+    is subscribed to.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        entry: dict[str, Any],
+        settings: UpstreamSettings,
+        redact: Callable[[str], str],
+        guard: ProcessGuard | None = None,
+        **options: Any,
+    ) -> None:
+        """
+        Args:
+            redact: Removes secrets from a text of the server.
+            options: Further options of the `DeltaClient`.
+
+        Raises:
+            ConfigurationError: the entry is none of a server.
+        """
+        self._name, self._settings, self._redact = name, settings, redact
+        if guard is not None:
+            options["guard"] = guard
+        self._client = DeltaClient(
+            entry,
+            validate=False,
+            progressive=False,
+            cache_seconds=0.0,
+            start_timeout=settings.start_seconds,
+            reconnect=False,
+            on_end=self._receive_end,
+            on_stderr=StderrLines(name, redact).add,
+            **options,
+        )
+        self.on_ready: Callable[[DeltaClient], None] = lambda client: None
+        """Called whenever it has become ready."""
+        self.life = 0
+        """How often it has become ready; what was sent in one life is lost with it."""
+        self._phase = Phase.STOPPED
+        self._since = time.time()
+        self._ready_at = 0.0
+        self._failures = 0
+        self._wait_seconds = 0.0
+        self._retry_at = 0.0
+        self._last_error: str | None = None
+        self._change: asyncio.Task[None] | None = None
+        """The start or stop under way."""
+        self._restart_timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._users = 0
+        self._last_used = 0.0
+        self.keeps_warm = settings.start == "ahead"
+        """Whether it is started again when it is lost, though no request has come."""
+
+    # Use
+
+    async def ready(self) -> DeltaClient:
+        """Returns the client, connected; starts it, or waits for a start under way.
+
+        Raises:
+            NotReadyError: it is not started now.
+            UnreachableError: it did not start.
+        """
+        while self._phase is not Phase.READY:
+            if self._phase is Phase.CLOSED:
+                raise NotReadyError(0.0)
+            if self._change is None:
+                seconds = self._retry_at - asyncio.get_running_loop().time()
+                if self._phase is Phase.BACKING_OFF and seconds > _SHORT_SECONDS:
+                    raise NotReadyError(seconds)
+                if self._phase is Phase.BACKING_OFF and seconds > 0:
+                    await asyncio.sleep(seconds)
+                    continue
+                self.start()
+            assert self._change is not None
+            was_starting = self._phase is Phase.STARTING
+            await asyncio.wait([self._change])
+            if was_starting and self._phase is Phase.BACKING_OFF:
+                raise UnreachableError(self._last_error or "")
+        return self._client
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keeps it from being stopped for having no use: during a call, also one that is parked, and a subscription."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            self._last_used = asyncio.get_running_loop().time()
+
+    def lose(self, life: int, error: Exception) -> None:
+        """Gives up a connection over which the server cannot be reached; a later one stays."""
+        if life == self.life and self._phase is Phase.READY:
+            self._client.disconnect()
+            self._receive_end(str(error))
+
+    @property
+    def is_ready(self) -> bool:
+        return self._phase is Phase.READY
+
+    @property
+    def is_connected(self) -> bool:
+        return self._client.is_connected
+
+    def state(self, open_calls: int, waiting_calls: int, subscriptions: int) -> UpstreamState:
+        return UpstreamState(
+            name=self._name,
+            phase=self._phase,
+            since=self._since,
+            pid=self._client.pid if self._phase is Phase.READY else None,
+            protocol=self._client.server.protocol if self.life else None,
+            starts=self.life,
+            failures=self._failures,
+            retry_at=self._since + self._wait_seconds if self._phase is Phase.BACKING_OFF else None,
+            open_calls=open_calls,
+            waiting_calls=waiting_calls,
+            subscriptions=subscriptions,
+            last_error=self._last_error,
+        )
+
+    # Changes of the phase
+
+    def _advance(self, event: Event) -> bool:
+        """Changes the phase; returns False if the event changes nothing in this phase."""
+        following = NEXT[self._phase].get(event)
+        if following is None:
+            return False
+        self._phase, self._since = following, time.time()
+        return True
+
+    def start(self) -> None:
+        """Begins a start, unless one is under way or it is ready."""
+        if self._change is None and self._advance(Event.START):
+            self._begin(self._start())
+
+    async def _start(self) -> None:
+        try:
+            await self._client.__aenter__()
+        except Exception as error:
+            if not isinstance(error, DeltaError):
+                logger.exception("%s: it could not be started", self._name)
+            if self._advance(Event.FAILED):
+                self._back_off(str(error))
+            return
+        if not self._advance(Event.STARTED):
+            return
+        loop = asyncio.get_running_loop()
+        self.life += 1
+        self._ready_at = self._last_used = loop.time()
+        if not self._client.is_connected:  # it ended while this task waited to go on
+            self._receive_end("The server ended at once.")
+            return
+        if self._settings.idle_seconds is not None:
+            self._idle_timer = loop.call_later(self._settings.idle_seconds, self._stop_if_idle)
+        self.on_ready(self._client)
+
+    def _receive_end(self, reason: str) -> None:
+        if self._advance(Event.LOST):
+            if asyncio.get_running_loop().time() - self._ready_at >= RAN_WELL_SECONDS:
+                self._failures = 0
+            self._back_off(reason)
+
+    def _back_off(self, reason: str) -> None:
+        self._failures += 1
+        self._last_error = self._redact(reason)
+        self._wait_seconds = seconds = wait_seconds(self._failures, random.random())  # noqa: S311 - no secret
+        loop = asyncio.get_running_loop()
+        self._retry_at = loop.time() + seconds
+        _cancel(self._idle_timer)
+        logger.warning("%s: %s It is started again %s.", self._name, self._last_error, _when(seconds))
+        if self.keeps_warm:
+            self._restart_timer = loop.call_later(seconds, self.start)
+
+    def _stop_if_idle(self) -> None:
+        loop, idle_seconds = asyncio.get_running_loop(), self._settings.idle_seconds
+        assert idle_seconds is not None
+        idle_at = (loop.time() if self._users else self._last_used) + idle_seconds
+        if idle_at > loop.time():
+            self._idle_timer = loop.call_at(idle_at, self._stop_if_idle)
+        elif self._change is None and self._advance(Event.STOP):
+            self._begin(self._stop())
+
+    async def _stop(self) -> None:
+        logger.info("%s: it is stopped, because nobody has used it for a while.", self._name)
+        try:
+            await self._client.__aexit__(None, None, None)
+        finally:
+            self._advance(Event.STOPPED)
+
+    def _begin(self, change: Coroutine[Any, Any, None]) -> None:
+        """Runs a start or a stop beside its callers, whose context variables it does not keep."""
+        task = asyncio.get_running_loop().create_task(change, context=contextvars.Context())
+        self._change = task
+
+        def end(_: "asyncio.Task[None]") -> None:
+            self._change = None
+            if not task.cancelled() and task.exception() is not None:
+                logger.error("%s: it could not be stopped", self._name, exc_info=task.exception())
+
+        task.add_done_callback(end)
+
+    async def close(self) -> None:
+        """Ends the connection and the process, if there is one, and starts it no more."""
+        if not self._advance(Event.CLOSE):
+            return
+        _cancel(self._idle_timer, self._restart_timer)
+        if self._change is not None:
+            self._change.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([self._change])
+        await self._client.__aexit__(None, None, None)
+
+
+def _cancel(*timers: asyncio.TimerHandle | None) -> None:
+    for timer in timers:
+        if timer is not None:
+            timer.cancel()
+
+
+def _when(seconds: float) -> str:
+    return f"not before {seconds:.0f} s have passed" if seconds >= 1 else "when it is needed"

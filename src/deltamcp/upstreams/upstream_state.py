@@ -1,0 +1,81 @@
+"""The phases of an upstream, the events that change them, and what an operator sees of it. Pure: does no I/O."""
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+
+
+class Phase(enum.Enum):
+    """What an upstream's connection is doing."""
+
+    STOPPED = "stopped"
+    """It is not there; the next request starts it."""
+    STARTING = "starting"
+    READY = "ready"
+    BACKING_OFF = "backing off"
+    """It was lost or did not start; after a wait the next request starts it."""
+    STOPPING = "stopping"
+    CLOSED = "closed"
+    """This server ends, and starts it no more."""
+
+
+class Event(enum.Enum):
+    """What happens to an upstream's connection."""
+
+    START = enum.auto()
+    """Somebody needs it."""
+    STARTED = enum.auto()
+    FAILED = enum.auto()
+    """It did not start."""
+    LOST = enum.auto()
+    """It ended by itself, or cannot be reached any more."""
+    STOP = enum.auto()
+    """Nobody has used it for long."""
+    STOPPED = enum.auto()
+    CLOSE = enum.auto()
+    """This server ends."""
+
+
+_P, _E = Phase, Event
+NEXT: Mapping[Phase, Mapping[Event, Phase]] = MappingProxyType(
+    {
+        _P.STOPPED: {_E.START: _P.STARTING, _E.CLOSE: _P.CLOSED},
+        _P.STARTING: {_E.STARTED: _P.READY, _E.FAILED: _P.BACKING_OFF, _E.CLOSE: _P.CLOSED},
+        _P.READY: {_E.LOST: _P.BACKING_OFF, _E.STOP: _P.STOPPING, _E.CLOSE: _P.CLOSED},
+        _P.BACKING_OFF: {_E.START: _P.STARTING, _E.CLOSE: _P.CLOSED},
+        _P.STOPPING: {_E.STOPPED: _P.STOPPED, _E.CLOSE: _P.CLOSED},
+        _P.CLOSED: {},
+    }
+)
+"""The phase that follows, by phase and event; other events leave the phase as it is."""
+
+
+class UpstreamState(Struct, frozen=True, kw_only=True):
+    """What an upstream is doing, for people and programs that watch it. It has no secrets."""
+
+    name: str
+    phase: Phase
+    since: float
+    """When the phase began, in seconds since 1970."""
+    pid: int | None = None
+    """The process of the server, if this one started it and it runs."""
+    protocol: str | None = None
+    """The revision of MCP that was last negotiated."""
+    starts: int = 0
+    """How often it became ready."""
+    failures: int = 0
+    """How often in a row it was lost soon, or did not start."""
+    retry_at: float | None = None
+    """While it backs off: when the next request may start it, in seconds since 1970."""
+    open_calls: int = 0
+    waiting_calls: int = 0
+    """Of the open calls, those that wait for their turn."""
+    subscriptions: int = 0
+    last_error: str | None = None
+    """Why it was last lost or did not start."""
+
+    @property
+    def restarts(self) -> int:
+        return max(0, self.starts - 1)

@@ -1,0 +1,299 @@
+"""The life of an upstream: started when needed, once for all; started again after a crash; stopped when idle."""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deltamcp.errors import UpstreamError
+from deltamcp.upstreams.upstream import Upstream
+from deltamcp.upstreams.upstream_settings import UpstreamSettings
+from deltamcp.upstreams.upstream_state import Phase
+from deltamcp.values import Kind
+from tests.support import fake_stdio
+from tests.support.conditions import advance_clock, wait_until
+from tests.support.forwarded_call import call, context_of
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@contextlib.asynccontextmanager
+async def fake(log: Path, settings: UpstreamSettings | None = None, **script: Any) -> AsyncIterator[Upstream]:
+    command, *args = fake_stdio.command(log=log, **script)
+    upstream = Upstream("fake", {"command": command, "args": args}, settings or UpstreamSettings())
+    try:
+        yield upstream
+    finally:
+        await upstream.close()
+
+
+def starts(log: Path) -> list[int]:
+    """The processes that were started, in order."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    return [line["started"] for line in lines if "started" in line]
+
+
+async def kill(upstream: Upstream) -> None:
+    pid = upstream.state.pid
+    assert pid is not None
+    os.kill(pid, 9)
+    await wait_until(lambda: upstream.state.phase is not Phase.READY, "the loss is noticed")
+
+
+# Starts
+
+
+async def test_nothing_is_started_before_the_first_request(log):
+    async with fake(log) as upstream:
+        assert upstream.state.phase is Phase.STOPPED
+        assert starts(log) == []
+
+
+async def test_one_start_serves_all_who_wait_for_it(log):
+    async with fake(log, start=0.2) as upstream:
+        answers = await asyncio.gather(*(call(upstream, "echo", n=n) for n in range(30)))
+        assert [answer["given"]["n"] for answer in answers] == [*range(30)]
+        assert upstream.state.phase is Phase.READY
+        assert [upstream.state.pid] == starts(log)
+
+
+async def test_one_caller_who_gives_up_does_not_end_the_start_for_others(log):
+    async with fake(log, start=0.2) as upstream:
+        impatient = asyncio.create_task(call(upstream, "echo"))
+        patient = asyncio.create_task(call(upstream, "echo", n=1))
+        await wait_until(lambda: upstream.state.phase is Phase.STARTING)
+        impatient.cancel()
+        assert (await patient)["life"] == 0
+        assert len(starts(log)) == 1
+
+
+async def test_it_can_be_started_ahead_and_started_again_by_itself(log):
+    async with fake(log, UpstreamSettings(start="ahead")) as upstream:
+        upstream.start()
+        await wait_until(lambda: upstream.state.phase is Phase.READY)
+        await kill(upstream)
+        await wait_until(lambda: upstream.state.starts == 2 and upstream.state.phase is Phase.READY)
+        assert upstream.state.restarts == 1
+
+
+async def test_a_server_that_hangs_at_its_start_is_given_up(log):
+    async with fake(log, UpstreamSettings(start_seconds=0.5), discover="silent", initialize="silent") as upstream:
+        with pytest.raises(UpstreamError, match="did not start, or cannot be reached; try again later") as caught:
+            await call(upstream, "echo")
+        assert caught.value.retryable
+        assert upstream.state.phase is Phase.BACKING_OFF
+
+
+async def test_a_call_waits_no_longer_for_a_start_than_it_may_take(log):
+    async with fake(log, UpstreamSettings(timeout=0.1), discover="silent", initialize="silent") as upstream:
+        with pytest.raises(UpstreamError, match="is still starting; try again later") as caught:
+            await call(upstream, "echo")
+        assert caught.value.retryable
+        assert upstream.state.phase is Phase.STARTING
+
+
+async def test_a_restart_does_not_probe_again(log):
+    async with fake(log, discover=-32601) as upstream:
+        await call(upstream, "echo")
+        await kill(upstream)
+        await call(upstream, "echo")
+    assert len(fake_stdio.messages(log, "server/discover")) == 1
+    assert len(fake_stdio.messages(log, "initialize")) == 2
+
+
+# Losses
+
+
+async def test_what_was_killed_serves_the_next_call(log):
+    async with fake(log) as upstream:
+        for life in range(3):
+            assert (await call(upstream, "echo"))["life"] == life
+            await kill(upstream)
+        assert upstream.state.last_error == f"The server '{Path(sys.executable).name}' ended by signal 9."
+
+
+async def test_a_call_in_flight_is_not_repeated_and_its_caller_is_told(log):
+    async with fake(log) as upstream:
+        with pytest.raises(UpstreamError) as caught:
+            await call(upstream, "buy", deaths=1)
+        assert str(caught.value) == (
+            "The server fake behind this operation ended before it answered; "
+            "check whether the call took effect before you try again."
+        )
+        assert caught.value.retryable
+        assert fake_stdio.tools_run(log) == ["buy"]
+        assert (await call(upstream, "buy"))["life"] == 1
+
+
+async def test_a_call_that_may_be_repeated_is_sent_again(log):
+    async with fake(log) as upstream:
+        assert await call(upstream, "look", repeatable=True, deaths=1) == {"ran": 2, "life": 1}
+
+
+async def test_a_call_that_kills_every_time_is_not_repeated_for_ever(log):
+    async with fake(log) as upstream:
+        with pytest.raises(UpstreamError, match="ended before it answered; try again later"):
+            await call(upstream, "look", repeatable=True, deaths=1000)
+    assert len(fake_stdio.tools_run(log)) == 3
+
+
+async def test_a_crash_loop_is_slowed_down_and_callers_are_told_at_once(log):
+    async with fake(log, discover="exit", initialize="exit") as upstream:
+        while (state := upstream.state).failures < 5:
+            with pytest.raises(UpstreamError, match="did not start"):
+                await call(upstream, "echo")
+            advance_clock(120)
+        assert state.phase is Phase.BACKING_OFF
+        with pytest.raises(UpstreamError, match="did not start"):
+            await call(upstream, "echo")
+        count = len(starts(log))
+        with pytest.raises(UpstreamError, match=r"is started again after failures; try again in \d+ s\.") as caught:
+            await call(upstream, "echo")
+        assert caught.value.retryable
+        assert len(starts(log)) == count
+        advance_clock(120)
+        with pytest.raises(UpstreamError, match="did not start"):
+            await call(upstream, "echo")
+        assert len(starts(log)) > count
+
+
+async def test_who_ran_well_is_not_held_to_earlier_failures(log):
+    async with fake(log) as upstream:
+        for _ in range(2):
+            await call(upstream, "echo")
+            await kill(upstream)
+        assert upstream.state.failures == 2
+        await call(upstream, "echo")
+        advance_clock(60)
+        await kill(upstream)
+        assert upstream.state.failures == 1
+
+
+async def test_a_program_that_is_not_there_is_told_without_its_name():
+    upstream = Upstream("ghost", {"command": "/no/such/program", "args": ["--token", "hunter2-hunter2"]})
+    with pytest.raises(UpstreamError) as caught:
+        await call(upstream, "echo")
+    assert str(caught.value) == (
+        "The server ghost behind this operation did not start, or cannot be reached; try again later."
+    )
+    await upstream.close()
+
+
+# Idleness
+
+
+async def test_it_is_stopped_when_idle_and_started_again_when_needed(log):
+    async with fake(log, UpstreamSettings(idle_seconds=60)) as upstream:
+        await call(upstream, "echo")
+        advance_clock(61)
+        await wait_until(lambda: upstream.state.phase is Phase.STOPPED)
+        assert upstream.state.pid is None
+        assert (await call(upstream, "echo"))["life"] == 1
+
+
+async def test_it_is_not_stopped_while_a_call_is_open(log):
+    async with fake(log, UpstreamSettings(idle_seconds=60)) as upstream:
+        late = asyncio.create_task(call(upstream, "late", n=1))
+        await wait_until(lambda: fake_stdio.tools_run(log) == ["late"])
+        for _ in range(3):
+            advance_clock(61)
+            await asyncio.sleep(0)
+        await call(upstream, "release")
+        assert (await late)["given"] == {"n": 1}
+        assert len(starts(log)) == 1
+
+
+# Turns
+
+
+async def test_only_so_many_calls_run_at_once_and_callers_take_turns(log):
+    async with fake(log, UpstreamSettings(concurrency=1)) as upstream:
+        await call(upstream, "echo")
+        params = {"name": "echo", "arguments": {}}
+        order: list[str] = []
+
+        async def ask(account: str) -> None:
+            await upstream.forward("tools/call", params, context_of(account=account))
+            order.append(account)
+
+        calls = [asyncio.create_task(ask("many")) for _ in range(4)]
+        await asyncio.sleep(0)
+        calls.append(asyncio.create_task(ask("one")))
+        await asyncio.gather(*calls)
+        assert order.index("one") < 3
+        assert upstream.state.open_calls == 0
+
+
+async def test_more_calls_than_may_wait_are_refused(log):
+    async with fake(log, UpstreamSettings(concurrency=1, max_waiting=1)) as upstream:
+        late = asyncio.create_task(call(upstream, "hang"))
+        await wait_until(lambda: fake_stdio.tools_run(log) == ["hang"])
+        waiting = asyncio.create_task(call(upstream, "echo"))
+        await wait_until(lambda: upstream.state.waiting_calls == 1)
+        with pytest.raises(UpstreamError, match="is busy; try again later") as caught:
+            await call(upstream, "echo")
+        assert caught.value.retryable
+        late.cancel()
+        assert await waiting
+
+
+async def test_a_turn_that_does_not_come_in_time_is_told(log):
+    async with fake(log, UpstreamSettings(concurrency=1, timeout=0.5)) as upstream:
+        calls = await asyncio.gather(call(upstream, "hang"), call(upstream, "echo"), return_exceptions=True)
+        assert [str(error).partition("operation ")[2] for error in calls] == [
+            "took too long; check whether the call took effect before you try again.",
+            "is busy; try again later.",
+        ]
+
+
+# Changes
+
+
+async def test_changed_lists_and_restarts_are_told(log):
+    async with fake(log) as upstream:
+        changes: list[Kind | str] = []
+        upstream.on_change = changes.append
+        await upstream.fetch_catalogue()
+        assert changes == []
+        await call(upstream, "change")
+        await wait_until(lambda: changes == [Kind.TOOLS])
+        await kill(upstream)
+        await call(upstream, "echo")
+        assert changes == [Kind.TOOLS, Kind.TOOLS]
+
+
+# Secrets and floods
+
+
+async def test_secrets_are_in_no_log_and_no_state(log, caplog):
+    caplog.set_level("INFO", "deltamcp")
+    secret = "s3cret-0123456789"
+    command, *args = fake_stdio.command(log=log, stderr=f"Error: the key is {secret}", initialize="exit", discover=1)
+    upstream = Upstream("fake", {"command": command, "args": [*args, f"--api-key={secret}"], "env": {"TOKEN": secret}})
+    with pytest.raises(UpstreamError) as caught:
+        await call(upstream, "echo")
+    assert "the key is ..." in caplog.text
+    assert upstream.state.last_error is not None
+    assert secret not in f"{caplog.text} {upstream.state} {caught.value}"
+    await upstream.close()
+
+
+async def test_a_flood_on_stderr_is_not_logged_whole_and_delays_nobody(log, caplog):
+    caplog.set_level("INFO", "deltamcp")
+    async with fake(log, stderr="line\n" * 20_000) as upstream:
+        assert await call(upstream, "echo")
+    assert len([record for record in caplog.records if "line" in record.message]) < 1000
+
+
+async def test_what_a_server_prints_beside_its_messages_is_ignored(log):
+    async with fake(log, garbage=["Listening...", "{", '{"level": "info"}']) as upstream:
+        assert (await call(upstream, "echo", n=1))["given"] == {"n": 1}
