@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from deltamcp import Context
+from deltamcp.catalog.argument_problem import InvalidArgumentsError
 from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.client.definitions import Definition
 from tests.support.properties import examples
 

@@ -15,8 +15,9 @@ from typing_extensions import TypedDict
 
 from deltamcp import ConfigurationError, Context, DeltaServer
 from deltamcp.catalog import function_shape
+from deltamcp.catalog.argument_problem import InvalidArgumentsError
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.signature import InvalidArgumentsError, Signature
+from deltamcp.catalog.signature import Signature
 
 
 class Colour(enum.Enum):

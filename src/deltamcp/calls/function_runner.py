@@ -12,11 +12,11 @@ from deltamcp.calls.parts import collecting
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import RequestState
 from deltamcp.calls.server_hooks import Item, ServerHooks, mount_chain
+from deltamcp.catalog.argument_problem import InvalidArgumentsError
 from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.operation import Operation
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
-from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.context import Context, InputPending, MissingCapabilityError
 from deltamcp.errors import Fault, InputDeclinedError, RemoteError, ToolError
 from deltamcp.limits import Limits

@@ -6,8 +6,8 @@ from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.lists import Lists
 from deltamcp.calls.request_context import RequestContext
+from deltamcp.catalog.argument_problem import InvalidArgumentsError
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.errors import Fault
 from deltamcp.results import content
 from deltamcp.runtime.deadline import Deadline

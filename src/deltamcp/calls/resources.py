@@ -10,8 +10,8 @@ from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.requested_root import accept_root
 from deltamcp.catalog import discovery
+from deltamcp.catalog.argument_problem import InvalidArgumentsError
 from deltamcp.catalog.catalog import Catalog
-from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.catalog.view import did_you_mean
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation

@@ -16,10 +16,9 @@ from deltamcp.calls.rate_limits import RateBuckets
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import CONSENT_PREFIX, Answers, RequestState
 from deltamcp.catalog import tool_text
-from deltamcp.catalog.argument_problem import problem_details
+from deltamcp.catalog.argument_problem import InvalidArgumentsError, problem_details
 from deltamcp.catalog.excerpt import cut, value_excerpt
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.context import InputPending, MissingCapabilityError
 from deltamcp.delivery.call_policy import ResultOverride, policy_for_call, take_root
 from deltamcp.delivery.change_delivery import ChangeDelivery

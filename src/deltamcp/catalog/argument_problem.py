@@ -23,6 +23,14 @@ class ArgumentProblem(NamedTuple):
     """The keyword of JSON Schema that the value does not fit, or pydantic's word where there is no such keyword."""
 
 
+class InvalidArgumentsError(Exception):
+    """Arguments do not fit the schema. Its text has a sentence for each of the first problems, for the model."""
+
+    def __init__(self, problems: list[ArgumentProblem]) -> None:
+        super().__init__(" ".join(problem.text for problem in problems))
+        self.problems = problems
+
+
 def problem_at(path: Iterable[int | str], keyword: str, text: str) -> ArgumentProblem:
     """Returns the problem of the value at a path."""
     names = (cut(str(part), _NAME_CHARS) for part in path)

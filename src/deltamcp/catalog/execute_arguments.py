@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from deltamcp.catalog import tool_text
+from deltamcp.catalog.argument_problem import InvalidArgumentsError
 from deltamcp.catalog.discovery import unknown_operation_text
 from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.signature import InvalidArgumentsError
 from deltamcp.catalog.view import View
 from deltamcp.errors import UsageError
 from deltamcp.results.policy import ROOT_KEY, parse_root

@@ -7,9 +7,6 @@ import typing
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
-import pydantic
-from pydantic.fields import FieldInfo
-
 from deltamcp.catalog.registration import source_line
 from deltamcp.errors import ConfigurationError
 
@@ -185,6 +182,9 @@ def _with_description(annotation: Any) -> Any:
     texts = [extra for extra in extras if isinstance(extra, str)]
     if not texts:
         return annotation
+    import pydantic  # takes 60 ms, and a server whose tools are those of others needs no schemas of functions
+    from pydantic.fields import FieldInfo
+
     others = [extra for extra in extras if not isinstance(extra, str)]
     if not any(isinstance(extra, FieldInfo) and extra.description for extra in others):
         others.append(pydantic.Field(description=texts[0]))

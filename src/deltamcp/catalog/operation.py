@@ -3,25 +3,17 @@
 import functools
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-import pydantic
-import pydantic_core
 from msgspec import to_builtins
 
 from deltamcp.catalog import lite_tools, param_headers, parameter_text, prose
+from deltamcp.catalog.argument_problem import InvalidArgumentsError
 from deltamcp.catalog.declared_arguments import DeclaredArguments
-from deltamcp.catalog.fail_fast_validator import fail_fast_validator
 from deltamcp.catalog.function_shape import FunctionShape, inspect_function
 from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.options import check_options, omit_empty
 from deltamcp.catalog.registration import docstring, function_name
-from deltamcp.catalog.signature import (
-    InvalidArgumentsError,
-    Signature,
-    output_schema,
-    return_adapter,
-)
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.content import symbol_graph_type
 from deltamcp.results.policy import (
@@ -36,6 +28,10 @@ from deltamcp.results.policy import (
 from deltamcp.values import CONTENT_TYPES, JSON, PROMISES_KEY, Icon, ResultShape
 from deltamcp.wire.canonical_json import encode_canonical
 from deltamcp.wire.digest import sha256_digest
+
+if TYPE_CHECKING:
+    import pydantic
+    import pydantic_core
 
 _NAME = re.compile(r"(?! )[^\x00-\x1f\x7f]{1,256}(?<! )")
 """MCP says tool names SHOULD have only letters, digits, `_`, `-` and `.`; other servers' tools need not."""
@@ -200,6 +196,8 @@ class Operation:
             self.function_shape = function_shape
             input_schema = definition["inputSchema"]
         elif input_schema is None:
+            from deltamcp.catalog.signature import Signature  # with pydantic, which other servers' tools do not need
+
             signature = Signature(function, context_type)
             self._bind: Callable[[Mapping[str, JSON]], dict[str, Any]] = signature.bind
             self.function_shape = signature.function_shape
@@ -243,6 +241,8 @@ class Operation:
         self._return_annotation = self.function_shape.return_annotation if has_return_type else Any
         self._output_type = options.get("output_schema")
         if self._output_type is None and not by_name:
+            from deltamcp.catalog.signature import return_adapter
+
             self._output_type = return_adapter(self.function_shape.return_annotation)
         self.tool = _tool_definition(self.name, options, docstring(function), input_schema)
         if self._output_type is not None:
@@ -354,6 +354,8 @@ class Operation:
     def output_schema(self) -> dict[str, JSON] | None:
         if self._output_type is None or isinstance(self._output_type, dict):
             return self._output_type
+        from deltamcp.catalog.signature import output_schema
+
         return output_schema(self._output_type)
 
     def structured_content(self, value: Any) -> JSON:
@@ -372,14 +374,16 @@ class Operation:
             return self._output_type.dump_python(
                 self._fail_fast_validator.validate_python(value), mode="json", by_alias=True
             )
-        except pydantic.ValidationError as error:
+        except _validation_error_type() as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the value"
             raise ValueError(f"{where}: {first['msg']}") from error
 
     @functools.cached_property
-    def _fail_fast_validator(self) -> pydantic_core.SchemaValidator:
-        assert isinstance(self._output_type, pydantic.TypeAdapter)
+    def _fail_fast_validator(self) -> "pydantic_core.SchemaValidator":
+        from deltamcp.catalog.fail_fast_validator import fail_fast_validator
+
+        assert self._output_type is not None and not isinstance(self._output_type, dict)
         return fail_fast_validator(self._output_type.core_schema)
 
     @functools.cached_property
@@ -435,6 +439,12 @@ class Operation:
     def parameter_headers(self) -> tuple[param_headers.ParameterHeader, ...]:
         """The arguments that clients mirror into `Mcp-Param-*` headers."""
         return param_headers.declared_headers(self.name, self.tool["inputSchema"])
+
+
+def _validation_error_type() -> "type[pydantic.ValidationError]":
+    import pydantic
+
+    return pydantic.ValidationError
 
 
 def _has_default(schema: JSON) -> bool:

@@ -7,7 +7,6 @@ from msgspec import to_builtins
 
 from deltamcp.catalog.options import check_options, omit_empty
 from deltamcp.catalog.registration import docstring, function_name
-from deltamcp.catalog.signature import Signature
 from deltamcp.values import JSON, Icon
 
 
@@ -32,6 +31,8 @@ class Prompt:
         self._options = options
         self.function = function
         self.name = options.get("name") or function_name(function)
+        from deltamcp.catalog.signature import Signature  # with pydantic, which items of other servers do not need
+
         self.signature = Signature(function, context_type)
         self.function_shape = self.signature.function_shape
         self.origin: Any = None

@@ -8,7 +8,6 @@ from msgspec import to_builtins
 
 from deltamcp.catalog.options import check_options, omit_empty
 from deltamcp.catalog.registration import docstring, function_name
-from deltamcp.catalog.signature import Signature
 from deltamcp.catalog.uri_template import UriTemplate
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Annotations, Icon
@@ -65,6 +64,8 @@ class Resource:
         if not _SCHEME.match(uri):
             raise ConfigurationError(f"the URI {uri!r} has no scheme; write it as notes://{uri.lstrip('/')}.")
         self.template = UriTemplate(uri) if "{" in uri else None
+        from deltamcp.catalog.signature import Signature  # with pydantic, which items of other servers do not need
+
         self.signature = Signature(function, context_type)
         self.function_shape = self.signature.function_shape
         self.origin: Any = None

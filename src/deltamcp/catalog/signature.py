@@ -21,7 +21,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import is_typeddict
 
 from deltamcp.catalog import tool_text
-from deltamcp.catalog.argument_problem import ArgumentProblem, problem_at
+from deltamcp.catalog.argument_problem import ArgumentProblem, InvalidArgumentsError, problem_at
 from deltamcp.catalog.excerpt import MAX_PROBLEMS, MESSAGE_CHARS, cut, path_text, value_excerpt
 from deltamcp.catalog.fail_fast_validator import fail_fast_validator
 from deltamcp.catalog.function_shape import MISSING, FunctionShape, inspect_function
@@ -31,14 +31,6 @@ from deltamcp.values import CONTENT_TYPES, JSON, ToolResult
 
 _MAX_DESCRIBED_VALUES = 100
 """The values in arguments of which every problem is looked for; of larger ones only the first problem of each list."""
-
-
-class InvalidArgumentsError(Exception):
-    """Arguments do not fit the schema. Its text has a sentence for each of the first problems, for the model."""
-
-    def __init__(self, problems: list[ArgumentProblem]) -> None:
-        super().__init__(" ".join(problem.text for problem in problems))
-        self.problems = problems
 
 
 class _UntitledJsonSchema(GenerateJsonSchema):

@@ -1,13 +1,13 @@
 """Forms of elicitation: makes the flat schemas that MCP allows, and reads the forms that users filled in."""
 
-from typing import Any, Literal
-
-import pydantic
+from typing import TYPE_CHECKING, Any, Literal
 
 from deltamcp.catalog.excerpt import MESSAGE_CHARS, cut
-from deltamcp.catalog.fail_fast_validator import fail_fast_validator
 from deltamcp.errors import ConfigurationError, InputDeclinedError
 from deltamcp.values import JSON
+
+if TYPE_CHECKING:
+    import pydantic
 
 _FIELD_TYPES = {"string", "integer", "number", "boolean", "array"}
 
@@ -43,7 +43,9 @@ def _type_schema(form_type: Any) -> dict[str, Any]:
     return {"properties": {_ONLY_FIELD: full}, "required": [_ONLY_FIELD], "$defs": definitions}
 
 
-def _adapter(form_type: Any) -> pydantic.TypeAdapter[Any]:
+def _adapter(form_type: Any) -> "pydantic.TypeAdapter[Any]":
+    import pydantic  # takes 60 ms, and forms that other servers ask for are JSON Schemas
+
     try:
         if isinstance(form_type, list):
             form_type = Literal[tuple(_check_choices(form_type))]
@@ -93,6 +95,10 @@ def read_form(schema: Any, content: JSON) -> Any:
         except ValidationError as problem:
             raise _misfit(problem.message) from None
         return content
+    import pydantic
+
+    from deltamcp.catalog.fail_fast_validator import fail_fast_validator
+
     adapter = _adapter(schema)
     has_fields = "properties" in adapter.json_schema()
     if not has_fields and _ONLY_FIELD not in content:

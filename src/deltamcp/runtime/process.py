@@ -4,8 +4,6 @@ import gc
 import importlib
 import sys
 
-import pydantic
-
 from deltamcp import tokens
 
 _SWITCH_SECONDS = 0.001
@@ -32,5 +30,7 @@ async def load_modules() -> None:
     """Loads what calls need for the first time, some 0.4 s, so that no caller waits for the first call of another."""
     for name in _FIRST_USED:
         importlib.import_module(name)
+    import pydantic
+
     pydantic.TypeAdapter(int)  # it looks for plugins among the installed packages
     tokens.count("")
