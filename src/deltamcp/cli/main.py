@@ -53,6 +53,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "audit": Verb("audit", "what your servers cost a model now, and would behind the planned gateway"),
         "gateway": Verb("gateway", "put your servers behind one that costs the model little", runs_author_code=True),
         "serve": Verb("serve", "run a server written in Python, or an operations.json", runs_author_code=True),
+        "approve": Verb("approve", "what changed in the servers behind the gateway, to be approved or rejected"),
         "worker": Verb("worker", "run the promises of a server elsewhere than it serves", runs_author_code=True),
         "dev": Verb("dev", "run a server while you write it, with the MCP Inspector", runs_author_code=True),
         "token": Verb("make_token", "make a bearer token for a server of yours"),

@@ -26,6 +26,9 @@ from deltamcp.upstreams.upstream import Upstream
 _RESERVED_NAMES = frozenset({*(meta.value for meta in MetaTool), REDEEM})
 """The names of tools that the server itself may have."""
 
+_APPROVALS_SECONDS = 2.0
+"""Between two looks at whether the user approved something."""
+
 logger = logging.getLogger("deltamcp")
 
 
@@ -79,12 +82,28 @@ class Gateway:
         try:
             self._known.load()
             self._offer()
-            async with self._known.running():
+            async with self._known.running(), self._following_approvals():
                 await self._known.wait_for_unseen(self._config.wait_seconds)
                 yield
         finally:
             await asyncio.gather(*(upstream.close() for upstream in self.upstreams.values()))
             self._guard.close()
+
+    @contextlib.asynccontextmanager
+    async def _following_approvals(self) -> AsyncIterator[None]:
+        """Offers what the user approves meanwhile, and withdraws what the user rejects."""
+
+        async def follow() -> None:
+            while True:
+                await asyncio.sleep(_APPROVALS_SECONDS)
+                if self._quarantine.has_new_approvals(self._config.upstreams):
+                    self._offer()
+
+        task = asyncio.create_task(follow())
+        try:
+            yield
+        finally:
+            task.cancel()
 
     def _offer(self) -> None:
         """Offers what the upstreams are known to list: all that changed, at once."""

@@ -98,6 +98,29 @@ def with_varying_numbers(record: ApprovalRecord, first: UpstreamCatalogue, secon
     return replace(record, numbers=sorted(found)) if found else record
 
 
+def approve(record: ApprovalRecord, places: Collection[str]) -> ApprovalRecord:
+    """Returns the record with what waits, or was rejected, at some places approved."""
+    out = {**record.rejected, **record.waiting}
+    return replace(
+        record,
+        approved={**record.approved, **{place: out[place] for place in places if place in out}},
+        waiting={place: definition for place, definition in record.waiting.items() if place not in places},
+        rejected={place: definition for place, definition in record.rejected.items() if place not in places},
+    )
+
+
+def reject(record: ApprovalRecord, places: Collection[str]) -> ApprovalRecord:
+    """Returns the record with what waits at some places rejected."""
+    return replace(
+        record,
+        waiting={place: definition for place, definition in record.waiting.items() if place not in places},
+        rejected={
+            **record.rejected,
+            **{place: definition for place, definition in record.waiting.items() if place in places},
+        },
+    )
+
+
 def name_at(place: str) -> str:
     """Returns the name of the item at a pointer."""
     return place.rpartition("/")[2].replace("~1", "/").replace("~0", "~")

@@ -1,0 +1,89 @@
+"""`delta-mcp approve` shows which definitions the gateway keeps out and what changed, and approves or rejects them."""
+
+import argparse
+import functools
+import sys
+from pathlib import Path
+
+from deltamcp.catalog.clean_text import visible
+from deltamcp.cli.output import print_text
+from deltamcp.cli.suggestion import suggest
+from deltamcp.errors import ConfigurationError
+from deltamcp.gateway import review
+from deltamcp.gateway.approvals import Approvals
+from deltamcp.gateway.definition_diff import diff_lines
+from deltamcp.gateway.review import ApprovalRecord, name_at
+
+_KINDS = {"tools": "tool", "prompts": "prompt", "instructions": "text"}
+_NAME_CHARS = 100
+
+
+def set_up(verb: argparse.ArgumentParser) -> None:
+    verb.usage = "delta-mcp approve [UPSTREAM [TOOL ...]] [--yes | --reject]"
+    verb.add_argument("upstream", nargs="?", metavar="UPSTREAM", help="a server behind the gateway; without it, all")
+    verb.add_argument("names", nargs="*", metavar="TOOL", help="tools, prompts or `instructions`; without them, all")
+    decision = verb.add_mutually_exclusive_group()
+    decision.add_argument("--yes", action="store_true", help="approve what is shown")
+    decision.add_argument("--reject", action="store_true", help="keep out what is shown, until it changes again")
+    verb.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    approvals = Approvals()
+    records = approvals.records()
+    if args.upstream is not None:
+        names = sorted({record.upstream for record in records.values()})
+        if args.upstream not in names:
+            raise ConfigurationError(f"No gateway has seen a server {args.upstream!r}{suggest(args.upstream, names)}")
+        records = {path: record for path, record in records.items() if record.upstream == args.upstream}
+    chosen = {path: _choose(record, args.names) for path, record in records.items()}
+    if args.names and not any(chosen.values()):
+        raise ConfigurationError(f"Nothing of {args.upstream} waits by that name; delta-mcp approve shows what does.")
+    if not any(chosen.values()):
+        print_text("Nothing waits to be approved.")
+        return
+    for path, places in chosen.items():
+        _show(records[path], places, is_whole=args.upstream is not None or args.yes or args.reject)
+    if args.yes or args.reject:
+        _decide(approvals, chosen, records, is_approval=args.yes)
+    elif args.upstream is None:
+        print_text("\ndelta-mcp approve UPSTREAM shows what changed.")
+    elif sys.stdin.isatty() and sys.stdout.isatty():
+        if input("\nApprove? [y/N] ").strip().casefold() in ("y", "yes"):
+            _decide(approvals, chosen, records, is_approval=True)
+    else:
+        print_text("\n--yes approves it, --reject keeps it out.")
+
+
+def _choose(record: ApprovalRecord, names: list[str]) -> list[str]:
+    """Returns the places that wait; what was rejected only if it is named."""
+    if not names:
+        return list(record.waiting)
+    return [place for place in {**record.waiting, **record.rejected} if name_at(place) in names]
+
+
+def _show(record: ApprovalRecord, places: list[str], is_whole: bool) -> None:
+    for place in places:
+        old, new = record.approved.get(place), {**record.rejected, **record.waiting}[place]
+        state = "rejected" if place not in record.waiting else "new" if old is None else "changed"
+        kind = _KINDS[place.split("/")[1]]
+        print_text(f"{record.upstream}: {kind} {visible(name_at(place))[:_NAME_CHARS]}: {state}")
+        for line in diff_lines(old, new) if is_whole else ():
+            print_text(f"  {line}")
+
+
+def _decide(
+    approvals: Approvals, chosen: dict[Path, list[str]], records: dict[Path, ApprovalRecord], is_approval: bool
+) -> None:
+    """Approves or rejects what was shown, and nothing that came after it."""
+    decide = review.approve if is_approval else review.reject
+
+    def decide_shown(shown: ApprovalRecord, places: list[str], record: ApprovalRecord) -> ApprovalRecord:
+        seen, now = {**shown.rejected, **shown.waiting}, {**record.rejected, **record.waiting}
+        return decide(record, [place for place in places if now.get(place) == seen[place]])
+
+    for path, places in chosen.items():
+        approvals.change(path, functools.partial(decide_shown, records[path], places))
+    count = sum(map(len, chosen.values()))
+    done = "Approved" if is_approval else "Rejected"
+    print_text(f"{done} {count}. A gateway that runs notices within seconds.")

@@ -1,0 +1,84 @@
+"""`delta-mcp approve`, and a gateway that runs meanwhile."""
+
+import pytest
+
+from deltamcp import connect
+from deltamcp.gateway.approvals import Approvals
+from tests.support.command_line import assert_one_sentence, run
+from tests.support.conditions import wait_until
+from tests.support.listing_upstream import ListingUpstream, gateway, tool
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path, monkeypatch):
+    for purpose in ("STATE", "CACHE", "CONFIG"):
+        monkeypatch.setenv(f"XDG_{purpose}_HOME", str(tmp_path / purpose.lower()))
+
+
+def approve(folder, *words):
+    return run("approve", *words, cwd=folder)
+
+
+async def changed_upstream(folder):
+    """An upstream that was seen, and whose tools then changed."""
+    upstream = ListingUpstream(folder, "books", tools=[tool("find"), tool("list"), tool("buy")])
+    async with connect(gateway(folder, upstream.config()).server):
+        pass
+    upstream.write(tools=[tool("find", description="Finds\x1b[2J\u202e."), tool("list", title="New"), tool("buy")])
+    return upstream
+
+
+def tool_names(running):
+    return [item.name for item in running._items]
+
+
+async def test_what_waits_is_listed_shown_and_approved_and_a_running_gateway_notices(tmp_path):
+    upstream = await changed_upstream(tmp_path)
+    running = gateway(tmp_path, upstream.config())
+    async with connect(running.server, progressive=False):
+        running._known.refresh("books")
+        await wait_until(lambda: tool_names(running) == ["buy"])
+        listed = approve(tmp_path)
+        assert listed.out.startswith("books: tool find: changed\nbooks: tool list: changed\n") and not listed.err
+        shown = approve(tmp_path, "books", "find")
+        assert '+ description: "Finds\\u001b[2J\\u202e."' in shown.out and '- description: "Does find"' in shown.out
+        assert "list" not in shown.out and tool_names(running) == ["buy"]
+        done = approve(tmp_path, "books", "find", "--yes")
+        assert "Approved 1" in done.out and done.code == 0
+        await wait_until(lambda: tool_names(running) == ["find", "buy"])
+        assert "Rejected 1" in approve(tmp_path, "books", "--reject").out
+        assert approve(tmp_path).out == "Nothing waits to be approved.\n"
+        assert "Approved 1" in approve(tmp_path, "books", "list", "--yes").out
+        await wait_until(lambda: tool_names(running) == ["find", "list", "buy"])
+
+
+async def test_what_was_rejected_stays_out_until_it_changes_again(tmp_path):
+    upstream = await changed_upstream(tmp_path)
+
+    async def offered():
+        running = gateway(tmp_path, upstream.config())
+        async with connect(running.server, progressive=False) as client:
+            running._known.refresh("books")
+            await wait_until(lambda: "find" not in tool_names(running))
+            with pytest.raises(Exception, match="rejected by the user"):
+                await client.call("find")
+
+    running = gateway(tmp_path, upstream.config())
+    async with connect(running.server):
+        running._known.refresh("books")
+        await wait_until(lambda: "find" not in tool_names(running))
+    approve(tmp_path, "books", "--reject")
+    await offered()
+    assert approve(tmp_path).out == "Nothing waits to be approved.\n"
+
+
+def test_names_that_nobody_knows_are_told(tmp_path):
+    assert_one_sentence(approve(tmp_path, "books"), 2)
+    assert approve(tmp_path).out == "Nothing waits to be approved.\n"
+
+
+def test_a_record_that_is_none_is_told(tmp_path):
+    folder = Approvals().folder
+    folder.mkdir(parents=True)
+    (folder / "books-1.json").write_text("[]")
+    assert_one_sentence(approve(tmp_path), 2)
