@@ -81,12 +81,14 @@ class ProcessLink:
 
     async def open(self, receiver: MessageReceiver) -> None:
         loop = asyncio.get_running_loop()
+        if self._guard is not None:
+            self._guard.open()
         try:
             _, self._process = await loop.subprocess_exec(
                 lambda: _Process(self, receiver),
                 *self._command,
                 stderr=asyncio.subprocess.PIPE if self._quiet or self.on_stderr is not None else None,
-                env=dict(self._environment),
+                env={**self._environment, **({} if self._guard is None else self._guard.environment)},
                 cwd=self._cwd,
                 start_new_session=True,  # a process group, so that what `npx` and the like start ends with it
             )
