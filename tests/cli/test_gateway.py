@@ -88,7 +88,7 @@ async def test_a_result_has_20_000_tokens_unless_another_number_is_given(folder)
 async def test_it_serves_http_as_serve_does(folder):
     command = [str(PROGRAM), "gateway", "mcp.json", "--http", "127.0.0.1:0", "--disclosure", "full"]
     with running_program(command, folder) as program:
-        url = program.wait_for(r"http://\S+")[0]
+        url = program.wait_for(r"(http://\S+) \(Ctrl-C")[1]
         assert "books_find_book" in await tool_names(url)
         async with connect(url, progressive=False) as client:
             assert await client.call("more_find_book", title="Emma") == "Emma!"
@@ -131,4 +131,4 @@ async def test_a_server_that_lacks_a_variable_is_left_out_and_told(folder):
     (folder / "mcp.json").write_text(json.dumps(document))
     with running_program([str(PROGRAM), "gateway", "mcp.json", "--http", "127.0.0.1:0"], folder) as program:
         program.wait_for("secretive is left out: it needs the variable NOT_SET, which is not set.")
-        assert "discover" in await tool_names(program.wait_for(r"http://\S+")[0])
+        assert "discover" in await tool_names(program.wait_for(r"(http://\S+) \(Ctrl-C")[1])

@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -16,11 +16,12 @@ from deltamcp.client.configs import files
 from deltamcp.client.target import is_python_file, served_command
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
-from deltamcp.gateway.config_file import DEFAULT_RESULTS, GatewayFile, SkippedServer, read_gateway_file
+from deltamcp.gateway.config_file import DEFAULT_RESULTS, GatewayFile, SkippedServer, entry_secrets, read_gateway_file
 from deltamcp.gateway.upstream_name import name_address, name_command
 from deltamcp.results.policy import ResultPolicy, merge_policies
 from deltamcp.runtime.user_folders import user_folder
 from deltamcp.server import DeltaServer
+from deltamcp.sources.secrets import Secrets
 
 logger = logging.getLogger("deltamcp")
 
@@ -100,12 +101,13 @@ class GatewaySource(Struct, frozen=True):
         config = self.options.apply(found.config)
         if not config.upstreams:
             raise ConfigurationError(_nothing_to_start(self.label, skipped))
-        return GatewayFile(config, skipped, found.paths)
+        return msgspec.structs.replace(found, config=config, skipped=skipped)
 
     def load(self) -> DeltaServer:
         from deltamcp.gateway.gateway import Gateway
 
         found = self.read()
+        log.redact_log(Secrets(found.secrets).redact)
         for server in found.skipped:
             level = logging.INFO if server.reason == files.DISABLED else logging.WARNING
             logger.log(level, "%s is left out: %s.", server.name, server.reason)
@@ -195,9 +197,10 @@ def _wrap_command(words: list[str]) -> GatewayFile:
     return _wrap(name_command(words), {"command": words[0], "args": words[1:], "env": dict(os.environ)})
 
 
-def _wrap(name: str, entry: dict[str, object]) -> GatewayFile:
+def _wrap(name: str, entry: dict[str, Any]) -> GatewayFile:
     upstream = UpstreamConfig(name=name, entry=entry)
-    return GatewayFile(GatewayConfig(upstreams=[upstream], results=DEFAULT_RESULTS))
+    config = GatewayConfig(upstreams=[upstream], results=DEFAULT_RESULTS)
+    return GatewayFile(config, secrets=frozenset(entry_secrets(entry)))
 
 
 def _own_file() -> Path:

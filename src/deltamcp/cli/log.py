@@ -4,6 +4,7 @@ import argparse
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
@@ -46,6 +47,18 @@ class LogFile(logging.FileHandler):
             self.handleError(record)
 
 
+class _RedactingFormatter(logging.Formatter):
+    """Writes a record as another formatter does, without secrets."""
+
+    def __init__(self, formatter: logging.Formatter, redact: Callable[[str], str]) -> None:
+        super().__init__()
+        self._formatter = formatter
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._redact(self._formatter.format(record))
+
+
 def add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--log-level",
@@ -79,6 +92,12 @@ def configure_log(options: LogOptions) -> None:
     if options.level == "debug":
         logging.getLogger("deltamcp.calls").setLevel(logging.INFO)
         logging.getLogger("httpcore2").setLevel(logging.INFO)  # it would log headers, which hold keys
+
+
+def redact_log(redact: Callable[[str], str]) -> None:
+    """Has a function take secrets out of everything that the log has from now on, tracebacks included."""
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_RedactingFormatter(handler.formatter or logging.Formatter(), redact))
 
 
 def tell(sentence: str, options: LogOptions) -> None:

@@ -49,6 +49,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "prompt": Verb("get_prompt", "a prompt of any MCP server, filled in"),
         "login": Verb("login", "log in to a server that wants it"),
         "logout": Verb("logout", "forget the login at a server"),
+        "secret": Verb("secret", "put a secret into your keyring, for configurations to name"),
         "bench": Verb("bench", "measure any server, or this library over a corpus"),
         "audit": Verb("audit", "what your servers cost a model now, and would behind the planned gateway"),
         "gateway": Verb("gateway", "put your servers behind one that costs the model little", runs_author_code=True),

@@ -40,6 +40,8 @@ _LITE_PATH = "/mcp-lite/v1"
 """The path of an MCP-lite server whose address has none (MCP-lite, 4.1)."""
 _CONFIGURATION_SUFFIXES = (".json", ".jsonc", ".toml")
 _URL_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
+_PATH_SECRET = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w~%.-]{16,}")
+"""A part of an address's path that may be a key, as some services have it there; error messages leave it out."""
 _INHERITED_VARIABLES = re.compile(
     "HOME|LANG|LC_ALL|LOGNAME|PATH|SHELL|TERM|TMPDIR|USER|"
     "APPDATA|COMSPEC|LOCALAPPDATA|PATHEXT|SYSTEMDRIVE|SYSTEMROOT|TEMP|TMP|USERPROFILE",
@@ -101,7 +103,8 @@ class Address(Struct, frozen=True):
     @property
     def label(self) -> str:
         parts = urlsplit(self.url)
-        return f"The server at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        path = "/".join("..." if _PATH_SECRET.fullmatch(part) else part for part in parts.path.split("/"))
+        return f"The server at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"
 
     def speaking_lite(self) -> "Address":
         """Returns the address of the same server for MCP-lite."""

@@ -8,7 +8,7 @@ Rules for the TOML:
 4. A server that cannot be started, because it lacks a variable for instance, is skipped and told; it is no fault.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_faults import ConfigFaults
 from deltamcp.results.policy import ResultPolicy
+from deltamcp.sources.secrets import address_secrets, named_secrets, variable_secrets
 
 DEFAULT_RESULTS = ResultPolicy(max_tokens=20_000)
 """The result policy of a gateway whose configuration names none."""
@@ -59,6 +60,8 @@ class GatewayFile(Struct, frozen=True):
     config: GatewayConfig
     skipped: tuple[SkippedServer, ...] = ()
     paths: tuple[Path, ...] = ()
+    secrets: frozenset[str] = frozenset()
+    """What the log must not show."""
 
 
 def read_gateway_file(path: Path) -> GatewayFile:
@@ -69,8 +72,10 @@ def read_gateway_file(path: Path) -> GatewayFile:
     """
     document = files.read_document(path)
     if path.suffix != ".toml" or (isinstance(document, dict) and "mcp_servers" in document):  # Codex writes TOML, too
-        upstreams, skipped = _make_upstreams(_unique(files.read_servers(path)), {}, {})
-        return GatewayFile(GatewayConfig(upstreams=upstreams, results=DEFAULT_RESULTS), tuple(skipped), (path,))
+        servers = _unique(files.read_servers(path))
+        upstreams, skipped = _make_upstreams(servers, {}, {})
+        config = GatewayConfig(upstreams=upstreams, results=DEFAULT_RESULTS)
+        return GatewayFile(config, tuple(skipped), (path,), _find_secrets(servers))
     assert isinstance(document, dict), "a TOML document is a table"
     faults = ConfigFaults(path)
     found = _TomlReader(path, faults).read(document)
@@ -110,10 +115,10 @@ class _TomlReader:
             elif not {"command", "url"} & table.keys():
                 self._faults.add(place, "needs a command or a url, or the name of a server of an included file")
         own = {server.name for server in servers}
-        listed = [*servers, *(server for server in included if server.name not in own)]
-        upstreams, skipped = _make_upstreams(_unique(listed), options, defaults)
+        listed = _unique([*servers, *(server for server in included if server.name not in own)])
+        upstreams, skipped = _make_upstreams(listed, options, defaults)
         config = GatewayConfig(upstreams=upstreams, **{"results": DEFAULT_RESULTS, **found})
-        return GatewayFile(config, tuple(skipped), (self._path, *self._included))
+        return GatewayFile(config, tuple(skipped), (self._path, *self._included), _find_secrets(listed))
 
     def _read_keys(self, table: dict[str, Any], keys: Mapping[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
         """Returns the known keys with valid values, and tells of the others."""
@@ -200,6 +205,20 @@ def _make_upstreams(
         else:
             skipped.append(SkippedServer(server.name, reason))
     return upstreams, skipped
+
+
+def _find_secrets(servers: Iterable[ConfiguredServer]) -> frozenset[str]:
+    """Returns the values of variables, and what else in the entries is a secret by its name or its place."""
+    found: set[str] = set()
+    for server in servers:
+        found.update(variable_secrets(server.filled), entry_secrets(server.entry))
+    return frozenset(found)
+
+
+def entry_secrets(entry: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the variables and headers of an entry whose names say that they are secret, and those of its address."""
+    yield from named_secrets({**entry.get("env", {}), **entry.get("headers", {})})
+    yield from address_secrets(entry.get("url", ""))
 
 
 def _is_gateway(entry: Mapping[str, Any]) -> bool:

@@ -162,7 +162,8 @@ VSCODE = """
 def test_vs_code_writes_comments_and_asks_for_inputs(home, cwd):
     written(cwd / ".vscode" / "mcp.json", VSCODE)
     asks, runs = found(home, cwd)
-    assert asks.skip_reason == "it needs the input token, which only its host can ask for"
+    lack = "it needs the input token, which its host asks for (`delta-mcp secret set token` stores it for us)"
+    assert asks.skip_reason == lack
     assert runs.entry["args"] == [f"{cwd}/s.js", "https://x.example // no comment, ]"]
     assert runs.skip_reason is None
 
@@ -284,7 +285,10 @@ def test_variables_that_are_not_set_are_told(home, cwd):
     raw = {"command": "x", "args": ["${ONE}", "${input:two}"], "env": {"A": "${ONE}", "B": "${THREE}"}}
     written(cwd / ".mcp.json", {"mcpServers": {"it": raw, "off": {**raw, "disabled": True}}})
     made, off = found(home, cwd)
-    lack = "it needs the input two, which only its host can ask for and the variable ONE, THREE, which is not set"
+    lack = (
+        "it needs the input two, which its host asks for (`delta-mcp secret set two` stores it for us) "
+        "and the variable ONE, THREE, which is not set"
+    )
     assert (made.skip_reason, off.skip_reason) == (lack, f"{DISABLED}, and {lack}")
 
 

@@ -44,6 +44,8 @@ class ConfiguredServer(Struct, frozen=True):
     """`command` with `args`, `env` and `cwd`, or `url` with `headers`; variables are expanded."""
     skip_reason: str | None = None
     """Why the server must not be started, as the end of a sentence; None if it may be."""
+    filled: tuple[str, ...] = ()
+    """The values of variables and secrets in the entry, which must not be shown."""
 
 
 def find_servers(
@@ -231,4 +233,4 @@ def parse_server(name: str, host: str, path: Path, raw: Any, expander: VariableE
         return ConfiguredServer(
             name, host, path, entry, f"{DISABLED}, and {expander.missing_text}" if expander.missing_text else DISABLED
         )
-    return ConfiguredServer(name, host, path, entry, expander.missing_text)
+    return ConfiguredServer(name, host, path, entry, expander.missing_text, tuple(expander.filled))

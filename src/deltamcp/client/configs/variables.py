@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from deltamcp.client.configs.hosts import Machine
+from deltamcp.runtime.user_keyring import load_secret
 
+_KEYRING, _INPUT = "keyring:", "input:"
+"""What stands before the name of a secret in the user's keyring, and of what VS Code asks its user for."""
 # `${NAME}` in all hosts, `{env:NAME}` in OpenCode, `$NAME` as a whole value in Gemini CLI.
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}|\{env:([^{}]*)\}|^\$([A-Za-z_]\w*)$")
 
@@ -18,6 +21,8 @@ class VariableExpander:
         self.machine = machine
         self.workspace = workspace
         self._missing: dict[str, None] = {}
+        self.filled: dict[str, None] = {}
+        """The values of variables and secrets that were filled in, in their order."""
         self._builtin_values = {
             "workspaceFolder": str(workspace),
             "workspaceFolderBasename": workspace.name,
@@ -32,10 +37,18 @@ class VariableExpander:
         """Says which variables have no value, as the end of a sentence; None if all have one."""
         if not self._missing:
             return None
-        inputs = [name.removeprefix("input:") for name in self._missing if name.startswith("input:")]
-        variables = [name for name in self._missing if not name.startswith("input:")]
-        needed = [f"the input {', '.join(inputs)}, which only its host can ask for"] if inputs else []
-        needed += [f"the variable {', '.join(variables)}, which is not set"] if variables else []
+        secrets = [name.removeprefix(_KEYRING) for name in self._missing if name.startswith(_KEYRING)]
+        inputs = [name.removeprefix(_INPUT) for name in self._missing if name.startswith(_INPUT)]
+        variables = [name for name in self._missing if not name.startswith((_INPUT, _KEYRING))]
+        needed = []
+        if secrets:
+            store = f"`delta-mcp secret set {secrets[0]}` puts it there"
+            needed.append(f"the secret {', '.join(secrets)}, which your keyring does not have ({store})")
+        if inputs:
+            store = f"`delta-mcp secret set {inputs[0]}` stores it for us"
+            needed.append(f"the input {', '.join(inputs)}, which its host asks for ({store})")
+        if variables:
+            needed.append(f"the variable {', '.join(variables)}, which is not set")
         return f"it needs {' and '.join(needed)}"
 
     def expand(self, value: Any) -> Any:
@@ -51,8 +64,20 @@ class VariableExpander:
     def _expand_match(self, match: re.Match[str]) -> str:
         name, is_default, default = (match[1] or match[2] or match[3] or "").partition(":-")
         name = name.removeprefix("env:")
-        value = self._builtin_values.get(name) or self.machine.environment.get(name)
+        if name in self._builtin_values:
+            return self._builtin_values[name]
+        value = self._find(name)
         if value is None and not is_default:
             self._missing[name[:100]] = None
             return match[0]
-        return default if value is None else value
+        if value is None:
+            return default
+        self.filled[value] = None
+        return value
+
+    def _find(self, name: str) -> str | None:
+        """Returns the value of a variable or a secret; None if there is none."""
+        for prefix in (_KEYRING, _INPUT):
+            if name.startswith(prefix):
+                return load_secret(name.removeprefix(prefix))
+        return self.machine.environment.get(name)

@@ -11,6 +11,7 @@ from typing import Protocol
 from deltamcp.errors import ConfigurationError
 from deltamcp.runtime.own_files import open_lock_file, read_own_file, replace_own_file, try_lock
 from deltamcp.runtime.user_folders import user_folder
+from deltamcp.runtime.user_keyring import ask_keyring
 
 _IN_KEYRING = b"keyring"
 """What the file of a server contains whose record is in the keyring; so only its users wait for the keyring."""
@@ -106,21 +107,21 @@ class UserStorage:
             return None  # a user without a folder has no logins
         if record != _IN_KEYRING:
             return record
-        found = _ask_keyring("get_password", _SERVICE, server)
+        found = ask_keyring("get_password", _SERVICE, server)
         return found.encode() if isinstance(found, str) else None
 
     def _save(self, server: str, record: bytes) -> None:
         if self._uses_keyring:
-            _ask_keyring("set_password", _SERVICE, server, record.decode())
+            ask_keyring("set_password", _SERVICE, server, record.decode())
             # A keyring may be switched off, locked, or too small: only what can be read again is stored.
-            if _ask_keyring("get_password", _SERVICE, server) == record.decode():
+            if ask_keyring("get_password", _SERVICE, server) == record.decode():
                 self._write(server, _IN_KEYRING)
                 return
         self._write(server, record)
 
     def _delete(self, server: str) -> None:
         if read_own_file(self._path(server), _MAX_RECORD_BYTES) == _IN_KEYRING:
-            _ask_keyring("delete_password", _SERVICE, server)
+            ask_keyring("delete_password", _SERVICE, server)
         self._path(server).unlink(missing_ok=True)
 
     def _write(self, server: str, content: bytes) -> None:
@@ -131,13 +132,3 @@ class UserStorage:
 
     def _path(self, server: str) -> Path:
         return self._folder / f"{hashlib.sha256(server.encode()).hexdigest()[:40]}.json"
-
-
-def _ask_keyring(function: str, *arguments: str) -> object:
-    """Calls a function of the package `keyring`; returns None if it is not installed, or its backend fails."""
-    try:
-        import keyring  # 100 ms to import
-
-        return getattr(keyring, function)(*arguments)
-    except Exception:  # backends raise what they like; none of it says more than that the file must do
-        return None
