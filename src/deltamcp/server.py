@@ -117,7 +117,8 @@ class DeltaServer:
                 `"memory://"`, `"sqlite:///path"`, `"redis://host:port/0"` or your own `Store`. Replicas need the same
                 store.
             observers: Objects that the server notifies of every call of an operation, however it was called. Calls of
-                `discover`, `get_schema` and `continue` are not among them.
+                `discover`, `get_schema` and `continue` are not among them; an observer that has the methods of
+                `DisclosureObserver`, too, is told of those and of lists of tools.
             middleware: Async functions that run around every call of an operation, resource or prompt, the first
                 outermost: `async def timing(call, call_next)`. See `FunctionCall`.
             rate_limits: How often an address, a principal and a principal's calls of one tool may come, counted in the

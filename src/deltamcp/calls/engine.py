@@ -19,7 +19,7 @@ from deltamcp.calls.failures import refuse_withheld
 from deltamcp.calls.function_runner import FunctionRunner
 from deltamcp.calls.lists import Lists
 from deltamcp.calls.meta_calls import MetaCalls
-from deltamcp.calls.observers import CallObserver
+from deltamcp.calls.observers import CallObserver, DisclosureObservers
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.prompts import Prompts
 from deltamcp.calls.rate_limits import RateBuckets, RateLimits
@@ -130,10 +130,17 @@ class Engine:
         )
         self.promise_queue: PromiseQueue | None = None
         """What carries promised calls to workers; without one, every call runs while its client waits."""
+        disclosure_observers = DisclosureObservers(hooks.observers)
         self._meta_calls = MetaCalls(
-            search, continuation, changes, self._tool_calls, computations, lambda: self.promise_calls
+            search,
+            continuation,
+            changes,
+            self._tool_calls,
+            computations,
+            lambda: self.promise_calls,
+            disclosure_observers,
         )
-        self._lists = Lists(catalog, self.capabilities, changes, search)
+        self._lists = Lists(catalog, self.capabilities, changes, search, disclosure_observers)
         self._resources = Resources(
             catalog, self.capabilities, runner, continuation, changes, computations, cache_seconds
         )

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from deltamcp.calls.capabilities import Capabilities
 from deltamcp.calls.failures import refuse_withheld
+from deltamcp.calls.observers import DisclosureObservers
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.requested_root import accept_root
@@ -21,6 +22,7 @@ from deltamcp.values import (
     Definitions,
     Describe,
     Failure,
+    Kind,
     ListItems,
     ListManifest,
     Outcome,
@@ -40,9 +42,15 @@ class Lists:
     """Lists the items of the catalogue that the caller may see."""
 
     def __init__(
-        self, catalog: Catalog, capabilities: Capabilities, changes: ChangeDelivery, search: OperationSearch
+        self,
+        catalog: Catalog,
+        capabilities: Capabilities,
+        changes: ChangeDelivery,
+        search: OperationSearch,
+        observers: DisclosureObservers,
     ) -> None:
         self._search = search
+        self._observers = observers
         self._catalog = catalog
         self._capabilities = capabilities
         self._changes = changes
@@ -56,7 +64,11 @@ class Lists:
         if ask.type is not None or ask.query is not None:
             return Answer(view.lite_page(await self._filter(ask, request), terms.surface or Surface.FULL))
         page = view.page(ask.kind, terms.surface or view.surface, ask.cursor, ask.whole, terms.result_shape)
-        return _WRONG_CURSOR if page is None else Answer(page)
+        if page is None:
+            return _WRONG_CURSOR
+        if ask.kind is Kind.TOOLS and ask.cursor is None:
+            self._observers.tools_listed(page, request)
+        return Answer(page)
 
     async def _filter(self, ask: ListItems, request: RequestContext) -> list[Operation]:
         view = request.view

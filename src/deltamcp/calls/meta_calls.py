@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from deltamcp.calls.failures import crash_result, missing_scopes
+from deltamcp.calls.observers import DisclosureObservers
 from deltamcp.calls.operation_search import OperationSearch
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.tool_calls import ToolCalls
 from deltamcp.catalog import discovery
 from deltamcp.catalog.execute_arguments import parse_execute_arguments
-from deltamcp.catalog.meta_tools import MetaTool
+from deltamcp.catalog.meta_tools import RUNNING_META_TOOLS, MetaTool
 from deltamcp.delivery.call_policy import ResultOverride
 from deltamcp.delivery.change_delivery import ChangeDelivery
 from deltamcp.delivery.continuation import Continuation
@@ -40,6 +41,7 @@ class MetaCalls:
         tool_calls: ToolCalls,
         computations: Computations,
         promise_calls: "Callable[[], PromiseCalls | None]",
+        observers: DisclosureObservers,
     ) -> None:
         """`promise_calls` returns what makes promises, where the server gives some."""
         self._search = search
@@ -48,16 +50,22 @@ class MetaCalls:
         self._tool_calls = tool_calls
         self._computations = computations
         self._promise_calls = promise_calls
+        self._observers = observers
 
     async def call(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
+        outcome: Outcome
         try:
-            return await self._call(meta, ask, request)
+            outcome = await self._call(meta, ask, request)
+            if meta in RUNNING_META_TOOLS:
+                return outcome
         except UsageError as error:
-            return Answer(content.server_error(str(error), ToolErrorCode.INVALID_PARAMS))
+            outcome = Answer(content.server_error(str(error), ToolErrorCode.INVALID_PARAMS))
         except MissingScopesError as error:
-            return missing_scopes(error, request.terms.caller)
+            outcome = missing_scopes(error, request.terms.caller)
         except Exception as error:
-            return Answer(crash_result(f"The tool {ask.name}", error))
+            outcome = Answer(crash_result(f"The tool {ask.name}", error))
+        self._observers.meta_tool_replied(meta, outcome, request)
+        return outcome
 
     async def _call(self, meta: MetaTool, ask: CallTool, request: RequestContext) -> Outcome:
         caller = request.terms.caller

@@ -4,16 +4,16 @@ import functools
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import UNSET
 
-from deltamcp import tokens
 from deltamcp.calls.request_context import RequestContext
+from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.results import content
+from deltamcp.results.result_tokens import count_result
 from deltamcp.runtime.http_request_id import HTTP_REQUEST_ID
-from deltamcp.values import JSON, Answer, Caller, Outcome, RequestId, Terms, Text, ToolResult
-from deltamcp.wire import jsonrpc
+from deltamcp.values import JSON, Answer, Caller, Outcome, Page, RawResult, RequestId, Terms, ToolResult
 
 logger = logging.getLogger("deltamcp")
 
@@ -65,7 +65,8 @@ class ObservedCall:
         if self.value is UNSET:
             return None
         try:
-            return _count_tokens(content.tool_result(self.value, None))
+            whole = self.value if isinstance(self.value, RawResult) else content.tool_result(self.value, None)
+            return count_result(whole)
         except ValueError:  # a value that cannot be sent
             return None
 
@@ -73,8 +74,8 @@ class ObservedCall:
     def tokens_after(self) -> int | None:
         """The tokens of the result as the server sent it, counted at the first access; None if there is no result."""
         match self.outcome:
-            case Answer(ToolResult() as result):
-                return _count_tokens(result)
+            case Answer(ToolResult() | RawResult() as result):
+                return count_result(result)
             case _:
                 return None
 
@@ -97,6 +98,44 @@ class CallObserver(Protocol):
     def call_finished(self, call: ObservedCall) -> None:
         """Handles the end of a call."""
         ...
+
+
+@runtime_checkable
+class DisclosureObserver(Protocol):
+    """Is told what models read of a server besides the results of operations.
+
+    An observer of calls may be one too: `DeltaServer(observers=[...])`.
+    The methods run on the event loop and must not block. The server logs their exceptions.
+    """
+
+    def tools_listed(self, page: Page, request: RequestContext) -> None:
+        """Handles the first page of `tools/list`."""
+        ...
+
+    def meta_tool_replied(self, meta: MetaTool, outcome: Outcome, request: RequestContext) -> None:
+        """Handles the reply of a meta-tool that ran no operation: observers of calls are told of those."""
+        ...
+
+
+class DisclosureObservers:
+    """Notifies observers of lists and of meta-tools; there are mostly none."""
+
+    def __init__(self, observers: Sequence[CallObserver]) -> None:
+        self._observers = [observer for observer in observers if isinstance(observer, DisclosureObserver)]
+
+    def tools_listed(self, page: Page, request: RequestContext) -> None:
+        for observer in self._observers:
+            try:
+                observer.tools_listed(page, request)
+            except Exception:
+                logger.exception("an observer failed")
+
+    def meta_tool_replied(self, meta: MetaTool, outcome: Outcome, request: RequestContext) -> None:
+        for observer in self._observers:
+            try:
+                observer.meta_tool_replied(meta, outcome, request)
+            except Exception:
+                logger.exception("an observer failed")
 
 
 class Observation:
@@ -124,10 +163,3 @@ class Observation:
                 observer.call_finished(call)
             except Exception:
                 logger.exception("an observer failed")
-
-
-def _count_tokens(result: ToolResult) -> int:
-    texts = [block.text for block in result.content if isinstance(block, Text)]
-    if result.structured is not UNSET:
-        texts.append(jsonrpc.encode(result.structured).decode())
-    return sum(map(tokens.count, texts))

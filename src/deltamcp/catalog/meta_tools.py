@@ -35,6 +35,10 @@ class MetaTool(enum.Enum):
     CONTINUE = "continue"
 
 
+RUNNING_META_TOOLS = frozenset({MetaTool.EXECUTE, MetaTool.QUERY})
+"""The meta-tools that run operations; the others only tell of them, or of their results."""
+
+
 class DetailLevel(enum.Enum):
     """How much detail `discover` and `get_schema` show."""
 

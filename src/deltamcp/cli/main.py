@@ -57,6 +57,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "approve": Verb("approve", "what changed in the servers behind the gateway, to be approved or rejected"),
         "worker": Verb("worker", "run the promises of a server elsewhere than it serves", runs_author_code=True),
         "dev": Verb("dev", "run a server while you write it, with the MCP Inspector", runs_author_code=True),
+        "stats": Verb("stats", "what the gateway saved a model, and what it cost"),
         "token": Verb("make_token", "make a bearer token for a server of yours"),
         "validate": Verb("validate", "check an operations.json and tell every fault in it"),
         "completion": Verb("completion", "a completion script for your shell"),

@@ -17,6 +17,7 @@ from deltamcp.gateway.approvals import Approvals
 from deltamcp.gateway.catalogue_cache import CatalogueCache
 from deltamcp.gateway.config import GatewayConfig
 from deltamcp.gateway.known_catalogues import KnownCatalogues
+from deltamcp.gateway.ledger import Ledger
 from deltamcp.gateway.quarantine import Quarantine
 from deltamcp.gateway.upstream_items import Item, UpstreamItems, UpstreamOffer
 from deltamcp.runtime.user_folders import user_folder
@@ -42,12 +43,14 @@ class Gateway:
         observers: Sequence[CallObserver] = (),
         cache_folder: Path | None = None,
         approvals: Approvals | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         """
         Args:
             observers: As of `DeltaServer`.
             cache_folder: Where to keep what upstreams list; the user's folder for it by default.
             approvals: The definitions that may be offered; by default those that the user approved.
+            ledger: Notes what calls and lists cost; the gateway closes it.
 
         Raises:
             ConfigurationError: two upstreams have the same name.
@@ -56,6 +59,7 @@ class Gateway:
         if len({*names}) < len(names):
             raise ConfigurationError(f"Two servers have the same name; rename one of {', '.join(names)}.")
         self._config = config
+        self._ledger = ledger
         self._guard = ProcessGuard()
         self.upstreams = {
             one.name: Upstream(one.name, one.entry, one.settings, guard=self._guard, speak=one.speak)
@@ -67,7 +71,7 @@ class Gateway:
             disclosure=Disclosure(config.disclosure, query=config.query),
             results=config.results,
             lifespan=self._run,
-            observers=observers,
+            observers=observers if ledger is None else (*observers, ledger),
         )
         cache = CatalogueCache(cache_folder or user_folder("cache") / "catalogues")
         self._quarantine = Quarantine(approvals or Approvals(), self.upstreams)
@@ -88,6 +92,8 @@ class Gateway:
         finally:
             await asyncio.gather(*(upstream.close() for upstream in self.upstreams.values()))
             self._guard.close()
+            if self._ledger is not None:
+                await asyncio.to_thread(self._ledger.close)
 
     @contextlib.asynccontextmanager
     async def _following_approvals(self) -> AsyncIterator[None]:

@@ -1,0 +1,153 @@
+"""The figures of the ledger: what calls and lists would have cost a model, and what they did. Pure: does no I/O."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from deltamcp.values import JSON
+
+GATEWAY = ""
+"""Stands in place of an upstream for what the gateway itself has models read: its meta-tools and their replies."""
+LISTED = "tools/list"
+"""Stands in place of a tool for the definitions in a list."""
+UNKNOWN = "(unknown)"
+"""Stands in place of a tool that does not exist, because its name is what a model wrote."""
+OTHERS = "(others)"
+"""Stands in place of tools for which the ledger has no more room that day."""
+
+
+class LedgerKey(NamedTuple):
+    """What figures are about."""
+
+    day: str
+    """The day at the gateway's place, such as 2026-11-16."""
+    upstream: str
+    tool: str
+
+
+class Usage(Struct):
+    """Sums of tokens and calls."""
+
+    calls: int = 0
+    """For a list: the conversations that it was sent to."""
+    failed: int = 0
+    uncounted: int = 0
+    """The calls whose tokens were not counted, because too many results waited for it."""
+    before: int = 0
+    """The tokens that a model would have read from the upstream itself."""
+    after: int = 0
+    """The tokens that it was sent."""
+
+    @property
+    def saved(self) -> int:
+        """Less than zero where the gateway cost more than it saved."""
+        return self.before - self.after
+
+    def add(self, other: "Usage") -> None:
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def as_json(self) -> dict[str, JSON]:
+        return {**{name: getattr(self, name) for name in self.__struct_fields__}, "saved": self.saved}
+
+
+LedgerRows = Mapping[LedgerKey, Usage]
+
+GROUPS: Mapping[str, Callable[[LedgerKey], tuple[str, ...]]] = {
+    "day": lambda key: (key.day,),
+    "upstream": lambda key: (key.upstream,),
+    "tool": lambda key: (key.upstream, key.tool),
+}
+"""What figures can be summed by."""
+
+
+class LedgerTotals(Struct, frozen=True):
+    """The sums of some days, and of the three things that they consist of."""
+
+    days: int
+    """The days that have figures."""
+    losing_days: list[str]
+    """The days on which the gateway cost more tokens than it saved."""
+    definitions: Usage
+    """Lists: all definitions of the upstreams, against what the gateway listed."""
+    meta_tools: Usage
+    """Replies of `discover`, `get_schema` and `continue`, and refusals of `execute`; they have no tokens before."""
+    results: Usage
+    """Results of the upstreams' tools."""
+
+    @property
+    def total(self) -> Usage:
+        summed = Usage()
+        for part in (self.definitions, self.meta_tools, self.results):
+            summed.add(part)
+        return summed
+
+    def as_json(self) -> dict[str, JSON]:
+        return {
+            "days": self.days,
+            "losingDays": self.losing_days,
+            "definitions": self.definitions.as_json(),
+            "metaTools": self.meta_tools.as_json(),
+            "results": self.results.as_json(),
+            "tokens": {name: self.total.as_json()[name] for name in ("before", "after", "saved")},
+        }
+
+
+def group(rows: LedgerRows, by: str) -> dict[tuple[str, ...], Usage]:
+    """Sums figures by one of `GROUPS`."""
+    return _sum(rows, GROUPS[by])
+
+
+def total(rows: LedgerRows) -> LedgerTotals:
+    """Sums all figures."""
+    parts = {part: Usage() for part in ("definitions", "meta_tools", "results")}
+    for key, usage in rows.items():
+        part = "definitions" if key.tool == LISTED else "meta_tools" if key.upstream == GATEWAY else "results"
+        if key.tool == LISTED and key.upstream != GATEWAY:
+            # Each upstream has a row for the same list; the gateway's own has the number of lists.
+            usage = Usage(before=usage.before, after=usage.after)
+        parts[part].add(usage)
+    by_day = group(rows, "day")
+    return LedgerTotals(len(by_day), sorted(day for (day,), usage in by_day.items() if usage.saved < 0), **parts)
+
+
+def sentences(totals: LedgerTotals) -> list[str]:
+    """Says what the figures come to, with the days that cost more than they saved."""
+    whole, definitions, results = totals.total, totals.definitions, totals.results
+    said = [
+        f"{_number(results.calls, 'call')} and {_number(definitions.calls, 'list')} on {_number(totals.days, 'day')}. "
+        f"Definitions cost {definitions.after:,} tokens instead of {definitions.before:,}, results {results.after:,} "
+        f"instead of {results.before:,}; discover, get_schema and continue cost {totals.meta_tools.after:,}."
+    ]
+    if whole.saved < 0:
+        said.append(f"Together the gateway cost {-whole.saved:,} tokens more than it saved.")
+    else:
+        share = f", {whole.saved / whole.before:.0%} of {whole.before:,}" if whole.before else ""
+        said.append(f"Together {whole.saved:,} tokens were saved{share}.")
+    if totals.losing_days and totals.days > 1:
+        said.append(
+            f"On {_number(len(totals.losing_days), 'day')} it cost more than it saved: {', '.join(totals.losing_days)}."
+        )
+    if whole.uncounted:
+        said.append(f"The tokens of {_number(whole.uncounted, 'call')} were not counted: too many came at once.")
+    return said
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _sum(rows: LedgerRows, key_of: Callable[[LedgerKey], tuple[str, ...]]) -> dict[tuple[str, ...], Usage]:
+    summed: dict[tuple[str, ...], Usage] = {}
+    for key, usage in rows.items():
+        summed.setdefault(key_of(key), Usage()).add(usage)
+    return summed
+
+
+def add_rows(rows: dict[LedgerKey, Usage], more: Iterable[tuple[LedgerKey, Usage]], limit: int) -> None:
+    """Adds figures to sums of at most `limit` keys; beyond, tools of an upstream are summed together."""
+    for key, usage in more:
+        if key not in rows and len(rows) >= limit:
+            key = key._replace(tool=OTHERS)
+        rows.setdefault(key, Usage()).add(usage)

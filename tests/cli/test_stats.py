@@ -1,0 +1,78 @@
+"""`delta-mcp stats`: tables, JSON, days, and a ledger that is empty or no ledger."""
+
+import datetime
+import json
+from pathlib import Path
+
+import pytest
+
+from deltamcp.gateway.ledger_figures import GATEWAY, LISTED, LedgerKey, Usage
+from deltamcp.gateway.ledger_file import LedgerFile
+from tests.support.command_line import PipedRun, assert_one_sentence, run
+
+TODAY = datetime.date.today()
+YESTERDAY = TODAY - datetime.timedelta(days=1)
+
+
+def stats(tmp_path: Path, *words: str) -> PipedRun:
+    return run("stats", *words, cwd=tmp_path, XDG_STATE_HOME=str(tmp_path))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> LedgerFile:
+    file = LedgerFile(tmp_path / "delta-mcp" / "ledger.sqlite")
+    file.add(
+        {
+            LedgerKey(YESTERDAY.isoformat(), "git", "log"): Usage(1, 0, 0, 100, 130),
+            LedgerKey(TODAY.isoformat(), "git", LISTED): Usage(1, 0, 0, 16_000, 0),
+            LedgerKey(TODAY.isoformat(), GATEWAY, LISTED): Usage(1, 0, 0, 0, 324),
+            LedgerKey(TODAY.isoformat(), GATEWAY, "discover"): Usage(2, 0, 0, 0, 500),
+            LedgerKey(TODAY.isoformat(), "git", "log"): Usage(3, 1, 0, 5_000, 1_000),
+        }
+    )
+    return file
+
+
+def test_a_table_by_tool_and_what_it_comes_to(tmp_path, ledger):
+    done = stats(tmp_path)
+    assert done.code == 0, done.err
+    lines = [line.split() for line in done.out.splitlines()]
+    assert ["git", "tools/list", "1", "0", "16,000", "0", "16,000"] in lines
+    assert ["git", "log", "4", "1", "5,100", "1,130", "3,970"] in lines
+    assert ["(gateway)", "discover", "2", "0", "0", "500", "-500"] in lines
+    assert "Together 19,146 tokens were saved, 91% of 21,100." in done.out
+    assert f"On 1 day it cost more than it saved: {YESTERDAY}." in done.out
+
+
+@pytest.mark.parametrize(
+    ("by", "first"),
+    [("day", [str(YESTERDAY), "1", "0", "100", "130", "-30"]), ("upstream", ["git", "5", "1", "21,100", "1,130"])],
+)
+def test_sums_by_day_and_by_upstream(tmp_path, ledger, by, first):
+    rows = [line.split() for line in stats(tmp_path, "--by", by).out.splitlines()]
+    assert rows[1][: len(first)] == first
+
+
+def test_days_leave_out_older_ones(tmp_path, ledger):
+    done = json.loads(stats(tmp_path, "--days", "1", "--by", "day", "--json").out)
+    assert [row["day"] for row in done["rows"]] == [TODAY.isoformat()]
+    assert done["total"]["losingDays"] == []
+    assert done["total"]["tokens"] == {"before": 21_000, "after": 1_824, "saved": 19_176}
+    assert done["total"]["metaTools"]["calls"] == 2 and "o200k" in done["tokenizer"]
+
+
+def test_reset_forgets_all(tmp_path, ledger):
+    assert stats(tmp_path, "--reset").code == 0
+    assert "Nothing is counted yet" in stats(tmp_path).out
+    assert json.loads(stats(tmp_path, "--json").out)["rows"] == []
+
+
+def test_a_file_that_is_no_ledger_is_one_sentence(tmp_path, ledger):
+    for suffix in ("-wal", "-shm"):
+        Path(f"{ledger.path}{suffix}").unlink(missing_ok=True)
+    ledger.path.write_bytes(b"no database" * 1000)
+    assert_one_sentence(stats(tmp_path), 2)
+
+
+def test_days_must_be_a_number(tmp_path):
+    assert stats(tmp_path, "--days", "all").code == 2
