@@ -173,6 +173,10 @@ class Engine:
         """Notifies one more observer of the calls that start from now on; it comes after the author's."""
         self._tool_calls.add_observer(observer)
 
+    def report_savings(self) -> None:
+        """Has every result say in its `_meta` what it would have cost a model and does cost, from now on."""
+        self._tool_calls.reports_savings = True
+
     def identify(
         self, principal: Principal, conversation: str | None = None, address: str = "", opener: str = ""
     ) -> Caller:

@@ -15,6 +15,7 @@ from deltamcp.calls.observers import CallObserver, Observation, ObservedCall
 from deltamcp.calls.rate_limits import RateBuckets
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.calls.request_state import CONSENT_PREFIX, Answers, RequestState
+from deltamcp.calls.result_savings import SAVINGS_KEY, add_savings
 from deltamcp.catalog import tool_text
 from deltamcp.catalog.argument_problem import InvalidArgumentsError, problem_details
 from deltamcp.catalog.excerpt import cut, value_excerpt
@@ -98,6 +99,8 @@ class ToolCalls:
         self._deliveries = deliveries
         self._observers = tuple(observers)
         self._rates = rates if rates is not None and rates.limits_tools else None
+        self.reports_savings = False
+        """Whether every result says what it would have cost, and costs, also to clients that do not ask."""
 
     def add_observer(self, observer: CallObserver) -> None:
         """Notifies one more observer, the last."""
@@ -187,6 +190,8 @@ class ToolCalls:
             for observation in observations:
                 observation.call.value = value
             result = await call.delivery.deliver(value, call.delivery_request)
+            if self.reports_savings or SAVINGS_KEY in request.terms.meta:
+                result = await add_savings(value, result)
             sealed = None if request.session is None else request.session.sealed
             if sealed is not None and isinstance(result, ToolResult):
                 result = replace(result, meta={**(result.meta or {}), SESSION_CONTEXT_KEY: sealed})

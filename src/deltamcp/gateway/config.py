@@ -81,6 +81,8 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
     list."""
     max_age_seconds: float = 86_400.0
     """For how long the gateway takes from its cache what a server lists, if nothing starts that server meanwhile."""
+    savings: bool = False
+    """Whether every result says in its `_meta` what it would have cost a model and does cost."""
 
     @property
     def has_prefix(self) -> bool:

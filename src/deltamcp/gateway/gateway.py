@@ -83,6 +83,8 @@ class Gateway:
 
     @contextlib.asynccontextmanager
     async def _run(self, server: DeltaServer) -> AsyncIterator[None]:
+        if self._config.savings:
+            server.engine.report_savings()
         try:
             self._known.load()
             self._offer()

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+from deltamcp.calls.result_savings import SAVINGS_KEY
 from deltamcp.client.client import DeltaClient
 from deltamcp.context import CAPABILITY, Context, InputPending, MissingCapabilityError
 from deltamcp.dialects import modern
@@ -12,7 +13,14 @@ from deltamcp.values import JSON, Era, InputRequest, RawResult
 _MAX_ROUNDS = 50
 """How often an upstream may ask for input in one request."""
 _OWN_META = frozenset(
-    {"progressToken", modern.VERSION_KEY, modern.CLIENT_KEY, modern.CAPABILITIES_KEY, modern.LOG_LEVEL_KEY}
+    {
+        "progressToken",
+        modern.VERSION_KEY,
+        modern.CLIENT_KEY,
+        modern.CAPABILITIES_KEY,
+        modern.LOG_LEVEL_KEY,
+        SAVINGS_KEY,
+    }
 )
 """The members of a request's `_meta` that are between this server and its client."""
 
