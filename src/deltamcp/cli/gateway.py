@@ -19,9 +19,9 @@ from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_file import DEFAULT_RESULTS, GatewayFile, SkippedServer, entry_secrets, read_gateway_file
 from deltamcp.gateway.upstream_name import name_address, name_command
 from deltamcp.results.policy import ResultPolicy, merge_policies
+from deltamcp.runtime.secrets import Secrets
 from deltamcp.runtime.user_folders import user_folder
 from deltamcp.server import DeltaServer
-from deltamcp.sources.secrets import Secrets
 
 logger = logging.getLogger("deltamcp")
 

@@ -24,7 +24,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_faults import ConfigFaults
 from deltamcp.results.policy import ResultPolicy
-from deltamcp.sources.secrets import address_secrets, named_secrets, variable_secrets
+from deltamcp.runtime.secrets import address_secrets, named_secrets, variable_secrets
 
 DEFAULT_RESULTS = ResultPolicy(max_tokens=20_000)
 """The result policy of a gateway whose configuration names none."""
