@@ -309,6 +309,11 @@ class Context:
 
     # Questions
 
+    @property
+    def runs_again_with_answers(self) -> bool:
+        """Whether a question ends this run, and the function runs again once the client has answered."""
+        return self.terms.era is Era.MODERN or self.promise_id is not None
+
     async def elicit(self, message: str, schema: Any, key: str | None = None) -> Elicited:
         """Asks the user to fill in a form.
 
@@ -381,8 +386,8 @@ class Context:
         Raises:
             InputDeclinedError: the client cannot be asked one of the questions.
         """
-        questions = {key: _adapt_question(question, self.terms) for key, question in questions.items()}
-        if self.terms.era is Era.MODERN or self.promise_id is not None:
+        questions = {key: adapt_question(question, self.terms) for key, question in questions.items()}
+        if self.runs_again_with_answers:
             missing = {key: question for key, question in questions.items() if key not in self._answers}
             if missing:
                 raise InputPending(missing)
@@ -405,7 +410,7 @@ class Context:
         return answer
 
 
-def _adapt_question(question: InputRequest, terms: Terms) -> InputRequest:
+def adapt_question(question: InputRequest, terms: Terms) -> InputRequest:
     """Returns the question in the form that the client's protocol version has for it.
 
     Raises:
@@ -425,7 +430,7 @@ def _adapt_question(question: InputRequest, terms: Terms) -> InputRequest:
     if terms.version >= versions.FORM_MODES_SINCE:
         return question
     for name, field in question.params["requestedSchema"]["properties"].items():
-        if field["type"] == "array":
+        if field.get("type") == "array":
             raise InputDeclinedError(f"The client's protocol version has no form fields like {name!r}.")
     return InputRequest(question.method, {key: value for key, value in question.params.items() if key != "mode"})
 

@@ -120,6 +120,22 @@ class Fake:
                 return message
             self.queue.append(message)
 
+    def ask_all(self, questions: dict[str, Any]) -> dict[str, Any]:
+        """The client's answers to requests that are all sent before one is answered."""
+        for key, question in questions.items():
+            self.say(id=f"all {key}", method=question["method"], params=question.get("params", {}))
+        answers: dict[str, Any] = {}
+        while len(answers) < len(questions):
+            message = self.line()
+            if message is None:
+                self.leave()
+            key = str(message.get("id")).removeprefix("all ")
+            if "method" not in message and key in questions:
+                answers[key] = message.get("result", message.get("error"))
+            else:
+                self.queue.append(message)
+        return answers
+
     def leave(self) -> NoReturn:
         sys.stdout.flush()
         os._exit(3)
@@ -267,6 +283,15 @@ class Fake:
         self.say(method="notifications/unheard/of", params={})
         self.reply(id_, {})
 
+    def call_withdraw(self, id_: Any, params: dict[str, Any]) -> None:
+        """Asks, wants no answer any more once it is called again, and answers both calls."""
+        if not self.held:
+            self.held.append((id_, None))
+            self.say(id="w", method="elicitation/create", params={"message": "?", "requestedSchema": ANY})
+            return
+        self.say(method="notifications/cancelled", params={"requestId": "w"})
+        self.call_release(id_, params)
+
     def announce(self, method: str) -> None:
         if not self.modern:
             self.say(method=method)
@@ -282,6 +307,9 @@ class Fake:
         rounds = params["arguments"].get("rounds", 1)
         if not self.modern:
             answers = {}
+            if params["arguments"].get("at_once"):
+                answers = self.ask_all(questions)
+                questions = {}
             for key, question in questions.items():
                 answer = self.ask(question["method"], question.get("params", {}))
                 answers[key] = answer.get("result", answer.get("error"))

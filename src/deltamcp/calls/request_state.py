@@ -29,8 +29,10 @@ CONSENT_PREFIX: Final = "confirm "
 
 _MAX_ANSWER_BYTES = 256 * 1024
 """All answers of one request, which go to the client and back in every further round; a model's answer is shorter."""
-_MAX_STATE_CHARS = _MAX_ANSWER_BYTES * 4 // 3 + 64 * 1024
-"""The answers, and the keys and names of the questions, which an author chose."""
+_MAX_MEMO_BYTES = 256 * 1024
+"""What a function leaves for its next round; that of a gateway has the sealed state of the server behind it."""
+_MAX_STATE_CHARS = (_MAX_ANSWER_BYTES + _MAX_MEMO_BYTES) * 4 // 3 + 64 * 1024
+"""The answers, the memo, and the keys and names of the questions, which an author chose."""
 
 
 class Answers(Struct, frozen=True):
@@ -115,8 +117,9 @@ class RequestState:
 
         It is a failure if the answers so far are too large to go to the client and back.
         """
-        sealed = self._close(pending.requests, caller, request, answers, pending.memo)
-        return sealed if isinstance(sealed, Failure) else InputRequired(pending.requests, sealed, pending.memo)
+        memo = answers.memo if pending.memo is None else pending.memo
+        sealed = self._close(pending.requests, caller, request, answers, memo)
+        return sealed if isinstance(sealed, Failure) else InputRequired(pending.requests, sealed, memo)
 
     def ask_for_resource(
         self, needs: NeedsResource, caller: Caller, request: list[JSON], answers: Answers
@@ -137,15 +140,18 @@ class RequestState:
         memo: JSON,
     ) -> str | Failure:
         drafts = len(msgspec.json.encode(answers.drafts)) if answers.drafts else 0
-        if len(msgspec.json.encode(answers.by_key)) + drafts > _MAX_ANSWER_BYTES:
+        by_key = {key: answer for key, answer in answers.by_key.items() if key not in requests}  # else it is asked anew
+        if len(msgspec.json.encode(by_key)) + drafts > _MAX_ANSWER_BYTES:
             return Failure(
                 Fault.INVALID_PARAMS,
                 f"The answers to the questions of one request may have {_MAX_ANSWER_BYTES:,} bytes; answer with less.",
             )
+        if memo is not None and len(msgspec.json.encode(memo)) > _MAX_MEMO_BYTES:
+            return Failure(Fault.INTERNAL, "The questions of this request are too large to be asked.")
         expires = time.time() + self._seconds
         consents = {key: expires for key in requests if key.startswith(CONSENT_PREFIX)}
         sealed = [
-            dict(answers.by_key),
+            by_key,
             {**answers.consents, **consents},
             list_questions(requests),
             dict(answers.drafts),

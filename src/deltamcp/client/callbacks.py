@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import isawaitable
 from typing import Any, TypeAlias
 
+from deltamcp.client.request_sender import RequestSender
 from deltamcp.context import Elicited
 from deltamcp.errors import FAULTS, Fault, PeerError
 from deltamcp.values import JSON
@@ -28,10 +29,13 @@ class ClientCallbacks:
         elicitation: OnElicitation | None,
         sampling: OnSampling | None,
         roots: Sequence[str | dict[str, JSON]] | None,
+        sender: RequestSender | None = None,
     ) -> None:
+        """`sender` answers instead of them: the client forwards its requests."""
         self.elicitation = elicitation
         self.sampling = sampling
         self.roots = roots
+        self._sender = sender
 
     async def answer(self, method: str, params: dict[str, JSON]) -> dict[str, JSON]:
         """Returns the result of a server's request.
@@ -39,6 +43,8 @@ class ClientCallbacks:
         Raises:
             PeerError: the client cannot answer; the connection sends this error to the server.
         """
+        if self._sender is not None and method != "ping":
+            return await self._sender.answer(method, params)
         match method:
             case "ping":
                 return {}

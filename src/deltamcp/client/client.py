@@ -9,7 +9,7 @@ from typing import Any, Unpack, get_args
 
 from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client.callbacks import ClientCallbacks
-from deltamcp.client.connection import OnProgress, QuestionHandler
+from deltamcp.client.connection import OnProgress
 from deltamcp.client.connector import Connector
 from deltamcp.client.definitions import Tool
 from deltamcp.client.links.link import ClientLink, message_limits
@@ -22,12 +22,13 @@ from deltamcp.client.part_reader import PartReader
 from deltamcp.client.pending_call import PendingCall
 from deltamcp.client.received_size import DEFAULT_MAX_BYTES
 from deltamcp.client.reply import Reply, call_failed_error
+from deltamcp.client.request_sender import RequestSender
 from deltamcp.client.result_pages import ResultPages
 from deltamcp.client.target import Address, Endpoint, GrpcAddress, InProcessServer, Program, Target, parse_target
 from deltamcp.client.tool_caller import ToolCaller
 from deltamcp.errors import ClientError, ConfigurationError
 from deltamcp.results.policy import ResultPolicy
-from deltamcp.values import JSON, RawResult
+from deltamcp.values import JSON, LogLevel, RawResult
 
 
 class DeltaClient:
@@ -56,7 +57,9 @@ class DeltaClient:
         self._options = options
         self._max_bytes = options.get("max_bytes", DEFAULT_MAX_BYTES)
         self._endpoint = _speaking(parse_target(target), options)
-        callbacks = ClientCallbacks(options.get("on_elicitation"), options.get("on_sampling"), options.get("roots"))
+        callbacks = ClientCallbacks(
+            options.get("on_elicitation"), options.get("on_sampling"), options.get("roots"), options.get("sender")
+        )
         profile = ClientProfile(
             options.get("info") or _own_info(),
             "mcp-lite" if _is_lite(self._endpoint) else options.get("speak", "auto"),
@@ -65,6 +68,7 @@ class DeltaClient:
             callbacks.elicitation is not None,
             callbacks.sampling is not None,
             callbacks.roots is not None,
+            "sender" in options,
         )
         self._connector = Connector(
             self._endpoint.label,
@@ -404,7 +408,8 @@ class DeltaClient:
         timeout: float | None = None,
         progress: OnProgress | None = None,
         parameter_headers: tuple[ParameterHeader, ...] = (),
-        questions: QuestionHandler | None = None,
+        log_level: LogLevel | None = None,
+        sender: RequestSender | None = None,
     ) -> RawResult:
         """Sends a request of somebody else, and returns its result as the server encoded it.
 
@@ -415,7 +420,8 @@ class DeltaClient:
             capabilities: what the sender of that request can do, for a server that reads it in every request.
             repeatable: whether the client may send it again if the connection breaks.
             parameter_headers: the arguments that the tool wants in headers.
-            questions: answers what a server of the handshake era asks meanwhile.
+            log_level: the lowest level of log messages that the sender wants; None if it wants none.
+            sender: answers what a server of the handshake era asks meanwhile, and takes what it logs.
 
         Raises:
             PeerError: the server answered with a JSON-RPC error.
@@ -430,7 +436,8 @@ class DeltaClient:
             progress=progress,
             parameter_headers=parameter_headers if self._connector.mirrors_arguments else (),
             capabilities=capabilities,
-            questions=questions,
+            log_level=log_level,
+            sender=sender,
         )
 
 

@@ -4,17 +4,33 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from inspect import isawaitable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client.callbacks import ClientCallbacks
 from deltamcp.client.dialect import UNNEGOTIATED, ClientDialect
 from deltamcp.client.links.link import ClientLink, UnaddressedError, peer_error
+from deltamcp.client.request_sender import RequestSender
+from deltamcp.dialects.methods import LOG_LEVELS
+from deltamcp.dialects.modern import LOG_LEVEL_KEY
 from deltamcp.errors import FAULTS, ArgumentsError, ClientError, ConnectionLostError, Fault, PeerError
-from deltamcp.values import JSON, Era, Malformed, Message, Notification, RawResult, Request, RequestId, Response
+from deltamcp.values import (
+    JSON,
+    Era,
+    LogLevel,
+    Malformed,
+    Message,
+    Notification,
+    RawResult,
+    Request,
+    RequestId,
+    Response,
+)
 from deltamcp.wire import jsonrpc
 
 logger = logging.getLogger("deltamcp")
@@ -29,35 +45,27 @@ OnEnd: TypeAlias = "Callable[[ClientConnection, ClientError], None]"
 _LISTEN = "subscriptions/listen"
 """The request that stays open as long as the client listens."""
 _CANCEL_SECONDS = 2.0
+_LOG_LEVEL_SECONDS = 2.0
 _MAX_SERVER_REQUESTS = 64
 """How many requests of the server the client answers at once; it ignores further ones."""
-_MAX_WAITING_PROGRESS = 64
-"""How many progress notifications wait for a slow callback; of more, it gets the last."""
+_MAX_WAITING_NOTICES = 64
+"""How many notifications of a request wait for a slow callback; of more, it gets the last."""
 _MAX_ROUND_TRIPS = 50
 """How often the client sends one request again with answers to the server's input requests."""
 
 
-class QuestionHandler(Protocol):
-    """Answers the questions that a server asks while it performs one request, instead of the client's callbacks."""
-
-    @property
-    def owner(self) -> Hashable:
-        """Whom the request is for: a question that names no request is passed on if all open ones have one owner."""
-        ...
-
-    async def answer(self, method: str, params: dict[str, JSON]) -> dict[str, JSON]:
-        """Returns the result of the server's request.
-
-        Raises:
-            PeerError: there is none; the connection sends this error to the server.
-        """
-        ...
-
-
-class _PendingRequest(NamedTuple):
+class _PendingRequest(Struct):
     method: str
     future: "asyncio.Future[Response]"
-    questions: QuestionHandler | None
+    progress: OnProgress | None
+    sender: RequestSender | None
+    notices: "_Notices | None" = None
+
+    def notify(self, callback: Callable[..., Awaitable[None] | None], *arguments: Any) -> None:
+        """Calls back with a notification of this request, after those that came before it."""
+        if self.notices is None:
+            self.notices = _Notices()
+        self.notices.add(callback, arguments)
 
 
 class ClientConnection:
@@ -73,9 +81,12 @@ class ClientConnection:
         self._on_notification = on_notification
         self._ids = itertools.count(1)
         self._pending: dict[RequestId, _PendingRequest] = {}
-        self._progress_reports: dict[RequestId, _ProgressReports] = {}
         self._answer_tasks: dict[RequestId, asyncio.Task[None]] = {}
         self._open_questions = 0
+        self.takes_log_level = False
+        """Whether the server is of the handshake era, and says that it logs."""
+        self._log_level: LogLevel | None = None
+        """The lowest level that the server was asked for."""
         self.last_sign_of_life = 0.0
         """When the server last reported progress, or got an answer to a question; by the event loop's clock."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -123,21 +134,36 @@ class ClientConnection:
         parameter_headers: tuple[ParameterHeader, ...] = (),
         ends_at: float | None = None,
         capabilities: Mapping[str, JSON] | None = None,
-        questions: QuestionHandler | None = None,
+        log_level: LogLevel | None = None,
+        sender: RequestSender | None = None,
     ) -> RawResult:
         """Sends somebody else's request once, and returns its result as it came, also if it asks for input.
+
+        `log_level` is the lowest level of log messages that the sender wants; None if it wants none.
 
         Raises:
             PeerError, ConnectionLostError: as in `request`.
         """
         dialect = self.dialect.for_sender(capabilities)
-        response = await self._request_once(
-            method, params, meta, progress, parameter_headers, dialect, ends_at, questions
-        )
+        if log_level is not None:
+            if dialect.era is Era.MODERN:
+                meta = {**meta, LOG_LEVEL_KEY: log_level}
+            elif self.takes_log_level and self._log_level != "debug":
+                await self._lower_log_level(log_level)
+        response = await self._request_once(method, params, meta, progress, parameter_headers, dialect, ends_at, sender)
         if dialect.is_lite:
             fields = dialect.read_result(response.result)
             return RawResult(jsonrpc.encode(fields), fields)
         return RawResult(jsonrpc.encoded_result(response), response.result)
+
+    async def _lower_log_level(self, wanted: LogLevel) -> None:
+        """Asks the server for the lowest level that any sender wants, because it has one level for all requests."""
+        if self._log_level is not None and LOG_LEVELS.index(self._log_level) <= LOG_LEVELS.index(wanted):
+            return
+        self._log_level = wanted
+        with suppress(PeerError, TimeoutError):
+            async with asyncio.timeout(_LOG_LEVEL_SECONDS):
+                await self._request_once("logging/setLevel", {"level": wanted}, {}, None, (), self.dialect, None)
 
     async def _request_once(
         self,
@@ -148,30 +174,29 @@ class ClientConnection:
         parameter_headers: tuple[ParameterHeader, ...],
         dialect: ClientDialect,
         ends_at: float | None,
-        questions: QuestionHandler | None = None,
+        sender: RequestSender | None = None,
     ) -> Response:
         """Returns a response whose result is an object."""
         id_ = next(self._ids)
         if progress is not None:
             meta = {**meta, "progressToken": id_}
-            self._progress_reports[id_] = _ProgressReports(progress)
         message = {"jsonrpc": "2.0", "id": id_, "method": method, "params": dialect.request_params(params, meta)}
         headers = dialect.headers(method, params, parameter_headers) if self.link.carries_headers else {}
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self._pending[id_] = _PendingRequest(method, future, questions)
+        pending = self._pending[id_] = _PendingRequest(method, future, progress, sender)
         try:
             await self._send(message, headers, ends_at)
             response = await future
-            if progress is not None:
-                await self._progress_reports[id_].finish()
+            if pending.notices is not None:
+                await pending.notices.finish()
         except asyncio.CancelledError:
             if method != "initialize":  # MCP 2025-11-25, "Cancellation": a client MUST NOT cancel it
                 self._start_task(self._notify_cancelled(id_))
             raise
         finally:
             del self._pending[id_]
-            if progress is not None:
-                self._progress_reports.pop(id_).cancel()
+            if pending.notices is not None:
+                pending.notices.cancel()
             if not future.cancel() and not future.cancelled():
                 future.exception()  # else asyncio logs that the exception was never retrieved
         if response.error is not None:
@@ -211,19 +236,19 @@ class ClientConnection:
         pending = self._pending.get(id_)
         return pending is not None and not pending.future.done()
 
-    def receive(self, message: Message | UnaddressedError) -> None:
+    def receive(self, message: Message | UnaddressedError, request_id: RequestId | None = None) -> None:
         match message:
             case Response():
                 pending = self._pending.get(message.id)
                 if pending is not None and not pending.future.done():
                     pending.future.set_result(message)
             case Notification():
-                self._receive_notification(message)
+                self._receive_notification(message, request_id)
             case Request():
                 if len(self._answer_tasks) >= _MAX_SERVER_REQUESTS or message.id in self._answer_tasks:
                     logger.debug("the server sent too many requests at once; one of them is ignored")
                     return
-                task = self._start_task(self._answer_request(message))
+                task = self._start_task(self._answer_request(message, request_id))
                 self._answer_tasks[message.id] = task
                 task.add_done_callback(lambda _: self._answer_tasks.pop(message.id, None))
             case Malformed():
@@ -251,20 +276,28 @@ class ClientConnection:
         if self.link.ended:
             self._on_end(self, error)
 
-    def _receive_notification(self, notification: Notification) -> None:
+    def _receive_notification(self, notification: Notification, request_id: RequestId | None) -> None:
         params = notification.params
         match notification.method:
             case "notifications/progress":
                 token = params.get("progressToken")
-                reports = self._progress_reports.get(token) if type(token) in (int, str) else None  # type: ignore[arg-type]
-                if reports is not None:
+                pending = self._pending.get(token) if type(token) in (int, str) else None  # type: ignore[arg-type]
+                if pending is not None and pending.progress is not None:
                     self.last_sign_of_life = asyncio.get_running_loop().time()
-                    reports.add(params)
+                    arguments = _progress_arguments(params)
+                    if arguments is not None:
+                        pending.notify(pending.progress, *arguments)
             case "notifications/cancelled":
                 id_ = params.get("requestId")
                 task = self._answer_tasks.get(id_) if type(id_) in (int, str) else None  # type: ignore[arg-type]
                 if task is not None:
                     task.cancel()
+            case "notifications/message" if self._has_senders:
+                pending = self._find_request(request_id)
+                if pending is not None and pending.sender is None:
+                    self._on_notification(notification.method, params)
+                elif pending is not None and pending.sender is not None:
+                    pending.notify(pending.sender.log, params)
             case method:
                 self._on_notification(method, params)
 
@@ -282,35 +315,54 @@ class ClientConnection:
             self._open_questions -= 1
             self.last_sign_of_life = asyncio.get_running_loop().time()
 
-    async def _answer_request(self, request: Request) -> None:
+    async def _answer_request(self, request: Request, request_id: RequestId | None) -> None:
         """Answers a request that the server sent; servers of the handshake era do."""
         message: dict[str, JSON] = {"jsonrpc": "2.0", "id": request.id}
         try:
             with self._answering():
-                answer = self._find_answerer(request.method)
+                answer = self._find_answerer(request.method, request_id)
                 message["result"] = await answer(request.method, request.params)
         except PeerError as error:
-            message["error"] = {"code": error.code, "message": str(error)}
+            message["error"] = _error_object(error)
         except Exception:
             logger.exception("a callback for %s failed", request.method)
             message["error"] = {"code": FAULTS[Fault.INTERNAL].handshake, "message": "The client failed to answer."}
         with suppress(ClientError):
             await self.link.send(message, self.dialect.headers("", {}))
 
-    def _find_answerer(self, method: str) -> Callable[[str, dict[str, JSON]], Awaitable[dict[str, JSON]]]:
+    def _find_answerer(
+        self, method: str, request_id: RequestId | None
+    ) -> Callable[[str, dict[str, JSON]], Awaitable[dict[str, JSON]]]:
         """Returns what answers a question of the server.
 
         Raises:
             PeerError: it is not known whose request the question belongs to.
         """
-        handlers = [pending.questions for pending in self._pending.values() if pending.questions is not None]
-        if not handlers or method == "ping":
+        if method == "ping" or not self._has_senders:
             return self._callbacks.answer
-        if len({handler.owner for handler in handlers}) > 1:
+        pending = self._find_request(request_id)
+        if pending is None:
             raise PeerError(
                 FAULTS[Fault.INTERNAL].handshake, "Requests of several users are open, and it is not known whom to ask."
             )
-        return handlers[-1].answer
+        return self._callbacks.answer if pending.sender is None else pending.sender.answer
+
+    @property
+    def _has_senders(self) -> bool:
+        """Whether a request of somebody else is open."""
+        return any(pending.sender is not None for pending in self._pending.values())
+
+    def _find_request(self, request_id: RequestId | None) -> _PendingRequest | None:
+        """Returns the request that a message of the server belongs to, of those that are open.
+
+        Over HTTP that is the request on whose stream the message came. Where the link does not tell, it is the last
+        one, if all are of one owner; None if they are not.
+        """
+        if request_id is not None:
+            return self._pending.get(request_id)
+        forwarded = [pending for pending in self._pending.values() if pending.sender is not None]
+        owners = {pending.sender.owner for pending in forwarded if pending.sender is not None}
+        return forwarded[-1] if len(owners) == 1 else None
 
     def _start_task(self, work: Any) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)
@@ -341,30 +393,27 @@ class ClientConnection:
             await self.link.close()
 
 
-class _ProgressReports:
-    """Passes the progress notifications of one request to its callback, in their order and one after the other."""
+class _Notices:
+    """Passes the notifications of one request to its callbacks, in their order and one after the other."""
 
-    def __init__(self, callback: OnProgress) -> None:
-        self._callback = callback
-        self._waiting: deque[tuple[float, float | None, str | None]] = deque(maxlen=_MAX_WAITING_PROGRESS)
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Callable[..., Awaitable[None] | None], tuple[Any, ...]]] = deque(
+            maxlen=_MAX_WAITING_NOTICES
+        )
         self._running: asyncio.Future[None] | None = None
 
-    def add(self, params: Mapping[str, JSON]) -> None:
-        done, total, text = params.get("progress"), params.get("total"), params.get("message")
-        if not isinstance(done, int | float):
-            return
-        self._waiting.append(
-            (done, total if isinstance(total, int | float) else None, text if isinstance(text, str) else None)
-        )
+    def add(self, callback: Callable[..., Awaitable[None] | None], arguments: tuple[Any, ...]) -> None:
+        self._waiting.append((callback, arguments))
         if self._running is None:
             self._call_back()
 
     def _call_back(self) -> None:
         while self._waiting and self._running is None:
+            callback, arguments = self._waiting.popleft()
             try:
-                awaitable = self._callback(*self._waiting.popleft())
+                awaitable = callback(*arguments)
             except Exception:
-                logger.exception("a progress callback failed")
+                logger.exception("a callback for notifications failed")
                 continue
             if isawaitable(awaitable):
                 self._running = asyncio.ensure_future(awaitable)
@@ -374,11 +423,11 @@ class _ProgressReports:
         self._running = None
         error = None if ended.cancelled() else ended.exception()
         if error is not None:
-            logger.error("a progress callback failed", exc_info=error)
+            logger.error("a callback for notifications failed", exc_info=error)
         self._call_back()
 
     async def finish(self) -> None:
-        """Waits until the callback has got the last notification."""
+        """Waits until the callbacks have got the last notification."""
         while self._running is not None:
             await asyncio.wait([self._running])
 
@@ -386,3 +435,16 @@ class _ProgressReports:
         self._waiting.clear()
         if self._running is not None:
             self._running.cancel()
+
+
+def _progress_arguments(params: Mapping[str, JSON]) -> tuple[float, float | None, str | None] | None:
+    """Returns what a progress notification says; None if it says nothing."""
+    done, total, text = params.get("progress"), params.get("total"), params.get("message")
+    if not isinstance(done, int | float):
+        return None
+    return done, total if isinstance(total, int | float) else None, text if isinstance(text, str) else None
+
+
+def _error_object(error: PeerError) -> dict[str, JSON]:
+    fields: dict[str, JSON] = {"code": error.code or FAULTS[Fault.INTERNAL].handshake, "message": str(error)}
+    return fields if error.data is None else {**fields, "data": error.data}

@@ -12,10 +12,11 @@ from typing import TypeVar
 
 from deltamcp.catalog.param_headers import ParameterHeader
 from deltamcp.client.callbacks import ClientCallbacks
-from deltamcp.client.connection import ClientConnection, OnNotification, OnProgress, QuestionHandler
+from deltamcp.client.connection import ClientConnection, OnNotification, OnProgress
 from deltamcp.client.links.link import ClientLink, RefusedForNowError
 from deltamcp.client.links.token_source import UserNeededError
 from deltamcp.client.negotiation import ClientProfile, ServerInfo, negotiate
+from deltamcp.client.request_sender import RequestSender
 from deltamcp.client.trace_context import add_trace_context
 from deltamcp.errors import (
     ClientError,
@@ -25,7 +26,7 @@ from deltamcp.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from deltamcp.values import JSON, Era, RawResult
+from deltamcp.values import JSON, Era, LogLevel, RawResult
 
 T = TypeVar("T")
 _MAX_SILENT_SECONDS = 300.0
@@ -166,13 +167,15 @@ class Connector:
         progress: OnProgress | None = None,
         parameter_headers: tuple[ParameterHeader, ...] = (),
         capabilities: Mapping[str, JSON] | None = None,
-        questions: QuestionHandler | None = None,
+        log_level: LogLevel | None = None,
+        sender: RequestSender | None = None,
     ) -> RawResult:
         """Sends somebody else's request as `request` does, and returns the result as it came, even one that asks.
 
         Args:
             capabilities: what the sender of the request can do; the client's own by default.
-            questions: answers what a server of the handshake era asks while it performs the request.
+            log_level: the lowest level of log messages that the sender wants; None if it wants none.
+            sender: answers what a server of the handshake era asks while it performs the request, and takes its logs.
 
         Raises:
             PeerError, ConnectionLostError, DeadlineError: as in `request`.
@@ -187,7 +190,8 @@ class Connector:
                 parameter_headers=parameter_headers,
                 ends_at=ends_at,
                 capabilities=capabilities,
-                questions=questions,
+                log_level=log_level,
+                sender=sender,
             ),
             repeatable,
             timeout,

@@ -114,6 +114,20 @@ def client_capabilities(
     return capabilities
 
 
+def forwarding_capabilities(era: Era) -> dict[str, JSON]:
+    """Returns the `capabilities` of a client that sends requests of others: all that it can pass a question on for.
+
+    In the modern era the request itself says what its sender can be asked.
+    """
+    if era is Era.MODERN:
+        return {}
+    return {
+        "elicitation": {"form": {}, "url": {}},
+        "sampling": {"tools": {}, "context": {}},
+        "roots": {"listChanged": True},
+    }
+
+
 def initialize_params(
     info: dict[str, JSON], capabilities: dict[str, JSON], as_delta: bool, encoding: str, progressive: bool
 ) -> dict[str, JSON]:

@@ -97,11 +97,15 @@ class ClientProfile(Struct, frozen=True):
     elicits: bool
     samples: bool
     has_roots: bool
+    forwards: bool = False
+    """Whether it sends requests of others, and so passes on whatever these can be asked."""
 
     def choose_protocol(self, protocol_choice: ProtocolChoice) -> "ClientProfile":
         return replace(self, protocol_choice=protocol_choice)
 
     def capabilities(self, era: Era) -> dict[str, JSON]:
+        if self.forwards:
+            return dialect.forwarding_capabilities(era)
         return dialect.client_capabilities(
             era,
             elicits=self.elicits,
@@ -128,6 +132,7 @@ async def negotiate(connection: ClientConnection, profile: ClientProfile, label:
     """
     negotiated = await _negotiate_protocol(connection, profile, label)
     connection.dialect, connection.link.codec = negotiated.dialect, negotiated.codec
+    connection.takes_log_level = negotiated.server.era is Era.HANDSHAKE and "logging" in negotiated.server.capabilities
     return replace(negotiated.server, encoding=negotiated.codec.name)
 
 

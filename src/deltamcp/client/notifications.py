@@ -30,7 +30,8 @@ class NotificationListener:
         self._on_change, self._on_log = options.get("on_change"), options.get("on_log")
         self._log_level = options.get("log_level", "info")
         self._is_enabled = options.get("listen", True)
-        self._answers_requests = any(key in options for key in ("on_elicitation", "on_sampling", "roots"))
+        self._answers_requests = any(key in options for key in ("on_elicitation", "on_sampling", "roots", "sender"))
+        self._sender = options.get("sender")
         self._subscribed_uris: set[str] = set()
         self._listen_task: asyncio.Task[None] | None = None
         self._stream_opened = asyncio.Event()
@@ -111,6 +112,8 @@ class NotificationListener:
             self._report_change(kind)
         elif method == "notifications/resources/updated" and isinstance(params.get("uri"), str):
             self._report_change(params["uri"])
+        elif method == "notifications/message" and self._sender is not None:
+            self._sender.log(params)
         elif method == "notifications/message" and self._on_log is not None:
             name = params.get("logger")
             try:

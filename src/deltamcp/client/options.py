@@ -8,6 +8,7 @@ from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.client.links.token_source import BearerToken
 from deltamcp.client.negotiation import Encoding, ProtocolChoice
 from deltamcp.client.oauth.oauth import OAuth
+from deltamcp.client.request_sender import RequestSender
 from deltamcp.values import JSON, LogLevel
 
 OnChange: TypeAlias = Callable[[str], None]
@@ -69,5 +70,8 @@ class ClientOptions(TypedDict, total=False):
     """Called with the reason when the connection has ended by itself and `reconnect` is False."""
     guard: ProcessGuard
     """Ends a started server if this process ends without doing so, for example by SIGKILL."""
+    sender: RequestSender
+    """Whose requests the client forwards (`DeltaClient.forward`): it answers what the server asks, and takes what it
+    logs, outside of these requests. The client then declares that it can be asked all that MCP has."""
     info: dict[str, JSON]
     """The client's `name` and `version`; delta-mcp's by default."""

@@ -20,8 +20,10 @@ from deltamcp.gateway.known_catalogues import KnownCatalogues
 from deltamcp.gateway.ledger import Ledger
 from deltamcp.gateway.quarantine import Quarantine
 from deltamcp.gateway.upstream_items import Item, UpstreamItems, UpstreamOffer
+from deltamcp.limits import Limits
 from deltamcp.runtime.user_folders import user_folder
 from deltamcp.server import DeltaServer
+from deltamcp.upstreams.parked_calls import ParkedCalls
 from deltamcp.upstreams.upstream import Upstream
 
 _RESERVED_NAMES = frozenset({*(meta.value for meta in MetaTool), REDEEM})
@@ -61,8 +63,16 @@ class Gateway:
         self._config = config
         self._ledger = ledger
         self._guard = ProcessGuard()
+        self._parked_calls = ParkedCalls(Limits().input_seconds)
         self.upstreams = {
-            one.name: Upstream(one.name, one.entry, one.settings, guard=self._guard, speak=one.speak)
+            one.name: Upstream(
+                one.name,
+                one.entry,
+                one.settings,
+                guard=self._guard,
+                parked_calls=self._parked_calls,
+                speak=one.speak,
+            )
             for one in config.upstreams
         }
         self.server = DeltaServer(
@@ -92,6 +102,7 @@ class Gateway:
                 await self._known.wait_for_unseen(self._config.wait_seconds)
                 yield
         finally:
+            self._parked_calls.close()
             await asyncio.gather(*(upstream.close() for upstream in self.upstreams.values()))
             self._guard.close()
             if self._ledger is not None:

@@ -55,7 +55,7 @@ class Deadline:
         self._hook = hook
         self._handle: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._paused = False
+        self._paused = 0
         self.expired = False
 
     def on_wait(self) -> None:
@@ -66,7 +66,7 @@ class Deadline:
 
     def on_end(self) -> None:
         self._stop()
-        self._paused = True
+        self._paused += 1
         if self._hook is not None:
             self._hook.on_end()
 
@@ -74,11 +74,11 @@ class Deadline:
     def paused(self) -> Iterator[None]:
         """Stops the clock inside the `with` block; afterwards the call has its whole time again."""
         self._stop()
-        self._paused = True
+        self._paused += 1
         try:
             yield
         finally:
-            self._paused = False
+            self._paused -= 1
             self._start()
 
     def _start(self) -> None:

@@ -16,7 +16,7 @@ from deltamcp.context import ProgressReport
 from deltamcp.dialects import versions
 from deltamcp.dialects.dialect import StatelessDialect
 from deltamcp.dialects.progressive_disclosure import LINE_ENCODINGS
-from deltamcp.errors import Fault
+from deltamcp.errors import Fault, InputDeclinedError
 from deltamcp.limits import Limits
 from deltamcp.transports.calls_in_flight import SHUTTING_DOWN
 from deltamcp.transports.followed_promises import FollowedPromises
@@ -377,7 +377,11 @@ class _DuplexChannel:
         assert self._session is not None, "only the handshake era asks by request"
         message, future, id_ = self._session.open_request(method, params)
         self._duplex.put(message)
-        return await self._session.await_response(id_, future, self._limits.input_seconds)
+        try:
+            return await self._session.await_response(id_, future, self._limits.input_seconds)
+        except (asyncio.CancelledError, InputDeclinedError):
+            self._duplex.put(self._session.withdraw_request(id_))
+            raise
 
     async def detach(self) -> None:
         """Does nothing: the connection stays open for other requests."""

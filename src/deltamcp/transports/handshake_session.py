@@ -123,6 +123,10 @@ class HandshakeSession:
             if self._pending is not None:
                 self._pending.pop(id_, None)
 
+    def withdraw_request(self, id_: RequestId) -> bytes:
+        """Returns the message by which the client learns that nobody waits for its response any more."""
+        return self.dialect.notify("notifications/cancelled", {"requestId": id_})
+
     @property
     def pending_ids(self) -> list[RequestId]:
         """The ids of the requests whose response this process waits for."""

@@ -136,7 +136,11 @@ class HttpReply:
             raise InputDeclinedError("The client does not accept event streams, so it cannot be asked.")
         message, future, id_ = self._session.open_request(method, params)
         await self._send_message(message)
-        return await self._session.await_response(id_, future, self._limits.input_seconds)
+        try:
+            return await self._session.await_response(id_, future, self._limits.input_seconds)
+        except (asyncio.CancelledError, InputDeclinedError):
+            await self._send_message(self._session.withdraw_request(id_))
+            raise
 
     async def detach(self) -> None:
         if self._streams is None or not self._accepts.events or self._detached or not self._is_primed():

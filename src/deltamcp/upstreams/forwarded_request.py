@@ -1,17 +1,29 @@
-"""A request of a client that an upstream performs: its progress, its questions and its answers pass through."""
+"""A request of a caller that an upstream performs: its progress, its questions and its answers pass through.
 
-from collections.abc import Hashable, Mapping
+How a question reaches the caller depends on the eras on both sides; decision record 0011 has the table.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
-from deltamcp.calls.result_savings import SAVINGS_KEY
+from deltamcp.calls.request_state import CONSENT_PREFIX
 from deltamcp.client.client import DeltaClient
-from deltamcp.context import CAPABILITY, Context, InputPending, MissingCapabilityError
-from deltamcp.dialects import modern
-from deltamcp.errors import FAULTS, Fault, InputDeclinedError, PeerError, ToolError
-from deltamcp.values import JSON, Era, InputRequest, RawResult
+from deltamcp.context import Context, InputPending
+from deltamcp.dialects import modern, progressive_disclosure, tasks
+from deltamcp.errors import DeadlineError, InputDeclinedError, PeerError, UpstreamError
+from deltamcp.runtime.deadline import Deadline, run_with_hook
+from deltamcp.upstreams.parked_calls import ParkedCall, ParkedCalls
+from deltamcp.upstreams.relayed_messages import relay_log, relayed_question, request_owner
+from deltamcp.values import JSON, SESSION_CONTEXT_KEY, Era, InputRequest, RawResult, Terms
 
 _MAX_ROUNDS = 50
 """How often an upstream may ask for input in one request."""
+_MAX_QUESTIONS = 64
+"""How many inputs an upstream may ask for at once."""
+_URL_ELICITATION_REQUIRED = -32042
+"""MCP 2025-11-25 "Elicitation": the request is to be sent again once the user has been to some URLs."""
 _OWN_META = frozenset(
     {
         "progressToken",
@@ -19,74 +31,248 @@ _OWN_META = frozenset(
         modern.CLIENT_KEY,
         modern.CAPABILITIES_KEY,
         modern.LOG_LEVEL_KEY,
-        SAVINGS_KEY,
+        SESSION_CONTEXT_KEY,
     }
 )
-"""The members of a request's `_meta` that are between this server and its client."""
+"""The members of a request's `_meta` that are between this server and its client, as are those of our own prefix."""
+_OWN_PREFIX = "io.github.delta-mcp/"
+_OWN_EXTENSIONS = frozenset({progressive_disclosure.NAME, tasks.EXTENSION})
+"""The extensions that this server has itself, in front of whatever upstreams have."""
+_MAX_SECONDS = 3600.0
 
 
-class CallerQuestions:
-    """Asks the caller what an upstream of the handshake era asks during the caller's request."""
+class WaitingCaller:
+    """A caller whose request waits, as the sender that an upstream asks: its client is asked at once."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, deadline: Deadline | None) -> None:
+        """`deadline` is that of the call, and does not run while the caller is asked."""
         self._context = context
-        self._count = 0
+        self._deadline = deadline
+        self.progress = context.progress
 
     @property
     def owner(self) -> Hashable:
-        caller = self._context.terms.caller
-        return caller.principal.key, caller.conversation
+        return request_owner(self._context)
 
     async def answer(self, method: str, params: dict[str, JSON]) -> dict[str, JSON]:
-        if method not in CAPABILITY:
-            raise PeerError(FAULTS[Fault.UNKNOWN_METHOD].handshake, f"{method[:100]} is not passed on.")
-        self._count += 1
+        question = relayed_question(method, params, self._context.terms)
         try:
-            answers = await self._context.ask(**{f"{CAPABILITY[method]}-{self._count}": InputRequest(method, params)})
-        except (MissingCapabilityError, InputDeclinedError) as error:
-            raise PeerError(FAULTS[Fault.INVALID_PARAMS].handshake, str(error)) from None
-        return next(iter(answers.values()))
+            if self._deadline is None:
+                answers = await self._context.ask(question=question)
+            else:
+                with self._deadline.paused():
+                    answers = await self._context.ask(question=question)
+        except InputDeclinedError as error:
+            raise PeerError(0, str(error)) from None
+        answer = answers["question"]
+        if not isinstance(answer, dict):
+            raise PeerError(0, "The client's answer is no object.")
+        return answer
+
+    async def log(self, params: dict[str, JSON]) -> None:
+        await relay_log(params, self._context)
+
+
+class ForwardedRequest:
+    """A request of a caller, as it is sent to an upstream."""
+
+    def __init__(
+        self,
+        client: DeltaClient,
+        method: str,
+        params: Mapping[str, JSON],
+        context: Context,
+        in_use: Callable[[], AbstractContextManager[None]],
+        timeout: float | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        """
+        Args:
+            in_use: Keeps the upstream from being stopped while a call of it is parked.
+            timeout: The seconds that the upstream has, without those in which the caller answers its questions; None
+                for the client's own bound.
+            options: Further ones of `DeltaClient.forward`.
+        """
+        self._client, self._method, self._params, self._context = client, method, params, context
+        self._in_use, self._timeout, self._options = in_use, timeout, options
+
+    async def perform(self, parked_calls: ParkedCalls) -> RawResult:
+        if self._client.server.era is Era.MODERN:
+            return await self._perform_in_rounds()
+        if self._context.runs_again_with_answers:
+            return await self._perform_parked(parked_calls)
+        deadline = None if self._timeout is None else Deadline(self._timeout)
+        return await self._send(self._params, WaitingCaller(self._context, deadline), deadline)
+
+    async def _send(
+        self, params: Mapping[str, JSON], sender: WaitingCaller | ParkedCall, deadline: Deadline | None
+    ) -> RawResult:
+        terms = self._context.terms
+        is_modern = self._client.server.era is Era.MODERN
+        sending = self._client.forward(
+            self._method,
+            params,
+            _relayed_meta(terms.meta) if terms.meta else terms.meta,
+            capabilities=_relayed_capabilities(terms) if is_modern else None,
+            timeout=None if deadline is None else _MAX_SECONDS,
+            progress=sender.progress,
+            log_level=terms.log_level,
+            sender=sender,
+            **self._options,
+        )
+        if deadline is None:
+            return await sending
+        try:
+            return await run_with_hook(sending, deadline)
+        except asyncio.CancelledError:
+            if deadline.expired and deadline.undo_cancel():
+                raise DeadlineError(f"{self._method} was not answered in time, and was cancelled.") from None
+            raise
+
+    # Upstreams of the modern era
+
+    async def _perform_in_rounds(self) -> RawResult:
+        context, memo, sent = self._context, self._context.memo, self._params
+        if isinstance(memo, dict) and "requests" in memo:
+            sent = {**self._params, **await self._answer(memo)}
+        for _ in range(_MAX_ROUNDS):
+            deadline = None if self._timeout is None else Deadline(self._timeout)
+            result = await self._send(sent, WaitingCaller(context, deadline), deadline)
+            if result.fields.get("resultType") != "input_required":
+                return result
+            memo = {"requests": _read_requests(result.fields.get("inputRequests"))}
+            if "requestState" in result.fields:
+                memo["state"] = result.fields["requestState"]
+            if memo["requests"] and context.runs_again_with_answers:
+                raise InputPending(self._questions(memo), memo)
+            sent = {**self._params, **await self._answer(memo)}
+        raise UpstreamError(f"The server asked for input {_MAX_ROUNDS} times in a row.")
+
+    async def _answer(self, memo: dict[str, Any]) -> dict[str, JSON]:
+        """Returns what is added to the params when the request is sent again."""
+        params: dict[str, JSON] = {"requestState": memo["state"]} if "state" in memo else {}
+        if memo["requests"]:
+            try:
+                answers = await self._context.ask(**self._questions(memo))
+            except InputPending as pending:
+                raise InputPending(pending.requests, memo) from None
+            except PeerError as error:  # the client's, for which the upstream has no form
+                raise InputDeclinedError(f"The client refused to answer: {error}") from None
+            params["inputResponses"] = {key: answers[_own_key(key)] for key in memo["requests"]}
+        return params
+
+    def _questions(self, memo: dict[str, Any]) -> dict[str, InputRequest]:
+        try:
+            return {
+                _own_key(key): relayed_question(request["method"], request.get("params") or {}, self._context.terms)
+                for key, request in memo["requests"].items()
+            }
+        except PeerError as error:
+            raise UpstreamError(f"The server asks for input that cannot be had. {error}") from None
+
+    # Upstreams of the handshake era, callers that answer by another request
+
+    async def _perform_parked(self, parked_calls: ParkedCalls) -> RawResult:
+        context, memo = self._context, self._context.memo if isinstance(self._context.memo, dict) else {}
+        if "parked" in memo:
+            call = parked_calls.take(memo["parked"])
+            try:
+                answers = await context.ask(**call.questions)
+            except InputPending as pending:
+                raise InputPending(pending.requests, {"parked": parked_calls.park(call)}) from None
+            call.resume(context, answers)
+        else:
+            if "visits" in memo:
+                await self._check_visits(memo["visits"])
+            deadline = Deadline(_MAX_SECONDS if self._timeout is None else self._timeout)
+            call = ParkedCall(context, deadline)
+            call.start(self._send_detached(call, deadline))
+        try:
+            return await call.wait(parked_calls)
+        except PeerError as error:
+            visits = _needed_visits(error)
+            if not visits:
+                raise
+            requests = {key: relayed_question("elicitation/create", params, context.terms) for key, params in visits}
+            raise InputPending(requests, {"visits": dict(visits)}) from None
+
+    async def _send_detached(self, call: ParkedCall, deadline: Deadline) -> RawResult:
+        with self._in_use():
+            return await self._send(self._params, call, deadline)
+
+    async def _check_visits(self, visits: dict[str, Any]) -> None:
+        """
+        Raises:
+            InputDeclinedError: the user does not want to open one of the URLs that the upstream named.
+        """
+        requests = {key: InputRequest("elicitation/create", params) for key, params in visits.items()}
+        try:
+            answers = await self._context.ask(**requests)
+        except InputPending as pending:
+            raise InputPending(pending.requests, {"visits": visits}) from None
+        if not all(isinstance(answer, dict) and answer.get("action") == "accept" for answer in answers.values()):
+            raise InputDeclinedError("The user did not open the address that the server needs visited.")
 
 
 async def forward(
-    client: DeltaClient, method: str, params: Mapping[str, JSON], context: Context, **options: Any
+    client: DeltaClient,
+    method: str,
+    params: Mapping[str, JSON],
+    context: Context,
+    parked_calls: ParkedCalls,
+    *,
+    in_use: Callable[[], AbstractContextManager[None]],
+    timeout: float | None = None,
+    **options: Any,
 ) -> RawResult:
-    """Has an upstream perform a request of a caller.
+    """Has an upstream perform a request of a caller. The arguments are those of `ForwardedRequest`.
 
     Raises:
         InputPending: the caller has to answer the upstream's questions first.
+        UpstreamError: the upstream no longer waits for the answers that came, or asks what cannot be answered.
         PeerError, ConnectionLostError, DeadlineError: as `DeltaClient.forward`.
     """
-    terms = context.terms
-    meta = {key: value for key, value in terms.meta.items() if key not in _OWN_META}
-    sent = dict(params)
-    if isinstance(context.memo, dict):
-        sent |= {"requestState": context.memo["state"]} if "state" in context.memo else {}
-        sent["inputResponses"] = await context.ask(**_questions(context.memo["requests"]))
-    for _ in range(_MAX_ROUNDS):
-        result = await client.forward(
-            method,
-            sent,
-            meta,
-            capabilities=terms.capabilities,
-            progress=context.progress,
-            questions=CallerQuestions(context),
-            **options,
-        )
-        if client.server.era is not Era.MODERN or result.fields.get("resultType") != "input_required":
-            return result
-        memo = {"requests": result.fields.get("inputRequests") or {}}
-        if "requestState" in result.fields:
-            memo["state"] = result.fields["requestState"]
-        try:
-            answers = await context.ask(**_questions(memo["requests"]))
-        except InputPending as pending:
-            raise InputPending(pending.requests, memo) from None
-        sent = {**params, "inputResponses": answers}
-        if "state" in memo:
-            sent["requestState"] = memo["state"]
-    raise ToolError(f"The server asked for input {_MAX_ROUNDS} times in a row.")
+    return await ForwardedRequest(client, method, params, context, in_use, timeout, options).perform(parked_calls)
 
 
-def _questions(requests: Any) -> dict[str, InputRequest]:
-    return {key: InputRequest(request["method"], request.get("params") or {}) for key, request in requests.items()}
+def _relayed_meta(meta: Mapping[str, JSON]) -> dict[str, JSON]:
+    return {key: value for key, value in meta.items() if key not in _OWN_META and not key.startswith(_OWN_PREFIX)}
+
+
+def _relayed_capabilities(terms: Terms) -> dict[str, JSON]:
+    """Returns what the caller can do, as far as it does not concern this server alone."""
+    kept = {key: value for key, value in terms.capabilities.items() if key not in ("experimental", "tasks")}
+    extensions = kept.get("extensions")
+    if isinstance(extensions, dict) and not _OWN_EXTENSIONS.isdisjoint(extensions):
+        kept["extensions"] = {key: value for key, value in extensions.items() if key not in _OWN_EXTENSIONS}
+    return kept
+
+
+def _own_key(key: str) -> str:
+    """Returns the key under which a client is asked: the upstream's, unless it would pass for a question of ours."""
+    return f"upstream {key}" if key.startswith(CONSENT_PREFIX) else key
+
+
+def _read_requests(requests: Any) -> dict[str, dict[str, JSON]]:
+    """Returns the questions of an `input_required` result; there may be none.
+
+    Raises:
+        UpstreamError: they cannot be read.
+    """
+    if requests is None:
+        return {}
+    if not isinstance(requests, dict) or len(requests) > _MAX_QUESTIONS:
+        raise UpstreamError("The server asks for input in a form that is not known here.")
+    for request in requests.values():
+        params = request.get("params") if isinstance(request, dict) else 0
+        if not isinstance(params, dict | None) or not isinstance(request.get("method"), str):
+            raise UpstreamError("The server asks for input in a form that is not known here.")
+    return requests
+
+
+def _needed_visits(error: PeerError) -> list[tuple[str, dict[str, JSON]]]:
+    """Returns the URLs that the user has to open first, as the params of elicitations with their keys."""
+    found = error.data.get("elicitations") if isinstance(error.data, dict) else None
+    if error.code != _URL_ELICITATION_REQUIRED or not isinstance(found, list):
+        return []
+    return [(f"visit-{at}", params) for at, params in enumerate(found[:_MAX_QUESTIONS], 1) if isinstance(params, dict)]

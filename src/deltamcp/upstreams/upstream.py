@@ -17,9 +17,12 @@ from deltamcp.errors import (
     UnreachableError,
     UpstreamError,
 )
+from deltamcp.limits import Limits
 from deltamcp.runtime.secrets import Secrets
 from deltamcp.runtime.turns import Turns
 from deltamcp.upstreams.forwarded_request import forward
+from deltamcp.upstreams.outside_request import OutsideRequest
+from deltamcp.upstreams.parked_calls import ParkedCalls
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.upstreams.upstream_client import NotReadyError, UpstreamClient
 from deltamcp.upstreams.upstream_secrets import entry_secrets
@@ -55,6 +58,7 @@ class Upstream:
         *,
         guard: ProcessGuard | None = None,
         secrets: Secrets | None = None,
+        parked_calls: ParkedCalls | None = None,
         **options: Any,
     ) -> None:
         """
@@ -62,12 +66,15 @@ class Upstream:
             entry: An entry of an `mcpServers` file, with its variables filled in.
             guard: Ends the server's process if this one is killed.
             secrets: What errors and logs must not show; what the entry shows to be secret unless given.
+            parked_calls: Where calls wait for answers of their callers; those of all upstreams of a server.
             options: Further options of the `DeltaClient`.
 
         Raises:
             ConfigurationError: the entry is none of a server.
         """
         self.name = name
+        self._parked_calls = ParkedCalls(Limits().input_seconds) if parked_calls is None else parked_calls
+        options.setdefault("sender", OutsideRequest())
         self._settings = settings
         self._redact = (secrets or Secrets(entry_secrets(entry))).redact
         self._connection = UpstreamClient(
@@ -137,7 +144,15 @@ class Upstream:
             sends += 1
             try:
                 return await forward(
-                    client, method, params, context, repeatable=repeatable, timeout=self._settings.timeout, **options
+                    client,
+                    method,
+                    params,
+                    context,
+                    self._parked_calls,
+                    in_use=self._connection.in_use,
+                    timeout=self._settings.timeout,
+                    repeatable=repeatable,
+                    **options,
                 )
             except ConnectionLostError as lost:
                 if not (lost.maybe_done and self._connection.is_connected):

@@ -31,7 +31,7 @@ class RecordingReceiver:
     def __init__(self) -> None:
         self.heard: list[Message | UnaddressedError | ClientError] = []
 
-    def receive(self, message: Message | UnaddressedError) -> None:
+    def receive(self, message: Message | UnaddressedError, request_id: RequestId | None = None) -> None:
         self.heard.append(message)
 
     def is_awaiting(self, id_: RequestId) -> bool:

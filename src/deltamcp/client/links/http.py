@@ -235,7 +235,7 @@ class HttpLink:
             if isinstance(message, UnaddressedError):
                 unaddressed = message
             else:
-                self._receiver.receive(message)
+                self._receiver.receive(message, id_)
         if id_ is None or not self._receiver.is_awaiting(id_):
             if id_ is None and response.status >= 300:
                 raise self._status_error(response)
@@ -307,7 +307,7 @@ class HttpLink:
                     if event.retry_ms is not None:
                         retry_seconds = min(max(event.retry_ms / 1000, _MIN_RETRY_SECONDS), _MAX_RETRY_SECONDS)
                     for message in self.read_event(event, id_) if event.data else ():
-                        self._receiver.receive(message)
+                        self._receiver.receive(message, id_)
                 if id_ is not None and not self._receiver.is_awaiting(id_):
                     break
         except ValueError:

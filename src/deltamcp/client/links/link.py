@@ -90,8 +90,11 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 class MessageReceiver(Protocol):
     """Receives the messages that a link reads; the client's connection implements it."""
 
-    def receive(self, message: Message | UnaddressedError) -> None:
-        """Takes one message. Never raises."""
+    def receive(self, message: Message | UnaddressedError, request_id: RequestId | None = None) -> None:
+        """Takes one message. Never raises.
+
+        `request_id` is the request of the client on whose stream the message came; None if the link does not tell.
+        """
 
     def is_awaiting(self, id_: RequestId) -> bool:
         """Whether the client still waits for the response to this request."""

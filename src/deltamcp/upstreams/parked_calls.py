@@ -1,0 +1,190 @@
+"""Calls at upstreams of the handshake era that wait for a caller who answers by sending its request again.
+
+The upstream asks by a request and waits; the caller, of the modern era or behind a promise, answers in a later request.
+Between the two, the upstream's call is parked in this process: bounded in number and in time, and resumed once.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Coroutine, Hashable
+from typing import Any
+
+from msgspec import Struct
+
+from deltamcp.context import CAPABILITY, Context, InputPending
+from deltamcp.errors import FAULTS, Fault, PeerError, UpstreamError
+from deltamcp.runtime.deadline import Deadline
+from deltamcp.upstreams.relayed_messages import relay_log, relayed_question, request_owner
+from deltamcp.values import JSON, InputRequest, RawResult
+
+_MAX_PER_ACCOUNT = 32
+_MAX_CALLS = 512
+"""A parked call is a task here and a call in progress at its upstream."""
+_GONE = "The server no longer waits for the answer to its question, so nothing more was done; make the call again."
+_TOO_MANY = (
+    "Too many calls wait for answers to their questions, so this one was cancelled; answer those, then try again."
+)
+
+
+class _OpenQuestion(Struct):
+    request: InputRequest
+    answer: "asyncio.Future[dict[str, JSON]]"
+
+
+class ParkedCall:
+    """A call at an upstream, as the sender that the upstream asks; it goes on while no request of its caller waits."""
+
+    def __init__(self, context: Context, deadline: Deadline) -> None:
+        """`deadline` is that of the call, and does not run while the caller is asked."""
+        self.owner: Hashable = request_owner(context)
+        self.account = context.terms.caller.account
+        self._terms = context.terms
+        self._context: Context | None = context
+        self._deadline = deadline
+        self._questions: dict[str, _OpenQuestion] = {}
+        self._count = 0
+        self._news: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[RawResult] | None = None
+
+    def start(self, work: Coroutine[Any, Any, RawResult]) -> None:
+        self._task = asyncio.get_running_loop().create_task(work)
+        self._task.add_done_callback(self._end)
+
+    def _end(self, task: "asyncio.Task[RawResult]") -> None:
+        if not task.cancelled():
+            task.exception()  # else asyncio logs that the exception was never retrieved, if nobody resumes the call
+        self._wake()
+
+    # What the upstream sends meanwhile
+
+    async def answer(self, method: str, params: dict[str, JSON]) -> dict[str, JSON]:
+        request = relayed_question(method, params, self._terms)
+        self._count += 1
+        key = f"{CAPABILITY[method]}-{self._count}"
+        question = _OpenQuestion(request, asyncio.get_running_loop().create_future())
+        self._questions[key] = question
+        self._wake()
+        try:
+            with self._deadline.paused():
+                return await question.answer
+        finally:
+            self._questions.pop(key, None)
+
+    async def log(self, params: dict[str, JSON]) -> None:
+        if self._context is not None:
+            await relay_log(params, self._context)
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        if self._context is not None:
+            await self._context.progress(progress, total, message)
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    # What the caller does
+
+    @property
+    def questions(self) -> dict[str, InputRequest]:
+        """The questions that the caller has yet to answer."""
+        return {key: question.request for key, question in self._questions.items()}
+
+    def resume(self, context: Context, answers: dict[str, dict[str, JSON]]) -> None:
+        """Gives the upstream the caller's answers; the call goes on for the request of this context."""
+        self._context = context
+        for key, answer in answers.items():
+            question = self._questions.pop(key, None)
+            if question is not None and not question.answer.done():
+                if isinstance(answer, dict):
+                    question.answer.set_result(answer)
+                else:
+                    question.answer.set_exception(_refusal("The client's answer is no object."))
+
+    async def wait(self, parked_calls: "ParkedCalls") -> RawResult:
+        """Returns the result of the call.
+
+        Raises:
+            InputPending: the upstream asks something first; the call is parked.
+        """
+        assert self._task is not None, "the call has started"
+        try:
+            while not self._task.done():
+                if self._questions:
+                    await asyncio.sleep(0)  # for questions that came with the first
+                    if self._questions and not self._task.done():
+                        return self._park(parked_calls)
+                self._news = asyncio.get_running_loop().create_future()
+                if not self._task.done() and not self._questions:
+                    await self._news
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        return self._task.result()
+
+    def _park(self, parked_calls: "ParkedCalls") -> RawResult:
+        questions = self.questions
+        self._context = None
+        raise InputPending(questions, {"parked": parked_calls.park(self)})
+
+    def cancel(self) -> None:
+        """Cancels the call at the upstream, and tells it that nobody answers its questions."""
+        for question in self._questions.values():
+            if question.answer.done():
+                continue
+            if question.request.method == "elicitation/create":
+                question.answer.set_result({"action": "cancel"})
+            else:
+                question.answer.set_exception(_refusal("The client does not answer."))
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+
+
+class ParkedCalls:
+    """The parked calls of this process."""
+
+    def __init__(self, seconds: float) -> None:
+        """`seconds` is how long a call waits for the caller's answer."""
+        self._seconds = seconds
+        self._calls: dict[str, tuple[ParkedCall, asyncio.TimerHandle]] = {}
+
+    def park(self, call: ParkedCall) -> str:
+        """Keeps a call, and returns the id by which it is resumed, once.
+
+        Raises:
+            UpstreamError: too many calls are parked; this one is cancelled.
+        """
+        of_account = sum(other.account == call.account for other, _ in self._calls.values())
+        if len(self._calls) >= _MAX_CALLS or of_account >= _MAX_PER_ACCOUNT:
+            call.cancel()
+            raise UpstreamError(_TOO_MANY, retryable=True)
+        id_ = secrets.token_urlsafe(16)
+        self._calls[id_] = call, asyncio.get_running_loop().call_later(self._seconds, self._expire, id_)
+        return id_
+
+    def take(self, id_: JSON) -> ParkedCall:
+        """Returns a call that is to go on, which then is no longer parked.
+
+        Raises:
+            UpstreamError: it has been resumed already, was cancelled because nobody answered, or is elsewhere.
+        """
+        found = self._calls.pop(id_, None) if isinstance(id_, str) else None
+        if found is None:
+            raise UpstreamError(_GONE, retryable=True)
+        call, timer = found
+        timer.cancel()
+        return call
+
+    def _expire(self, id_: str) -> None:
+        call, _ = self._calls.pop(id_)
+        call.cancel()
+
+    def close(self) -> None:
+        """Cancels all of them."""
+        for call, timer in self._calls.values():
+            timer.cancel()
+            call.cancel()
+        self._calls.clear()
+
+
+def _refusal(text: str) -> PeerError:
+    return PeerError(FAULTS[Fault.INTERNAL].handshake, text)

@@ -1,0 +1,150 @@
+"""A handshake upstream that asks under a modern caller waits here: bounded, resumed once, and never run twice."""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from deltamcp.gateway.config import GatewayConfig
+from deltamcp.gateway.gateway import Gateway
+from deltamcp.upstreams import parked_calls
+from tests.support import fake_stdio
+from tests.support.conditions import advance_clock, wait_until
+from tests.support.fake_upstream import FrontClient, fake_gateway, front_client, fronted, upstream_config
+from tests.support.raw_client import META
+
+QUESTION = {
+    "method": "elicitation/create",
+    "params": {"message": "Who?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}},
+}
+SAMPLING = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}}
+ASK = {"questions": {"q": QUESTION}}
+GONE = "no longer waits for the answer"
+
+
+def accept(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    return {"action": "accept", "content": {"name": "Ada"}}
+
+
+async def park(client: FrontClient, arguments: dict[str, Any] = ASK) -> dict[str, Any]:
+    """What is sent to resume a call that was just parked."""
+    first = (await client.begin("ask", arguments))["result"]
+    assert first["resultType"] == "input_required", first
+    return client.answers_to(first, accept)
+
+
+def text(response: dict[str, Any]) -> str:
+    assert response["result"]["isError"] is True, response
+    found: str = response["result"]["content"][0]["text"]
+    return found
+
+
+async def test_a_parked_call_is_resumed_once_and_a_replay_is_told_so(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with fronted("modern", "handshake", log) as client:
+        inputs = await park(client)
+        resumed, replayed = await client.resume("ask", ASK, **inputs), await client.resume("ask", ASK, **inputs)
+    assert resumed["result"]["structuredContent"]["answers"]["q"]["content"] == {"name": "Ada"}
+    assert GONE in text(replayed)
+    assert fake_stdio.tools_run(log) == ["ask"]
+
+
+async def test_a_retry_without_the_answer_is_asked_again_and_loses_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with fronted("modern", "handshake", log) as client:
+        inputs = await park(client)
+        again = (await client.resume("ask", ASK, requestState=inputs["requestState"]))["result"]
+        assert again["resultType"] == "input_required"
+        response = await client.resume("ask", ASK, **client.answers_to(again, accept))
+        assert GONE in text(await client.resume("ask", ASK, **inputs))
+    assert response["result"]["structuredContent"]["answers"]["q"]["action"] == "accept"
+    assert fake_stdio.tools_run(log) == ["ask"]
+
+
+async def test_what_reaches_another_process_is_told_to_call_again(tmp_path: Path) -> None:
+    key = bytes(32)
+    one, other = fake_gateway("handshake"), fake_gateway("handshake", tmp_path / "log")
+    async with front_client(one, "modern") as client, front_client(other, "modern") as elsewhere:
+        for gateway in (one, other):
+            _use_state_key(gateway, key)
+        inputs = await park(client)
+        assert GONE in text(await elsewhere.resume("ask", ASK, **inputs))
+    assert fake_stdio.tools_run(tmp_path / "log") == []
+
+
+def _use_state_key(gateway: Any, key: bytes) -> None:
+    """As the replicas of a server have it."""
+    seal = gateway.server.engine._tool_calls._state._seal
+    seal.__dict__["_ciphers"] = [AESGCM(key)]
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [(QUESTION, {"result": {"action": "cancel"}}), (SAMPLING, {"code": -32603})],
+    ids=["elicitation", "sampling"],
+)
+async def test_a_call_that_nobody_resumes_is_cancelled_and_its_question_answered(
+    tmp_path: Path, question: dict[str, Any], told: dict[str, Any]
+) -> None:
+    log, arguments = tmp_path / "log", {"questions": {"q": question}}
+    async with fronted("modern", "handshake", log) as client:
+        inputs = await park(client, arguments)
+        advance_clock(601)
+        await wait_until(lambda: bool(fake_stdio.messages(log, "notifications/cancelled")), "the cancellation")
+        assert GONE in text(await client.resume("ask", arguments, **inputs))
+    [answer] = [message for message in fake_stdio.messages(log) if message.get("id") == "q1"]
+    assert told.items() <= (answer.get("error") or answer).items()
+    [call] = fake_stdio.messages(log, "tools/call")
+    [cancelled] = fake_stdio.messages(log, "notifications/cancelled")
+    assert cancelled["params"]["requestId"] == call["id"]
+
+
+async def test_each_account_has_so_many_parked_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parked_calls, "_MAX_PER_ACCOUNT", 2)
+    logs = [tmp_path / str(number) for number in range(4)]
+    configs = [upstream_config("handshake", f"fake{at}", log) for at, log in enumerate(logs)]
+    gateway = Gateway(GatewayConfig(upstreams=configs, disclosure="full"))
+    async with front_client(gateway, "modern") as client, front_client(gateway, "modern") as other:
+        kept = [(await client.begin(f"fake{at}_ask", ASK))["result"] for at in range(2)]
+        assert "Too many calls wait" in text(await client.begin("fake2_ask", ASK))
+        await wait_until(lambda: bool(fake_stdio.messages(logs[2], "notifications/cancelled")), "the cancellation")
+        of_other = (await other.begin("fake3_ask", ASK))["result"]
+        assert of_other["resultType"] == "input_required"
+        for at, first in enumerate(kept):
+            response = await client.resume(f"fake{at}_ask", ASK, **client.answers_to(first, accept))
+            assert response["result"]["structuredContent"]["answers"]["q"]["action"] == "accept"
+
+
+async def test_a_caller_who_leaves_ends_the_call(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with fronted("modern", "handshake", log) as client:
+        client.raw.send(id=9, method="tools/call", params={"name": "hang", "arguments": {}, "_meta": META})
+        await wait_until(lambda: "hang" in fake_stdio.tools_run(log), "the call")
+        client.raw.send(method="notifications/cancelled", params={"requestId": 9})
+        await wait_until(lambda: bool(fake_stdio.messages(log, "notifications/cancelled")), "the cancellation")
+
+
+async def test_an_upstream_that_dies_while_its_call_is_parked_is_told_on_the_retry(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with fronted("modern", "handshake", log) as client:
+        inputs = await park(client)
+        _kill(log)
+        response = await client.resume("ask", ASK, **inputs)
+    assert "ended before it answered" in text(response)
+
+
+def _kill(log: Path) -> None:
+    [pid] = [json.loads(line)["started"] for line in log.read_text().splitlines() if "started" in line]
+    os.kill(pid, signal.SIGKILL)
+
+
+async def test_the_gateways_end_ends_parked_calls(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with fronted("modern", "handshake", log) as client:
+        await park(client)
+    assert all(task is asyncio.current_task() or task.done() for task in asyncio.all_tasks())

@@ -1,0 +1,202 @@
+"""What an upstream asks reaches the caller whose request it performs, whatever the eras on both sides."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import fake_stdio
+from tests.support.conditions import wait_until
+from tests.support.era_client import ERAS
+from tests.support.fake_upstream import CAPABILITIES, FrontClient, fake_gateway, front_client, fronted
+
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+QUESTIONS: dict[str, dict[str, Any]] = {
+    "form": {
+        "method": "elicitation/create",
+        "params": {"mode": "form", "message": "Who?", "requestedSchema": FORM, "x-unknown": {"kept": [1, None]}},
+    },
+    "old form": {"method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": FORM}},
+    "url": {
+        "method": "elicitation/create",
+        "params": {"mode": "url", "message": "Go.", "url": "https://example.com", "elicitationId": "e1"},
+    },
+    "model": {
+        "method": "sampling/createMessage",
+        "params": {"messages": [], "maxTokens": 5, "temperature": 0.5, "x-unknown": True},
+    },
+    "folders": {"method": "roots/list", "params": {}},
+}
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    match method:
+        case "elicitation/create" if params.get("mode") == "url":
+            return {"action": "accept"}
+        case "elicitation/create":
+            return {"action": "accept", "content": {"name": "Ada"}, "x-unknown": 1}
+        case "sampling/createMessage":
+            return {"role": "assistant", "model": "m", "content": {"type": "text", "text": "Hi."}, "x-unknown": 2}
+        case _:
+            return {"roots": [{"uri": "file:///home", "x-unknown": 3}]}
+
+
+def answers(response: dict[str, Any]) -> Any:
+    assert "result" in response, response
+    return response["result"]["structuredContent"]["answers"]
+
+
+@pytest.mark.parametrize("front", ERAS)
+@pytest.mark.parametrize("behind", ERAS)
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_a_question_and_its_answer_pass_with_all_that_they_have(front: str, behind: str, name: str) -> None:
+    question = QUESTIONS[name]
+    async with fronted(front, behind) as client:
+        response = await client.call("ask", {"questions": {"q": question}}, answer)
+    assert answers(response) == {"q": answer(question["method"], question["params"])}
+    assert client.asked == [(question["method"], question["params"])]
+
+
+@pytest.mark.parametrize("front", ERAS)
+@pytest.mark.parametrize("behind", ERAS)
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_several_questions_are_all_answered(front: str, behind: str, at_once: bool) -> None:
+    async with fronted(front, behind) as client:
+        response = await client.call("ask", {"questions": QUESTIONS, "at_once": at_once}, answer)
+    assert answers(response) == {key: answer(one["method"], one["params"]) for key, one in QUESTIONS.items()}
+    assert len(client.asked) == len(QUESTIONS)
+
+
+@pytest.mark.parametrize("front", ERAS)
+async def test_each_round_of_an_upstream_is_answered_anew_under_the_same_key(front: str) -> None:
+    counted: list[int] = []
+
+    def count(method: str, params: dict[str, Any]) -> dict[str, Any]:
+        counted.append(len(counted) + 1)
+        return {"action": "accept", "content": {"name": f"{len(counted)}"}}
+
+    async with fronted(front, "modern") as client:
+        response = await client.call("ask", {"questions": {"q": QUESTIONS["form"]}, "rounds": 3}, count)
+    assert answers(response)["q"]["content"] == {"name": "3"}
+    assert counted == [1, 2, 3]
+
+
+async def test_the_upstreams_keys_are_kept_except_those_that_pass_for_ours() -> None:
+    questions = {"q": QUESTIONS["form"], "confirm fake.ask": QUESTIONS["form"]}
+    async with fronted("modern", "modern") as client:
+        first = (await client.begin("ask", {"questions": questions}))["result"]
+        assert [*first["inputRequests"]] == ["q", "upstream confirm fake.ask"]
+        inputs = client.answers_to(first, answer)
+        assert set(answers(await client.resume("ask", {"questions": questions}, **inputs))) == {*questions}
+
+
+@pytest.mark.parametrize("behind", ERAS)
+async def test_the_sealed_state_shows_nothing_and_is_bound_to_the_call(behind: str) -> None:
+    asked = {"questions": {"q": QUESTIONS["form"]}}
+    async with fronted("modern", behind) as client:
+        first = (await client.begin("ask", asked))["result"]
+        assert "état" not in first["requestState"]
+        inputs = client.answers_to(first, answer)
+        other = await client.resume("ask", {"questions": {"r": QUESTIONS["form"]}}, **inputs)
+        assert other["error"]["code"] == -32602
+        assert answers(await client.resume("ask", asked, **inputs))["q"]["action"] == "accept"
+
+
+@pytest.mark.parametrize("front", ERAS)
+@pytest.mark.parametrize("name", ["form", "url", "model", "folders"])
+async def test_a_handshake_upstream_is_told_what_the_caller_cannot_be_asked(front: str, name: str) -> None:
+    async with fronted(front, "handshake", capabilities={}) as client:
+        response = await client.call("ask", {"questions": {"q": QUESTIONS[name]}})
+    error = answers(response)["q"]
+    assert error["code"] == -32602
+    assert "does not support" in error["message"]
+
+
+@pytest.mark.parametrize("front", ERAS)
+async def test_what_needs_more_of_a_capability_is_refused(front: str) -> None:
+    few: dict[str, Any] = {"elicitation": {"url": {}}, "sampling": {}}
+    with_tools = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1, "tools": []}}
+    questions = {"form": QUESTIONS["old form"], "tools": with_tools, "odd": {"method": "elicitation/create"}}
+    async with fronted(front, "handshake", capabilities=few) as client:
+        response = await client.call("ask", {"questions": questions})
+    assert [one["code"] for one in answers(response).values()] == [-32602, -32602, -32602]
+
+
+async def test_a_modern_upstream_learns_what_the_caller_can_be_asked(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    capabilities = {**CAPABILITIES, "extensions": {"io.modelcontextprotocol/tasks": {}, "example.com/own": {}}}
+    async with fronted("modern", "modern", log, capabilities) as client:
+        await client.call("echo", {})
+    [call] = fake_stdio.messages(log, "tools/call")
+    declared = call["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]
+    assert declared == {**CAPABILITIES, "extensions": {"example.com/own": {}}}
+
+
+async def test_a_handshake_upstream_is_promised_all_that_can_be_passed_on(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with fronted("modern", "handshake", log):
+        pass
+    [introduction] = fake_stdio.messages(log, "initialize")
+    assert introduction["params"]["capabilities"] == {
+        "elicitation": {"form": {}, "url": {}},
+        "sampling": {"tools": {}, "context": {}},
+        "roots": {"listChanged": True},
+    }
+
+
+@pytest.mark.parametrize("behind", ERAS)
+async def test_a_client_that_refuses_to_answer_is_passed_on(behind: str) -> None:
+    async with fronted("handshake", behind) as client:
+        client.raw.send(
+            id="c", method="tools/call", params={"name": "ask", "arguments": {"questions": {"q": QUESTIONS["model"]}}}
+        )
+        question = await client.raw.receive()
+        error = {"code": -1, "message": "User rejected sampling request", "data": {"x": 1}}
+        client.raw.send(id=question["id"], error=error)
+        response = await client.raw.receive()
+    if behind == "handshake":
+        assert answers(response) == {"q": error}
+    else:  # which has no form for an error in place of an answer
+        assert response["result"]["isError"] is True
+
+
+# Two callers at once
+
+
+async def test_two_callers_at_one_upstream_are_never_asked_each_others_questions(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    gateway = fake_gateway("handshake", log)
+    async with front_client(gateway, "handshake") as one, front_client(gateway, "handshake") as two:
+        one.raw.send(id=1, method="tools/call", params={"name": "hang", "arguments": {}})
+        await wait_until(lambda: "hang" in fake_stdio.tools_run(log), "the first call")
+        response = await two.call("ask", {"questions": {"q": QUESTIONS["form"]}}, answer)
+        assert "not known whom to ask" in answers(response)["q"]["message"]
+        assert two.asked == []
+        one.raw.send(method="notifications/cancelled", params={"requestId": 1})
+        await wait_until(lambda: bool(fake_stdio.messages(log, "notifications/cancelled")), "its end")
+        assert answers(await two.call("ask", {"questions": {"q": QUESTIONS["form"]}}, answer))["q"]["action"]
+        assert one.asked == []
+        assert one.raw.heard == []
+
+
+@pytest.mark.parametrize("front", ERAS)
+async def test_an_upstream_may_withdraw_its_question(front: str) -> None:
+    async with fronted(front, "handshake") as client:
+        await _withdraw(client)
+
+
+async def _withdraw(client: FrontClient) -> None:
+    if client.era == "modern":
+        first = (await client.begin("withdraw", {}))["result"]
+        [key] = first["inputRequests"]
+        assert "result" in await client.begin("withdraw", {"again": 1})
+        inputs = {"inputResponses": {key: {"action": "accept"}}, "requestState": first["requestState"]}
+        assert (await client.resume("withdraw", {}, **inputs))["result"]["structuredContent"] == {"given": None}
+        return
+    client.raw.send(id="a", method="tools/call", params={"name": "withdraw", "arguments": {}})
+    question = await client.raw.receive()
+    assert question["method"] == "elicitation/create"
+    client.raw.send(id="b", method="tools/call", params={"name": "withdraw", "arguments": {}})
+    heard = [await client.raw.receive() for _ in range(3)]
+    assert {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": question["id"]}} in heard
+    assert {message.get("id") for message in heard} == {"a", "b", None}
