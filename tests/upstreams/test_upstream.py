@@ -188,6 +188,20 @@ async def test_a_program_that_is_not_there_is_told_without_its_name():
     await upstream.close()
 
 
+async def test_after_its_end_nobody_starts_it_before_it_is_opened_again(log):
+    async with fake(log, discover="silent", initialize="silent") as upstream:
+        waiting = asyncio.create_task(call(upstream, "echo"))
+        await wait_until(lambda: upstream.state.phase is Phase.STARTING)
+        await upstream.close()
+        for late in (waiting, call(upstream, "echo")):
+            with pytest.raises(UpstreamError):
+                await late
+        phases = [upstream.state.phase]
+        upstream.open()
+        phases.append(upstream.state.phase)
+        assert phases == [Phase.CLOSED, Phase.STOPPED]
+
+
 # Idleness
 
 

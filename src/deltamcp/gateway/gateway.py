@@ -95,6 +95,8 @@ class Gateway:
     async def _run(self, server: DeltaServer) -> AsyncIterator[None]:
         if self._config.savings:
             server.engine.report_savings()
+        for upstream in self.upstreams.values():
+            upstream.open()
         try:
             self._known.load()
             self._offer()

@@ -178,6 +178,12 @@ def is_read_only(tool: Mapping[str, JSON]) -> bool:
     return isinstance(annotations, dict) and annotations.get("readOnlyHint") is True
 
 
+def is_repeatable(tool: Mapping[str, JSON]) -> bool:
+    """Returns whether a call of a tool may be sent again after its server was lost: it only reads, or is idempotent."""
+    annotations = tool.get("annotations")
+    return is_read_only(tool) or (isinstance(annotations, dict) and annotations.get("idempotentHint") is True)
+
+
 def _fits(name: str, globs: Sequence[str]) -> bool:
     return any(fnmatchcase(name, glob) for glob in globs)
 
@@ -196,7 +202,8 @@ def _operation(offer: UpstreamOffer, tool: dict[str, JSON], name: str, id_: str)
         options["results"] = config.results
     if config.promise == "auto" and can_queue_promises():
         options |= {"promise": "auto", "sync_seconds": config.sync_seconds}
-    return RemoteOperation(functools.partial(_call, offer.upstream, name_there), tool, **options)
+    call = functools.partial(_call, offer.upstream, name_there, is_repeatable(tool))
+    return RemoteOperation(call, tool, **options)
 
 
 def _resource(offer: UpstreamOffer, item: dict[str, JSON], uri: str, shown: str) -> RemoteResource:
@@ -212,8 +219,10 @@ def _prompt(offer: UpstreamOffer, prompt: dict[str, JSON], name: str, shown: str
     return RemotePrompt(functools.partial(_get_prompt, offer.upstream, name), prompt, shown)
 
 
-async def _call(upstream: Upstream, name: str, arguments: dict[str, JSON], context: Context) -> RawResult:
-    return await upstream.forward("tools/call", {"name": name, "arguments": arguments}, context)
+async def _call(
+    upstream: Upstream, name: str, repeatable: bool, arguments: dict[str, JSON], context: Context
+) -> RawResult:
+    return await upstream.forward("tools/call", {"name": name, "arguments": arguments}, context, repeatable=repeatable)
 
 
 async def _read(upstream: Upstream, uri: str, context: Context) -> RawResult:

@@ -277,6 +277,10 @@ class Upstream:
         for uri in tuple(self._subscriptions):
             self.on_change(uri)
 
+    def open(self) -> None:
+        """Lets requests start the upstream again after `close`."""
+        self._connection.open()
+
     async def close(self) -> None:
         """Ends the connection and the process, if there is one; the upstream is started no more."""
         await self._connection.close()

@@ -238,6 +238,11 @@ class UpstreamClient:
 
         task.add_done_callback(end)
 
+    def open(self) -> None:
+        """Lets requests start it again after `close`."""
+        if self._advance(Event.OPEN):
+            self._failures = 0
+
     async def close(self) -> None:
         """Ends the connection and the process, if there is one, and starts it no more."""
         if not self._advance(Event.CLOSE):

@@ -18,7 +18,7 @@ class Phase(enum.Enum):
     """It was lost or did not start; after a wait the next request starts it."""
     STOPPING = "stopping"
     CLOSED = "closed"
-    """This server ends, and starts it no more."""
+    """This server has ended, and does not start it before it is opened again."""
 
 
 class Event(enum.Enum):
@@ -36,6 +36,8 @@ class Event(enum.Enum):
     STOPPED = enum.auto()
     CLOSE = enum.auto()
     """This server ends."""
+    OPEN = enum.auto()
+    """This server begins again."""
 
 
 _P, _E = Phase, Event
@@ -46,7 +48,7 @@ NEXT: Mapping[Phase, Mapping[Event, Phase]] = MappingProxyType(
         _P.READY: {_E.LOST: _P.BACKING_OFF, _E.STOP: _P.STOPPING, _E.CLOSE: _P.CLOSED},
         _P.BACKING_OFF: {_E.START: _P.STARTING, _E.CLOSE: _P.CLOSED},
         _P.STOPPING: {_E.STOPPED: _P.STOPPED, _E.CLOSE: _P.CLOSED},
-        _P.CLOSED: {},
+        _P.CLOSED: {_E.OPEN: _P.STOPPED},
     }
 )
 """The phase that follows, by phase and event; other events leave the phase as it is."""
