@@ -12,11 +12,12 @@ def entry_secrets(entry: Mapping[str, Any]) -> Iterator[str]:
         texts = entry.get(name)
         if isinstance(texts, Mapping):
             yield from named_secrets({str(key): str(value) for key, value in texts.items()})
-    words = [str(word) for word in entry.get("args") or []]
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    args = entry.get("args")
+    words = [str(word) for word in args] if isinstance(args, list) else []
+    for at, word in enumerate(words):
         if word.startswith("-"):
             option, mark, value = word.partition("=")
-            yield from named_secrets({option: value if mark else following})
+            yield from named_secrets({option: value if mark else " ".join(words[at + 1 : at + 2])})
     for text in (entry.get("url"), *words):
         if isinstance(text, str) and "://" in text:
             yield from address_secrets(text)
