@@ -1,6 +1,7 @@
-"""A server of the official SDK, to be started: `python sdk_peer.py [PORT]`."""
+"""A server of the official SDK, to be started: `python sdk_peer.py [PORT [TRANSPORT]]`."""
 
 import sys
+from typing import Any
 
 from mcp.server import MCPServer
 from pydantic import BaseModel
@@ -57,6 +58,7 @@ def greet(name: str) -> str:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        server.run("streamable-http", port=int(sys.argv[1]))
+        transport: Any = sys.argv[2] if len(sys.argv) > 2 else "streamable-http"
+        server.run(transport, port=int(sys.argv[1]))
     else:
         server.run("stdio")
