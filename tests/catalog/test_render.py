@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from deltamcp import tokens
 from deltamcp.catalog import prose, tool_text
+from deltamcp.catalog.clean_text import clean
 from deltamcp.catalog.parameter_text import deepest_names
 from tests.support.call_count import count_calls
 from tests.support.strategies import any_schema
@@ -296,7 +297,7 @@ def test_nothing_of_a_real_definition_is_left_out(shared):
             schema = tool["inputSchema"]
             reachable = {key: value for key, value in schema.items() if key not in ("$defs", "definitions")}
             for described in (tool.get("description", ""), *descriptions(reachable.get("properties", {}))):
-                assert " ".join(prose.clean(described).split()) in text, (tool["name"], described)
+                assert " ".join(clean(described).split()) in text, (tool["name"], described)
             for choice in choices(reachable.get("properties", {})):
                 assert " ".join(json.dumps(choice, ensure_ascii=False).split()) in text, (tool["name"], choice)
             for name in schema.get("properties", {}):

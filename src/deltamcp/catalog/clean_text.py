@@ -20,6 +20,7 @@ HIDDEN_CLASS = (
 """The characters, as a class of regular expressions, that no text needs. Tabs and ends of lines are not among them."""
 _HIDDEN = re.compile(f"[{HIDDEN_CLASS}]+")
 _SEPARATOR = re.compile("\r\n?|[\u2028\u2029]")
+_LINE_ENDS = {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
 _MODIFIERS = re.compile("[\u200c\u200d\ufe00-\ufe0f]+")
 """Joiners and variation selectors, which scripts and emoji need."""
 _JOINERS = "\u200c\u200d"
@@ -40,6 +41,11 @@ def visible(text: str) -> str:
         return text
     shown = _HIDDEN.sub(lambda found: _escape(found[0]), _SEPARATOR.sub(lambda found: _escape(found[0]), text))
     return _modify(shown, _escape)
+
+
+def visible_line(text: str) -> str:
+    r"""Writes hidden characters and ends of lines as escapes, so that the text stays on its line."""
+    return visible(text.translate(_LINE_ENDS)) if not text.isprintable() else visible(text)
 
 
 def json_text(value: JSON) -> str:

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-import msgspec
-
 from deltamcp import tokens
 from deltamcp.catalog import tool_text
+from deltamcp.catalog.clean_text import json_text, visible_line
 from deltamcp.catalog.meta_tools import MAX_QUERIES, MAX_SCHEMAS, DetailLevel, MetaTool
 from deltamcp.catalog.operation import Operation
-from deltamcp.catalog.parameter_text import deepest_names, has_parameter
+from deltamcp.catalog.parameter_text import deepest_names, has_parameter, name_text
 from deltamcp.catalog.view import FoundOperation, View, did_you_mean
 from deltamcp.errors import UsageError
 from deltamcp.values import JSON
@@ -100,7 +99,7 @@ def hits_text(view: View, found: Mapping[str, Sequence[FoundOperation]], argumen
     lines = []
     shown: set[str] = set()
     for query, hits in found.items():
-        heading = _json(query[:MAX_HEADING_CHARS] + "…" * (len(query) > MAX_HEADING_CHARS))
+        heading = json_text(query[:MAX_HEADING_CHARS] + "…" * (len(query) > MAX_HEADING_CHARS))
         lines.append(f"{heading}:" if hits else f"{heading}: nothing fits.")
         lines += _query_lines(view, hits, arguments, MAX_SIGNATURES_EACH, shown)
     lines += _omission_hint(view, lines)
@@ -163,7 +162,7 @@ def listing_text(view: View, arguments: DiscoverArguments, work: Work) -> str:
         category = view.directory.category_at(arguments.category)
         if category is None:
             raise UsageError(_unknown_category_text(view, arguments.category))
-        return _json({"operations": category.json_tree(work)})
+        return json_text({"operations": category.json_tree(work)})
     if not view.operations:
         return "There are no operations yet."
     if not arguments.category and arguments.detail is None:
@@ -245,7 +244,7 @@ def schemas_text(view: View, names: list[str], detail: DetailLevel) -> str:
         details = [
             operation_details(one.operation) if isinstance(one, _RequestedSchema) else {"error": one} for one in found
         ]
-        return _json(details if len(details) > 1 else details[0])
+        return json_text(details if len(details) > 1 else details[0])
     return "\n\n".join(_schema_text(one, detail) if isinstance(one, _RequestedSchema) else one for one in found)
 
 
@@ -282,8 +281,10 @@ def _unknown_parameter_text(view: View, operation: Operation, path: str) -> str:
     prefix = f"{around}." if around else ""
     near = view.nearest_names(path.removeprefix(prefix).partition(".")[0][:200], names)
     where = around or operation.id
-    inside = f" {where} has: {' '.join(names[:30])}." if names else f" {where} has no parameters."
-    return f"{operation.id} has no parameter {path[:200]!r}.{did_you_mean([prefix + one for one in near]) or inside}"
+    where = visible_line(where)
+    inside = f" {where} has: {' '.join(map(name_text, names[:30]))}." if names else f" {where} has no parameters."
+    suggested = [visible_line(prefix) + name_text(one) for one in near]
+    return f"{operation.id} has no parameter {path[:200]!r}.{did_you_mean(suggested) or inside}"
 
 
 def _schema_text(requested: _RequestedSchema, detail: DetailLevel) -> str:
@@ -336,7 +337,3 @@ def _parse_detail(arguments: Mapping[str, JSON], *known: DetailLevel) -> DetailL
         if value == level.value:
             return level
     raise UsageError(f"detail must be one of {', '.join(level.value for level in known)}.")
-
-
-def _json(value: JSON) -> str:
-    return msgspec.json.encode(value).decode()

@@ -9,6 +9,7 @@ from msgspec import to_builtins
 
 from deltamcp.catalog import lite_tools, param_headers, parameter_text, prose
 from deltamcp.catalog.argument_problem import InvalidArgumentsError
+from deltamcp.catalog.clean_text import clean
 from deltamcp.catalog.declared_arguments import DeclaredArguments
 from deltamcp.catalog.function_shape import FunctionShape, inspect_function
 from deltamcp.catalog.json_schema import ForeignSchema
@@ -323,7 +324,7 @@ class Operation:
     @functools.cached_property
     def summary(self) -> str:
         """The line of the operation in an index: the given text, or its most useful sentence."""
-        return prose.summary(self._summary_source) if self.is_summary_too_long else self._summary_source
+        return prose.summary(self._summary_source) if self.is_summary_too_long else clean(self._summary_source)
 
     @functools.cached_property
     def summary_line(self) -> str:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from deltamcp.catalog import prose
+from deltamcp.catalog import excerpt, prose
+from deltamcp.catalog.clean_text import HIDDEN_CLASS, json_text, visible_line
 from deltamcp.values import JSON
 
 _TYPES = {"string": "str", "integer": "int", "number": "num", "boolean": "bool", "null": "null"}
@@ -35,7 +36,14 @@ _CONSTRAINT_FORMATS = {
 }
 """The texts of JSON Schema's other constraints on a value."""
 
-_PLAIN_NAME = re.compile(r"[^\s,:?(){}\x00-\x1f\x7f-\x9f]+")
+_PLAIN_NAME = re.compile(r"[^\s,:?(){}" + HIDDEN_CLASS + "]+")
+MAX_NAME_CHARS = 128
+"""The characters of a parameter's name, beyond which `…` stands for the rest."""
+_MAX_VALUE_CHARS = 500
+"""The characters of a choice, a default, a pattern."""
+_MAX_EXAMPLES_CHARS = 2000
+_MAX_WHOLE_CHARS = 20_000
+"""The characters of a description that is shown whole."""
 
 UNBOUNDED = 1 << 30
 _MAX_NESTING = 40
@@ -185,7 +193,7 @@ class Parameters:
                 omission = omission or self._omission()
                 break
             self._parameter = self._parameter if level else parameter.name
-            rows = self._property_rows(parameter, dots, f"{path}{parameter.name}", level, deepest, seen)
+            rows = self._property_rows(parameter, dots, f"{path}{name_text(parameter.name)}", level, deepest, seen)
             text, note = rows[0]
             if len(rows) == 1 and note in by_note:
                 index = by_note[note]
@@ -264,7 +272,7 @@ class Parameters:
         if not self._detail.limits:
             return note
         parts = dict.fromkeys([note, *self._inner_notes(node, ())])
-        examples = [f"e.g. {_json_text(node['examples'])}"] if node.get("examples") else []
+        examples = [f"e.g. {_json_text(node['examples'], _MAX_EXAMPLES_CHARS)}"] if node.get("examples") else []
         return " ".join(filter(None, [*parts, *examples]))
 
     def _inner_notes(self, node: Any, seen: tuple[int, ...]) -> Iterator[str]:
@@ -344,7 +352,7 @@ class Parameters:
 
     def _property_text(self, parameter: _Property, level: int, deepest: int, seen: tuple[int, ...]) -> str:
         self._spend(len(parameter.name) // 32)
-        name = _name_text(parameter.name)
+        name = name_text(parameter.name)
         text = name if parameter.required else f"{name}?"
         inside = deepest if parameter.required else min(deepest, self._detail.optional_depth)
         has_type = self._detail.required_types if parameter.required else self._detail.optional_types
@@ -371,7 +379,9 @@ class Parameters:
             return ""
         node = self._without_null(node)
         found = ((text, node.get(key)) for key, text in _CONSTRAINT_FORMATS.items())
-        limits = ", ".join(text.format(value) for text, value in found if value is not None and value is not False)
+        limits = ", ".join(
+            text.format(_constraint_text(value)) for text, value in found if value is not None and value is not False
+        )
         return f"({limits})" if limits else ""
 
     def _without_null(self, node: dict[str, Any]) -> dict[str, Any]:
@@ -445,7 +455,7 @@ class Parameters:
             return self._omission("{…}") if has_content else "{}"
         parts = self._field_texts(node, level, deepest, seen)
         for pattern, child in patterns.items() if isinstance(patterns, dict) else ():
-            parts.append(f"/{pattern}/:{self._type_text(child, level + 1, deepest, seen)}")
+            parts.append(f"/{_constraint_text(pattern)}/:{self._type_text(child, level + 1, deepest, seen)}")
         if isinstance(extra, dict) and extra:
             parts.append(f"*:{self._type_text(extra, level + 1, deepest, seen)}")
         return "{" + ", ".join(parts) + "}"
@@ -503,17 +513,24 @@ def description_text(text: JSON, limit: int) -> str:
     """Returns a description, cut to `limit` characters; `UNBOUNDED` keeps every word, 0 none."""
     if not isinstance(text, str) or not limit:
         return ""
-    return prose.drop_blank_lines(text) if limit == UNBOUNDED else prose.cut(text, limit)
+    if limit != UNBOUNDED:
+        return prose.cut(text, limit)
+    # Lines of ours begin without a space, so that no description can imitate one.
+    return prose.drop_blank_lines(excerpt.cut(text, _MAX_WHOLE_CHARS)).replace("\n", "\n ")
 
 
-def _name_text(name: str) -> str:
+def name_text(name: str) -> str:
     """Returns the name of a field, as JSON where it has spaces or other characters that a line cannot hold."""
-    return name if _PLAIN_NAME.fullmatch(name) else _json_text(name)
+    return excerpt.cut(name, MAX_NAME_CHARS) if _PLAIN_NAME.fullmatch(name) else _json_text(name, MAX_NAME_CHARS)
+
+
+def _constraint_text(value: JSON) -> str:
+    return excerpt.cut(visible_line(str(value)), _MAX_VALUE_CHARS)
 
 
 def _is_null(node: Mapping[str, Any]) -> bool:
     return node.get("type") == "null" or node.get("enum") == [None]
 
 
-def _json_text(value: JSON) -> str:
-    return msgspec.json.encode(value).decode()
+def _json_text(value: JSON, limit: int = _MAX_VALUE_CHARS) -> str:
+    return excerpt.cut(json_text(value), limit)

@@ -1,8 +1,10 @@
-"""Descriptions: removes hidden characters, shortens texts at the end of a sentence or a word, and derives summaries."""
+"""Descriptions: shortens texts at the end of a sentence or a word, and derives summaries."""
 
 import enum
 import re
 from collections.abc import Iterator
+
+from deltamcp.catalog.clean_text import clean
 
 SUMMARY_CHARS = 60
 """Delta-MCP's limit for a summary, in UTF-16 units as JavaScript counts them."""
@@ -10,19 +12,10 @@ SUMMARY_CHARS = 60
 _SUMMARY_SOURCE_CHARS = 2000
 """The characters of a description that a summary is taken from."""
 
-# Upstreams write descriptions: control characters, and bidirectional ones, by which a text shows other than it reads.
-_HIDDEN = re.compile(
-    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
-)
 _SPACE = re.compile(r"\s+")
 _SENTENCE_END = re.compile(
     r"(?:(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!etc\.)[)\"'”]?(?=\s+[^a-z\s])|(?<=[。！？])|(?=\n\s*\n)|(?=\n\s*[-*#•]))"
 )
-
-
-def clean(text: str) -> str:
-    """Removes control and bidirectional characters, which can hide or reorder text."""
-    return _HIDDEN.sub("", text)
 
 
 def drop_blank_lines(text: str) -> str:

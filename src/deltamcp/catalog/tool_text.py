@@ -10,10 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from deltamcp import tokens
 from deltamcp.catalog import prose
+from deltamcp.catalog.clean_text import json_text
 from deltamcp.catalog.parameter_text import (
     UNBOUNDED,
     Parameters,
@@ -63,6 +62,8 @@ _NOTES_DETAILS = (
 NOTES_TOKENS = 170
 """The budget of a signature with notes, which decides how much detail it has; real tools stay under 90 on average."""
 _OMISSION = re.compile(r'[^\s"]+\(.*…')
+_IMITATION = re.compile(r"[\w-]+(?:\.[\w-]+)+[(:]|[\w.-]+\(|What …|e\.g\. \{|\)")
+"""The beginning of a description that could be taken for another operation, or for a note of ours."""
 _PART_DETAIL = TextDetail(_MAX_DEPTH, 2, max_choices=40, limits=True)
 _PART_TOKENS = 80
 """The budget of what an error says about the part of the arguments that it is about."""
@@ -104,7 +105,7 @@ def _notes(tool: Mapping[str, JSON], name: str, path: str) -> str:
         parameters = Parameters(_input_schema(tool), detail, _MAX_STEPS, path)
         text = _signature_text(tool, name, parameters, 0 if path else detail.description_chars)
         if parameters.has_omissions:
-            inside = f'"{name}.{parameters.omitted_in}" or ' if parameters.omitted_in and not path else ""
+            inside = f"{json_text(f'{name}.{parameters.omitted_in}')} or " if parameters.omitted_in and not path else ""
             text += f'\nWhat … leaves out: get_schema({inside}detail="full")'
         exhausted += parameters.is_too_large
         if not parameters.is_too_large and _fits(text, NOTES_TOKENS):
@@ -120,7 +121,7 @@ def full_text(tool: Mapping[str, JSON], name: str | None = None, path: str = "",
 
 
 def _with_examples(text: str, examples: Sequence[JSON]) -> str:
-    return "\n".join([text, *(f"e.g. {msgspec.json.encode(example).decode()}" for example in examples)])
+    return "\n".join([text, *(f"e.g. {json_text(example)}" for example in examples)])
 
 
 def signature_and_summary(tool: Mapping[str, JSON], name: str, summary: str, max_tokens: int) -> str:
@@ -194,4 +195,6 @@ def _signature_text(tool: Mapping[str, JSON], name: str | None, parameters: Para
     else:
         head = f"{shown_name}({', '.join(row.text for row in rows)})"
     description = description_text(tool.get("description"), description_chars)
-    return f"{head}\n{description}" if description else head
+    # Other lines of ours begin without a space.
+    space = " " if _IMITATION.match(description) else ""
+    return f"{head}\n{space}{description}" if description else head

@@ -6,23 +6,16 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from deltamcp.catalog.clean_text import HIDDEN_CLASS
 from deltamcp.values import JSON
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_CONTROLS = (
-    "\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
-    "\u180e\u200b\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f"
-)
-"""DEL, C1 and bidirectional controls (UAX #9), and lone surrogates: a terminal acts on them, or cannot write them. Then
-characters that no terminal shows, and that could hide a part of a name; the joiners U+200C and U+200D stay, because
-scripts and emoji need them."""
-_UNESCAPED_CONTROL = re.compile(f"[{_CONTROLS}]")
-"""A control character that JSON need not escape."""
-_TERMINAL_CONTROL = re.compile(f"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f{_CONTROLS}]")
-"""A character of a text that a terminal would act on; a tab and an end of line are harmless."""
+_UNESCAPED_CONTROL = re.compile(f"[{HIDDEN_CLASS}]")
+"""A character that JSON need not escape, and that a terminal acts on, cannot write or does not show."""
+_TERMINAL_CONTROL = re.compile(f"\r(?!\n)|[\u2028\u2029{HIDDEN_CLASS}]")
+"""A character of a text that a terminal would act on, or not show; a tab and an end of line are harmless."""
 _MAX_SENTENCE_CHARS = 2000
 _DEFAULT_WIDTH = 200
 """Columns of output that does not go to a terminal."""

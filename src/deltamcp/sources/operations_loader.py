@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from deltamcp.catalog import prose
+from deltamcp.catalog.clean_text import clean
 from deltamcp.catalog.declared_arguments import DeclaredArguments
 from deltamcp.catalog.operation import Operation, ToolOptions
 from deltamcp.catalog.operations_file import reader
@@ -252,7 +252,7 @@ class _OperationBuilder:
     def _options(self, entry: OperationEntry) -> ToolOptions:
         options: ToolOptions = {
             "name": entry.name,
-            "description": prose.clean(entry.description),
+            "description": clean(entry.description),
             "category": ".".join(entry.category),
             "action": entry.action,
             "input_schema": entry.input_schema,
@@ -265,9 +265,9 @@ class _OperationBuilder:
             replacement = f": {entry.deprecated}" if isinstance(entry.deprecated, str) else ""
             options["description"] = f"(Deprecated{replacement}) {options['description']}"
         if entry.title is not None:
-            options["title"] = prose.clean(entry.title)
+            options["title"] = clean(entry.title)
         if entry.summary is not None:
-            options["summary"] = prose.clean(entry.summary)
+            options["summary"] = clean(entry.summary)
         if entry.output_schema is not None:
             options["output_schema"] = entry.output_schema
         if entry.annotations:
