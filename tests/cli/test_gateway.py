@@ -1,14 +1,19 @@
 """`delta-mcp gateway`: configurations, wrapped servers, and all that `serve` can."""
 
+import asyncio
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from deltamcp import connect
 from tests.support.command_line import assert_one_sentence, run
+from tests.support.conditions import wait_until
 from tests.support.paths import PROGRAM
 from tests.support.program import running_program
+from tests.support.raw_client import META
 
 SERVER = """
 from deltamcp import DeltaServer
@@ -132,3 +137,49 @@ async def test_a_server_that_lacks_a_variable_is_left_out_and_told(folder):
     with running_program([str(PROGRAM), "gateway", "mcp.json", "--http", "127.0.0.1:0"], folder) as program:
         program.wait_for("secretive is left out: it needs the variable NOT_SET, which is not set.")
         assert "discover" in await tool_names(program.wait_for(r"(http://\S+) \(Ctrl-C")[1])
+
+
+def stats(folder: Path) -> dict[tuple[str, str], dict[str, int]]:
+    done = run("stats", "--json", cwd=folder, XDG_STATE_HOME=str(folder / "STATE"))
+    return {(row["upstream"], row["tool"]): row for row in json.loads(done.out)["rows"]}
+
+
+async def test_stats_tell_what_calls_through_it_cost(folder):
+    async with connect(gateway(folder, "--max-tokens", "200", "mcp.json"), progressive=False) as client:
+        await client.describe()
+        await client.call_tool("execute", {"operation": "books.long_text", "params": {"words": 5_000}})
+    found = stats(folder)
+    row = found["books", "long_text"]
+    assert row["calls"] == 1 and row["after"] <= 200 < 4_000 < row["before"]
+    assert found["more", "tools/list"]["before"] > 0 == found["more", "tools/list"]["after"]
+
+
+async def test_a_killed_gateway_has_counted_what_it_did(folder):
+    environment = {**os.environ, **{f"XDG_{name}_HOME": str(folder / name) for name in ("CONFIG", "CACHE", "STATE")}}
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *(str(PROGRAM), "gateway", "mcp.json"),
+        cwd=folder,
+        env=environment,
+        stdin=pipe,
+        stdout=pipe,
+        start_new_session=True,
+    )
+    try:
+        call = {"name": "execute", "arguments": {"operation": "books.find_book", "params": {"title": "Dune"}}}
+        request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**call, "_meta": META}}
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        assert b"Dune!" in await process.stdout.readline()
+        await wait_until(lambda: ("books", "find_book") in stats(folder), "the figures of the call")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    assert stats(folder)["books", "find_book"]["calls"] == 1
+
+
+async def test_without_a_ledger_nothing_is_counted(folder):
+    async with connect(gateway(folder, "--no-ledger", "--savings", "mcp.json"), progressive=False) as client:
+        reply = await client.call_tool("query", {"operation": "books.find_book", "params": {"title": "Dune"}})
+    assert reply.raw["_meta"]["io.github.delta-mcp/savings"] == {"before": 3, "after": 3}
+    assert stats(folder) == {}

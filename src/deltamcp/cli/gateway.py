@@ -45,6 +45,8 @@ class GatewayOptions(Struct, frozen=True):
     is_raw: bool = False
     only: tuple[str, ...] = ()
     is_read_only: bool = False
+    savings: bool | None = None
+    has_ledger: bool = True
 
     def apply(self, config: GatewayConfig) -> GatewayConfig:
         """Returns a configuration with these options in place of what it says.
@@ -54,7 +56,7 @@ class GatewayOptions(Struct, frozen=True):
         """
         given = {
             name: value
-            for name in ("disclosure", "query", "destructive", "prefix")
+            for name in ("disclosure", "query", "destructive", "prefix", "savings")
             if (value := getattr(self, name)) is not None
         }
         upstreams = [one for one in config.upstreams if not self.only or one.name in self.only]
@@ -105,13 +107,16 @@ class GatewaySource(Struct, frozen=True):
 
     def load(self) -> DeltaServer:
         from deltamcp.gateway.gateway import Gateway
+        from deltamcp.gateway.ledger import Ledger
+        from deltamcp.gateway.ledger_file import LedgerFile
 
         found = self.read()
         log.redact_log(Secrets(found.secrets).redact)
         for server in found.skipped:
             level = logging.INFO if server.reason == files.DISABLED else logging.WARNING
             logger.log(level, "%s is left out: %s.", server.name, server.reason)
-        return Gateway(found.config).server
+        ledger = Ledger(LedgerFile()) if self.options.has_ledger else None
+        return Gateway(found.config, ledger=ledger).server
 
 
 def set_up(verb: argparse.ArgumentParser) -> None:
@@ -134,6 +139,8 @@ def set_up(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--raw", action="store_true", help="pass results on as they are, of any size")
     verb.add_argument("--only", action="append", default=[], metavar="NAME", help="a server to offer; repeatable")
     verb.add_argument("--read-only", action="store_true", help="offer only tools that say they are read-only")
+    verb.add_argument("--savings", action="store_true", help="say in the _meta of every result what it saved")
+    verb.add_argument("--no-ledger", action="store_true", help="do not count what delta-mcp stats shows")
     log.add_options(verb)
     serve.add_serving_options(verb)
     targets.add_words_argument(verb, "CONFIG")
@@ -164,6 +171,8 @@ def _read_options(args: argparse.Namespace) -> GatewayOptions:
         is_raw=args.raw,
         only=tuple(args.only),
         is_read_only=args.read_only,
+        savings=args.savings or None,
+        has_ledger=not args.no_ledger,
     )
 
 
