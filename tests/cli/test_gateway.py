@@ -108,7 +108,7 @@ async def test_without_words_it_is_the_users_own_configuration(folder):
     assert "discover" in await tool_names(gateway(folder))
     own.unlink()
     (own.parent / "gateway").mkdir()
-    (own.parent / "gateway" / "cursor.json").write_bytes((folder / "mcp.json").read_bytes())
+    (own.parent / "gateway" / "cursor.toml").write_text(f"include = {json.dumps(str(folder / 'mcp.json'))}")
     assert "discover" in await tool_names(gateway(folder))
 
 

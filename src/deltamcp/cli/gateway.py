@@ -13,6 +13,7 @@ from msgspec import Struct
 from deltamcp.cli import log, serve, targets
 from deltamcp.cli.suggestion import suggest
 from deltamcp.client.configs import files
+from deltamcp.client.configs.hosts import installed_folder
 from deltamcp.client.target import is_python_file, served_command
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
@@ -222,7 +223,7 @@ def _own_file() -> Path:
     own = folder / "gateway.toml"
     if own.is_file():
         return own
-    installed = sorted((folder / "gateway").glob("*.json"))
+    installed = sorted(installed_folder().glob("*.toml"))
     if len(installed) == 1:
         return installed[0]
     if installed:

@@ -53,6 +53,8 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "bench": Verb("bench", "measure any server, or this library over a corpus"),
         "audit": Verb("audit", "what your servers cost a model now, and would behind the planned gateway"),
         "gateway": Verb("gateway", "put your servers behind one that costs the model little", runs_author_code=True),
+        "install": Verb("install", "put the servers of a host behind the gateway"),
+        "uninstall": Verb("uninstall", "undo install"),
         "serve": Verb("serve", "run a server written in Python, or an operations.json", runs_author_code=True),
         "approve": Verb("approve", "what changed in the servers behind the gateway, to be approved or rejected"),
         "worker": Verb("worker", "run the promises of a server elsewhere than it serves", runs_author_code=True),

@@ -23,6 +23,7 @@ from deltamcp.client.configs.variables import VariableExpander
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import GatewayConfig, UpstreamConfig
 from deltamcp.gateway.config_faults import ConfigFaults
+from deltamcp.gateway.host_entry import starts_gateway
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.runtime.secrets import address_secrets, named_secrets, variable_secrets
 
@@ -198,7 +199,7 @@ def _make_upstreams(
 ) -> tuple[list[UpstreamConfig], list[SkippedServer]]:
     upstreams, skipped = [], []
     for server in servers:
-        reason = server.skip_reason or (_ITSELF if _is_gateway(server.entry) else None)
+        reason = server.skip_reason or (_ITSELF if starts_gateway(server.entry) else None)
         if reason is None:
             given = {**defaults, **options.get(server.name, {})}
             upstreams.append(UpstreamConfig(name=server.name, entry=server.entry, **given))
@@ -219,10 +220,3 @@ def entry_secrets(entry: Mapping[str, Any]) -> Iterator[str]:
     """Yields the variables and headers of an entry whose names say that they are secret, and those of its address."""
     yield from named_secrets({**entry.get("env", {}), **entry.get("headers", {})})
     yield from address_secrets(entry.get("url", ""))
-
-
-def _is_gateway(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry starts a gateway of this library, as that which `install` writes does."""
-    words = [str(word) for word in (entry.get("command", ""), *entry.get("args", ()))]
-    program = next((index for index, word in enumerate(words) if Path(word).stem in ("delta-mcp", "deltamcp")), None)
-    return program is not None and "gateway" in words[program + 1 :]

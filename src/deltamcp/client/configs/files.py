@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from deltamcp.client.configs.hosts import (
     is_project_file,
     relative_path,
 )
+from deltamcp.client.configs.server_maps import find_server_maps
 from deltamcp.client.configs.variables import VariableExpander
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON
@@ -181,7 +182,7 @@ def _parse_servers(
     parsed: list[ConfiguredServer] = []
     here = machine.cwd.resolve()
     for key in host_file.key.split():
-        for project, servers in _find_maps(document, key):
+        for _, project, servers in find_server_maps(document, key):
             is_current = not project or _resolve_path(project) in (here, *here.parents)
             workspace = Path(project) if project else _workspace_folder(host_file, path, machine)
             for key_name, raw in servers.items():
@@ -197,20 +198,6 @@ def _resolve_path(project: str) -> Path | None:
     with suppress(ValueError, OSError):  # no folder can have this name
         return Path(project).resolve()
     return None
-
-
-def _find_maps(node: JSON, key: str, project: str = "") -> Iterator[tuple[str, dict[str, JSON]]]:
-    """Yields each object at a dotted key, with the member name that `*` matched."""
-    if not isinstance(node, dict):
-        return
-    if not key:
-        yield project, node
-    head, _, rest = key.partition(".")
-    for name, value in node.items():
-        if rest and name == key:  # VS Code's settings write a dotted path as one name
-            yield from _find_maps(value, "", project)
-        elif key and head in ("*", name):
-            yield from _find_maps(value, rest, name if head == "*" else project)
 
 
 def _workspace_folder(host_file: HostFile, path: Path, machine: Machine) -> Path:

@@ -3,8 +3,12 @@
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from deltamcp.errors import ConfigurationError
+from deltamcp.runtime.user_folders import user_folder
 
 
 class HostFile(NamedTuple):
@@ -84,6 +88,24 @@ SERVER_KEYS = tuple(dict.fromkeys(host_file.key for host_file in HOST_FILES))
 """The keys to try on a file of an unknown host. `mcp` is last: in other hosts' files it holds settings."""
 
 
+INSTALLED_FILE = HostFile("delta-mcp", "", "{gateway}/*.json", MCP_SERVERS_KEY)
+"""A file that `install` moved a host's servers to. It is no host's, so that nobody counts its servers twice."""
+
+
+def host_id(host: str) -> str:
+    """Returns the name of a host as a word of a command line, such as `claude-code` and `vscode`."""
+    return host.lower().replace("vs code", "vscode").replace(" ", "-")
+
+
+def installed_folder() -> Path:
+    """Returns the folder of the files that `install` writes.
+
+    Raises:
+        ConfigurationError: the user has no home.
+    """
+    return user_folder("config") / "gateway"
+
+
 class Machine(NamedTuple):
     """The folders, system and environment that templates and variables refer to."""
 
@@ -128,6 +150,9 @@ def identify_host_file(path: Path, machine: Machine) -> HostFile:
     A path of no known host is taken for a file with `mcpServers`.
     """
     resolved = path.resolve()
+    with suppress(ConfigurationError):
+        if resolved.parent == installed_folder().resolve():
+            return INSTALLED_FILE
     for host_file in HOST_FILES:
         if resolved in (file.resolve() for file in machine.existing_files(host_file)):
             return host_file

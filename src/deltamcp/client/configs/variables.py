@@ -3,7 +3,7 @@
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from deltamcp.client.configs.hosts import Machine
 from deltamcp.runtime.user_keyring import load_secret
@@ -12,6 +12,29 @@ _KEYRING, _INPUT = "keyring:", "input:"
 """What stands before the name of a secret in the user's keyring, and of what VS Code asks its user for."""
 # `${NAME}` in all hosts, `{env:NAME}` in OpenCode, `$NAME` as a whole value in Gemini CLI.
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}|\{env:([^{}]*)\}|^\$([A-Za-z_]\w*)$")
+
+
+class Reference(NamedTuple):
+    """A variable in a text of an entry."""
+
+    name: str
+    text: str
+    """The reference as the host writes it."""
+
+
+def find_references(value: Any) -> list[Reference]:
+    """Returns the variables that all texts of a value refer to."""
+    if isinstance(value, dict):
+        return [reference for item in value.values() for reference in find_references(item)]
+    if isinstance(value, list):
+        return [reference for item in value for reference in find_references(item)]
+    return [Reference(_read_name(match)[0], match[0]) for match in _VARIABLE.finditer(value)]
+
+
+def _read_name(match: re.Match[str]) -> tuple[str, str | None]:
+    """Returns the name of a variable, and its default if the reference has one."""
+    name, is_default, default = (match[1] or match[2] or match[3] or "").partition(":-")
+    return name.removeprefix("env:"), default if is_default else None
 
 
 class VariableExpander:
@@ -62,18 +85,17 @@ class VariableExpander:
         return _VARIABLE.sub(self._expand_match, value)
 
     def _expand_match(self, match: re.Match[str]) -> str:
-        name, is_default, default = (match[1] or match[2] or match[3] or "").partition(":-")
-        name = name.removeprefix("env:")
+        name, default = _read_name(match)
         if name in self._builtin_values:
             return self._builtin_values[name]
         value = self._find(name)
-        if value is None and not is_default:
+        if value is not None:
+            self.filled[value] = None
+            return value
+        if default is None:
             self._missing[name[:100]] = None
             return match[0]
-        if value is None:
-            return default
-        self.filled[value] = None
-        return value
+        return default
 
     def _find(self, name: str) -> str | None:
         """Returns the value of a variable or a secret; None if there is none."""
