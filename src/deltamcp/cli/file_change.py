@@ -7,6 +7,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from deltamcp.cli.elicitation import read_choice
@@ -24,6 +25,8 @@ _SECRET_NAME = re.compile(
 )
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"|' + r"'[^'\n]*'")
 _ASSIGNED_SECRET = re.compile(rf"((?:{_SECRET_NAME.pattern})[\w-]*[\"']?\s*[:=]\s*[\"'])[^\"']+", re.IGNORECASE)
+_PATH_KEY = re.compile(r"(?<=/)(?=[^/]*[0-9])[\w-]{16,}(?=/|$)")
+"""A part of an address's path that is a key rather than a name."""
 _MAX_LINE = 200
 _CONTEXT_LINES = 2
 
@@ -36,8 +39,8 @@ def print_change(path: Path, before: bytes | None, after: bytes) -> None:
     """
     old, new = mask_secrets(path, before or b"").splitlines(), mask_secrets(path, after).splitlines()
     print_text(f"{path}:")
-    for line in list(difflib.unified_diff(old, new, n=_CONTEXT_LINES, lineterm=""))[2:]:
-        print_text("  ..." if line.startswith("@@") else f"  {_shorten(line)}")
+    for line in _changed_lines(old, new):
+        print_text(f"  {line[:_MAX_LINE]}…" if len(line) > _MAX_LINE else f"  {line}")
 
 
 def mask_secrets(path: Path, content: bytes) -> str:
@@ -105,6 +108,7 @@ def _mask_address(address: str) -> str:
     user, at, host = parts.netloc.rpartition("@")
     return parts._replace(
         netloc=f"{MASK}@{host}" if user and at else parts.netloc,
+        path=_PATH_KEY.sub(MASK, parts.path),
         query=parts.query and MASK,
         fragment=parts.fragment and MASK,
     ).geturl()
@@ -118,5 +122,42 @@ def _decode_string(token: str) -> str:
     return str(decoded)
 
 
-def _shorten(line: str) -> str:
-    return line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…"
+class _Block(NamedTuple):
+    """Lines that change: those of the old text from `start` to `end`, and of the new one."""
+
+    start: int
+    end: int
+    new_start: int
+    new_end: int
+
+
+def _changed_lines(old: list[str], new: list[str]) -> Iterator[str]:
+    """Yields the lines that go, marked with -, those that come, marked with +, and a few around them."""
+    shown = 0
+    for block in _find_blocks(old, new):
+        start = max(shown, block.start - _CONTEXT_LINES)
+        if start > shown:
+            yield "..."
+        yield from (f"  {line}" for line in old[start : block.start])
+        yield from (f"- {line}" for line in old[block.start : block.end])
+        yield from (f"+ {line}" for line in new[block.new_start : block.new_end])
+        shown = min(len(old), block.end + _CONTEXT_LINES)
+        yield from (f"  {line}" for line in old[block.end : shown])
+    if shown < len(old):
+        yield "..."
+
+
+def _find_blocks(old: list[str], new: list[str]) -> list[_Block]:
+    """Returns the blocks of lines that change; a few equal lines between two, such as braces, make them one."""
+    first = next((index for index, (one, two) in enumerate(zip(old, new, strict=False)) if one != two), None)
+    if first is None:
+        first = min(len(old), len(new))
+    blocks: list[_Block] = []
+    for kind, *places in difflib.SequenceMatcher(None, old[first:], new[first:]).get_opcodes():
+        block = _Block(*(first + place for place in places))
+        if kind == "equal":
+            continue
+        if blocks and block.start - blocks[-1].end <= 2 * _CONTEXT_LINES:
+            block = block._replace(start=blocks[-1].start, new_start=blocks.pop().new_start)
+        blocks.append(block)
+    return blocks

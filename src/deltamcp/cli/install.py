@@ -2,13 +2,13 @@
 
 import argparse
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from deltamcp.cli.file_change import confirm, print_change
 from deltamcp.cli.output import print_text
 from deltamcp.cli.suggestion import suggest
-from deltamcp.client.configs.hosts import HOST_FILES, HostFile, Machine, host_id, is_project_file
+from deltamcp.client.configs.hosts import HOST_FILES, HostFile, Machine, host_id
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.install_plan import InstallPlan, InstallPlanner, ServerChoice, host_files
 from deltamcp.gateway.installation import Installation, MovedServers
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
     elif confirm("Write this?", args.yes):
         for plan in changed:
             _apply(plan, store)
-        _print_end(args, changed[0].installation.host)
+        _print_end(args, changed)
     else:
         print_text("Nothing was written.")
 
@@ -170,9 +170,12 @@ def _print_rules(rules: list[PermissionRule], moved: MovedServers) -> None:
         print_text(f"  {rule.effect} {rule.text} ({rule.path}): {means[rule.effect].format(server=rule.server)}")
 
 
-def _print_end(args: argparse.Namespace, host: str) -> None:
-    option = " --project" if args.project else ""
-    print_text(f"Done. Restart {host} now: while it runs, it does not read its file again, and may write over it.")
-    print_text(f"Undo: delta-mcp uninstall {args.host}{option}")
-    if args.project and any(is_project_file(file) for file in HOST_FILES if host_id(file.host) == args.host):
+def _print_end(args: argparse.Namespace, plans: Sequence[InstallPlan]) -> None:
+    host = plans[0].installation.host
+    print_text(f"Done. Restart {host} now: it may not read its file again before, or write over it.")
+    for plan in plans:
+        for moved in plan.installation.moved:
+            print_text(f"Try it: delta-mcp list {shlex.quote(f'{plan.installation.path}#{moved.entry}')}")
+    print_text(f"Undo it: delta-mcp uninstall {args.host}{' --project' if args.project else ''}")
+    if args.project:
         print_text("The project's file now names paths of this machine: do not commit it for others.")
