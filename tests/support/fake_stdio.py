@@ -19,6 +19,7 @@ The script, all of it optional:
 - `stderr`: is written there at the start.
 - `stubborn`: stays when stdin is closed, whatever SIGTERM says.
 - `start`: seconds until it listens.
+- `asks_roots`: asks for roots whenever it hears that they have changed.
 """
 
 import json
@@ -153,6 +154,8 @@ class Fake:
     def hear_one(self, message: dict[str, Any]) -> None:
         method, id_ = message.get("method"), message.get("id")
         params = message.get("params") or {}
+        if method == "notifications/roots/list_changed" and self.script.get("asks_roots"):
+            self.say(id="roots", method="roots/list")
         if method is None or id_ is None:
             return
         version = (params.get("_meta") or {}).get(META + "protocolVersion")
@@ -291,6 +294,12 @@ class Fake:
             return
         self.say(method="notifications/cancelled", params={"requestId": "w"})
         self.call_release(id_, params)
+
+    def call_murmur(self, id_: Any, params: dict[str, Any]) -> None:
+        """Answers, and logs something afterwards."""
+        self.reply(id_, {})
+        level = params["arguments"]["then"]["level"]
+        self.say(method="notifications/message", params={"level": level, "data": "later"})
 
     def announce(self, method: str) -> None:
         if not self.modern:

@@ -45,6 +45,7 @@ from deltamcp.limits import Limits
 from deltamcp.replicas.replica import Replica
 from deltamcp.runtime.change_hub import ChangeHub
 from deltamcp.runtime.computations import Computations
+from deltamcp.runtime.local_sessions import LocalSessions
 from deltamcp.runtime.seal import Seal
 from deltamcp.stores.store import SharedStore, StoreError
 from deltamcp.values import (
@@ -110,6 +111,7 @@ class Engine:
         self.dialects = Dialects(info, cache_seconds, catalog.view, limits.input_seconds)
         self.capabilities = Capabilities(catalog, info, instructions)
         self.lifespan = hooks.lifespan
+        self.local_sessions = LocalSessions()
         self.rates = None if rate_limits is None else RateBuckets(rate_limits, store, info["name"])
         self._callers_by_address: dict[str, Caller] = {}
         continue_tool = f"{catalog.disclosure.meta_tool_prefix}{MetaTool.CONTINUE.value}"

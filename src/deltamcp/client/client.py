@@ -397,6 +397,14 @@ class DeltaClient:
             timeout=timeout,
         )
 
+    async def notify(self, method: str, params: Mapping[str, JSON] | None = None) -> None:
+        """Sends a notification.
+
+        Raises:
+            ClientError: it could not be sent.
+        """
+        await self._connector.notify(method, params or {})
+
     async def forward(
         self,
         method: str,

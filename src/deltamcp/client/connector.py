@@ -197,6 +197,16 @@ class Connector:
             timeout,
         )
 
+    async def notify(self, method: str, params: Mapping[str, JSON]) -> None:
+        """
+        Raises:
+            ConnectionLostError: there is no connection now.
+            ClientError: the notification could not be sent.
+        """
+        if self._connection is None or self._connection.link.ended:
+            raise ConnectionLostError(f"{self._label} is not connected.", maybe_done=False)
+        await self._connection.notify(method, params)
+
     async def _perform(
         self,
         method: str,

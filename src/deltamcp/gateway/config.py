@@ -76,6 +76,8 @@ class GatewayConfig(Struct, frozen=True, kw_only=True):
     prefix: bool | None = None
     """Whether names of tools and prompts begin with that of their upstream; None if there is more than one."""
     results: ResultPolicy | None = None
+    roots: tuple[str, ...] = ()
+    """Folders, as `file://` URIs, that servers are told of that ask for roots while no client can be asked."""
     wait_seconds: float = 8.0
     """How long the gateway waits, when it starts, for servers that it has never seen; later it announces what they
     list."""

@@ -23,6 +23,7 @@ from deltamcp.gateway.upstream_items import Item, UpstreamItems, UpstreamOffer
 from deltamcp.limits import Limits
 from deltamcp.runtime.user_folders import user_folder
 from deltamcp.server import DeltaServer
+from deltamcp.upstreams.outside_request import OutsideRequest
 from deltamcp.upstreams.parked_calls import ParkedCalls
 from deltamcp.upstreams.upstream import Upstream
 
@@ -64,6 +65,7 @@ class Gateway:
         self._ledger = ledger
         self._guard = ProcessGuard()
         self._parked_calls = ParkedCalls(Limits().input_seconds)
+        outside = OutsideRequest(lambda: self.server.engine.local_sessions, config.roots)
         self.upstreams = {
             one.name: Upstream(
                 one.name,
@@ -71,6 +73,7 @@ class Gateway:
                 one.settings,
                 guard=self._guard,
                 parked_calls=self._parked_calls,
+                sender=outside,
                 speak=one.speak,
             )
             for one in config.upstreams
@@ -90,6 +93,7 @@ class Gateway:
         )
         self._upstream_items = UpstreamItems(config.has_prefix, _RESERVED_NAMES)
         self._items: list[Item] = []
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
     async def _run(self, server: DeltaServer) -> AsyncIterator[None]:
@@ -97,6 +101,7 @@ class Gateway:
             server.engine.report_savings()
         for upstream in self.upstreams.values():
             upstream.open()
+        server.engine.local_sessions.on_roots_changed = self._tell_roots_changed
         try:
             self._known.load()
             self._offer()
@@ -125,6 +130,12 @@ class Gateway:
             yield
         finally:
             task.cancel()
+
+    def _tell_roots_changed(self) -> None:
+        for upstream in self.upstreams.values():
+            task = asyncio.get_running_loop().create_task(upstream.tell_roots_changed())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def _offer(self) -> None:
         """Offers what the upstreams are known to list: all that changed, at once."""

@@ -30,6 +30,7 @@ from deltamcp.values import (
     EngineAsk,
     Failure,
     Listen,
+    LogLevel,
     Malformed,
     Message,
     Notification,
@@ -88,6 +89,7 @@ class Duplex:
         self._write = connection.write
         self._codec = JSON_CODEC
         self._session: HandshakeSession | None = None
+        self._local_session: _LocalDuplexSession | None = None
         self._tasks: dict[RequestId, asyncio.Task[Any]] = {}
         self._listening: set[asyncio.Task[Any]] = set()
         self._held_bytes = 0
@@ -232,6 +234,10 @@ class Duplex:
         if isinstance(agreement, Failure):
             return self._write_failure(request, agreement)
         self._session = HandshakeSession(dialect, agreement, self, self.caller)
+        if self._principal is LOCAL:
+            channel = _DuplexChannel(self, self._session, self._engine.limits)
+            self._local_session = _LocalDuplexSession(self._session, channel)
+            self._engine.local_sessions.add(self._local_session)
         return dialect.introduce(request, self._engine.capabilities.about(), agreement, LINE_ENCODINGS)
 
     def _switch_codec(self) -> None:
@@ -315,6 +321,10 @@ class Duplex:
             cancel_request(self._tasks, cancelled_id(notification, self._engine.limits))
         elif notification.method == "notifications/initialized" and self._session is not None:
             self._engine.hub.subscribe(self._session)
+            if self._local_session is not None and "roots" in self._session.agreement.capabilities:
+                self._engine.local_sessions.on_roots_changed()
+        elif notification.method == "notifications/roots/list_changed" and self._local_session is not None:
+            self._engine.local_sessions.on_roots_changed()
 
     # The end
 
@@ -331,6 +341,8 @@ class Duplex:
         """Cancels the requests in flight."""
         if self._session is not None:
             self._engine.hub.unsubscribe(self._session)
+        if self._local_session is not None:
+            self._engine.local_sessions.discard(self._local_session)
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -385,3 +397,20 @@ class _DuplexChannel:
 
     async def detach(self) -> None:
         """Does nothing: the connection stays open for other requests."""
+
+
+class _LocalDuplexSession:
+    """The `LocalSession` of a connection."""
+
+    def __init__(self, session: HandshakeSession, channel: _DuplexChannel) -> None:
+        self._session = session
+        self.request = channel.request
+        self.notify = session.notify
+
+    @property
+    def capabilities(self) -> Mapping[str, JSON]:
+        return self._session.agreement.capabilities
+
+    @property
+    def log_level(self) -> LogLevel | None:
+        return self._session.agreement.log_level

@@ -1,18 +1,36 @@
 """What an upstream asks and logs while it performs no request of a caller."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 
-from deltamcp.errors import FAULTS, Fault, PeerError
+from deltamcp.errors import FAULTS, Fault, InputDeclinedError, PeerError
+from deltamcp.runtime.local_sessions import LocalSessions
 from deltamcp.values import JSON
 
 
 class OutsideRequest:
-    """The sender of no request: nobody can be asked, and what is logged might be another user's."""
+    """The sender of no request: only the local user can be told, because it might be another user's business."""
 
     owner: Hashable = None
 
+    def __init__(self, sessions: Callable[[], LocalSessions] = LocalSessions, roots: Sequence[str] = ()) -> None:
+        """
+        Args:
+            sessions: Returns the sessions of the local user.
+            roots: The folders that the operator names, as URIs, where no client can be asked for them.
+        """
+        self._sessions, self._roots = sessions, roots
+
     async def answer(self, method: str, params: dict[str, JSON]) -> dict[str, JSON]:
+        session = self._sessions().only
+        if method == "roots/list" and session is not None and "roots" in session.capabilities:
+            try:
+                answer = await session.request(method, params)
+            except InputDeclinedError as error:
+                raise PeerError(0, str(error)) from None
+            return answer if isinstance(answer, dict) else {"roots": []}
+        if method == "roots/list" and self._roots:
+            return {"roots": [{"uri": root} for root in self._roots]}
         raise PeerError(FAULTS[Fault.INVALID_PARAMS].handshake, "No request is open, so there is nobody to ask.")
 
     def log(self, params: dict[str, JSON]) -> None:
-        """Drops it."""
+        self._sessions().log(params)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from deltamcp.client.client import DeltaClient
@@ -28,7 +28,7 @@ from deltamcp.upstreams.upstream_client import NotReadyError, UpstreamClient
 from deltamcp.upstreams.upstream_secrets import entry_secrets
 from deltamcp.upstreams.upstream_settings import UpstreamSettings
 from deltamcp.upstreams.upstream_state import UpstreamState
-from deltamcp.values import JSON, Kind, RawResult
+from deltamcp.values import JSON, Era, Kind, RawResult
 
 _MAX_SENDS = 3
 """How often a request is sent that may be sent again after a loss."""
@@ -228,6 +228,14 @@ class Upstream:
                 )
         finally:
             self._fetches -= 1
+
+    async def tell_roots_changed(self) -> None:
+        """Tells the server, if it is of the handshake era and runs, that it may ask for the client's roots again."""
+        if self._connection.is_ready:
+            client = await self._connection.ready()
+            if client.server.era is Era.HANDSHAKE:
+                with suppress(ClientError):
+                    await client.notify("notifications/roots/list_changed")
 
     # Changes
 
