@@ -50,11 +50,12 @@ async def test_a_server_that_goes_and_comes_back(transport, path, options: dict[
     try:
         async with sdk_server(port, transport):
             assert await call(upstream, "add", a=2, b=3) == {"result": 5}
-            assert upstream.state.phase is Phase.READY
+            assert upstream.state.phase == Phase.READY
         with pytest.raises(UpstreamError, match="try again later") as caught:
             await call(upstream, "add", a=2, b=3)
         assert caught.value.retryable
-        assert upstream.state.phase is Phase.BACKING_OFF
+        phase = upstream.state.phase
+        assert phase == Phase.BACKING_OFF
         async with sdk_server(port, transport):
             advance_clock(60)
             assert await call(upstream, "add", a=3, b=3) == {"result": 6}
