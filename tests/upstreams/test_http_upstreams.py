@@ -50,12 +50,11 @@ async def test_a_server_that_goes_and_comes_back(transport, path, options: dict[
     try:
         async with sdk_server(port, transport):
             assert await call(upstream, "add", a=2, b=3) == {"result": 5}
-            assert upstream.state.phase == Phase.READY
+            assert upstream.state.phase.value == Phase.READY.value
         with pytest.raises(UpstreamError, match="try again later") as caught:
             await call(upstream, "add", a=2, b=3)
         assert caught.value.retryable
-        phase = upstream.state.phase
-        assert phase == Phase.BACKING_OFF
+        assert upstream.state.phase.value == Phase.BACKING_OFF.value
         async with sdk_server(port, transport):
             advance_clock(60)
             assert await call(upstream, "add", a=3, b=3) == {"result": 6}
