@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltamcp.gateway.catalogue_cache import CatalogueCache
+from deltamcp.gateway.catalogue_cache import CatalogueCache, StoredContentLines
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 
 JSON_VALUES = st.recursive(
@@ -70,3 +70,13 @@ def test_a_folder_that_cannot_be_written_is_told_and_no_failure(tmp_path, caplog
     (tmp_path / "file").write_text("")
     CatalogueCache(tmp_path / "file").store("one", ENTRY, CATALOGUE)
     assert "the list of one is not kept" in caplog.text
+
+
+def test_content_lines_outlive_the_process(tmp_path):
+    lines = StoredContentLines(tmp_path)
+    for number in range(20):
+        lines[f"key {number}"] = "a line"
+    again = StoredContentLines(tmp_path)
+    assert again["key 19"] == "a line" and len(again) < 20
+    (tmp_path / "content-lines.json").write_text("no JSON")
+    assert StoredContentLines(tmp_path) == {}

@@ -103,3 +103,37 @@ async def test_an_upstream_that_never_answers_is_waited_for_once(tmp_path):
     # Nobody would wait that long.
     async with connect(gateway(tmp_path, *configs, wait_seconds=1e6).server, progressive=False) as client:
         assert {one.name for one in await client.tools()} <= {"one_a"}
+
+
+async def test_a_changed_list_is_announced_once_and_nothing_is_missing_meanwhile(tmp_path):
+    upstream = ListingUpstream(tmp_path, "one", tools=[tool("announce"), tool("a")])
+    changes: list[str] = []
+    async with connect(gateway(tmp_path, upstream.config()).server, on_change=changes.append) as client:
+        assert [one.name for one in await client.tools()] == ["announce", "a"]
+        upstream.write(tools=[tool("announce"), tool("b"), tool("a")], prompts=[{"name": "ask"}])
+        await client.call_tool("announce", {})
+        await wait_until(lambda: "tools" in changes and "prompts" in changes)
+        assert [one.name for one in await client.tools()] == ["announce", "b", "a"]
+        assert changes.count("tools") == 1
+
+
+async def test_an_upstream_that_is_down_stays_listed_and_a_call_says_to_try_again(tmp_path):
+    upstream = ListingUpstream(tmp_path, "one", tools=[tool("a")])
+    config = upstream.config()
+    async with connect(gateway(tmp_path, config).server):
+        pass
+    (tmp_path / "one.json").unlink()
+    async with connect(gateway(tmp_path, config).server, progressive=False) as client:
+        assert [one.name for one in await client.tools()] == ["a"]
+        reply = await client.call_tool("a", {})
+        assert reply.is_error and "try again" in reply.text
+
+
+async def test_a_second_start_needs_no_review_of_what_was_reviewed(tmp_path, monkeypatch):
+    upstream = ListingUpstream(tmp_path, "one", tools=[tool("a")])
+    async with connect(gateway(tmp_path, upstream.config()).server):
+        await wait_until(lambda: any((tmp_path / "catalogues").glob("*.catalogue")))
+    again = gateway(tmp_path, upstream.config())
+    monkeypatch.setattr(again._quarantine, "_review", lambda *_: None)
+    async with connect(again.server) as client:
+        assert [one.name for one in await client.tools()] == ["a"]

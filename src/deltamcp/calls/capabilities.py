@@ -41,6 +41,8 @@ class Capabilities:
     def offers(self, kind: Kind) -> bool:
         """Whether the server has items of a kind, or may get some while it runs."""
         catalog = self._catalog
+        if kind in catalog.declared_kinds:
+            return True
         if kind is Kind.TOOLS:
             # The author of an empty server is assumed to register tools later.
             return bool(catalog.operations) or not (catalog.prompts or catalog.resources or catalog.templates)

@@ -3,7 +3,7 @@
 import copy
 import types
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
 from deltamcp.catalog.completer import Completer
@@ -58,6 +58,10 @@ class Catalog:
         self._views: dict[_ViewKey | None, View] = {}
         self._search_index = SearchIndex()
         self._unindexed: dict[str, Operation | None] = {}
+        self.declared_kinds: frozenset[Kind] = frozenset()
+        """The kinds of lists that the server says it has even while they are empty."""
+        self.content_lines: MutableMapping[str, str] = {}
+        """The lines that summarize what was registered at some time, as `Directory` keeps them."""
         self.version = 0
         """Increases with every change."""
 
@@ -230,6 +234,7 @@ class Catalog:
             not self._scopes,
             self._resolved_policy,
             WithheldOperations(withheld if is_authenticated else {}, granted),
+            self.content_lines,
         )
 
     @property

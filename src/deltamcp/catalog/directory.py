@@ -1,7 +1,7 @@
 """The tree of operations, and its forms for a model: an overview, lines and JSON."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 
 from deltamcp import tokens
 from deltamcp.catalog.operation import Operation
@@ -66,7 +66,9 @@ class Category:
 class Directory:
     """The tree of all operations of a view."""
 
-    def __init__(self, operations: Iterable[Operation]) -> None:
+    def __init__(self, operations: Iterable[Operation], content_lines: MutableMapping[str, str] | None = None) -> None:
+        """`content_lines` has the content lines of earlier directories, and gets that of this one."""
+        self._content_lines = {} if content_lines is None else content_lines
         self.root = Category("")
         self.size = 0
         for operation in operations:
@@ -110,7 +112,11 @@ class Directory:
 
     def content_line(self, max_tokens: int) -> str:
         """Summarizes all operations on one line of at most `max_tokens`."""
-        return _first_within(self._overviews_by_size(), max_tokens).replace("\n", " ")
+        # To load a tokenizer takes longer than all else that a gateway does before it lists its tools.
+        key = f"{max_tokens} {next(self._overviews_by_size())}"
+        if key not in self._content_lines:
+            self._content_lines[key] = _first_within(self._overviews_by_size(), max_tokens).replace("\n", " ")
+        return self._content_lines[key]
 
     def _overviews_by_name(self) -> Iterator[str]:
         categories = [category for category in self.root.walk() if category.operations]

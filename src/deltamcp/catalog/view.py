@@ -1,7 +1,7 @@
 """The view that one caller has of the catalogue: finds, lists and counts the operations its scopes allow."""
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Set
 from typing import NamedTuple
 
 import msgspec
@@ -65,6 +65,7 @@ class View:
         shared: bool,
         policy: ResolvedPolicy | None,
         withheld: WithheldOperations = WithheldOperations({}, frozenset()),  # noqa: B008 - it does not change
+        content_lines: MutableMapping[str, str] | None = None,
     ) -> None:
         """
         Args:
@@ -72,6 +73,7 @@ class View:
             shared: Whether every caller has this view, so that caches may share its lists.
             policy: The server's result policy; None where it has none.
             withheld: The operations that the caller may not call, as far as it may know of them.
+            content_lines: As of `Directory`.
         """
         self.operations = operations
         self.withheld = withheld
@@ -84,6 +86,7 @@ class View:
         self._search_index = index
         self._shared = shared
         self._server_policy = policy
+        self._content_lines = content_lines
         self._pages: dict[tuple[Kind, Surface, ResultShape, int, bool], Page] = {}
 
     # Finding
@@ -107,7 +110,7 @@ class View:
 
     @functools.cached_property
     def directory(self) -> Directory:
-        return Directory(self.operations.values())
+        return Directory(self.operations.values(), self._content_lines)
 
     @functools.cached_property
     def operation_resources(self) -> OperationResources | None:

@@ -13,7 +13,6 @@ from msgspec import Struct
 from deltamcp.catalog.disclosure import Disclosure
 from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.server import DeltaServer
-from deltamcp.sources.operations_loader import read_document
 
 FILE_SUFFIXES = (".py", ".json")
 _IMPORTLIB = Path(importlib.__file__).parent
@@ -105,6 +104,8 @@ def split_target(target: str) -> tuple[str, str]:
 
 
 def _operations_server(path: Path, disclosure: Disclosure) -> DeltaServer:
+    from deltamcp.sources.operations_loader import read_document  # takes 15 ms, and most servers are no such file
+
     document = read_document(path)
     sys.path.insert(0, str(path.parent.resolve()))  # for functions the file refers to
     server = DeltaServer(document.title or path.stem, document.version or "0", disclosure=disclosure)

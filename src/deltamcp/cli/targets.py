@@ -13,14 +13,11 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from deltamcp.cli.suggestion import suggest
-from deltamcp.client.client import DeltaClient
 from deltamcp.client.configs import files
 from deltamcp.client.configs.files import DISABLED, UNTRUSTED, ConfiguredServer
-from deltamcp.client.oauth.oauth import LoginRequiredError, OAuth
-from deltamcp.client.options import ClientOptions
 from deltamcp.client.target import (
     Address,
     GrpcAddress,
@@ -32,6 +29,10 @@ from deltamcp.client.target import (
 )
 from deltamcp.errors import ConfigurationError, UnauthorizedError, UnreachableError
 from deltamcp.values import JSON
+
+if TYPE_CHECKING:
+    from deltamcp.client.client import DeltaClient
+    from deltamcp.client.options import ClientOptions
 
 T = TypeVar("T")
 
@@ -79,6 +80,8 @@ def run_with_login(args: argparse.Namespace, run: Callable[[], T]) -> T:
     Raises:
         UnauthorizedError: the server wants a login, and there is no terminal, or the user does not want to.
     """
+    from deltamcp.client.oauth.oauth import LoginRequiredError  # imported late, as a gateway starts without a client
+
     for _ in range(_MAX_LOGINS):
         try:
             return run()
@@ -237,7 +240,7 @@ def explain_word(target: Sequence[str], word: str, noun: str) -> Iterator[None]:
         raise UnreachableError(said).with_traceback(error.__traceback__) from None
 
 
-def make_client(args: argparse.Namespace, target: list[str], **verb_options: Unpack[ClientOptions]) -> DeltaClient:
+def make_client(args: argparse.Namespace, target: list[str], **verb_options: "Unpack[ClientOptions]") -> "DeltaClient":
     """Makes a client from the options of a command line and those of the verb.
 
     Raises:
@@ -245,6 +248,9 @@ def make_client(args: argparse.Namespace, target: list[str], **verb_options: Unp
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else gRPC prints a log of its own beside our one sentence
     args.login_target = target  # where `login.offer` logs in, if the server wants that: an entry has headers, too
+    from deltamcp.client.client import DeltaClient
+    from deltamcp.client.oauth.oauth import OAuth
+
     options: ClientOptions = {
         "speak": args.speak,
         "encoding": args.encoding,

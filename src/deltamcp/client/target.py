@@ -7,21 +7,21 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from deltamcp.calls.engine import Engine
-from deltamcp.client.links.http import HttpLink
-from deltamcp.client.links.http1 import basic_authorization, split_url
-from deltamcp.client.links.link import ClientLink
-from deltamcp.client.links.process_guard import ProcessGuard
-from deltamcp.client.links.token_source import TokenSource
 from deltamcp.errors import ConfigurationError
 from deltamcp.limits import Limits
 from deltamcp.values import JSON
+
+if TYPE_CHECKING:
+    from deltamcp.calls.engine import Engine
+    from deltamcp.client.links.link import ClientLink
+    from deltamcp.client.links.process_guard import ProcessGuard
+    from deltamcp.client.links.token_source import TokenSource
 
 
 @runtime_checkable
@@ -29,7 +29,7 @@ class ServerLike(Protocol):
     """The part of a `DeltaServer` that a client uses."""
 
     @property
-    def engine(self) -> Engine: ...
+    def engine(self) -> "Engine": ...
 
 
 Target: TypeAlias = "ServerLike | str | Sequence[str] | Mapping[str, JSON]"
@@ -75,8 +75,8 @@ class Program(Struct, frozen=True):
         quiet: bool,
         limits: Limits,
         on_stderr: Callable[[str], None] | None = None,
-        guard: ProcessGuard | None = None,
-    ) -> ClientLink:
+        guard: "ProcessGuard | None" = None,
+    ) -> "ClientLink":
         from deltamcp.client.links.process import ProcessLink
 
         inherited = dict(os.environ)
@@ -114,22 +114,24 @@ class Address(Struct, frozen=True):
         return Address(url, self.headers, is_lite=True)
 
     def link_factories(
-        self, headers: Mapping[str, str], tokens: TokenSource | None, limits: Limits
-    ) -> list[Callable[[], ClientLink]]:
+        self, headers: Mapping[str, str], tokens: "TokenSource | None", limits: Limits
+    ) -> "list[Callable[[], ClientLink]]":
         """Returns functions that make the links to try: that of MCP-lite; or Streamable HTTP, then HTTP with SSE."""
         all_headers = {**_authorization(urlsplit(self.url)), **self.headers, **headers}
         if any(name.lower() == "authorization" for name in all_headers):
             tokens = None  # a header of the caller's own is sent instead of any token
 
-        def make_lite_link() -> ClientLink:
+        def make_lite_link() -> "ClientLink":
             from deltamcp.client.links.mcp_lite import McpLiteLink
 
             return McpLiteLink(self.label, self.url, all_headers, tokens, limits)
 
-        def make_http_link() -> ClientLink:
+        def make_http_link() -> "ClientLink":
+            from deltamcp.client.links.http import HttpLink
+
             return HttpLink(self.label, self.url, all_headers, tokens, limits)
 
-        def make_sse_link() -> ClientLink:
+        def make_sse_link() -> "ClientLink":
             from deltamcp.client.links.sse import SseLink
 
             return SseLink(self.label, self.url, all_headers, tokens, limits)
@@ -154,7 +156,7 @@ class GrpcAddress(Struct, frozen=True):
         """Returns this: a server over gRPC speaks nothing else."""
         return self
 
-    def make_link(self, headers: Mapping[str, str], tokens: TokenSource | None, limits: Limits) -> ClientLink:
+    def make_link(self, headers: Mapping[str, str], tokens: "TokenSource | None", limits: Limits) -> "ClientLink":
         """
         Raises:
             ConfigurationError: the packages of gRPC are not installed.
@@ -175,7 +177,7 @@ class GrpcAddress(Struct, frozen=True):
 class InProcessServer(Struct, frozen=True):
     """A server in this process."""
 
-    engine: Engine
+    engine: "Engine"
     is_lite: bool = False
     label = "The server"
 
@@ -183,7 +185,7 @@ class InProcessServer(Struct, frozen=True):
         """Returns the same server for MCP-lite."""
         return replace(self, is_lite=True)
 
-    def make_link(self, limits: Limits) -> ClientLink:
+    def make_link(self, limits: Limits) -> "ClientLink":
         from deltamcp.client.links.memory import MemoryLink
         from deltamcp.transports.stdio import DUPLEXES
 
@@ -263,6 +265,8 @@ def _parse_url(url: str, headers: dict[str, str] | None = None, kind: JSON = Non
     Raises:
         ConfigurationError: the URL is none of a server.
     """
+    from deltamcp.client.links.http1 import split_url
+
     scheme, mark, rest = url.partition("://")
     is_lite = scheme.lower().startswith(_LITE_SCHEME)
     if scheme.lower() in ("grpc", "grpcs"):
@@ -282,6 +286,8 @@ def _parse_url(url: str, headers: dict[str, str] | None = None, kind: JSON = Non
 
 
 def _authorization(parts: SplitResult) -> dict[str, str]:
+    from deltamcp.client.links.http1 import basic_authorization
+
     return {} if parts.username is None else {"authorization": basic_authorization(parts)}
 
 

@@ -6,8 +6,6 @@ another version wrote, is as good as none.
 
 import contextlib
 import logging
-import os
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from deltamcp.runtime.own_files import read_own_file, replace_own_file
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.wire.canonical_json import encode_canonical
 from deltamcp.wire.digest import sha256_digest
@@ -23,10 +22,21 @@ from deltamcp.wire.digest import sha256_digest
 _FORMAT = 1
 """The number of this form of the files; a change of `CachedCatalogue` or `UpstreamCatalogue` needs another."""
 _MAX_BYTES = 256 * 1024 * 1024
+_MAX_LINES = 16
+"""The content lines that are kept: gateways of several configurations may use one folder."""
 _PLAIN_KEYS = ("type", "transport", "command", "args", "cwd", "url", "serverUrl", "httpUrl")
 """The members of an entry that identify an upstream; of `env` and `headers` only the names do."""
 
 logger = logging.getLogger("deltamcp")
+
+
+class StoredReview(Struct, frozen=True):
+    """What came of the review of a catalogue; it holds as long as nothing that it depends on has changed."""
+
+    basis: str
+    """Differs if the approvals on disk or the operator's policy were different."""
+    withheld: dict[str, str] = {}
+    """The verdicts about items that are kept out, by pointer."""
 
 
 class CachedCatalogue(Struct, frozen=True, array_like=True):
@@ -39,6 +49,7 @@ class CachedCatalogue(Struct, frozen=True, array_like=True):
     """That of the catalogue."""
     catalogue: UpstreamCatalogue | None = None
     """None if the upstream has never answered."""
+    review: StoredReview | None = None
 
     @property
     def age(self) -> float:
@@ -55,31 +66,25 @@ class CatalogueCache:
 
     def load(self, name: str, entry: Mapping[str, Any]) -> CachedCatalogue | None:
         """Returns what is known of an upstream; None if nothing is."""
-        path = self._path(name, entry)
+        content = read_own_file(self._path(name, entry), _MAX_BYTES)
         try:
-            if path.stat().st_size > _MAX_BYTES:
-                return None
-            cached = msgspec.json.decode(path.read_bytes(), type=CachedCatalogue)
-        except (OSError, ValueError, RecursionError):
+            cached = msgspec.json.decode(content or b"", type=CachedCatalogue)
+        except (ValueError, RecursionError):
             return None
         return cached if cached.format == _FORMAT else None
 
-    def store(self, name: str, entry: Mapping[str, Any], catalogue: UpstreamCatalogue | None) -> None:
+    def store(
+        self,
+        name: str,
+        entry: Mapping[str, Any],
+        catalogue: UpstreamCatalogue | None,
+        review: StoredReview | None = None,
+    ) -> None:
         """Writes what is known of an upstream, whole or not at all; logs why where it cannot."""
         digest = "" if catalogue is None else catalogue.digest
-        encoded = msgspec.json.encode(CachedCatalogue(_FORMAT, time.time(), digest, catalogue))
-        path = self._path(name, entry)
+        encoded = msgspec.json.encode(CachedCatalogue(_FORMAT, time.time(), digest, catalogue, review))
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, temporary = tempfile.mkstemp(dir=self._folder, prefix=".catalogue-")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(encoded)
-                Path(temporary).replace(path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    Path(temporary).unlink()
-                raise
+            replace_own_file(self._path(name, entry), encoded)
         except OSError as error:
             logger.warning("the list of %s is not kept: %s", name, error.strerror or type(error).__name__)
 
@@ -94,3 +99,20 @@ class CatalogueCache:
         ]
         digest = sha256_digest(encode_canonical(identity)).rpartition(":")[2]
         return self._folder / f"{digest[:32]}.catalogue"
+
+
+class StoredContentLines(dict[str, str]):
+    """The content lines of earlier gateways, as `Directory` keeps them; a new one is written into the file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "content-lines.json"
+        with contextlib.suppress(ValueError):
+            self.update(msgspec.json.decode(read_own_file(self._path, _MAX_BYTES) or b"", type=dict[str, str]))
+
+    def __setitem__(self, key: str, line: str) -> None:
+        super().__setitem__(key, line)
+        kept = dict(list(self.items())[-_MAX_LINES:])
+        try:
+            replace_own_file(self._path, msgspec.json.encode(kept))
+        except OSError as error:
+            logger.info("the summary of what the servers offer is not kept: %s", error.strerror)

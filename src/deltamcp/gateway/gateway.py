@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncIterator, Sequence
 from importlib import metadata
@@ -14,7 +15,7 @@ from deltamcp.catalog.meta_tools import MetaTool
 from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.approvals import Approvals
-from deltamcp.gateway.catalogue_cache import CatalogueCache
+from deltamcp.gateway.catalogue_cache import CatalogueCache, StoredContentLines
 from deltamcp.gateway.config import GatewayConfig
 from deltamcp.gateway.known_catalogues import KnownCatalogues
 from deltamcp.gateway.ledger import Ledger
@@ -26,6 +27,7 @@ from deltamcp.server import DeltaServer
 from deltamcp.upstreams.outside_request import OutsideRequest
 from deltamcp.upstreams.parked_calls import ParkedCalls
 from deltamcp.upstreams.upstream import Upstream
+from deltamcp.values import Kind
 
 _RESERVED_NAMES = frozenset({*(meta.value for meta in MetaTool), REDEEM})
 """The names of tools that the server itself may have."""
@@ -86,14 +88,17 @@ class Gateway:
             lifespan=self._run,
             observers=observers if ledger is None else (*observers, ledger),
         )
-        cache = CatalogueCache(cache_folder or user_folder("cache") / "catalogues")
+        self._cache_folder = cache_folder or user_folder("cache") / "catalogues"
         self._quarantine = Quarantine(approvals or Approvals(), self.upstreams)
+        cache = CatalogueCache(self._cache_folder)
         self._known = KnownCatalogues(
-            config.upstreams, self.upstreams, cache, self._quarantine.review, self._offer, config.max_age_seconds
+            config.upstreams, self.upstreams, cache, self._quarantine, self._offer, config.max_age_seconds
         )
         self._upstream_items = UpstreamItems(config.has_prefix, _RESERVED_NAMES)
         self._items: list[Item] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        for one in config.upstreams:
+            self.upstreams[one.name].on_change = functools.partial(self._receive_change, one.name)
 
     @contextlib.asynccontextmanager
     async def _run(self, server: DeltaServer) -> AsyncIterator[None]:
@@ -104,6 +109,7 @@ class Gateway:
         server.engine.local_sessions.on_roots_changed = self._tell_roots_changed
         try:
             self._known.load()
+            self.server.engine.catalog.content_lines = StoredContentLines(self._cache_folder)
             self._offer()
             async with self._known.running(), self._following_approvals():
                 await self._known.wait_for_unseen(self._config.wait_seconds)
@@ -137,6 +143,10 @@ class Gateway:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def _receive_change(self, name: str, change: Kind | str) -> None:
+        if isinstance(change, Kind):
+            self._known.refresh(name)
+
     def _offer(self) -> None:
         """Offers what the upstreams are known to list: all that changed, at once."""
         offers = [
@@ -151,4 +161,5 @@ class Gateway:
             logger.exception("what the servers list now cannot be offered")
             return
         self.server.items.set_absences(admitted.absences)
+        self.server.engine.catalog.declared_kinds = frozenset().union(*(offer.catalogue.kinds for offer in offers))
         self._items = admitted.items

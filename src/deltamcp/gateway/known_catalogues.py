@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from deltamcp.errors import DeltaError
 from deltamcp.gateway.catalogue_cache import CatalogueCache
 from deltamcp.gateway.config import UpstreamConfig
+from deltamcp.gateway.quarantine import Quarantine
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 
@@ -29,20 +30,20 @@ class KnownCatalogues:
         configs: Sequence[UpstreamConfig],
         upstreams: Mapping[str, Upstream],
         cache: CatalogueCache,
-        review: Callable[[UpstreamConfig, UpstreamCatalogue], Awaitable[None]],
+        quarantine: Quarantine,
         on_update: Callable[[], None],
         max_age_seconds: float,
     ) -> None:
         """
         Args:
-            review: Awaited when a catalogue was fetched, before anything else uses it.
+            quarantine: Reviews a catalogue that was fetched, before anything else uses it.
             on_update: Called when a catalogue has changed.
             max_age_seconds: After how long an upstream is asked again although nothing else needs it.
         """
         self._configs = configs
         self._upstreams = upstreams
         self._cache = cache
-        self._review = review
+        self._quarantine = quarantine
         self._on_update = on_update
         self._max_age_seconds = max_age_seconds
         self._catalogues: dict[str, UpstreamCatalogue] = {}
@@ -62,6 +63,8 @@ class KnownCatalogues:
                 self._unseen.add(config.name)
             elif cached.catalogue is not None:
                 self._catalogues[config.name] = cached.catalogue
+                if cached.review is not None:
+                    self._quarantine.recall(config, cached.catalogue, cached.review)
             is_old = cached is None or cached.catalogue is None or cached.age > self._max_age_seconds
             if is_old or config.start == "ahead":
                 self._due[config.name].set()
@@ -115,14 +118,16 @@ class KnownCatalogues:
         try:
             async with asyncio.timeout(_FETCH_SECONDS):
                 catalogue = await self._upstreams[config.name].fetch_catalogue()
-                await self._review(config, catalogue)
+                await self._quarantine.review(config, catalogue)
         except (DeltaError, TimeoutError) as error:
             logger.warning("%s does not list what it has: %s", config.name, error or "it took too long.")
             self._fetched[config.name].set()
             return False
-        if catalogue != self._catalogues.get(config.name):
-            self._catalogues[config.name] = catalogue
+        is_new = catalogue != self._catalogues.get(config.name)
+        self._catalogues[config.name] = catalogue
+        if is_new:
             self._on_update()
         self._fetched[config.name].set()
-        await asyncio.to_thread(self._cache.store, config.name, config.entry, catalogue)
+        review = self._quarantine.last_review(config)
+        await asyncio.to_thread(self._cache.store, config.name, config.entry, catalogue, review)
         return True

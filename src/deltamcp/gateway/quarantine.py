@@ -8,6 +8,7 @@ from typing import NamedTuple
 from deltamcp.catalog.remote_items import RemoteOperation, RemotePrompt
 from deltamcp.errors import ConfigurationError, DeltaError
 from deltamcp.gateway.approvals import Approvals
+from deltamcp.gateway.catalogue_cache import StoredReview
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.definition_hash import pointer
 from deltamcp.gateway.review import Review, Verdict
@@ -37,8 +38,8 @@ class _LastReview(NamedTuple):
     catalogue: UpstreamCatalogue
     stamp: tuple[int, ...]
     """That of the record on disk."""
-    review: Review | None
-    """None if what was approved cannot be read."""
+    withheld: Mapping[str, Verdict] | None
+    """As of `Review`; None if what was approved cannot be read."""
 
 
 class Quarantine:
@@ -62,13 +63,13 @@ class Quarantine:
 
     def admit(self, offers: Sequence[UpstreamOffer], items: Mapping[ItemKey, Item]) -> AdmittedItems:
         """Sorts out the items that are kept out. Their names stay theirs, so that no other item gets them."""
-        reviews = {offer.config.name: self._review(offer.config, offer.catalogue) for offer in offers}
+        withheld = {offer.config.name: self._withheld(offer.config, offer.catalogue) for offer in offers}
         admitted = AdmittedItems([], {})
         for key, item in items.items():
-            review = reviews[key.upstream]
-            if review is None:
+            verdicts = withheld[key.upstream]
+            if verdicts is None:
                 continue
-            verdict = review.withheld.get(pointer(_LISTS[key.kind], key.name)) if key.kind in _LISTS else None
+            verdict = verdicts.get(pointer(_LISTS[key.kind], key.name)) if verdicts and key.kind in _LISTS else None
             if verdict is None:
                 admitted.items.append(item)
                 continue
@@ -83,11 +84,30 @@ class Quarantine:
             for config in configs
         )
 
-    def _review(self, config: UpstreamConfig, catalogue: UpstreamCatalogue) -> Review | None:
-        """Returns the review of a catalogue, the last one if neither the catalogue nor the record has changed."""
+    def last_review(self, config: UpstreamConfig) -> StoredReview | None:
+        """Returns what `recall` takes in another process; None if what was approved cannot be read."""
+        last = self._last.get(config.name)
+        if last is None or last.withheld is None:
+            return None
+        withheld = {place: verdict.value for place, verdict in last.withheld.items()}
+        return StoredReview(_basis(config, last.stamp), withheld)
+
+    def recall(self, config: UpstreamConfig, catalogue: UpstreamCatalogue, stored: StoredReview) -> None:
+        """Takes over an earlier review of the same catalogue, if what it is based on has not changed."""
+        stamp = self._approvals.stamp(config)
+        if stamp and stored.basis == _basis(config, stamp):
+            withheld = {place: Verdict(verdict) for place, verdict in stored.withheld.items()}
+            self._last[config.name] = _LastReview(catalogue, stamp, withheld)
+
+    def _withheld(self, config: UpstreamConfig, catalogue: UpstreamCatalogue) -> Mapping[str, Verdict] | None:
+        """Returns what is kept out: as last time, if neither the catalogue nor the record has changed."""
         last = self._last.get(config.name)
         if last is not None and last.catalogue is catalogue and last.stamp == self._approvals.stamp(config):
-            return last.review
+            return last.withheld
+        review = self._review(config, catalogue)
+        return None if review is None else review.withheld
+
+    def _review(self, config: UpstreamConfig, catalogue: UpstreamCatalogue) -> Review | None:
         review = None
         try:
             review = self._approvals.review(config, catalogue)
@@ -95,8 +115,15 @@ class Quarantine:
             logger.error("%s is kept out: %s", config.name, error)
         for note in review.notes if review is not None else ():
             logger.warning("%s", note)
-        self._last[config.name] = _LastReview(catalogue, self._approvals.stamp(config), review)
+        self._last[config.name] = _LastReview(
+            catalogue, self._approvals.stamp(config), None if review is None else review.withheld
+        )
         return review
+
+
+def _basis(config: UpstreamConfig, stamp: tuple[int, ...]) -> str:
+    """Returns a text that differs if the review of the same catalogue may differ."""
+    return repr((stamp, config.on_changed, config.on_new, config.varies))
 
 
 def _names(item: Item) -> set[str]:

@@ -27,6 +27,8 @@ _CLOSE_SECONDS = 1.0
 """How long calls have to end where no transport has said that the server will close."""
 _GIVE_BACK_SECONDS = 2.0
 """How long calls that are cancelled at the end may take to give their promises back."""
+_QUIET_SECONDS = 2.0
+"""How long a queue of this process alone stays closed while no call needs it, so that first replies come sooner."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
 """Between attempts to run a promise while the store fails."""
 
@@ -56,6 +58,7 @@ class PromiseRunner:
         """
         self._lifespan = lifespan
         self._worker = secrets.token_hex(8)
+        self._is_private = redis_url is None
         self._url = redis_url or f"memory://{self._worker}"
         self._name = f"deltamcp:promises:{server}"
         self._limits = limits
@@ -64,6 +67,7 @@ class PromiseRunner:
         self._is_started = False
         self._queue: KeyQueue | None = None
         self._key_worker: KeyWorker | None = None
+        self._wanted = asyncio.Event()
         self._opened = asyncio.Event()
         self._draining = asyncio.Event()
         self._give_back_time = 0.0
@@ -82,6 +86,7 @@ class PromiseRunner:
             StoreUnreachableError: the queue does not answer.
         """
         self.start()
+        self._wanted.set()
         if self._queue is None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_OPEN_SECONDS):
@@ -96,6 +101,10 @@ class PromiseRunner:
 
     async def _serve(self) -> None:
         """Has the queue open and the worker at work until the server closes."""
+        if self._is_private:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_QUIET_SECONDS):
+                    await self._wanted.wait()
         # It takes half a second, during which the server goes on.
         docket = await asyncio.to_thread(importlib.import_module, "deltamcp.promises.docket_queue")
         docket.DOCKET_LOG.install()
@@ -109,7 +118,8 @@ class PromiseRunner:
                 await asyncio.get_running_loop().create_future()
         finally:
             self._queue = self._key_worker = None
-            self._opened, self._draining = asyncio.Event(), asyncio.Event()  # the next ones may be of another loop
+            # The next ones may be of another loop.
+            self._wanted, self._opened, self._draining = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def _work(self, key_worker: "KeyWorker") -> None:
         """Runs promises until the server drains or closes, and then lets those that run end."""

@@ -6,10 +6,9 @@ How a question reaches the caller depends on the eras on both sides; decision re
 import asyncio
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deltamcp.calls.request_state import CONSENT_PREFIX
-from deltamcp.client.client import DeltaClient
 from deltamcp.context import Context, InputPending
 from deltamcp.dialects import modern, progressive_disclosure, tasks
 from deltamcp.errors import DeadlineError, InputDeclinedError, PeerError, UpstreamError
@@ -17,6 +16,9 @@ from deltamcp.runtime.deadline import Deadline, run_with_hook
 from deltamcp.upstreams.parked_calls import ParkedCall, ParkedCalls
 from deltamcp.upstreams.relayed_messages import relay_log, relayed_question, request_owner
 from deltamcp.values import JSON, SESSION_CONTEXT_KEY, Era, InputRequest, RawResult, Terms
+
+if TYPE_CHECKING:
+    from deltamcp.client.client import DeltaClient
 
 _MAX_ROUNDS = 50
 """How often an upstream may ask for input in one request."""
@@ -78,7 +80,7 @@ class ForwardedRequest:
 
     def __init__(
         self,
-        client: DeltaClient,
+        client: "DeltaClient",
         method: str,
         params: Mapping[str, JSON],
         context: Context,
@@ -215,7 +217,7 @@ class ForwardedRequest:
 
 
 async def forward(
-    client: DeltaClient,
+    client: "DeltaClient",
     method: str,
     params: Mapping[str, JSON],
     context: Context,

@@ -3,10 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from deltamcp.client.client import DeltaClient
-from deltamcp.client.links.process_guard import ProcessGuard
 from deltamcp.context import Context
 from deltamcp.errors import (
     ClientError,
@@ -23,24 +21,22 @@ from deltamcp.runtime.turns import Turns
 from deltamcp.upstreams.forwarded_request import forward
 from deltamcp.upstreams.outside_request import OutsideRequest
 from deltamcp.upstreams.parked_calls import ParkedCalls
-from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
+from deltamcp.upstreams.upstream_catalogue import KINDS, UpstreamCatalogue
 from deltamcp.upstreams.upstream_client import NotReadyError, UpstreamClient
 from deltamcp.upstreams.upstream_secrets import entry_secrets
 from deltamcp.upstreams.upstream_settings import UpstreamSettings
 from deltamcp.upstreams.upstream_state import UpstreamState
 from deltamcp.values import JSON, Era, Kind, RawResult
 
+if TYPE_CHECKING:
+    from deltamcp.client.client import DeltaClient
+    from deltamcp.client.links.process_guard import ProcessGuard
+
 _MAX_SENDS = 3
 """How often a request is sent that may be sent again after a loss."""
 _MAX_ERROR_CHARS = 500
 _AGAIN = "try again later."
 _CHECK = "check whether the call took effect before you try again."
-_KINDS = {
-    "tools": (Kind.TOOLS,),
-    "resources": (Kind.RESOURCES, Kind.TEMPLATES),
-    "prompts": (Kind.PROMPTS,),
-}
-"""The lists that may have changed, by the server's capability and by what its notification names."""
 
 
 class Upstream:
@@ -56,7 +52,7 @@ class Upstream:
         entry: dict[str, Any],
         settings: UpstreamSettings = UpstreamSettings(),  # noqa: B008 - it is frozen
         *,
-        guard: ProcessGuard | None = None,
+        guard: "ProcessGuard | None" = None,
         secrets: Secrets | None = None,
         parked_calls: ParkedCalls | None = None,
         **options: Any,
@@ -160,7 +156,7 @@ class Upstream:
                 if sends == _MAX_SENDS or (lost.maybe_done and not repeatable):
                     raise
 
-    async def _ready(self) -> DeltaClient:
+    async def _ready(self) -> "DeltaClient":
         """Returns the client, connected.
 
         Raises:
@@ -273,12 +269,12 @@ class Upstream:
         self._connection.keeps_warm = bool(self._subscriptions) or self._settings.start == "ahead"
 
     def _receive_change(self, kind_or_uri: str) -> None:
-        for change in _KINDS.get(kind_or_uri, (kind_or_uri,)):
+        for change in KINDS.get(kind_or_uri, (kind_or_uri,)):
             self.on_change(change)
 
-    def _receive_ready(self, client: DeltaClient) -> None:
+    def _receive_ready(self, client: "DeltaClient") -> None:
         """Tells what may have changed while nobody listened."""
-        for capability, kinds in _KINDS.items():
+        for capability, kinds in KINDS.items():
             if capability in client.server.capabilities and not self._fetches:
                 for kind in kinds:
                     self.on_change(kind)

@@ -1,13 +1,21 @@
 """What an upstream lists, as it lists it. Pure: does no I/O."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
-from deltamcp.values import JSON
+from deltamcp.values import JSON, Kind
 from deltamcp.wire.canonical_json import encode_canonical
 from deltamcp.wire.digest import sha256_digest
+
+KINDS: Mapping[str, tuple[Kind, ...]] = {
+    "tools": (Kind.TOOLS,),
+    "resources": (Kind.RESOURCES, Kind.TEMPLATES),
+    "prompts": (Kind.PROMPTS,),
+}
+"""The lists that a server has, by its capability, which is also what its notifications of changes name."""
 
 
 class UpstreamCatalogue(Struct, frozen=True, dict=True):
@@ -33,6 +41,11 @@ class UpstreamCatalogue(Struct, frozen=True, dict=True):
     def capabilities(self) -> dict[str, JSON]:
         declared: Any = self.about.get("capabilities")
         return declared if isinstance(declared, dict) else {}
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of lists that the upstream says it has."""
+        return frozenset(kind for name, kinds in KINDS.items() if name in self.capabilities for kind in kinds)
 
     @property
     def instructions(self) -> str:

@@ -2,20 +2,24 @@
 
 import asyncio
 import contextvars
+import functools
 import logging
 import random
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from deltamcp.client.client import DeltaClient
-from deltamcp.client.links.process_guard import ProcessGuard
+from deltamcp.client.target import parse_target
 from deltamcp.errors import DeltaError, UnreachableError
 from deltamcp.upstreams.backoff import RAN_WELL_SECONDS, wait_seconds
 from deltamcp.upstreams.stderr_lines import StderrLines
 from deltamcp.upstreams.upstream_settings import UpstreamSettings
 from deltamcp.upstreams.upstream_state import NEXT, Event, Phase, UpstreamState
+
+if TYPE_CHECKING:
+    from deltamcp.client.client import DeltaClient
+    from deltamcp.client.links.process_guard import ProcessGuard
 
 logger = logging.getLogger("deltamcp")
 
@@ -45,7 +49,7 @@ class UpstreamClient:
         entry: dict[str, Any],
         settings: UpstreamSettings,
         redact: Callable[[str], str],
-        guard: ProcessGuard | None = None,
+        guard: "ProcessGuard | None" = None,
         **options: Any,
     ) -> None:
         """
@@ -59,17 +63,8 @@ class UpstreamClient:
         self._name, self._settings, self._redact = name, settings, redact
         if guard is not None:
             options["guard"] = guard
-        self._client = DeltaClient(
-            entry,
-            validate=False,
-            progressive=False,
-            cache_seconds=0.0,
-            start_timeout=settings.start_seconds,
-            reconnect=False,
-            on_end=self._receive_end,
-            on_stderr=StderrLines(name, redact).add,
-            **options,
-        )
+        parse_target(entry)
+        self._entry, self._options = entry, options
         self.on_ready: Callable[[DeltaClient], None] = lambda client: None
         """Called whenever it has become ready."""
         self.life = 0
@@ -90,9 +85,25 @@ class UpstreamClient:
         self.keeps_warm = settings.start == "ahead"
         """Whether it is started again when it is lost, though no request has come."""
 
+    @functools.cached_property
+    def _client(self) -> "DeltaClient":
+        from deltamcp.client.client import DeltaClient  # takes 50 ms, and a gateway lists tools without it
+
+        return DeltaClient(
+            self._entry,
+            validate=False,
+            progressive=False,
+            cache_seconds=0.0,
+            start_timeout=self._settings.start_seconds,
+            reconnect=False,
+            on_end=self._receive_end,
+            on_stderr=StderrLines(self._name, self._redact).add,
+            **self._options,
+        )
+
     # Use
 
-    async def ready(self) -> DeltaClient:
+    async def ready(self) -> "DeltaClient":
         """Returns the client, connected; starts it, or waits for a start under way.
 
         Raises:
