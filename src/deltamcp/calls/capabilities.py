@@ -19,7 +19,7 @@ class Capabilities:
     def about(self) -> About:
         """Returns the server's description, for `initialize` and `server/discover`."""
         capabilities: dict[str, JSON] = {"logging": {}}
-        if self._catalog.completions:
+        if self._catalog.completions or self._catalog.declares_completions:
             capabilities["completions"] = {}
         if self.offers(Kind.PROMPTS):
             capabilities["prompts"] = {"listChanged": True}

@@ -8,6 +8,8 @@ from deltamcp.calls.lists import Lists
 from deltamcp.calls.request_context import RequestContext
 from deltamcp.catalog.argument_problem import InvalidArgumentsError
 from deltamcp.catalog.catalog import Catalog
+from deltamcp.catalog.prompt import Prompt
+from deltamcp.catalog.resource import Resource
 from deltamcp.errors import Fault
 from deltamcp.results import content
 from deltamcp.runtime.deadline import Deadline
@@ -44,12 +46,14 @@ class Prompts:
         return await self._runner.perform(f"The prompt {ask.name}", key, ask.inputs, request, fill)
 
     async def complete(self, ask: Complete, request: RequestContext) -> Outcome:
-        if not self._catalog.completions:
+        if not self._catalog.completions and not self._catalog.declares_completions:
             return Failure(Fault.UNKNOWN_METHOD, "This server offers no completions.")
-        known = self._catalog.prompts if ask.kind == "prompt" else self._catalog.templates
-        if ask.target not in known:
+        items: Mapping[str, Prompt | Resource]
+        items = self._catalog.prompts if ask.kind == "prompt" else self._catalog.templates
+        if ask.target not in items:
             return self._lists.unknown(ask.kind, ask.target, request)
-        completer = self._catalog.completions.get((ask.kind, ask.target, ask.argument))
+        registered = self._catalog.completions.get((ask.kind, ask.target, ask.argument))
+        completer = registered or items[ask.target].completer(ask.argument)
         if completer is None:
             return Answer(Completion([], total=0, has_more=False))
 

@@ -73,7 +73,13 @@ class Resources:
         except WorkLimitError as error:
             return Failure(Fault.INVALID_PARAMS, f"params.uri fits templates in too many ways. {error}")
         if found is None:
-            return await self._read_operation(ask.uri, request) or missing
+            answer = await self._read_operation(ask.uri, request)
+            if answer is not None:
+                return answer
+            unlisted = self._catalog.find_unlisted(ask.uri)
+            if unlisted is None:
+                return missing
+            found = unlisted, {}
         resource, values = found
         variables = resource.variables(values, ask.uri)
         try:

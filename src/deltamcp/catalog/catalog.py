@@ -3,7 +3,7 @@
 import copy
 import types
 from collections import Counter
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from deltamcp.catalog.completer import Completer
@@ -15,6 +15,7 @@ from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.registration import source_line
 from deltamcp.catalog.resource import Resource
 from deltamcp.catalog.search.index import SearchIndex
+from deltamcp.catalog.uri_template import LooseUriTemplate
 from deltamcp.catalog.view import SharedItems, View
 from deltamcp.catalog.withheld_operations import WithheldOperations
 from deltamcp.errors import ConfigurationError
@@ -58,6 +59,10 @@ class Catalog:
         self._views: dict[_ViewKey | None, View] = {}
         self._search_index = SearchIndex()
         self._unindexed: dict[str, Operation | None] = {}
+        self.find_unlisted: Callable[[str], Resource | None] = lambda uri: None
+        """Finds the resource at a URI that is not listed and that no template fits."""
+        self.declares_completions = False
+        """Whether items may complete their arguments themselves."""
         self.declared_kinds: frozenset[Kind] = frozenset()
         """The kinds of lists that the server says it has even while they are empty."""
         self.content_lines: MutableMapping[str, str] = {}
@@ -264,7 +269,8 @@ class Catalog:
         resource = self.resources.get(uri)
         if resource is not None:
             return resource, {}
-        for template in self.templates.values():
+        # Templates that are not understood fit more than they should, so that they come last.
+        for template in sorted(self.templates.values(), key=lambda one: isinstance(one.template, LooseUriTemplate)):
             assert template.template is not None, "self.templates has only templates"
             values = template.template.match(uri, work)
             if values is not None:

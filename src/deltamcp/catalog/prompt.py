@@ -5,6 +5,7 @@ from typing import Any, TypedDict, Unpack
 
 from msgspec import to_builtins
 
+from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.options import check_options, omit_empty
 from deltamcp.catalog.registration import docstring, function_name
 from deltamcp.values import JSON, Icon
@@ -59,6 +60,10 @@ class Prompt:
             InvalidArgumentsError: the arguments do not fit the schema.
         """
         return self.signature.bind(arguments)
+
+    def completer(self, argument: str) -> Completer | None:
+        """Returns what completes an argument, if the prompt itself knows that."""
+        return None
 
     def _arguments(self) -> list[dict[str, JSON]]:
         arguments = []

@@ -10,7 +10,7 @@ from deltamcp.catalog.json_schema import ForeignSchema
 from deltamcp.catalog.operation import Operation, ToolOptions
 from deltamcp.catalog.prompt import Prompt
 from deltamcp.catalog.resource import Resource
-from deltamcp.catalog.uri_template import UriTemplate
+from deltamcp.catalog.uri_template import LooseUriTemplate, UriTemplate
 from deltamcp.errors import ConfigurationError
 from deltamcp.results.policy import ResultPolicy
 from deltamcp.values import JSON
@@ -71,14 +71,21 @@ class RemoteOperation(Operation):
 class RemoteResource(Resource):
     """A resource or a template of another server. Its function takes `uri` and `context`."""
 
-    def __init__(self, function: CallRemote, list_item: dict[str, JSON], uri: str | None = None) -> None:
+    def __init__(
+        self,
+        function: CallRemote,
+        list_item: dict[str, JSON],
+        uri: str | None = None,
+        complete: CallRemote | None = None,
+    ) -> None:
         """
         Args:
             list_item: The resource as the other server lists it.
             uri: Where this server offers it; the other server's own URI by default.
+            complete: Completes an argument of the template there, as the function of a `RemoteCompleter`.
 
         Raises:
-            ConfigurationError: the item has no URI, or its template cannot be read.
+            ConfigurationError: the item has no URI.
         """
         key = "uriTemplate" if "uriTemplate" in list_item else "uri"
         if not isinstance(list_item.get(key), str):
@@ -89,11 +96,15 @@ class RemoteResource(Resource):
         mime_type = list_item.get("mimeType")
         self.mime_type = mime_type if isinstance(mime_type, str) else None
         self.cache_seconds = 0.0
-        self.template = UriTemplate(self.list_item[key]) if key == "uriTemplate" else None
+        self.template = _read_template(self.list_item[key]) if key == "uriTemplate" else None
+        self.complete = complete
         self.origin = None
 
     def with_uri(self, uri: str) -> "RemoteResource":
-        return RemoteResource(self.function, self.list_item, uri)
+        return RemoteResource(self.function, self.list_item, uri, self.complete)
+
+    def completer(self, argument: str) -> Completer | None:
+        return None if self.complete is None else RemoteCompleter(self.complete, argument)
 
     def variables(self, values: dict[str, str], uri: str) -> dict[str, str]:
         return {"uri": uri}
@@ -105,28 +116,46 @@ class RemoteResource(Resource):
 class RemotePrompt(Prompt):
     """A prompt of another server. Its function takes `arguments` and `context`; the other server checks them."""
 
-    def __init__(self, function: CallRemote, list_item: dict[str, JSON], name: str) -> None:
-        """`name` is the prompt's name at this server."""
+    def __init__(
+        self, function: CallRemote, list_item: dict[str, JSON], name: str, complete: CallRemote | None = None
+    ) -> None:
+        """
+        Args:
+            name: The prompt's name at this server.
+            complete: Completes an argument there, as the function of a `RemoteCompleter`.
+        """
         self.list_item = list_item if list_item.get("name") == name else {**list_item, "name": name}
         self.name = name
         self.function = function
         self.function_shape = _SHAPE
+        self.complete = complete
         self.origin = None
 
     def with_name(self, name: str) -> "RemotePrompt":
-        return RemotePrompt(self.function, self.list_item, name)
+        return RemotePrompt(self.function, self.list_item, name, self.complete)
+
+    def completer(self, argument: str) -> Completer | None:
+        return None if self.complete is None else RemoteCompleter(self.complete, argument)
 
     def bind(self, arguments: Mapping[str, JSON]) -> dict[str, Any]:
         return {"arguments": arguments}
 
 
 class RemoteCompleter(Completer):
-    """Completes an argument at another server. Its function takes `value`, `arguments` and `context`."""
+    """Completes an argument at another server. Its function takes `argument`, `value`, `arguments` and `context`."""
 
-    def __init__(self, function: CallRemote) -> None:
+    def __init__(self, function: CallRemote, argument: str) -> None:
         self.function = function
+        self._argument = argument
         self.function_shape = _SHAPE
         self.origin = None
 
     def bind(self, value: str, arguments: dict[str, str]) -> dict[str, Any]:
-        return {"value": value, "arguments": arguments}
+        return {"argument": self._argument, "value": value, "arguments": arguments}
+
+
+def _read_template(template: str) -> UriTemplate | LooseUriTemplate:
+    try:
+        return UriTemplate(template)
+    except ConfigurationError:
+        return LooseUriTemplate(template)

@@ -6,9 +6,10 @@ from typing import Any, TypedDict, Unpack
 
 from msgspec import to_builtins
 
+from deltamcp.catalog.completer import Completer
 from deltamcp.catalog.options import check_options, omit_empty
 from deltamcp.catalog.registration import docstring, function_name
-from deltamcp.catalog.uri_template import UriTemplate
+from deltamcp.catalog.uri_template import LooseUriTemplate, UriTemplate
 from deltamcp.errors import ConfigurationError
 from deltamcp.values import JSON, Annotations, Icon
 
@@ -63,14 +64,14 @@ class Resource:
         self.cache_seconds = options.get("cache_seconds", 0.0)
         if not _SCHEME.match(uri):
             raise ConfigurationError(f"the URI {uri!r} has no scheme; write it as notes://{uri.lstrip('/')}.")
-        self.template = UriTemplate(uri) if "{" in uri else None
+        self.template: UriTemplate | LooseUriTemplate | None = UriTemplate(uri) if "{" in uri else None
         from deltamcp.catalog.signature import Signature  # with pydantic, which items of other servers do not need
 
         self.signature = Signature(function, context_type)
         self.function_shape = self.signature.function_shape
         self.origin: Any = None
         """Where the resource was registered, if its server is mounted."""
-        variables = set(self.template.names) if self.template else set()
+        variables = set(self.template.names) if isinstance(self.template, UriTemplate) else set()
         if not set(self.signature.required) <= variables or not variables <= set(self.signature.names):
             raise ConfigurationError(
                 f"the URI {uri!r} has the variables {sorted(variables)}, and the function the parameters "
@@ -104,6 +105,10 @@ class Resource:
             InvalidArgumentsError: the variables do not fit the function's types.
         """
         return self.signature.bind(arguments)
+
+    def completer(self, argument: str) -> Completer | None:
+        """Returns what completes an argument of the template, if the resource itself knows that."""
+        return None
 
     @property
     def uri(self) -> str:

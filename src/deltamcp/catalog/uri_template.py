@@ -9,6 +9,7 @@ from deltamcp.errors import ConfigurationError
 from deltamcp.work import Work
 
 _EXPRESSION = re.compile(r"\{([+?/]?)([A-Za-z0-9_.,*]+)\}")
+_ANY_EXPRESSION = re.compile(r"\{[^{}]*\}")
 _ENDS_SEGMENT = re.compile(r"[/?#]")
 _ENDS_LINE = re.compile(r"\n")
 
@@ -121,6 +122,33 @@ class UriTemplate:
             parts.append(uri[position:end])
             position = end + len(variable.following)
         return parts
+
+
+class LooseUriTemplate:
+    """A template of any form, also one that `UriTemplate` cannot read: a URI fits that has its plain texts in order.
+
+    It serves to find the server that a URI is for; that server reads the values itself.
+    """
+
+    def __init__(self, template: str) -> None:
+        self.template = template
+        self._texts = _ANY_EXPRESSION.split(template)
+
+    def match(self, uri: str, work: Work) -> dict[str, str] | None:
+        """Returns no values; None where the URI does not match."""
+        work.scan(len(uri))
+        first, *middle = self._texts
+        last = middle.pop() if middle else ""
+        if not uri.startswith(first) or not uri.endswith(last):
+            return None
+        place, end = len(first), len(uri) - len(last)
+        for text in middle:
+            work.spend()
+            place = uri.find(text, place, end)
+            if place < 0:
+                return None
+            place += len(text)
+        return {} if place <= end else None
 
 
 def _barriers(uri: str, variable: _Variable, work: Work) -> list[int]:

@@ -21,6 +21,7 @@ from deltamcp.gateway.known_catalogues import KnownCatalogues
 from deltamcp.gateway.ledger import Ledger
 from deltamcp.gateway.quarantine import Quarantine
 from deltamcp.gateway.upstream_items import Item, UpstreamItems, UpstreamOffer
+from deltamcp.gateway.upstream_resources import SeenUris, UnlistedResources
 from deltamcp.limits import Limits
 from deltamcp.runtime.user_folders import user_folder
 from deltamcp.server import DeltaServer
@@ -94,7 +95,9 @@ class Gateway:
         self._known = KnownCatalogues(
             config.upstreams, self.upstreams, cache, self._quarantine, self._offer, config.max_age_seconds
         )
-        self._upstream_items = UpstreamItems(config.has_prefix, _RESERVED_NAMES)
+        seen = SeenUris()
+        self._unlisted = UnlistedResources(seen)
+        self._upstream_items = UpstreamItems(config.has_prefix, _RESERVED_NAMES, seen)
         self._items: list[Item] = []
         self._tasks: set[asyncio.Task[None]] = set()
         for one in config.upstreams:
@@ -110,6 +113,7 @@ class Gateway:
         try:
             self._known.load()
             self.server.engine.catalog.content_lines = StoredContentLines(self._cache_folder)
+            self.server.engine.catalog.find_unlisted = self._unlisted.find
             self._offer()
             async with self._known.running(), self._following_approvals():
                 await self._known.wait_for_unseen(self._config.wait_seconds)
@@ -161,5 +165,8 @@ class Gateway:
             logger.exception("what the servers list now cannot be offered")
             return
         self.server.items.set_absences(admitted.absences)
-        self.server.engine.catalog.declared_kinds = frozenset().union(*(offer.catalogue.kinds for offer in offers))
+        catalog = self.server.engine.catalog
+        catalog.declared_kinds = frozenset().union(*(offer.catalogue.kinds for offer in offers))
+        catalog.declares_completions = any("completions" in offer.catalogue.capabilities for offer in offers)
+        self._unlisted.upstreams = [offer.upstream for offer in offers if Kind.RESOURCES in offer.catalogue.kinds]
         self._items = admitted.items

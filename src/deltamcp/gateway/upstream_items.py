@@ -9,18 +9,19 @@ from typing import Any, Literal, NamedTuple
 from deltamcp.calls.server_items import can_queue_promises
 from deltamcp.catalog.mount import Mount
 from deltamcp.catalog.operation import ToolOptions
-from deltamcp.catalog.remote_items import RemoteOperation, RemotePrompt, RemoteResource
+from deltamcp.catalog.remote_items import RemoteOperation, RemotePrompt
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.config import UpstreamConfig
 from deltamcp.gateway.item_names import NamedItem, distinct_names, distinct_segments
+from deltamcp.gateway.upstream_resources import SeenUris, UpstreamResource, complete
 from deltamcp.upstreams.upstream import Upstream
 from deltamcp.upstreams.upstream_catalogue import UpstreamCatalogue
 from deltamcp.values import JSON, RawResult
 
 logger = logging.getLogger("deltamcp")
 
-Item = RemoteOperation | RemoteResource | RemotePrompt
+Item = RemoteOperation | UpstreamResource | RemotePrompt
 
 
 class UpstreamOffer(NamedTuple):
@@ -51,12 +52,14 @@ class _Made(NamedTuple):
 class UpstreamItems:
     """The items of all upstreams. An item whose definition and names stay is the same object after an update."""
 
-    def __init__(self, has_prefix: bool, reserved: frozenset[str]) -> None:
+    def __init__(self, has_prefix: bool, reserved: frozenset[str], seen: SeenUris) -> None:
         """
         Args:
             has_prefix: Whether names of tools and prompts begin with that of their upstream.
             reserved: Names that no tool may have here.
+            seen: Takes note of the URIs in results.
         """
+        self._seen = seen
         self._has_prefix = has_prefix
         self._reserved = reserved
         self._made: dict[ItemKey, _Made] = {}
@@ -88,7 +91,7 @@ class UpstreamItems:
         names = distinct_names(named, segments, self._has_prefix, self._reserved | {*ids})
         for (offer, tool), name, id_ in zip(tools, names, ids, strict=True):
             key = ItemKey("tool", offer.config.name, str(tool["name"]))
-            one = self._make(key, tool, (name, id_), functools.partial(_operation, offer, tool, name, id_))
+            one = self._make(key, tool, (name, id_), functools.partial(_operation, offer, self._seen, tool, name, id_))
             if one is not None:
                 yield key, one
 
@@ -119,18 +122,23 @@ class UpstreamItems:
                 if uri in own:
                     continue
                 own.add(uri)
-                shown = uri
-                if uri in used:
-                    shown = Mount(segments[upstream]).uri(uri)
+                segment = segments[upstream] if uri in used else ""
+                shown = Mount(segment).uri(uri)
+                if segment:
                     self._tell(f"{upstream}: {uri[:200]} is another server's too; it is listed as {shown[:200]}.")
                 if shown in used:
                     self._tell(f"{upstream}: a resource is left out: {shown[:200]} is taken.")
                     continue
                 used.add(shown)
                 key = ItemKey("resource", upstream, uri)
-                one = self._make(key, item, (shown,), functools.partial(_resource, offer, item, uri, shown))
+                make = functools.partial(self._resource, offer, item, segment)
+                one = self._make(key, item, (shown,), make)
                 if one is not None:
                     yield key, one
+
+    def _resource(self, offer: UpstreamOffer, item: dict[str, JSON], segment: str) -> UpstreamResource:
+        can_complete = "completions" in offer.catalogue.capabilities
+        return UpstreamResource(offer.upstream, self._seen, item, segment=segment, can_complete=can_complete)
 
     def _prompts(self, offers: Sequence[UpstreamOffer], segments: Mapping[str, str]) -> Iterator[tuple[ItemKey, _Made]]:
         prompts: dict[ItemKey, tuple[UpstreamOffer, dict[str, JSON]]] = {}
@@ -144,7 +152,9 @@ class UpstreamItems:
         named = [NamedItem(upstream, name) for _, upstream, name in prompts]
         names = distinct_names(named, segments, self._has_prefix)
         for (key, (offer, prompt)), shown in zip(prompts.items(), names, strict=True):
-            one = self._make(key, prompt, (shown,), functools.partial(_prompt, offer, prompt, key.name, shown))
+            one = self._make(
+                key, prompt, (shown,), functools.partial(_prompt, offer, self._seen, prompt, key.name, shown)
+            )
             if one is not None:
                 yield key, one
 
@@ -192,7 +202,7 @@ def _name_here(tool: Mapping[str, JSON], config: UpstreamConfig) -> str:
     return config.rename.get(str(tool["name"]), str(tool["name"])) or str(tool["name"])
 
 
-def _operation(offer: UpstreamOffer, tool: dict[str, JSON], name: str, id_: str) -> RemoteOperation:
+def _operation(offer: UpstreamOffer, seen: SeenUris, tool: dict[str, JSON], name: str, id_: str) -> RemoteOperation:
     config, name_there = offer.config, str(tool["name"])
     category, _, action = id_.rpartition(".")
     options: ToolOptions = {"name": name, "category": category, "action": action}
@@ -202,36 +212,31 @@ def _operation(offer: UpstreamOffer, tool: dict[str, JSON], name: str, id_: str)
         options["results"] = config.results
     if config.promise == "auto" and can_queue_promises():
         options |= {"promise": "auto", "sync_seconds": config.sync_seconds}
-    call = functools.partial(_call, offer.upstream, name_there, is_repeatable(tool))
+    call = functools.partial(_call, offer.upstream, seen, name_there, is_repeatable(tool))
     return RemoteOperation(call, tool, **options)
 
 
-def _resource(offer: UpstreamOffer, item: dict[str, JSON], uri: str, shown: str) -> RemoteResource:
-    if shown == uri:
-        return RemoteResource(functools.partial(_read, offer.upstream), item)
-    # The prefix is the first difference: `notes://all` is listed as `notes://upstream/all`.
-    start = len(shown) - len(uri)
-    place = next(place for place in range(len(shown)) if shown[:place] + shown[place + start :] == uri)
-    return RemoteResource(functools.partial(_read_alias, offer.upstream, place, start), item, shown)
-
-
-def _prompt(offer: UpstreamOffer, prompt: dict[str, JSON], name: str, shown: str) -> RemotePrompt:
-    return RemotePrompt(functools.partial(_get_prompt, offer.upstream, name), prompt, shown)
+def _prompt(offer: UpstreamOffer, seen: SeenUris, prompt: dict[str, JSON], name: str, shown: str) -> RemotePrompt:
+    get = functools.partial(_get_prompt, offer.upstream, seen, name)
+    if "completions" not in offer.catalogue.capabilities:
+        return RemotePrompt(get, prompt, shown)
+    reference = {"type": "ref/prompt", "name": name}
+    return RemotePrompt(get, prompt, shown, functools.partial(complete, offer.upstream, reference))
 
 
 async def _call(
-    upstream: Upstream, name: str, repeatable: bool, arguments: dict[str, JSON], context: Context
+    upstream: Upstream, seen: SeenUris, name: str, repeatable: bool, arguments: dict[str, JSON], context: Context
 ) -> RawResult:
-    return await upstream.forward("tools/call", {"name": name, "arguments": arguments}, context, repeatable=repeatable)
+    params = {"name": name, "arguments": arguments}
+    result = await upstream.forward("tools/call", params, context, repeatable=repeatable)
+    seen.learn(upstream, result.fields)
+    return result
 
 
-async def _read(upstream: Upstream, uri: str, context: Context) -> RawResult:
-    return await upstream.forward("resources/read", {"uri": uri}, context, repeatable=True)
-
-
-async def _read_alias(upstream: Upstream, place: int, length: int, uri: str, context: Context) -> RawResult:
-    return await _read(upstream, uri[:place] + uri[place + length :], context)
-
-
-async def _get_prompt(upstream: Upstream, name: str, arguments: dict[str, Any], context: Context) -> RawResult:
-    return await upstream.forward("prompts/get", {"name": name, "arguments": arguments}, context, repeatable=True)
+async def _get_prompt(
+    upstream: Upstream, seen: SeenUris, name: str, arguments: dict[str, Any], context: Context
+) -> RawResult:
+    params = {"name": name, "arguments": arguments}
+    result = await upstream.forward("prompts/get", params, context, repeatable=True)
+    seen.learn(upstream, result.fields)
+    return result

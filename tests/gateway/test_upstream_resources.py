@@ -1,0 +1,100 @@
+"""Resources, prompts and completions of upstreams: URIs reach the server that has them, listed or not."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltamcp import PeerError, connect
+from deltamcp.catalog.uri_template import LooseUriTemplate
+from deltamcp.gateway.upstream_resources import _MAX_SEEN, SeenUris
+from deltamcp.work import Work
+from tests.support.listing_upstream import ListingUpstream, gateway, tool
+
+EXOTIC = ["docs://{/path*}{?page,size}", "search:{;q,lang}", "x://{a}{#part}", "y://a{&more}", "{+anything}"]
+
+
+def listed(folder, name, **lists):
+    return ListingUpstream(folder, name, **lists).config()
+
+
+async def read(client, uri):
+    """Reads a resource and returns the URI that the upstream was asked for."""
+    (contents,) = await client.read(uri)
+    return json.loads(contents["text"])["uri"]
+
+
+async def test_templates_of_any_form_are_listed_and_routed_and_those_that_are_understood_come_first(tmp_path):
+    templates = [{"uriTemplate": text, "name": text} for text in EXOTIC]
+    one = listed(tmp_path, "one", resourceTemplates=templates)
+    two = listed(tmp_path, "two", resourceTemplates=[{"uriTemplate": "note://{id}", "name": "note"}])
+    async with connect(gateway(tmp_path, one, two).server) as client:
+        assert [item["uriTemplate"] for item in await client.templates()] == [*EXOTIC, "note://{id}"]
+        for uri in ("docs:///a/b?page=2", "search:;q=x", "note://7", "whatever://x"):
+            assert await read(client, uri) == uri
+
+
+async def test_of_two_equal_templates_the_second_is_read_under_another_uri(tmp_path):
+    templates = [{"uriTemplate": "file:///{+path}", "name": "file"}]
+    configs = [listed(tmp_path, name, resourceTemplates=templates) for name in ("one", "two")]
+    async with connect(gateway(tmp_path, *configs).server) as client:
+        assert [item["uriTemplate"] for item in await client.templates()] == ["file:///{+path}", "file://two//{+path}"]
+        assert await read(client, "file://two//a/b") == "file:///a/b"
+        assert await read(client, "file:///a/b") == "file:///a/b"
+
+
+async def test_a_uri_in_a_result_is_read_from_the_upstream_that_sent_it(tmp_path):
+    links = [
+        {"type": "resource_link", "uri": "link://1", "name": "link"},
+        {"type": "resource", "resource": {"uri": "embedded://1", "text": "x"}},
+    ]
+    one, two = listed(tmp_path, "one", tools=[tool("a")], links=links), listed(tmp_path, "two", tools=[tool("b")])
+    async with connect(gateway(tmp_path, two, one).server) as client:
+        for uri in ("link://1", "embedded://1"):
+            with pytest.raises(PeerError):
+                await client.read(uri)
+        await client.call_tool("one_a", {})
+        for uri in ("link://1", "embedded://1"):
+            assert await read(client, uri) == uri
+        with pytest.raises(PeerError):
+            await client.read("link://2")
+
+
+async def test_the_only_upstream_with_resources_is_asked_for_any_uri(tmp_path):
+    async with connect(gateway(tmp_path, listed(tmp_path, "one"), disclosure="meta").server) as client:
+        assert await read(client, "unlisted://x") == "unlisted://x"
+        operations = await client.read("delta-mcp://operations/index")
+        assert operations[0]["mimeType"] == "application/json"
+
+
+async def test_arguments_are_completed_by_the_upstream_under_the_names_that_it_has(tmp_path):
+    lists = {"prompts": [{"name": "ask"}], "resourceTemplates": [{"uriTemplate": "n://{id}", "name": "n"}]}
+    configs = [listed(tmp_path, name, **lists) for name in ("one", "two")]
+    async with connect(gateway(tmp_path, *configs).server) as client:
+        assert client.server.capabilities["completions"] == {}
+        reference, argument = await client.complete({"type": "ref/prompt", "name": "two_ask"}, "topic", "te")
+        assert json.loads(reference) == {"type": "ref/prompt", "name": "ask"}
+        assert json.loads(argument) == {"name": "topic", "value": "te"}
+        reference, _ = await client.complete({"type": "ref/resource", "uri": "n://two/{id}"}, "id", "1")
+        assert json.loads(reference) == {"type": "ref/resource", "uri": "n://{id}"}
+
+
+def test_only_the_last_uris_are_remembered():
+    seen, upstream = SeenUris(), object()
+    for number in range(_MAX_SEEN + 1):
+        seen.learn(upstream, {"contents": [{"uri": f"a://{number}"}]})  # type: ignore[arg-type]
+    assert seen.get("a://0") is None and seen.get("a://1") is upstream
+    seen.learn(upstream, {"content": "no list", "messages": [None, {"content": {"uri": 3}}]})  # type: ignore[arg-type]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["/", "a", "", "?x="]), st.sampled_from("abc/")), max_size=5))
+def test_a_uri_that_a_template_makes_fits_it_loosely(parts):
+    template = "".join(f"{text}{{+v{number}}}" for number, (text, _) in enumerate(parts))
+    uri = "".join(f"{text}{value}" for text, value in parts)
+    assert LooseUriTemplate(template).match(uri, Work(10_000)) == {}
+
+
+@pytest.mark.parametrize("uri", ["x://b", "w://a/end", "x://a", "x://en", "x://end/"])
+def test_a_uri_without_the_texts_of_a_template_does_not_fit(uri):
+    assert LooseUriTemplate("x://{;a}end").match(uri, Work(100)) is None
