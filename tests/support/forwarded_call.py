@@ -19,8 +19,10 @@ def context_of(principal: Principal = LOCAL, account: str = "me") -> Context:
     return Context(terms, channel, 1, {}, None, Deadline(60), SessionContext(Seal([], 60.0), caller, None))
 
 
-async def call(upstream: Upstream, tool: str, *, repeatable: bool = False, **arguments: Any) -> Any:
+async def call(
+    upstream: Upstream, tool: str, *, repeatable: bool = False, principal: Principal = LOCAL, **arguments: Any
+) -> Any:
     """Calls a tool of an upstream and returns the structured content of its result."""
     params = {"name": tool, "arguments": arguments}
-    result = await upstream.forward("tools/call", params, context_of(), repeatable=repeatable)
+    result = await upstream.forward("tools/call", params, context_of(principal), repeatable=repeatable)
     return result.fields["structuredContent"]

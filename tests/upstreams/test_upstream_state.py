@@ -2,7 +2,7 @@
 
 import pytest
 
-from deltamcp.upstreams.upstream_state import NEXT, Event, Phase, UpstreamState
+from deltamcp.upstreams.upstream_state import NEXT, Event, Phase
 
 
 def test_every_phase_has_a_row_and_every_event_changes_one():
@@ -29,9 +29,3 @@ def test_from_any_phase_it_can_become_ready_again(phase):
     while new := {following for known in reached for following in NEXT[known].values()} - reached:
         reached |= new
     assert Phase.READY in reached
-
-
-def test_the_first_start_is_no_restart():
-    assert UpstreamState(name="x", phase=Phase.READY, since=0.0, starts=1).restarts == 0
-    assert UpstreamState(name="x", phase=Phase.READY, since=0.0, starts=3).restarts == 2
-    assert UpstreamState(name="x", phase=Phase.STOPPED, since=0.0).restarts == 0

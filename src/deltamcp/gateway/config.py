@@ -60,6 +60,7 @@ class UpstreamConfig(Struct, frozen=True, kw_only=True):
             concurrency=self.concurrency,
             start=self.start,
             idle_seconds=self.idle_seconds,
+            process_for=self.process_for,
         )
 
 

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from deltamcp.context import Context
 from deltamcp.errors import (
     ClientError,
@@ -23,10 +25,11 @@ from deltamcp.upstreams.outside_request import OutsideRequest
 from deltamcp.upstreams.parked_calls import ParkedCalls
 from deltamcp.upstreams.upstream_catalogue import KINDS, UpstreamCatalogue
 from deltamcp.upstreams.upstream_client import NotReadyError, UpstreamClient
+from deltamcp.upstreams.upstream_clients import UpstreamClients
 from deltamcp.upstreams.upstream_secrets import entry_secrets
 from deltamcp.upstreams.upstream_settings import UpstreamSettings
-from deltamcp.upstreams.upstream_state import UpstreamState
-from deltamcp.values import JSON, Era, Kind, RawResult
+from deltamcp.upstreams.upstream_state import Phase, UpstreamState
+from deltamcp.values import JSON, LOCAL, Era, Kind, Principal, RawResult
 
 if TYPE_CHECKING:
     from deltamcp.client.client import DeltaClient
@@ -55,6 +58,7 @@ class Upstream:
         guard: "ProcessGuard | None" = None,
         secrets: Secrets | None = None,
         parked_calls: ParkedCalls | None = None,
+        options_for: Callable[[Principal], Mapping[str, Any]] | None = None,
         **options: Any,
     ) -> None:
         """
@@ -63,6 +67,8 @@ class Upstream:
             guard: Ends the server's process if this one is killed.
             secrets: What errors and logs must not show; what the entry shows to be secret unless given.
             parked_calls: Where calls wait for answers of their callers; those of all upstreams of a server.
+            options_for: Returns options of the `DeltaClient` that differ by principal, such as credentials; each
+                principal then has a connection of its own.
             options: Further options of the `DeltaClient`.
 
         Raises:
@@ -73,10 +79,17 @@ class Upstream:
         options.setdefault("sender", OutsideRequest())
         self._settings = settings
         self._redact = (secrets or Secrets(entry_secrets(entry))).redact
-        self._connection = UpstreamClient(
-            name, entry, settings, self._redact, guard, on_change=self._receive_change, **options
-        )
-        self._connection.on_ready = self._receive_ready
+
+        def make_client(principal: Principal) -> UpstreamClient:
+            own = dict(options) if options_for is None else {**options, **options_for(principal)}
+            if principal.key != LOCAL.key:
+                return UpstreamClient(name, entry, settings, self._redact, guard, **own)
+            client = UpstreamClient(name, entry, settings, self._redact, guard, on_change=self._receive_change, **own)
+            client.on_ready = self._receive_ready
+            return client
+
+        is_shared = settings.process_for == "all" and options_for is None
+        self._clients = UpstreamClients(make_client, is_shared=is_shared, max_principals=settings.max_principals)
         self.on_change: Callable[[Kind | str], None] = lambda change: None
         """Called with the kind of a list that may have changed, or the URI of a resource that did.
 
@@ -89,13 +102,22 @@ class Upstream:
 
     @property
     def state(self) -> UpstreamState:
-        """What the upstream is doing now."""
-        waiting = 0 if self._turns is None else self._turns.waiting_count
-        return self._connection.state(self._open_calls, waiting, len(self._subscriptions))
+        """What the upstream is doing now; of one that each principal has for itself, what one of them is doing."""
+        local, *others = [client.state for client in self._clients]
+        shown = next((state for state in (local, *others) if state.phase is Phase.READY), local)
+        return replace(
+            shown,
+            starts=sum(state.starts for state in (local, *others)),
+            restarts=sum(state.restarts for state in (local, *others)),
+            open_calls=self._open_calls,
+            waiting_calls=0 if self._turns is None else self._turns.waiting_count,
+            subscriptions=len(self._subscriptions),
+            principals=len(others),
+        )
 
     def start(self) -> None:
         """Begins to start the server, if it is not there, and does not wait for it."""
-        self._connection.start()
+        self._clients.local.start()
 
     async def forward(
         self, method: str, params: Mapping[str, JSON], context: Context, *, repeatable: bool = False, **options: Any
@@ -110,8 +132,12 @@ class Upstream:
             UpstreamError: it ended, cannot be reached, is busy, or took too long.
         """
         try:
-            async with self._turn(context):
-                return await self._send(method, params, context, repeatable, options)
+            connection = self._clients.get(context.principal)
+            if connection is None:
+                raise self._failure(f"serves as many users as it can; {_AGAIN}")
+            with connection.in_use():
+                async with self._turn(context):
+                    return await self._send(connection, method, params, context, repeatable, options)
         except DeadlineError:
             raise self._failure(f"took too long; {_CHECK if not repeatable else _AGAIN}") from None
         except PeerError as error:
@@ -131,12 +157,18 @@ class Upstream:
         return UpstreamError(f"The server {self.name} behind this operation {what}", retryable=True)
 
     async def _send(
-        self, method: str, params: Mapping[str, JSON], context: Context, repeatable: bool, options: Mapping[str, Any]
+        self,
+        connection: UpstreamClient,
+        method: str,
+        params: Mapping[str, JSON],
+        context: Context,
+        repeatable: bool,
+        options: Mapping[str, Any],
     ) -> RawResult:
         sends = 0
         while True:
-            client = await self._ready()
-            life = self._connection.life
+            client = await self._ready(connection)
+            life = connection.life
             sends += 1
             try:
                 return await forward(
@@ -145,29 +177,29 @@ class Upstream:
                     params,
                     context,
                     self._parked_calls,
-                    in_use=self._connection.in_use,
+                    in_use=connection.in_use,
                     timeout=self._settings.timeout,
                     repeatable=repeatable,
                     **options,
                 )
             except ConnectionLostError as lost:
-                if not (lost.maybe_done and self._connection.is_connected):
-                    self._connection.lose(life, lost)
+                if not (lost.maybe_done and connection.is_connected):
+                    connection.lose(life, lost)
                 if sends == _MAX_SENDS or (lost.maybe_done and not repeatable):
                     raise
 
-    async def _ready(self) -> "DeltaClient":
+    async def _ready(self, connection: UpstreamClient) -> "DeltaClient":
         """Returns the client, connected.
 
         Raises:
             UpstreamError: the server takes longer to start than the request may take.
             NotReadyError, UnreachableError: as `UpstreamClient.ready`.
         """
-        if self._connection.is_ready or self._settings.timeout is None:
-            return await self._connection.ready()
+        if connection.is_ready or self._settings.timeout is None:
+            return await connection.ready()
         try:
             async with asyncio.timeout(self._settings.timeout):
-                return await self._connection.ready()
+                return await connection.ready()
         except TimeoutError:
             raise self._failure(f"is still starting; {_AGAIN}") from None
 
@@ -184,8 +216,7 @@ class Upstream:
             if turns is not None:
                 await self._take_turn(turns, context)
             try:
-                with self._connection.in_use():
-                    yield
+                yield
             finally:
                 if turns is not None:
                     turns.release()
@@ -201,16 +232,19 @@ class Upstream:
         except TimeoutError:
             raise self._failure(f"is busy; {_AGAIN}") from None
 
-    async def fetch_catalogue(self) -> UpstreamCatalogue:
-        """Returns what the upstream lists now.
+    async def fetch_catalogue(self, principal: Principal = LOCAL) -> UpstreamCatalogue:
+        """Returns what the upstream lists now, for a principal.
 
         Raises:
-            ClientError, PeerError, NotReadyError: it cannot be reached or does not list it.
+            ClientError, PeerError, NotReadyError, UpstreamError: it cannot be reached or does not list it.
         """
+        connection = self._clients.get(principal)
+        if connection is None:
+            raise self._failure(f"serves as many users as it can; {_AGAIN}")
         self._fetches += 1
         try:
-            with self._connection.in_use():
-                client = await self._connection.ready()
+            with connection.in_use():
+                client = await connection.ready()
                 client.forget_lists()
                 server = client.server
                 has = server.capabilities.keys()
@@ -227,8 +261,8 @@ class Upstream:
 
     async def tell_roots_changed(self) -> None:
         """Tells the server, if it is of the handshake era and runs, that it may ask for the client's roots again."""
-        if self._connection.is_ready:
-            client = await self._connection.ready()
+        if self._clients.local.is_ready:
+            client = await self._clients.local.ready()
             if client.server.era is Era.HANDSHAKE:
                 with suppress(ClientError):
                     await client.notify("notifications/roots/list_changed")
@@ -244,10 +278,10 @@ class Upstream:
         if uri in self._subscriptions:
             return
         use = self._subscriptions[uri] = ExitStack()
-        use.enter_context(self._connection.in_use())
-        self._connection.keeps_warm = True
+        use.enter_context(self._clients.local.in_use())
+        self._clients.local.keeps_warm = True
         try:
-            client = await self._connection.ready()
+            client = await self._clients.local.ready()
             await client.subscribe(uri)
         except BaseException:
             self._forget_subscription(uri)
@@ -261,12 +295,12 @@ class Upstream:
         """
         if uri in self._subscriptions:
             self._forget_subscription(uri)
-            client = await self._connection.ready()
+            client = await self._clients.local.ready()
             await client.unsubscribe(uri)
 
     def _forget_subscription(self, uri: str) -> None:
         self._subscriptions.pop(uri).close()
-        self._connection.keeps_warm = bool(self._subscriptions) or self._settings.start == "ahead"
+        self._clients.local.keeps_warm = bool(self._subscriptions) or self._settings.start == "ahead"
 
     def _receive_change(self, kind_or_uri: str) -> None:
         for change in KINDS.get(kind_or_uri, (kind_or_uri,)):
@@ -283,8 +317,8 @@ class Upstream:
 
     def open(self) -> None:
         """Lets requests start the upstream again after `close`."""
-        self._connection.open()
+        self._clients.open()
 
     async def close(self) -> None:
         """Ends the connection and the process, if there is one; the upstream is started no more."""
-        await self._connection.close()
+        await self._clients.close()

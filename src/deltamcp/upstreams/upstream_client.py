@@ -152,7 +152,12 @@ class UpstreamClient:
     def is_connected(self) -> bool:
         return self._client.is_connected
 
-    def state(self, open_calls: int, waiting_calls: int, subscriptions: int) -> UpstreamState:
+    @property
+    def is_in_use(self) -> bool:
+        return self._users > 0
+
+    @property
+    def state(self) -> UpstreamState:
         return UpstreamState(
             name=self._name,
             phase=self._phase,
@@ -160,11 +165,9 @@ class UpstreamClient:
             pid=self._client.pid if self._phase is Phase.READY else None,
             protocol=self._client.server.protocol if self.life else None,
             starts=self.life,
+            restarts=max(0, self.life - 1),
             failures=self._failures,
             retry_at=self._since + self._wait_seconds if self._phase is Phase.BACKING_OFF else None,
-            open_calls=open_calls,
-            waiting_calls=waiting_calls,
-            subscriptions=subscriptions,
             last_error=self._last_error,
         )
 

@@ -20,3 +20,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True):
     """The seconds that it may take to start and to introduce itself."""
     idle_seconds: float | None = 600.0
     """After how many seconds without a request it is stopped; None never."""
+    process_for: Literal["all", "principal"] = "all"
+    """Whether all callers share one process or connection, or each principal has its own."""
+    max_principals: int = 32
+    """How many principals may have their own at once; who has not used it for longest makes room for another."""

@@ -67,6 +67,8 @@ class UpstreamState(Struct, frozen=True, kw_only=True):
     """The revision of MCP that was last negotiated."""
     starts: int = 0
     """How often it became ready."""
+    restarts: int = 0
+    """How often it became ready again."""
     failures: int = 0
     """How often in a row it was lost soon, or did not start."""
     retry_at: float | None = None
@@ -75,9 +77,7 @@ class UpstreamState(Struct, frozen=True, kw_only=True):
     waiting_calls: int = 0
     """Of the open calls, those that wait for their turn."""
     subscriptions: int = 0
+    principals: int = 0
+    """How many principals have a process or a connection of their own."""
     last_error: str | None = None
     """Why it was last lost or did not start."""
-
-    @property
-    def restarts(self) -> int:
-        return max(0, self.starts - 1)
