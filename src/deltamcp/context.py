@@ -274,6 +274,11 @@ class Context:
         """
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
+    @property
+    def takes_progress(self) -> bool:
+        """Whether anybody hears of progress: the client asked for it, or a promise shows it."""
+        return type(self.terms.meta.get("progressToken")) in (str, int) or self._channel.takes_every_progress
+
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Reports progress to the client, if the client requested it.
 

@@ -36,11 +36,11 @@ async def test_progress_passes_with_the_callers_token(front: str, behind: str, t
 
 
 @pytest.mark.parametrize("behind", ERAS)
-async def test_a_caller_without_a_token_hears_nothing_and_the_upstream_still_reports(behind: str) -> None:
+async def test_an_upstream_is_asked_for_progress_only_if_the_caller_asks(behind: str) -> None:
     async with fronted("modern", behind) as client:
         response = await call(client, "progress", {})
     assert client.raw.heard == []
-    assert response["result"]["structuredContent"] == {"token": True}
+    assert response["result"]["structuredContent"] == {"token": False}
 
 
 # Logs

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from deltamcp.calls.server_items import can_queue_promises
 from deltamcp.catalog.mount import Mount
 from deltamcp.catalog.operation import ToolOptions
+from deltamcp.catalog.param_headers import ParameterHeader, declared_headers
 from deltamcp.catalog.remote_items import RemoteOperation, RemotePrompt
 from deltamcp.context import Context
 from deltamcp.errors import ConfigurationError
@@ -212,7 +213,9 @@ def _operation(offer: UpstreamOffer, seen: SeenUris, tool: dict[str, JSON], name
         options["results"] = config.results
     if config.promise == "auto" and can_queue_promises():
         options |= {"promise": "auto", "sync_seconds": config.sync_seconds}
-    call = functools.partial(_call, offer.upstream, seen, name_there, is_repeatable(tool))
+    schema = tool.get("inputSchema")
+    headers = declared_headers(name_there, schema) if isinstance(schema, dict) else ()
+    call = functools.partial(_call, offer.upstream, seen, name_there, is_repeatable(tool), headers)
     return RemoteOperation(call, tool, **options)
 
 
@@ -225,10 +228,16 @@ def _prompt(offer: UpstreamOffer, seen: SeenUris, prompt: dict[str, JSON], name:
 
 
 async def _call(
-    upstream: Upstream, seen: SeenUris, name: str, repeatable: bool, arguments: dict[str, JSON], context: Context
+    upstream: Upstream,
+    seen: SeenUris,
+    name: str,
+    repeatable: bool,
+    headers: tuple[ParameterHeader, ...],
+    arguments: dict[str, JSON],
+    context: Context,
 ) -> RawResult:
-    params = {"name": name, "arguments": arguments}
-    result = await upstream.forward("tools/call", params, context, repeatable=repeatable)
+    params: dict[str, JSON] = {"name": name, "arguments": arguments}
+    result = await upstream.forward("tools/call", params, context, repeatable=repeatable, parameter_headers=headers)
     seen.learn(upstream, result.fields)
     return result
 

@@ -117,7 +117,7 @@ class ForwardedRequest:
             _relayed_meta(terms.meta) if terms.meta else terms.meta,
             capabilities=_relayed_capabilities(terms) if is_modern else None,
             timeout=None if deadline is None else _MAX_SECONDS,
-            progress=sender.progress,
+            progress=sender.progress if self._context.takes_progress else None,
             log_level=terms.log_level,
             sender=sender,
             **self._options,
