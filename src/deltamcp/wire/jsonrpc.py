@@ -84,8 +84,17 @@ _decode_result_envelope = msgspec.json.Decoder(_ResultEnvelope).decode
 
 
 def encoded_result(response: Response) -> bytes:
-    """Returns the result of a response as its sender encoded it, or encoded anew if it came in another encoding."""
-    return bytes(_decode_result_envelope(response.body).result) if response.body else encode(response.result)
+    """Returns the result of a response as its sender encoded it, or encoded anew if it came in another encoding.
+
+    Line breaks become spaces: on stdio and in event streams they would end the message, and what follows could pass for
+    another one. They stand between tokens only, as JSON has none in its strings.
+    """
+    if not response.body:
+        return encode(response.result)
+    encoded = bytes(_decode_result_envelope(response.body).result)
+    if b"\n" in encoded or b"\r" in encoded:
+        return encoded.replace(b"\n", b" ").replace(b"\r", b" ")
+    return encoded
 
 
 def _find_excess(body: bytes, limits: Limits) -> Malformed | None:
