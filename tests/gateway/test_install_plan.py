@@ -108,7 +108,10 @@ def test_every_hosts_entry_is_one_that_our_own_reader_understands(host):
         ({"command": "x", "disabled": True}, "it is switched off there"),
         ({"command": "x", "enabled": False}, "it is switched off there"),
         ({"command": "x", "envFile": ".env"}, "it reads variables from an envFile, which only its host does"),
-        ({"command": "x", "env": {"K": "${input:k}"}}, "it needs the input k, which only its host can ask for"),
+        (
+            {"command": "x", "env": {"K": "${input:k}"}},
+            "it needs the input k, which its host asks for (`delta-mcp secret set k` stores it for us)",
+        ),
         ({"command": "x", "cwd": "${workspaceFolder}"}, "it refers to ${workspaceFolder}, which only its host knows"),
         ({"type": "ws", "url": "wss://x.example"}, "only its host knows its type 'ws'"),
         ({"type": "sdk", "url": "x", "name": "y"}, "only its host knows its type 'sdk'"),
@@ -120,6 +123,12 @@ def test_every_hosts_entry_is_one_that_our_own_reader_understands(host):
 )
 def test_a_server_that_needs_its_host_stays(entry, reason):
     assert reason_to_stay(entry) == reason
+
+
+def test_a_server_whose_input_is_in_the_keyring_moves(monkeypatch):
+    monkeypatch.setattr("deltamcp.gateway.movable_servers.load_secret", {"k": "v"}.get)
+    assert reason_to_stay({"command": "x", "env": {"K": "${input:k}"}}) is None
+    assert reason_to_stay({"command": "x", "env": {"K": "${input:other}"}}) is not None
 
 
 def test_the_tools_that_an_entry_names_are_its_restrictions():

@@ -9,6 +9,7 @@ from deltamcp.client.configs.files import DISABLED
 from deltamcp.client.configs.variables import find_references
 from deltamcp.errors import ConfigurationError
 from deltamcp.gateway.host_entry import starts_gateway
+from deltamcp.runtime.user_keyring import load_secret
 from deltamcp.values import JSON
 
 _KINDS = frozenset(
@@ -69,8 +70,11 @@ def reason_to_stay(raw: JSON) -> str | None:
         if raw.get(key):
             return reason
     for reference in find_references(normalized):
-        if reference.name.startswith("input:"):
-            return f"it needs the input {reference.name.removeprefix('input:')}, which only its host can ask for"
+        name = reference.name.removeprefix("input:")
+        if name != reference.name and load_secret(name) is None:
+            return (
+                f"it needs the input {name}, which its host asks for (`delta-mcp secret set {name}` stores it for us)"
+            )
         if _HOST_VARIABLES.match(reference.name):
             return f"it refers to {reference.text}, which only its host knows"
     return None
