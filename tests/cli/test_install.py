@@ -151,6 +151,19 @@ def test_a_host_that_wrote_its_file_anew_gets_the_servers_back(home):
     assert parse(path) == {**before, "numStartups": 185}
 
 
+def test_a_host_that_wrote_over_our_change_is_changed_again(home):
+    path, original = CLAUDE_CODE.write(home)
+    main(["install", "claude-code", "--yes"])
+    path.write_text(json.dumps({**json.loads(original), "numStartups": 185}, indent=2))
+    before = parse(path)
+    main(["install", "claude-code", "--yes"])
+    assert {*servers(path, CLAUDE_CODE)} == {"delta-mcp", "linear"}
+    moved = json.loads((home / ".config/delta-mcp/gateway/claude-code.json").read_text())
+    assert {*moved["mcpServers"]} == {"notes", "shelf"}
+    main(["uninstall", "claude-code", "--yes"])
+    assert parse(path) == before
+
+
 def test_servers_that_were_added_since_are_taken_in_and_come_back(home):
     path, _ = CURSOR.write(home)
     main(["install", "cursor", "--yes"])
@@ -413,6 +426,28 @@ def test_the_user_is_asked_at_the_terminal(typed, is_written, home):
     done = run_on_terminal("install", "cursor", cwd=home / "work", typed=typed, HOME=str(home))
     assert "Write this? y or n" in done.text and KEY not in done.text
     assert (path.read_bytes() != original) == is_written
+
+
+def test_a_file_that_was_broken_since_stays_and_the_original_is_named(home, capsys):
+    path, original = CURSOR.write(home)
+    main(["install", "cursor", "--yes"])
+    path.write_text("{ nonsense")
+    with pytest.raises(SystemExit, match="2"):
+        main(["uninstall", "cursor", "--yes"])
+    said = capsys.readouterr().err
+    backup = Path(said.rpartition("install is ")[2].strip().rstrip("."))
+    assert backup.read_bytes() == original and path.read_text() == "{ nonsense"
+
+
+def test_without_a_host_those_that_are_here_are_named(home, capsys):
+    CURSOR.write(home)
+    CODEX.write(home)
+    for words in (["install"], ["uninstall"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(words)
+    told = capsys.readouterr().err
+    assert "Name a host: delta-mcp install cursor or codex." in told
+    assert "none has a gateway" in told
 
 
 def test_what_was_never_installed_is_told(home, capsys):

@@ -134,7 +134,7 @@ def test_a_server_whose_input_is_in_the_keyring_moves(monkeypatch):
 def test_the_tools_that_an_entry_names_are_its_restrictions():
     assert read_restrictions({"includeTools": ["a"], "excludeTools": ["b"]}) == Restrictions(("a",), ("b",))
     assert read_restrictions({"enabled_tools": ["a"], "disabled_tools": ["b"]}) == Restrictions(("a",), ("b",))
-    assert read_restrictions({"tools": ["*"]}) == Restrictions(("*",))
+    assert read_restrictions({"tools": ["*"]}) == Restrictions()
     assert read_restrictions({"tools": {"x": {"approval_mode": "approve"}}}) == Restrictions()
 
 

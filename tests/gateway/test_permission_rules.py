@@ -106,6 +106,7 @@ def test_rules_of_cursor(machine):
     ("host", "document", "text"),
     [
         ("Gemini CLI", {"mcp": {"allowed": ["s", "t"]}}, "mcp.allowed"),
+        ("Amazon Q", {"tools": ["@s", "@t", "fs_read"]}, "@s in tools"),
         (
             "Zed",
             {"agent": {"profiles": {"ask": {"context_servers": {"s": {"tools": {"x": True}}}}}}},
@@ -117,3 +118,13 @@ def test_lists_that_name_a_server_are_found(host, document, text, machine):
     assert [(rule.effect, rule.text) for rule in find_rules(host, machine, document, machine.home, ["s"])] == [
         ("list", text)
     ]
+
+
+def test_servers_that_the_user_has_switched_off_are_denied_whole(machine):
+    path = machine.cwd / ".mcp.json"
+    write(machine.home / ".claude.json", {"projects": {str(machine.cwd): {"disabledMcpjsonServers": ["s"]}}})
+    write(machine.cwd / ".claude" / "settings.local.json", {"disabledMcpjsonServers": ["t", "other"]})
+    rules = find_rules("Claude Code", machine, {}, path, ["s", "t", "u"])
+    assert [denied_tools(rules, server) for server in "stu"] == [("*",), ("*",), ()]
+    rules = find_rules("Gemini CLI", machine, {"mcp": {"excluded": ["s"]}}, path, ["s", "t"])
+    assert [denied_tools(rules, server) for server in "st"] == [("*",), ()]

@@ -33,7 +33,7 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 
 def add_options(verb: argparse.ArgumentParser) -> None:
     """Adds what `install` and `uninstall` have in common."""
-    verb.add_argument("host", choices=HOST_IDS, metavar="HOST", help=", ".join(HOST_IDS))
+    verb.add_argument("host", nargs="?", choices=HOST_IDS, metavar="HOST", help=", ".join(HOST_IDS))
     verb.add_argument(
         "--project", action="store_true", help="in the file of this folder's project, instead of your own file"
     )
@@ -43,6 +43,8 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     machine, store = Machine.detect(), InstallationStore()
+    if args.host is None:
+        raise ConfigurationError(_which_host(machine, args.project))
     found = list(host_files(args.host, machine, args.project))
     plans = [_plan(host_file, path, machine, ServerChoice(args.only, args.without), store) for host_file, path in found]
     _check_names([*args.only, *args.without], plans)
@@ -65,6 +67,13 @@ def run(args: argparse.Namespace) -> None:
         _print_end(args, changed)
     else:
         print_text("Nothing was written.")
+
+
+def _which_host(machine: Machine, is_project: bool) -> str:
+    found = [host for host in HOST_IDS if any(host_files(host, machine, is_project))]
+    if not found:
+        return f"Name a host: {', '.join(HOST_IDS)}."
+    return f"Name a host: delta-mcp install {' or '.join(found)}."
 
 
 def _plan(

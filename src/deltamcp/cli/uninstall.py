@@ -32,9 +32,15 @@ def set_up(verb: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     store = InstallationStore()
     here = Path.cwd()
+    installations = store.list_all()
+    if args.host is None:
+        hosts = dict.fromkeys(host_id(installation.host) for installation, _ in installations)
+        raise ConfigurationError(
+            f"Name a host: delta-mcp uninstall {' or '.join(hosts) or 'HOST; none has a gateway'}."
+        )
     reversals = [
-        _plan(installation, original)
-        for installation, original in store.list_all()
+        _plan(installation, original, store)
+        for installation, original in installations
         if host_id(installation.host) == args.host and installation.project == (here if args.project else None)
     ]
     if not reversals:
@@ -54,14 +60,17 @@ def run(args: argparse.Namespace) -> None:
         print_text("Nothing was written.")
 
 
-def _plan(installation: Installation, original: bytes) -> _Reversal:
+def _plan(installation: Installation, original: bytes, store: InstallationStore) -> _Reversal:
     try:
         content = installation.path.read_bytes() if installation.path.exists() else None
         return _Reversal(installation, content, undo(installation, content, original))
     except OSError as error:
         raise ConfigurationError(f"{installation.path} cannot be read: {error.strerror}.") from None
     except ConfigurationError as error:
-        raise ConfigurationError(f"{installation.path} cannot be changed: {str(error).rstrip('.')}.") from None
+        raise ConfigurationError(
+            f"{installation.path} cannot be changed: {str(error).rstrip('.')}. "
+            f"The file as it was before install is {store.backup_path(installation)}."
+        ) from None
 
 
 def _apply(reversal: _Reversal, store: InstallationStore) -> None:

@@ -82,10 +82,9 @@ def reason_to_stay(raw: JSON) -> str | None:
 
 def read_restrictions(raw: Mapping[str, JSON]) -> Restrictions:
     """Returns which tools of a server its entry has the host offer."""
-    return Restrictions(
-        tuple(tool for key in _ALLOW_KEYS for tool in _texts(raw.get(key))),
-        tuple(tool for key in _DENY_KEYS for tool in _texts(raw.get(key))),
-    )
+    allow = tuple(tool for key in _ALLOW_KEYS for tool in _texts(raw.get(key)))
+    deny = tuple(tool for key in _DENY_KEYS for tool in _texts(raw.get(key)))
+    return Restrictions(() if "*" in allow else allow, deny)
 
 
 def approval_keys(raw: Mapping[str, JSON]) -> list[str]:

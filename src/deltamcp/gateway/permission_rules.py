@@ -82,11 +82,25 @@ def _claude_code_rules(
         for text in _texts(settings.get("disabledMcpServers")):
             if text in servers:
                 yield PermissionRule("list", f"disabledMcpServers of {project}", path, text, ("*",))
+    if path.name == ".mcp.json":
+        yield from _claude_project_switches(machine, files, path, servers)
     for rule in written:
         for server in servers:
             tools = _match_hook(rule.text, server) if rule.effect == "hook" else match_claude_rule(rule.text, server)
             if tools:
                 yield PermissionRule(rule.effect, rule.text, rule.path, server, tools)
+
+
+def _claude_project_switches(
+    machine: Machine, files: Iterable[Path], path: Path, servers: Collection[str]
+) -> Iterator[PermissionRule]:
+    """Yields a rule for each server of a project's file that its user has switched off."""
+    user_file = Path(machine.environment.get("CLAUDE_CONFIG_DIR") or machine.home) / ".claude.json"
+    project = _member(_member(_read(user_file), "projects"), str(machine.cwd))
+    for file, settings in [(user_file, project), *((file, _read(file)) for file in files)]:
+        for server in _texts(settings.get("disabledMcpjsonServers")):
+            if server in servers:
+                yield PermissionRule("deny", "disabledMcpjsonServers", file, server, ("*",))
 
 
 def _claude_settings_rules(path: Path) -> Iterator[_WrittenRule]:
@@ -158,9 +172,11 @@ def _cursor_matches(
 
 
 def _gemini_rules(machine: Machine, document: JSON, path: Path, servers: Collection[str]) -> Iterator[PermissionRule]:
-    for server in _texts(_member(document, "mcp").get("allowed")):
-        if server in servers:
-            yield PermissionRule("list", "mcp.allowed", path, server, ("*",))
+    lists: tuple[tuple[str, Effect], ...] = (("allowed", "list"), ("excluded", "deny"))
+    for name, effect in lists:
+        for server in _texts(_member(document, "mcp").get(name)):
+            if server in servers:
+                yield PermissionRule(effect, f"mcp.{name}", path, server, ("*",))
 
 
 # Zed: https://zed.dev/docs/ai/agent-settings, profiles
@@ -175,12 +191,26 @@ def _zed_rules(machine: Machine, document: JSON, path: Path, servers: Collection
                 yield PermissionRule("list", f"agent.profiles.{name}.context_servers", path, server, tuple(tools))
 
 
+# Amazon Q: docs/agent-format.md of aws/amazon-q-developer-cli
+
+
+def _amazon_q_rules(machine: Machine, document: JSON, path: Path, servers: Collection[str]) -> Iterator[PermissionRule]:
+    agent = document if isinstance(document, dict) else {}
+    lists: tuple[tuple[str, Effect], ...] = (("tools", "list"), ("allowedTools", "allow"))
+    for name, effect in lists:
+        for text in _texts(agent.get(name)):
+            server, _, tool = text.removeprefix("@").partition("/")
+            if text.startswith("@") and server in servers:
+                yield PermissionRule(effect, f"{text} in {name}", path, server, (tool or "*",))
+
+
 _READERS: Mapping[str, Callable[[Machine, JSON, Path, Collection[str]], Iterator[PermissionRule]]] = {
     "Claude Code": _claude_code_rules,
     "Cursor": _cursor_rules,
     "Gemini CLI": _gemini_rules,
     "Qwen Code": _gemini_rules,
     "Zed": _zed_rules,
+    "Amazon Q": _amazon_q_rules,
 }
 
 
